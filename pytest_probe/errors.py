@@ -1,0 +1,81 @@
+"""Everything that pytest-probe raises.
+
+ProbeError
+├── SettingsError       an option or ini key has a value that cannot be used
+├── DumpError           a file is no dump, or is damaged
+├── RecordError         one record cannot be used: its items are skipped
+└── Unsupported         a case that cannot be decided here: its item is skipped
+    ├── UnknownAPI      the name leads to no API inside the allow-list
+    ├── NoKernel        the device has no kernel for the call
+    ├── NoReference     float64 on the CPU cannot compute the call
+    └── ReplayDiffers   the outputs are unlike those that were recorded
+"""
+
+from __future__ import annotations
+
+
+class ProbeError(Exception):
+    """Base of all errors; its text is meant for the user, and complete."""
+
+
+class SettingsError(ProbeError):
+    """An option or ini key has a value that cannot be used."""
+
+    def __init__(self, option: str, value: object, wanted: str) -> None:
+        super().__init__(f"{option}: {value!r} cannot be used; {wanted}")
+        self.option = option
+
+
+class DumpError(ProbeError):
+    """A file is no dump, or is damaged."""
+
+    def __init__(self, path: object, found: str, advice: str = "") -> None:
+        super().__init__(f"{path}: {found}" + (f"; {advice}" if advice else ""))
+
+
+class RecordError(ProbeError):
+    """One record cannot be used. `field` is the path inside the entry, as `input_args.0.shape`."""
+
+    def __init__(self, path: object, entry: str, field: str, found: str, wanted: str) -> None:
+        where = f"{path}: {entry}: {field}" if field else f"{path}: {entry}"
+        super().__init__(f"{where}: found {found}, expected {wanted}")
+        self.entry = entry
+        self.field = field
+
+
+class Unsupported(ProbeError):
+    """A case that cannot be decided here.
+
+    `kind` groups skips in reports ("no kernel on the device"), the message says the details.
+    """
+
+    kind = "unsupported"
+
+    def __init__(self, message: str, kind: str | None = None) -> None:
+        super().__init__(message)
+        if kind is not None:
+            self.kind = kind
+
+
+class UnknownAPI(Unsupported):
+    """The name leads to no API inside the allow-list; nothing was imported or called for it."""
+
+    kind = "outside the allow-list"
+
+
+class NoKernel(Unsupported):
+    """The device has no kernel for the call."""
+
+    kind = "unsupported by the device"
+
+
+class NoReference(Unsupported):
+    """Float64 on the CPU cannot compute the call."""
+
+    kind = "no reference"
+
+
+class ReplayDiffers(Unsupported):
+    """The outputs are unlike those that were recorded, so the call that was captured is not the call that ran."""
+
+    kind = "replay differs from the record"

@@ -1,0 +1,171 @@
+"""What a dump says, as plain data: dumps, entries, records and the arguments of a call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeAlias
+
+Direction: TypeAlias = Literal["forward", "backward"]
+Number: TypeAlias = "float | int | bool"
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """A tensor as a dump describes it.
+
+    dtype is the bare NumPy-like name ("float32", "bfloat16", "complex64", "int64", "bool", "float8_e4m3fn").
+    max, min, mean and norm (2-norm) are of the tensor's values, of their absolute value where it is complex, None
+    where the dump has none; low and high are the finite extremes, where the dump has them beside NaN or inf.
+    data_name is the file that holds the values, as a bare name; None where only statistics were kept.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    max: Number | None = None
+    min: Number | None = None
+    mean: float | None = None
+    norm: float | None = None
+    high: float | None = None
+    low: float | None = None
+    requires_grad: bool = False
+    data_name: str | None = None
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        count = 1
+        for extent in self.shape:
+            count *= extent
+        return count
+
+
+@dataclass(frozen=True, slots=True)
+class DtypeSpec:
+    """A dtype that was passed as an argument, by its bare name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSpec:
+    """A device that was passed as an argument; the replay puts the device under test in its place."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryFormatSpec:
+    """A memory format that was passed as an argument, as "channels_last"."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class SizeSpec:
+    """A torch.Size that was passed as an argument."""
+
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """An argument that the dump does not hold: `{}`, as positional dtypes and devices are written."""
+
+
+# An argument: a leaf above; None, bool, int, float, complex, str, slice or Ellipsis as themselves; a list, tuple or
+# dict of arguments.
+Argument: TypeAlias = Any
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A decoded record: the arguments of one call, what it returned, and the gradients that came back to it.
+
+    outputs is None where the dump kept none. gradients holds the incoming gradients of the outputs, in their order
+    (None for an output without one); it is None where the record has no backward entry.
+    """
+
+    args: tuple[Argument, ...]
+    kwargs: Mapping[str, Argument]
+    outputs: tuple[Argument, ...] | None
+    gradients: tuple[TensorSpec | None, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One captured call of one API: its forward entry, and its backward entry where there is one.
+
+    name is the entry name without direction ("Functional.linear.0"), namespace its first part ("Functional"), api
+    what lies between ("linear", "linalg.norm"), number the call number. forward and backward are the raw entries.
+    """
+
+    name: str
+    namespace: str
+    api: str
+    number: int
+    forward: Any
+    backward: Any = None
+
+    @property
+    def directions(self) -> tuple[Direction, ...]:
+        if self.forward is None:
+            return ("backward",)
+        return ("forward",) if self.backward is None else ("forward", "backward")
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One stack frame: file, line number (from 1), function and source line."""
+
+    file: str
+    line: int
+    function: str
+    code: str
+
+
+@dataclass(frozen=True)
+class Dump:
+    """A dump that was read; its records are raw until `decode` is asked.
+
+    notes are remarks for the header (unknown keys, duplicate entries), damage is what makes the dump fail as a whole
+    beside its good records, skipped names the entries that are no API calls, by kind ("Module entries": 12).
+    data_dirs are the folders in which `data_name` is looked up, in order.
+    """
+
+    path: Path
+    framework: str
+    task: str
+    level: str
+    records: tuple[Record, ...]
+    decode: Callable[[Record], Call]
+    stack: Callable[[str], tuple[Frame, ...]]
+    data_dirs: tuple[Path, ...] = ()
+    notes: tuple[str, ...] = ()
+    damage: tuple[str, ...] = ()
+    skipped: Mapping[str, int] = field(default_factory=dict)
+
+
+class Reader(Protocol):
+    """A dump format. Recognises files by their content, never by their name."""
+
+    name: str
+
+    def sniff(self, path: Path, head: bytes) -> bool:
+        """Is this file such a dump? head is its beginning, at most 64 KiB."""
+
+    def read(self, path: Path) -> Dump:
+        """Read the dump. Raises DumpError where nothing in it can be used; anything less ends in `Dump.damage`."""
+
+
+def tensors(tree: Argument, path: str = "") -> Iterator[tuple[str, TensorSpec]]:
+    """All tensors of an argument tree, each with its dotted path ("0", "1.0", "mask")."""
+    if isinstance(tree, TensorSpec):
+        yield path, tree
+    elif isinstance(tree, Mapping):
+        for key, value in tree.items():
+            yield from tensors(value, f"{path}.{key}" if path else str(key))
+    elif isinstance(tree, (list, tuple)):
+        for index, value in enumerate(tree):
+            yield from tensors(value, f"{path}.{index}" if path else str(index))
