@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,10 +12,7 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A tensor argument on its way to the framework: its values, already in the case's dtype.
-
-    spread tells apart what the record marked as needing a gradient.
-    """
+    """A tensor argument on its way to the framework: its values, already in the case's dtype."""
 
     array: np.ndarray
     requires_grad: bool = False
@@ -41,14 +38,57 @@ class Device(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class API:
-    """A call that the allow-list admits: the path it was found under ("torch.linalg.svd") and how to look it up.
+    """A call that the allow-list admits, by the path it was found under ("torch.linalg.svd").
 
-    The function is looked up at every call, so that what a user patches is what runs.
+    `lookup` finds the function anew at every call, so that what a user patches is what runs.
     """
 
     path: str
     lookup: Callable[[], Callable[..., Any]]
     inplace: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Round what passes from step to step inside a call to dtype; fine splits kernels into their decompositions."""
+
+    dtype: str
+    fine: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a run is made: on `device` in the arguments' own dtypes, or on the CPU with all floats as `dtype`."""
+
+    device: Device | None = None
+    dtype: str = ""
+    autocast: str = ""
+    steps: Steps | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which arguments a run shall be able to give gradients of, by name; `copies` where the call works in place."""
+
+    names: frozenset[str] = frozenset()
+    copies: bool = False
+
+
+@dataclass(slots=True)
+class Run:
+    """What a run left.
+
+    outputs holds every return value by name ("output.0", "output.1.0"): an array, or a Python scalar as itself.
+    changed names the arguments that the call wrote to; after(name) gives an argument's value after the call.
+    returned maps an output to the argument that it is ("output.0": "input.0" of an in-place call).
+    """
+
+    outputs: dict[str, Any]
+    changed: frozenset[str]
+    after: Callable[[str], np.ndarray]
+    returned: dict[str, str] = field(default_factory=dict)
+    differentiable: tuple[str, ...] = ()
+    handle: Any = None
 
 
 class Framework(Protocol):
@@ -67,6 +107,22 @@ class Framework(Protocol):
 
     def candidates(self, namespace: str, api: str, namespaces: Mapping[str, str]) -> tuple[API, ...]:
         """What the recorded name may stand for, likeliest first. Raises UnknownAPI where the allow-list has nothing."""
+
+    def run(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        way: Way,
+        wanted: Wanted | None = None,
+    ) -> Run:
+        """Make a call. Raises whatever the call raises."""
+
+    def gradients(self, run: Run, seeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Gradients of the wanted arguments, given those of the outputs. Arguments without one are left out."""
+
+    def has_no_kernel(self, error: BaseException) -> bool:
+        """Does this error of a device say that it has no kernel for the call?"""
 
     def load(self, path: Path) -> np.ndarray:
         """Read one stored tensor without running anything in it. Raises OSError or ValueError."""

@@ -1,0 +1,128 @@
+"""The arguments of a case: stored tensors where a dump has them, generated ones of the same statistics elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pytest_probe.errors import RecordError, Unsupported
+from pytest_probe.frameworks.base import Leaf
+from pytest_probe.inputs.generated import generate, rounded
+from pytest_probe.inputs.memory import available_memory, check_size, memory_needed
+from pytest_probe.inputs.roles import Role, kind_of
+from pytest_probe.inputs.rules import roles
+from pytest_probe.inputs.stored import StoredTensors
+from pytest_probe.inputs.streams import Streams
+from pytest_probe.numerics.dtypes import AnyArray
+from pytest_probe.records.model import Argument, Call, TensorSpec, tensors
+
+__all__ = ["Arguments", "StoredTensors", "available_memory", "build", "check_size", "memory_needed"]
+
+_COMPLEX_OF = {"float32": "complex64", "float64": "complex128"}
+_FIELDS = {"args": "input_args", "kwargs": "input_kwargs", "grad": "input"}
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """The arguments of a call with a Leaf for each tensor, everything else as recorded.
+
+    gradients are the incoming gradients of the outputs; None where the record has no backward entry.
+    """
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    gradients: tuple[Leaf | None, ...] | None
+
+
+def build(
+    call: Call,
+    *,
+    record: str,
+    api: str,
+    dtype: str | None,
+    seed: int,
+    kind: Literal["auto", "generated", "stored"],
+    files: StoredTensors,
+) -> Arguments:
+    """The arguments of one call, in the recorded dtypes or with every floating tensor rounded to dtype.
+
+    record is the record's name ("Functional.linear.0"), api the recorded API ("Functional.linear"). Complex tensors go
+    to the complex dtype of dtype's width where NumPy has one, else they stay. Generated values are drawn for the
+    recorded dtype, so all dtypes see the same ones, rounded.
+    Raises RecordError where a tensor cannot be had, Unsupported where kind is "stored" and the dump has only
+    statistics.
+    """
+    _check_dtypes(call, record, files)
+    return _Builder(call, record, api, dtype, seed, kind, files).arguments()
+
+
+def _check_dtypes(call: Call, record: str, files: StoredTensors) -> None:
+    for root, tree in (("args", call.args), ("kwargs", call.kwargs), ("grad", call.gradients)):
+        for path, spec in tensors(tree, root):
+            _check_dtype(spec, *_place(record, path), files)
+
+
+def _check_dtype(spec: TensorSpec, entry: str, field: str, files: StoredTensors) -> None:
+    try:
+        kind_of(spec.dtype)
+    except ValueError as failure:
+        wanted = "a dtype that NumPy or ml_dtypes has"
+        raise RecordError(files.dump_path, entry, f"{field}.dtype", repr(spec.dtype), wanted) from failure
+
+
+def _place(record: str, path: str) -> tuple[str, str]:
+    """The entry and the field of an argument, as the dump calls them."""
+    root, _, rest = path.partition(".")
+    direction = "backward" if root == "grad" else "forward"
+    return f"{record}.{direction}", f"{_FIELDS[root]}.{rest}"
+
+
+class _Builder:
+    def __init__(
+        self, call: Call, record: str, api: str, dtype: str | None, seed: int, kind: str, files: StoredTensors
+    ) -> None:
+        self._call, self._record, self._dtype, self._kind, self._files = call, record, dtype, kind, files
+        self._streams = Streams(record, seed)
+        self._roles: Mapping[str, Role] = {} if kind == "stored" else roles(api, call)
+
+    def arguments(self) -> Arguments:
+        gradients = self._call.gradients
+        return Arguments(
+            args=tuple(self._tree(value, f"args.{place}") for place, value in enumerate(self._call.args)),
+            kwargs={name: self._tree(value, f"kwargs.{name}") for name, value in self._call.kwargs.items()},
+            gradients=None
+            if gradients is None
+            else tuple(None if spec is None else self._leaf(spec, f"grad.{i}") for i, spec in enumerate(gradients)),
+        )
+
+    def _tree(self, value: Argument, path: str) -> Argument:
+        if isinstance(value, TensorSpec):
+            return self._leaf(value, path)
+        if isinstance(value, Mapping):
+            return {key: self._tree(item, f"{path}.{key}") for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return type(value)([self._tree(item, f"{path}.{place}") for place, item in enumerate(value)])
+        return value
+
+    def _leaf(self, spec: TensorSpec, path: str) -> Leaf:
+        return Leaf(rounded(self._values(spec, path), self._target(spec)), spec.requires_grad)
+
+    def _target(self, spec: TensorSpec) -> str:
+        kind = kind_of(spec.dtype)
+        if self._dtype is None or kind not in ("float", "complex"):
+            return spec.dtype
+        return self._dtype if kind == "float" else _COMPLEX_OF.get(self._dtype, spec.dtype)
+
+    def _values(self, spec: TensorSpec, path: str) -> AnyArray:
+        if self._kind != "generated" and spec.data_name is not None:
+            return self._files.array(spec, *_place(self._record, path))
+        if self._kind == "stored":
+            entry, field = _place(self._record, path)
+            raise Unsupported(
+                f"{self._files.dump_path}: {entry}: {field}: no tensor was stored, and --probe-inputs=stored was given",
+                kind="no stored tensors",
+            )
+        stream = self._streams.at(path)
+        role = self._roles.get(path)
+        return generate(spec, stream) if role is None or not spec.size else role.make(spec, stream)

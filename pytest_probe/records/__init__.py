@@ -1,0 +1,67 @@
+"""What a dump says: one reader for each format, and the way from a path to records."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pytest_probe.errors import DumpError
+from pytest_probe.records.foreign import describe
+from pytest_probe.records.labels import labels, natural
+from pytest_probe.records.model import Dump, Reader
+from pytest_probe.records.msprobe import TENSOR_FOLDER, MsprobeReader
+from pytest_probe.records.stack import user_frame
+
+READERS: tuple[Reader, ...] = (MsprobeReader(),)
+
+_HEAD = 64 * 1024
+
+__all__ = ["READERS", "find_dumps", "labels", "read_dump", "user_frame"]
+
+
+def find_dumps(path: Path, readers: Sequence[Reader] = READERS) -> list[Path]:
+    """The dumps at a path: a file is itself, a folder every JSON file in it that a reader recognises.
+
+    They are in natural order, step2 before step10. Raises DumpError where the path does not exist.
+    """
+    if not path.is_dir():
+        if not path.exists():
+            raise DumpError(path, "does not exist")
+        return [path]
+    return sorted((file for file in _json_files(path) if _recognised(file, readers)), key=natural)
+
+
+def read_dump(path: Path, readers: Sequence[Reader] = READERS) -> Dump:
+    """Read a dump file with the first reader that recognises it. Raises DumpError where none does."""
+    try:
+        head = _head(path)
+        reader = next((reader for reader in readers if reader.sniff(path, head)), None)
+        if reader is not None:
+            return reader.read(path)
+    except FileNotFoundError:
+        raise DumpError(path, "does not exist") from None
+    except IsADirectoryError:
+        raise DumpError(path, "is a folder", "give a file in it") from None
+    except OSError as error:
+        raise DumpError(path, f"cannot be read ({error.strerror or error})") from None
+    raise DumpError(path, *describe(head))
+
+
+def _json_files(folder: Path) -> Iterator[Path]:
+    for root, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if name != TENSOR_FOLDER]
+        yield from (Path(root, name) for name in files if name.endswith(".json"))
+
+
+def _recognised(path: Path, readers: Sequence[Reader]) -> bool:
+    try:
+        head = _head(path)
+    except OSError:
+        return False
+    return any(reader.sniff(path, head) for reader in readers)
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(_HEAD)

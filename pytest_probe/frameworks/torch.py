@@ -1,0 +1,203 @@
+"""PyTorch: which names may be called, what devices there are, stored tensors."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+import torch.overrides
+
+from pytest_probe.errors import SettingsError, UnknownAPI
+from pytest_probe.frameworks import torch_calls
+from pytest_probe.frameworks.base import API, Run, Wanted, Way
+
+# A record's first name, and the modules that may hold the rest: the first is what the name says, the others are
+# where newer captures lost the submodule (`Torch.svd` for torch.linalg.svd).
+NAMESPACES: Mapping[str, tuple[str, ...]] = {
+    "Functional": ("torch.nn.functional",),
+    "Tensor": ("torch.Tensor",),
+    "Torch": ("torch", "torch.linalg", "torch.special", "torch.fft"),
+    "VF": ("torch",),
+}
+
+# Ignored by __torch_function__ since they take no tensor; those that touch neither files nor global state.
+CREATION = frozenset(
+    "arange bartlett_window blackman_window empty empty_strided eye full hamming_window hann_window kaiser_window "
+    "linspace logspace ones rand randint randn randperm range scalar_tensor tensor tril_indices triu_indices zeros "
+    "complex polar normal as_tensor asarray".split()
+)
+
+NO_KERNEL = ("not implemented for", "could not run 'aten::", "no kernel image", "not currently implemented for")
+
+
+class TorchDevice:
+    """A device of torch's own: cpu, cuda, npu, xpu, mps, ..."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.place = torch.device(name)
+
+    def put(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to(self.place)
+
+    def call(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        return function(*args, **kwargs)
+
+    def get(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.cpu()
+
+
+class TorchFramework:
+    """torch, as the execution needs it."""
+
+    name = "pytorch"
+
+    def describe(self) -> dict[str, str]:
+        return {
+            "framework": "torch",
+            "version": torch.__version__,
+            "float32_matmul_precision": torch.get_float32_matmul_precision(),
+            "cuda.matmul.allow_tf32": str(torch.backends.cuda.matmul.allow_tf32),
+            "cudnn.allow_tf32": str(torch.backends.cudnn.allow_tf32),
+            "deterministic": str(torch.are_deterministic_algorithms_enabled()),
+            "threads": str(torch.get_num_threads()),
+        }
+
+    def share_threads(self, workers: int) -> None:
+        """Leave the other workers of this machine their cores."""
+        torch.set_num_threads(max(1, torch.get_num_threads() // workers))
+
+    def default_device(self) -> str:
+        accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+        return "cpu" if accelerator is None else accelerator.type
+
+    def device(self, name: str) -> TorchDevice:
+        try:
+            device = TorchDevice(name)
+            torch.empty(0, device=device.place)
+        except (RuntimeError, AssertionError) as error:
+            known = ", ".join(sorted({"cpu", self.default_device()}))
+            raise SettingsError("--probe-device", name, f"torch says: {_first_line(error)}; found here: {known}") from error
+        return device
+
+    def candidates(self, namespace: str, api: str, namespaces: Mapping[str, str]) -> tuple[API, ...]:
+        places = (namespaces[namespace],) if namespace in namespaces else NAMESPACES.get(namespace, ())
+        if not places:
+            raise UnknownAPI(_no_namespace(namespace, api))
+        found = [
+            API(f"{place}.{api}", functools.partial(_lookup, place, api), _works_in_place(api))
+            for place in (places[:1] if "." in api else places)
+            if (namespace in namespaces and _lookup(place, api, default=None)) or _allowed(place, api)
+        ]
+        if not found:
+            raise UnknownAPI(f"{namespace}.{api}: {places[0]}.{api} is not among what torch lists as public and overridable")
+        return tuple(found)
+
+    def run(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        way: Way,
+        wanted: Wanted | None = None,
+    ) -> Run:
+        return torch_calls.run(function, args, kwargs, way, wanted)
+
+    def gradients(self, run: Run, seeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return torch_calls.gradients(run, seeds)
+
+    def has_no_kernel(self, error: BaseException) -> bool:
+        text = str(error).lower()
+        return isinstance(error, NotImplementedError) or any(words in text for words in NO_KERNEL)
+
+    def load(self, path: Path) -> np.ndarray:
+        try:
+            value = torch.load(path, map_location="cpu", weights_only=True)
+        except OSError:
+            raise
+        except Exception as error:  # torch.load raises whatever a damaged file happens to trip over
+            raise ValueError(_first_line(error)) from error
+        if not isinstance(value, torch.Tensor):
+            raise ValueError(f"holds a {type(value).__name__}, not a tensor")
+        return torch_calls.to_array(value)
+
+    def save(self, path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+        torch.save({name: torch_calls.to_tensor(array) for name, array in arrays.items()}, path)
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().split("\n", 1)[0]
+
+
+def _no_namespace(namespace: str, api: str) -> str:
+    if namespace in ("Distributed", "NPU_Distributed"):
+        return f"{namespace}.{api}: communication between ranks cannot be replayed alone"
+    known = ", ".join(NAMESPACES)
+    return f"{namespace}.{api}: {namespace} is none of {known}; allow it with probe_namespaces ({namespace}=python.module)"
+
+
+def _works_in_place(api: str) -> bool:
+    name = api.rsplit(".", 1)[-1]
+    if name.startswith("__"):
+        return name.startswith("__i") and name not in ("__invert__", "__index__", "__int__") or name == "__setitem__"
+    return name.endswith("_")
+
+
+_MISSING = object()
+
+
+def _lookup(place: str, api: str, default: Any = _MISSING) -> Any:
+    """The function of that name now. `place` comes from our table or from the user, never from a dump."""
+    owner: Any = torch.Tensor if place == "torch.Tensor" else importlib.import_module(place)
+    for part in api.split("."):
+        owner = getattr(owner, part, _MISSING)
+        if owner is _MISSING:
+            if default is not _MISSING:
+                return default
+            raise UnknownAPI(f"{place} has no {api}")
+    return owner
+
+
+@functools.cache
+def _ignored() -> frozenset[int]:
+    return frozenset(map(id, torch.overrides.get_ignored_functions()))
+
+
+def _allowed(place: str, api: str) -> bool:
+    """Is place.api what torch lists as public and overridable, or a creation function?
+
+    Judged by name and by what is *not* listed as ignored, so that a function that a user patched stays allowed.
+    """
+    *parents, name = api.split(".")
+    owner: Any = torch.Tensor if place == "torch.Tensor" else importlib.import_module(place)
+    for part in parents:
+        owner = getattr(owner, part, None)
+        if owner not in (torch.linalg, torch.special, torch.fft, torch.nn.functional):
+            return False
+    function = getattr(owner, name, None)
+    if not callable(function) or isinstance(function, (type, ModuleType)):
+        return False
+    if id(function) in _ignored():
+        return owner is torch and name in CREATION
+    if owner is torch.Tensor:
+        return getattr(object, name, None) is not function
+    if owner is torch and name.startswith("_foreach_"):
+        return True
+    return not name.startswith("_") and name in _public(owner)
+
+
+def _public(owner: ModuleType) -> Sequence[str]:
+    if owner is torch:
+        return [*torch.__all__, *torch.functional.__all__, *_variable_functions()]
+    return dir(owner)
+
+
+@functools.cache
+def _variable_functions() -> frozenset[str]:
+    return frozenset(name for name in dir(torch._C._VariableFunctions) if not name.startswith("_"))

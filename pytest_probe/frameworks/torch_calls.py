@@ -1,0 +1,212 @@
+"""PyTorch: one call, forward and backward, from arrays to arrays."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import torch
+
+from pytest_probe.errors import Unsupported
+from pytest_probe.frameworks.base import Leaf, Run, Wanted, Way
+from pytest_probe.frameworks.torch_steps import StepsMode
+from pytest_probe.records.model import DeviceSpec, DtypeSpec, MemoryFormatSpec, SizeSpec
+
+# NumPy has none of these: they cross as integers of the same width.
+CARRIERS: Mapping[torch.dtype, tuple[torch.dtype, type]] = {
+    torch.bfloat16: (torch.int16, ml_dtypes.bfloat16),
+    torch.float8_e4m3fn: (torch.uint8, ml_dtypes.float8_e4m3fn),
+    torch.float8_e5m2: (torch.uint8, ml_dtypes.float8_e5m2),
+    torch.float8_e4m3fnuz: (torch.uint8, ml_dtypes.float8_e4m3fnuz),
+    torch.float8_e5m2fnuz: (torch.uint8, ml_dtypes.float8_e5m2fnuz),
+}
+TO_TORCH = {np.dtype(scalar): (carrier, dtype) for dtype, (carrier, scalar) in CARRIERS.items()}
+COMPLEX = {"float64": torch.complex128, "float32": torch.complex64}
+PLAIN = (bool, int, float, complex, str, type(None))
+
+
+def to_tensor(array: np.ndarray) -> torch.Tensor:
+    """A tensor of its own memory with the array's values and dtype."""
+    special = TO_TORCH.get(array.dtype)
+    if special is None:
+        return torch.tensor(array)
+    carrier, dtype = special
+    return torch.tensor(array.view(np.int16 if carrier is torch.int16 else np.uint8)).view(dtype)
+
+
+def to_array(tensor: torch.Tensor) -> np.ndarray:
+    """The tensor's values, in its dtype."""
+    tensor = tensor.detach()
+    if tensor.layout is not torch.strided:
+        raise Unsupported(f"a tensor of layout {tensor.layout}", "layout not supported")
+    if tensor.is_quantized:
+        raise Unsupported("a quantized tensor", "layout not supported")
+    tensor = tensor.resolve_conj().resolve_neg()
+    special = CARRIERS.get(tensor.dtype)
+    if special is None:
+        return np.asarray(tensor.numpy())
+    carrier, scalar = special
+    return np.asarray(tensor.contiguous().view(carrier).numpy().view(scalar))
+
+
+def widened(tensor: torch.Tensor, dtype: str) -> torch.Tensor:
+    """The tensor with floats as dtype (complex: of twice that width); integers and booleans as they are."""
+    if tensor.is_complex():
+        return tensor.to(COMPLEX[dtype])
+    return tensor.to(getattr(torch, dtype)) if tensor.is_floating_point() else tensor
+
+
+@dataclass(slots=True)
+class Bound:
+    """Arguments as the framework takes them, and the tensors among them by name."""
+
+    args: list[Any]
+    kwargs: dict[str, Any]
+    tensors: dict[str, torch.Tensor]
+    leaves: dict[str, torch.Tensor]
+
+
+class Binder:
+    """Turns an argument tree into what the framework takes, for one way of running."""
+
+    def __init__(self, way: Way, wanted: Wanted | None) -> None:
+        self.way = way
+        self.wanted = wanted or Wanted()
+        self.tensors: dict[str, torch.Tensor] = {}
+        self.leaves: dict[str, torch.Tensor] = {}
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Bound:
+        bound_args = [self._value(value, f"input.{index}") for index, value in enumerate(args)]
+        bound_kwargs = {name: self._value(value, f"kwargs.{name}") for name, value in kwargs.items()}
+        return Bound(bound_args, bound_kwargs, self.tensors, self.leaves)
+
+    def _value(self, value: Any, name: str) -> Any:
+        if isinstance(value, Leaf):
+            return self._tensor(value, name)
+        if isinstance(value, PLAIN):
+            return value
+        if isinstance(value, (list, tuple)):
+            return type(value)(self._value(item, f"{name}.{index}") for index, item in enumerate(value))
+        if isinstance(value, dict):
+            return {key: self._value(item, f"{name}.{key}") for key, item in value.items()}
+        return self._special(value)
+
+    def _special(self, value: Any) -> Any:
+        if isinstance(value, DtypeSpec):
+            return self._dtype(value.name)
+        if isinstance(value, DeviceSpec):
+            return torch.device("cpu" if self.way.device is None else self.way.device.name)
+        if isinstance(value, MemoryFormatSpec):
+            return getattr(torch, value.name)
+        if isinstance(value, SizeSpec):
+            return torch.Size(value.shape)
+        return value
+
+    def _dtype(self, name: str) -> torch.dtype:
+        dtype: torch.dtype = getattr(torch, name)
+        if self.way.device is not None:
+            return dtype
+        if dtype.is_complex:
+            return COMPLEX[self.way.dtype]
+        return getattr(torch, self.way.dtype) if dtype.is_floating_point else dtype  # type: ignore[no-any-return]
+
+    def _tensor(self, leaf: Leaf, name: str) -> torch.Tensor:
+        tensor = to_tensor(leaf.array)
+        tensor = widened(tensor, self.way.dtype) if self.way.device is None else self.way.device.put(tensor)
+        if name in self.wanted.names:
+            self.leaves[name] = tensor.requires_grad_()
+            tensor = tensor.clone() if self.wanted.copies else tensor
+        self.tensors[name] = tensor
+        return tensor
+
+
+@contextlib.contextmanager
+def _surroundings(way: Way, grad: bool) -> Iterator[None]:
+    """Default dtype, gradient mode, autocast and step rounding of one run; all restored."""
+    default = torch.get_default_dtype()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(torch.set_grad_enabled(grad))
+        if way.autocast:
+            kind = "cpu" if way.device is None else torch.device(way.device.name).type
+            stack.enter_context(torch.autocast(kind, dtype=getattr(torch, way.autocast), cache_enabled=False))
+        if way.steps is not None:
+            stack.enter_context(StepsMode(getattr(torch, way.steps.dtype), way.steps.fine))
+        try:
+            if way.dtype == "float64":
+                torch.set_default_dtype(torch.float64)
+            yield
+        finally:
+            torch.set_default_dtype(default)
+
+
+def run(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    way: Way,
+    wanted: Wanted | None,
+) -> Run:
+    """Make one call; see Framework.run."""
+    bound = Binder(way, wanted).bind(args, kwargs)
+    before = {name: tensor._version for name, tensor in bound.tensors.items()}
+    with _surroundings(way, wanted is not None):
+        if way.device is None:
+            result = function(*bound.args, **bound.kwargs)
+        else:
+            result = way.device.call(function, bound.args, bound.kwargs)
+    outputs = dict(_flatten(result, "output", top=True))
+    get = to_array if way.device is None else (lambda tensor: to_array(way.device.get(tensor.detach())))
+    owners = {id(tensor): name for name, tensor in bound.tensors.items()}
+    return Run(
+        outputs={name: get(value) if isinstance(value, torch.Tensor) else value for name, value in outputs.items()},
+        changed=frozenset(name for name, tensor in bound.tensors.items() if tensor._version != before[name]),
+        after=lambda name: get(bound.tensors[name]),
+        returned={name: owners[id(value)] for name, value in outputs.items() if id(value) in owners},
+        differentiable=tuple(
+            name for name, value in outputs.items() if isinstance(value, torch.Tensor) and value.requires_grad
+        ),
+        handle=(outputs, bound.leaves, way, get),
+    )
+
+
+def _flatten(value: Any, name: str, top: bool = False) -> Iterator[tuple[str, Any]]:
+    """Return values by name. A single output counts as a list of one; None is no output."""
+    if isinstance(value, (list, tuple)) and not isinstance(value, torch.Size):
+        for index, item in enumerate(value):
+            yield from _flatten(item, f"{name}.{index}")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _flatten(item, f"{name}.{key}")
+    elif value is not None:
+        yield (f"{name}.0" if top else name), _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (torch.Tensor, *PLAIN)):
+        return value
+    return list(value) if isinstance(value, torch.Size) else str(value)
+
+
+def gradients(run: Run, seeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Gradients of the wanted arguments; see Framework.gradients."""
+    outputs, leaves, way, get = run.handle
+    with _surroundings(way, grad=False):
+        incoming = [_seed(seeds[name], outputs[name], way) for name in seeds]
+        found = torch.autograd.grad(
+            [outputs[name] for name in seeds],
+            list(leaves.values()),
+            incoming,
+            allow_unused=True,
+            retain_graph=False,
+        )
+    return {name: get(gradient) for name, gradient in zip(leaves, found, strict=True) if gradient is not None}
+
+
+def _seed(array: np.ndarray, output: torch.Tensor, way: Way) -> torch.Tensor:
+    tensor = to_tensor(array)
+    tensor = tensor if way.device is None else way.device.put(tensor)
+    return tensor.to(output.dtype)

@@ -1,0 +1,83 @@
+"""PyTorch: run a call in float64 but round what passes from step to step, as a healthy kernel of a dtype would."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+COMPLEX = {torch.float32: torch.complex64}
+
+
+@functools.cache
+def _decompositions() -> Mapping[Any, Callable[..., Any]]:
+    import torch._decomp
+    import torch._refs  # registers the rest of the table
+
+    return torch._decomp.decomposition_table
+
+
+class StepsMode(TorchDispatchMode):
+    """Rounds every intermediate result to dtype at the moment that a later step reads it.
+
+    What no later step reads, the outputs, stays as it is: their rounding is the half ulp that every output is
+    granted. With `fine`, kernels are split by torch's own decompositions.
+    """
+
+    def __init__(self, dtype: torch.dtype, fine: bool) -> None:
+        super().__init__()
+        self.dtype = dtype
+        self.fine = fine
+        self.pending: dict[int, torch.Tensor] = {}
+        self.kept: list[torch.Tensor] = []
+        self.split: set[Any] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if self.fine and func not in self.split and func in _decompositions():
+            result = self._decomposed(func, args, kwargs)
+            if result is not NotImplemented:
+                return result
+        inputs = {_storage(tensor) for tensor in _tensors((args, kwargs))}
+        for key in inputs & self.pending.keys():
+            self._round(self.pending.pop(key))
+        result = func(*args, **kwargs)
+        for tensor in _tensors(result):
+            if func._schema.is_mutable or _storage(tensor) not in inputs:
+                self.pending[_storage(tensor)] = tensor
+                self.kept.append(tensor)  # a freed storage's address would be taken for another tensor's
+        return result
+
+    def _decomposed(self, func: Any, args: Any, kwargs: Any) -> Any:
+        self.split.add(func)
+        try:
+            with self:
+                return _decompositions()[func](*args, **kwargs)
+        except (NotImplementedError, RuntimeError, TypeError, AssertionError):
+            return NotImplemented
+        finally:
+            self.split.discard(func)
+
+    def _round(self, tensor: torch.Tensor) -> None:
+        if tensor.dtype is torch.float64:
+            tensor.copy_(tensor.to(self.dtype))
+        elif tensor.dtype is torch.complex128:
+            parts = torch.view_as_real(tensor.resolve_conj())
+            parts.copy_(parts.to(self.dtype))
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage()._cdata
+
+
+def _tensors(tree: Any) -> Iterator[torch.Tensor]:
+    if isinstance(tree, torch.Tensor):
+        yield tree
+    elif isinstance(tree, (list, tuple)):
+        for item in tree:
+            yield from _tensors(item)
+    elif isinstance(tree, dict):
+        yield from _tensors(list(tree.values()))

@@ -1,0 +1,170 @@
+"""Values for a tensor of which a dump kept only shape, dtype and statistics.
+
+What is made here is float64, complex128, int64, uint64 or bool in the tensor's shape; `rounded` brings it to a dtype.
+The draw depends on the recorded dtype and statistics, never on the dtype of the case.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from pytest_probe.inputs import laws
+from pytest_probe.numerics.dtypes import (
+    AnyArray,
+    BoolArray,
+    Float64Array,
+    float_format,
+    is_complex,
+    is_floating,
+    numpy_dtype,
+)
+from pytest_probe.records.model import TensorSpec
+
+# Integers of which nothing is known: valid as an index nearly everywhere.
+_UNKNOWN_INTEGERS = (0, 9)
+_STATISTICS_ERROR = 2e-6
+_LOWEST = 0.9
+
+
+def generate(spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
+    """Values with the recorded statistics. Raises ValueError where the dtype is not known."""
+    if spec.dtype == "bool":
+        return _booleans(spec, rng).reshape(spec.shape)
+    if is_floating(spec.dtype):
+        return _floats(spec, rng).reshape(spec.shape)
+    if is_complex(spec.dtype):
+        return _complex(spec, rng).reshape(spec.shape)
+    return laws.integers(rng, spec.size, *integer_range(spec)).reshape(spec.shape)
+
+
+def rounded(values: AnyArray, dtype: str) -> AnyArray:
+    """The values in a dtype. Floats beyond its range become inf (NaN where it has none), silently."""
+    with np.errstate(all="ignore"):
+        return values.astype(numpy_dtype(dtype), copy=False)
+
+
+def integer_range(spec: TensorSpec) -> tuple[int, int]:
+    """The recorded range of an integer tensor within its dtype, however it was rounded; 0 to 9 where none is known."""
+    limits = np.iinfo(numpy_dtype(spec.dtype))
+    low, high = spec.min, spec.max
+    if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
+        low, high = _UNKNOWN_INTEGERS
+    low, high = sorted((int(low), int(high)))
+    return min(max(low, limits.min), limits.max), min(max(high, limits.min), limits.max)
+
+
+def _booleans(spec: TensorSpec, rng: np.random.Generator) -> BoolArray:
+    if spec.max is not None and not spec.max:
+        return np.zeros(spec.size, bool)
+    if spec.min:
+        return np.ones(spec.size, bool)
+    if spec.size == 1 and spec.max is not None:
+        return np.ones(1, bool)
+    return laws.choice(rng, spec.size, (spec.size + 1) // 2)
+
+
+def _floats(spec: TensorSpec, rng: np.random.Generator) -> Float64Array:
+    top, bottom = spec.max, spec.min
+    if top is None or bottom is None:
+        return _unknown_floats(spec, rng)
+    top, bottom = float(top), float(bottom)
+    if spec.size < 2 or top == bottom:
+        return np.full(spec.size, top)
+    if not (math.isfinite(top) and math.isfinite(bottom)):
+        return _with_special_values(spec, rng, bottom, top)
+    form = float_format(spec.dtype)
+    if bottom <= -_LOWEST * form.max and abs(top) < math.sqrt(form.max):
+        return _masked(spec, rng, bottom, _hanging(spec, rng, top))
+    low, high = sorted((bottom, top))
+    error = form.roundoff + _STATISTICS_ERROR
+    return laws.floats(rng, spec.size, laws.Statistics(low, high, _finite(spec.mean), _finite(spec.norm), error))
+
+
+def _unknown_floats(spec: TensorSpec, rng: np.random.Generator) -> Float64Array:
+    values = rng.standard_normal(spec.size)
+    return np.exp2(np.rint(values)) if spec.dtype == "float8_e8m0fnu" else values  # powers of two, without sign
+
+
+def _complex(spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
+    """Recorded statistics are of the modulus; the phase is uniform. inf and NaN stand in the real part."""
+    if spec.max is None or spec.min is None:
+        parts = rng.standard_normal((2, spec.size)) / math.sqrt(2)
+        return np.asarray(parts[0] + 1j * parts[1])
+    modulus = _floats(_modulus_spec(spec), rng)
+    values: AnyArray = np.exp(2j * math.pi * rng.random(spec.size))
+    usual = np.isfinite(modulus)
+    values[usual] *= modulus[usual]
+    values[~usual] = modulus[~usual]
+    return values
+
+
+def _modulus_spec(spec: TensorSpec) -> TensorSpec:
+    return TensorSpec(
+        "float32" if spec.dtype == "complex64" else "float64",
+        spec.shape,
+        max=spec.max,
+        min=spec.min,
+        mean=spec.mean,
+        norm=spec.norm,
+        high=spec.high,
+        low=spec.low,
+    )
+
+
+def _with_special_values(spec: TensorSpec, rng: np.random.Generator, bottom: float, top: float) -> Float64Array:
+    """Finite values, with inf of the recorded signs and NaN among them. bottom or top is not finite."""
+    if _finite(top) is not None and bottom == -math.inf:
+        return _masked(spec, rng, bottom, _finite_part(spec, rng, bottom, top))
+    values = _finite_part(spec, rng, bottom, top)
+    special = [extreme for extreme in (top, bottom) if math.isinf(extreme)]
+    if math.isnan(top) or math.isnan(bottom):
+        special.insert(0, math.nan)
+    places = rng.choice(spec.size, min(len(special), spec.size), replace=False)
+    values[places] = special[: places.size]
+    return values
+
+
+def _finite_part(spec: TensorSpec, rng: np.random.Generator, bottom: float, top: float) -> Float64Array:
+    low = spec.low if spec.low is not None else _finite(bottom)
+    high = spec.high if spec.high is not None else _finite(top)
+    if low is not None and high is not None:
+        if math.isfinite(low) and math.isfinite(high):
+            return laws.floats(rng, spec.size, laws.Statistics(min(low, high), max(low, high)))
+        return np.asarray(np.where(laws.choice(rng, spec.size, spec.size // 2), low, high))  # nothing was finite
+    if high is not None:
+        return _hanging(spec, rng, high)
+    values = rng.standard_normal(spec.size)
+    return values if low is None else values - values.min() + low
+
+
+def _hanging(spec: TensorSpec, rng: np.random.Generator, top: float) -> Float64Array:
+    """Normal numbers up to a maximum; all zero where that is 0, as in an attention mask."""
+    if top == 0:
+        return np.zeros(spec.size)
+    values = rng.standard_normal(spec.size)
+    return values - values.max() + top
+
+
+def _masked(spec: TensorSpec, rng: np.random.Generator, hidden: float, values: Float64Array) -> Float64Array:
+    """Half of the elements hidden, or as many as the mean says, but the first of no row: softmax of it is defined.
+
+    The largest value stays.
+    """
+    mean, largest = _finite(spec.mean), int(values.argmax())
+    share = 0.5
+    if mean is not None and math.isfinite(hidden):
+        share = min(max((values[largest] - mean) / (values[largest] - hidden), 0.0), 1.0)
+    row = spec.shape[-1] if spec.shape[-1] > 1 else spec.size
+    hideable = np.ones(spec.size, bool)
+    hideable[::row] = False
+    if values.min() != values[largest]:
+        hideable[largest] = False
+    places = np.flatnonzero(hideable)
+    values[places[laws.choice(rng, places.size, max(round(share * spec.size), 1))]] = hidden
+    return values
+
+
+def _finite(number: float | None) -> float | None:
+    return number if number is not None and math.isfinite(number) else None

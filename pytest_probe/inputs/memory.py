@@ -1,0 +1,60 @@
+"""How much memory a case takes, asked before any is taken."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from pytest_probe.errors import Unsupported
+from pytest_probe.numerics.dtypes import is_complex, is_floating, numpy_dtype
+from pytest_probe.records.model import Call, TensorSpec, tensors
+
+# Device, float64 reference and one perturbed run, twice: for what the calls themselves hold on to.
+_HELD_TWICE = 2
+_WIDE_COPIES = 16
+_UNKNOWN_MEMORY = 1 << 36
+
+
+def available_memory() -> int:
+    """Bytes of memory that this machine has; 64 GiB where the system does not say.
+
+    The whole, not what is free now: what is skipped must not depend on the state of the page cache.
+    """
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return _UNKNOWN_MEMORY
+
+
+def memory_needed(call: Call, dtype: str | None) -> int:
+    """Bytes that checking the call in a dtype (None: as recorded) will take, roughly, all of its tensors together."""
+    return sum(spec.size * _bytes_per_element(spec, dtype) for _, spec in _all_tensors(call))
+
+
+def check_size(call: Call, dtype: str | None, available: int) -> None:
+    """Refuse a call that needs more than the available bytes. Raises Unsupported, of the kind "too large"."""
+    needed = memory_needed(call, dtype)
+    if needed <= available:
+        return
+    path, spec = max(_all_tensors(call), key=lambda item: item[1].size)
+    raise Unsupported(
+        f"checking this call takes about {needed / 1e9:,.1f} GB and {available / 1e9:,.1f} GB are there; "
+        f"its largest tensor is {path}, {spec.dtype} of shape {spec.shape}",
+        kind="too large",
+    )
+
+
+def _all_tensors(call: Call) -> Iterator[tuple[str, TensorSpec]]:
+    yield from tensors(call.args, "args")
+    yield from tensors(call.kwargs, "kwargs")
+    yield from tensors(call.outputs, "output")
+    yield from tensors(call.gradients, "grad")
+
+
+def _bytes_per_element(spec: TensorSpec, dtype: str | None) -> int:
+    try:
+        target = numpy_dtype(dtype) if dtype is not None and is_floating(spec.dtype) else numpy_dtype(spec.dtype)
+    except ValueError:
+        return _HELD_TWICE * 2 * _WIDE_COPIES
+    wide = 2 * _WIDE_COPIES if is_complex(target) else _WIDE_COPIES
+    return _HELD_TWICE * (wide + target.itemsize)

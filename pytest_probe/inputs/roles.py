@@ -1,0 +1,312 @@
+"""What an argument must be beside its statistics: an index, a label, a mask of so many, a positive definite matrix.
+
+A role makes the values of the argument that it is given to, and keeps to the recorded range as far as the role allows.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, Protocol, TypeAlias
+
+import numpy as np
+
+from pytest_probe.inputs import laws
+from pytest_probe.inputs.generated import generate, integer_range
+from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating
+from pytest_probe.records.model import TensorSpec
+
+Kind: TypeAlias = Literal["bool", "integer", "float", "complex"]
+
+_INTEGER: frozenset[Kind] = frozenset({"integer"})
+_FLOAT: frozenset[Kind] = frozenset({"float"})
+_MATRIX: frozenset[Kind] = frozenset({"float", "complex"})
+
+
+def kind_of(dtype: str) -> Kind:
+    """Which of the four kinds a dtype is. Raises ValueError where the dtype is not known."""
+    if dtype == "bool":
+        return "bool"
+    if is_floating(dtype):
+        return "float"
+    return "complex" if is_complex(dtype) else "integer"
+
+
+class Role(Protocol):
+    """A role and what it makes of tensors whose dtype is one of its kinds."""
+
+    kinds: ClassVar[frozenset[Kind]]
+
+    def make(self, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
+        """Values in the tensor's shape, as `generated.generate` makes them. The tensor is not empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """Integers in [low, stop). stop None: the recorded range decides.
+
+    axis: no value occurs twice along it ("all": anywhere), where the range has enough; an index of as many elements as
+    values is a permutation in any case. ignored: a value outside the range that stays where it was recorded as an
+    extreme (ignore_index), in one of ten places.
+    """
+
+    kinds: ClassVar[frozenset[Kind]] = _INTEGER
+    stop: int | None
+    low: int = 0
+    axis: int | Literal["all"] | None = None
+    ignored: int | None = None
+
+    def make(self, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
+        low, high = self._range(spec)
+        length = spec.size if self.axis in ("all", None) or not spec.shape else spec.shape[int(self.axis)]
+        if self._distinct(spec, length, high - low + 1):
+            values = _distinct(spec, rng, length, low, high, -1 if self.axis in ("all", None) else int(self.axis))
+        else:
+            values = laws.integers(rng, spec.size, low, high).reshape(spec.shape)
+        if self._keeps_ignored(spec):
+            values[laws.choice(rng, spec.size, self._ignored_count(spec)).reshape(spec.shape)] = self.ignored
+        return values
+
+    def _range(self, spec: TensorSpec) -> tuple[int, int]:
+        largest = max(self.low, self.stop - 1) if self.stop is not None else None
+        if spec.min is None or spec.max is None:
+            return self.low, largest if largest is not None else self.low + 9
+        low, high = integer_range(spec)
+        if self._keeps_ignored(spec):
+            low, high = self.low if low == self.ignored else low, self.low if high == self.ignored else high
+            if spec.min == self.ignored and largest is not None and spec.max == self.ignored:
+                high = largest
+        low, high = max(low, self.low), max(high, self.low)
+        return (low, high) if largest is None else (min(low, largest), min(high, largest))
+
+    def _distinct(self, spec: TensorSpec, length: int, span: int) -> bool:
+        if self.axis is None:
+            return len(spec.shape) == 1 and length == span > 1 and self.low == 0
+        return 1 < length <= span
+
+    def _keeps_ignored(self, spec: TensorSpec) -> bool:
+        outside = self.ignored is not None and (
+            self.ignored < self.low or (self.stop is not None and self.ignored >= self.stop)
+        )
+        return outside and self.ignored in (spec.min, spec.max)
+
+    def _ignored_count(self, spec: TensorSpec) -> int:
+        return spec.size if spec.min == spec.max else max(1, spec.size // 10)
+
+
+def _distinct(spec: TensorSpec, rng: np.random.Generator, length: int, low: int, high: int, axis: int) -> AnyArray:
+    """One random order of the range, entered at a random place by each lane along the axis."""
+    lanes = spec.size // length
+    order = low + rng.permutation(high - low + 1)
+    entry = rng.integers(order.size, size=(lanes, 1))
+    values: AnyArray = order[(entry + np.arange(length)) % order.size]
+    if lanes == 1:
+        return values.reshape(spec.shape)
+    others = [extent for place, extent in enumerate(spec.shape) if place != axis % len(spec.shape)]
+    return np.ascontiguousarray(np.moveaxis(values.reshape(*others, length), -1, axis))
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """As many True, or numbers other than zero, as the recorded outputs say."""
+
+    kinds: ClassVar[frozenset[Kind]] = frozenset({"bool", "integer", "float", "complex"})
+    chosen: int
+
+    def make(self, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
+        if spec.dtype == "bool":
+            return laws.choice(rng, spec.size, self.chosen).reshape(spec.shape)
+        values = generate(spec, rng).reshape(-1)
+        chosen = min(self.chosen, spec.size)
+        # The smallest become the zeros: what else was recorded changes least.
+        order = np.argsort(np.abs(values), kind="stable")
+        zeros, others = order[: spec.size - chosen], order[spec.size - chosen :]
+        values[zeros] = 0
+        values[others[values[others] == 0]] = self._not_zero(spec)
+        return values.reshape(spec.shape)
+
+    def _not_zero(self, spec: TensorSpec) -> float:
+        return next((extreme for extreme in (spec.max, spec.min) if extreme and math.isfinite(extreme)), 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """A mask of attention, where True is `attends` or hides; the first of no row is hidden."""
+
+    kinds: ClassVar[frozenset[Kind]] = frozenset({"bool"})
+    attends: bool
+
+    def make(self, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
+        values = generate(spec, rng)
+        if spec.shape and values.any() and not values.all():
+            values[..., 0] = self.attends
+        return values
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """Floats in [low, high]: probabilities, variances, rates."""
+
+    kinds: ClassVar[frozenset[Kind]] = _FLOAT
+    low: float = 0.0
+    high: float = math.inf
+
+    def make(self, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
+        if spec.max is not None and spec.min is not None:
+            return np.clip(generate(spec, rng), self.low, self.high)
+        if math.isfinite(self.high):
+            return rng.uniform(self.low, self.high, spec.shape)
+        return np.asarray(self.low + np.abs(rng.standard_normal(spec.shape)))
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Weights of a draw: not negative, and at least `drawn` of each row positive."""
+
+    kinds: ClassVar[frozenset[Kind]] = _FLOAT
+    drawn: int
+
+    def make(self, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
+        values = Within().make(spec, rng)
+        if values.ndim:
+            head = values[..., : self.drawn]
+            head[head == 0] = values.max() or 1.0
+        return values
+
+
+@dataclass(frozen=True, slots=True)
+class Signs:
+    """-1 and 1, as margin losses want their targets; as recorded where that is one of them."""
+
+    kinds: ClassVar[frozenset[Kind]] = frozenset({"integer", "float"})
+
+    def make(self, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
+        if spec.min == spec.max and spec.max in (-1, 1):
+            return np.full(spec.shape, int(spec.max))
+        return np.where(laws.choice(rng, spec.size, (spec.size + 1) // 2), 1, -1).reshape(spec.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Divisor:
+    """Integers other than zero, unless zero was recorded as an extreme."""
+
+    kinds: ClassVar[frozenset[Kind]] = _INTEGER
+
+    def make(self, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
+        values = generate(spec, rng)
+        if 0 in (spec.min, spec.max):
+            return values
+        values[values == 0] = integer_range(spec)[1] or 1
+        return values
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Lengths: integers, not negative and about equal, whose sum is fixed."""
+
+    kinds: ClassVar[frozenset[Kind]] = _INTEGER
+    total: int
+
+    def make(self, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
+        each, rest = divmod(self.total, spec.size)
+        return each + laws.choice(rng, spec.size, rest).astype(np.int64).reshape(spec.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """Where bags begin: from 0, rising, to at most `total`; the last is the end of all where `closed`."""
+
+    kinds: ClassVar[frozenset[Kind]] = _INTEGER
+    total: int
+    closed: bool = False
+
+    def make(self, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
+        largest = self.total if spec.max is None else min(integer_range(spec)[1], self.total)
+        values = np.sort(rng.integers(0, largest, spec.size, endpoint=True))
+        values[-1] = self.total if self.closed else largest
+        values[0] = 0
+        return values.reshape(spec.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Pivots:
+    """Row exchanges of a factorisation: element i is in [i + 1, rows]."""
+
+    kinds: ClassVar[frozenset[Kind]] = _INTEGER
+    rows: int
+
+    def make(self, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
+        if not spec.shape:
+            return np.ones((), np.int64)
+        first = np.minimum(np.arange(1, spec.shape[-1] + 1), self.rows)
+        return rng.integers(first, self.rows, spec.shape, endpoint=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Sorted:
+    """Rising along the last dimension."""
+
+    kinds: ClassVar[frozenset[Kind]] = frozenset({"integer", "float"})
+
+    def make(self, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
+        values = generate(spec, rng)
+        return np.sort(values, axis=-1) if spec.shape else values
+
+
+@dataclass(frozen=True, slots=True)
+class PositiveDefinite:
+    """A positive definite matrix of the recorded norm (of the recorded maximum where there is no norm).
+
+    X X* / n + 1 with normal X: its condition number is about 5.
+    """
+
+    kinds: ClassVar[frozenset[Kind]] = _MATRIX
+
+    def make(self, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
+        if not _is_square(spec):
+            return generate(spec, rng)
+        size = spec.shape[-1]
+        unknown = replace(spec, max=None, min=None)
+        normal = generate(unknown, rng)
+        matrix = normal @ normal.conj().swapaxes(-1, -2) / size + np.eye(size)
+        for recorded, own in ((spec.norm, np.linalg.norm(matrix)), (spec.max, np.abs(matrix).max())):
+            if recorded is not None and math.isfinite(recorded) and recorded > 0:
+                return np.asarray(matrix * (recorded / own))
+        return np.asarray(matrix)
+
+
+@dataclass(frozen=True, slots=True)
+class Symmetric:
+    """A symmetric or Hermitian matrix: the lower triangle of what the statistics give, mirrored."""
+
+    kinds: ClassVar[frozenset[Kind]] = _MATRIX
+
+    def make(self, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
+        values = generate(spec, rng)
+        if not _is_square(spec):
+            return values
+        lower = np.tril(values, -1)
+        diagonal = np.einsum("...ii->...i", values).real
+        matrix = lower + lower.conj().swapaxes(-1, -2)
+        np.einsum("...ii->...i", matrix)[...] = diagonal
+        return np.asarray(matrix)
+
+
+@dataclass(frozen=True, slots=True)
+class Triangle:
+    """A factor to solve with, of which one triangle is used: its diagonal outweighs the rest of each row."""
+
+    kinds: ClassVar[frozenset[Kind]] = _MATRIX
+
+    def make(self, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
+        values = generate(spec, rng)
+        if not _is_square(spec):
+            return values
+        diagonal = np.einsum("...ii->...i", values)
+        others = np.abs(values).sum(axis=-1) - np.abs(diagonal)
+        diagonal[...] = np.maximum(np.abs(diagonal), np.where(others > 0, others, 1.0))
+        return values
+
+
+def _is_square(spec: TensorSpec) -> bool:
+    return len(spec.shape) > 1 and spec.shape[-1] == spec.shape[-2]

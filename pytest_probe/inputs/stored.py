@@ -1,0 +1,100 @@
+"""Tensors that a dump kept as files. A dump is untrusted: names lead nowhere else, and sizes are checked first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pytest_probe.errors import RecordError
+from pytest_probe.numerics.dtypes import AnyArray, is_floating, numpy_dtype
+from pytest_probe.records.model import TensorSpec
+
+# A file may hold a little more than its tensor: headers, padding, the rest of a small storage.
+_FILE_FACTOR = 4
+_FILE_EXTRA = 1 << 20
+_GENERATE = "--probe-inputs=generated makes values from the statistics instead"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTensors:
+    """The tensor files of one dump.
+
+    data_dirs are the folders in which bare file names are looked up, in order; load reads what is not `.npy` (the
+    framework's own files) without running anything in it, and raises OSError or ValueError.
+    """
+
+    dump_path: Path
+    data_dirs: tuple[Path, ...]
+    load: Callable[[Path], AnyArray]
+
+    def array(self, spec: TensorSpec, entry: str, field: str) -> AnyArray:
+        """The stored values, in the recorded dtype and shape.
+
+        entry and field name the tensor in errors ("Functional.linear.0.forward", "input_args.0").
+        Raises RecordError where the name is no bare name, the file is not there, too large or not readable, or holds
+        something else than was recorded.
+        """
+
+        def error(found: str, wanted: str) -> RecordError:
+            return RecordError(self.dump_path, entry, field, found, wanted)
+
+        dtype = _dtype(spec, error)
+        path = self._find(spec, error)
+        size, allowed = path.stat().st_size, _FILE_FACTOR * spec.size * dtype.itemsize + _FILE_EXTRA
+        if size > allowed:
+            raise error(f"a file of {size} bytes, {path}", f"at most {allowed} for {spec.dtype} of shape {spec.shape}")
+        array = self._read(path, error)
+        if array.shape != spec.shape:
+            raise error(f"shape {array.shape} in {path}", f"shape {spec.shape} as recorded; {_GENERATE}")
+        same = _in_dtype(array, dtype)
+        if same is None:
+            raise error(f"dtype {array.dtype} in {path}", f"{spec.dtype} as recorded; {_GENERATE}")
+        return same
+
+    def _find(self, spec: TensorSpec, error: Callable[[str, str], RecordError]) -> Path:
+        name = spec.data_name or ""
+        if name in ("", ".", "..") or Path(name).name != name or any(mark in name for mark in "/\\\0"):
+            raise error(f"data_name {name!r}", "the bare name of a file beside the dump")
+        for folder in self.data_dirs:
+            path = folder / name
+            if path.is_file():
+                return path
+        folders = ", ".join(str(folder) for folder in self.data_dirs) or "no folder"
+        raise error(f"no file {name!r} in {folders}", f"the stored tensor there; {_GENERATE}")
+
+    def _read(self, path: Path, error: Callable[[str, str], RecordError]) -> AnyArray:
+        try:
+            if path.suffix != ".npy":
+                return self.load(path)
+            # Mapped, not read: a header that promises more than the file holds is refused before memory is taken.
+            return np.array(np.load(path, mmap_mode="r", allow_pickle=False))
+        except (OSError, ValueError, EOFError, MemoryError) as failure:
+            raise error(f"{path}, which cannot be read ({failure})", f"a stored tensor; {_GENERATE}") from failure
+
+
+def _dtype(spec: TensorSpec, error: Callable[[str, str], RecordError]) -> np.dtype[np.generic]:
+    try:
+        return numpy_dtype(spec.dtype)
+    except ValueError as failure:
+        raise error(f"dtype {spec.dtype!r}", str(failure)) from failure
+
+
+def _in_dtype(array: AnyArray, dtype: np.dtype[np.generic]) -> AnyArray | None:
+    """The array in the recorded dtype, None where it is another one's.
+
+    NumPy's files know bfloat16 and float8 as raw bytes only, and MindSpore writes them as float32.
+    """
+    if array.dtype == dtype:
+        return array
+    if not is_floating(dtype) or dtype.itemsize > 2:
+        return None
+    if array.dtype.kind == "V" and array.dtype.itemsize == dtype.itemsize:
+        return array.view(dtype)
+    if array.dtype != np.float32:
+        return None
+    with np.errstate(all="ignore"):
+        narrow = array.astype(dtype)
+    return narrow if np.array_equal(narrow.astype(np.float32), array, equal_nan=True) else None

@@ -1,0 +1,155 @@
+"""The dtypes of dumps by name, what each floating format can hold, and correct rounding to it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeAlias
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+AnyArray: TypeAlias = npt.NDArray[Any]
+BoolArray: TypeAlias = npt.NDArray[np.bool_]
+Float64Array: TypeAlias = npt.NDArray[np.float64]
+
+_COMPLEX_PARTS = {"complex64": "float32", "complex128": "float64"}
+_NATIVE_FLOATS = ("float64", "float32", "float16")
+_NARROW_FLOATS = (
+    "bfloat16",
+    "float8_e4m3fn",
+    "float8_e5m2",
+    "float8_e4m3fnuz",
+    "float8_e5m2fnuz",
+    "float8_e8m0fnu",
+)
+_DISCRETE = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool")
+
+# Not by dtype.kind: ml_dtypes registers its types as "V", and some as "f".
+_FLOATS = frozenset((*_NATIVE_FLOATS, *_NARROW_FLOATS))
+_DTYPES: dict[str, np.dtype[Any]] = {
+    name: np.dtype(getattr(ml_dtypes, name) if name in _NARROW_FLOATS else name)
+    for name in (*_NATIVE_FLOATS, *_NARROW_FLOATS, *_COMPLEX_PARTS, *_DISCRETE)
+}
+_EXPONENT_BITS = np.int64(0x7FF0_0000_0000_0000)
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """The NumPy dtype of a bare name ("float32", "bfloat16", "bool"). Raises ValueError on any other name."""
+    try:
+        return _DTYPES[name]
+    except KeyError:
+        raise ValueError(f"no NumPy dtype for {name!r}; known: {', '.join(_DTYPES)}") from None
+
+
+def is_floating(dtype: npt.DTypeLike) -> bool:
+    """Is it a real floating dtype, bfloat16 and float8 included? Takes a dtype or a bare name."""
+    return _resolve(dtype).name in _FLOATS
+
+
+def is_complex(dtype: npt.DTypeLike) -> bool:
+    """Is it a complex dtype? Takes a dtype or a bare name."""
+    return _resolve(dtype).kind == "c"
+
+
+def _resolve(dtype: npt.DTypeLike) -> np.dtype[Any]:
+    return numpy_dtype(dtype) if isinstance(dtype, str) else np.dtype(dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class FloatFormat:
+    """A binary floating format.
+
+    precision counts the bits of the significand, the hidden one included. 2**min_exponent is the smallest normal
+    number, max the largest finite one, smallest the smallest above zero. overflow is what the format puts beyond max:
+    inf, or NaN where it has no infinities.
+    """
+
+    name: str
+    precision: int
+    min_exponent: int
+    max: float
+    smallest: float
+    overflow: float
+
+    @property
+    def roundoff(self) -> float:
+        """The largest relative error of one rounding, 2**-precision."""
+        return 2.0**-self.precision
+
+    def spacing(self, values: Float64Array) -> Float64Array:
+        """The distance between neighbours of the format in the binade of each value, as a new array.
+
+        Zeros and subnormals have the spacing of the smallest normal; values beyond max, inf and NaN that of max.
+        """
+        power = np.empty(values.shape)
+        np.bitwise_and(values.view(np.int64), _EXPONENT_BITS, out=power.view(np.int64))
+        np.maximum(power, 2.0**self.min_exponent, out=power)
+        np.minimum(power, 2.0 ** (math.frexp(self.max)[1] - 1), out=power)
+        power *= 2.0 ** (1 - self.precision)
+        return power
+
+    def overflowed(self, values: Float64Array) -> Float64Array:
+        """The values, with overflow (in the value's sign) in place of all beyond max."""
+        return np.where(np.abs(values) > self.max, np.copysign(self.overflow, values), values)
+
+
+def float_format(dtype: npt.DTypeLike) -> FloatFormat:
+    """The format of a floating dtype, of the parts of a complex one. Raises ValueError on integers and bool."""
+    name = _resolve(dtype).name
+    return _format(_COMPLEX_PARTS.get(name, name))
+
+
+@cache
+def _format(name: str) -> FloatFormat:
+    if name not in _FLOATS:
+        raise ValueError(f"{name} is no floating dtype; known: {', '.join((*_NATIVE_FLOATS, *_NARROW_FLOATS))}")
+    dtype = _DTYPES[name]
+    limits: Any = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+    with np.errstate(all="ignore"):
+        overflow = float(np.array(np.inf).astype(dtype).astype(np.float64))
+    return FloatFormat(
+        name=name,
+        precision=int(limits.nmant) + 1,
+        min_exponent=int(limits.minexp),
+        max=float(limits.max),
+        smallest=float(limits.smallest_subnormal),
+        overflow=overflow,
+    )
+
+
+def widen(array: npt.ArrayLike) -> AnyArray:
+    """The array in float64, or complex128 where it is complex: itself where it is that already.
+
+    Exact for every floating dtype; integers beyond 2**53 are rounded.
+    """
+    values = np.asarray(array)
+    wide = np.complex128 if values.dtype.kind == "c" else np.float64
+    if values.dtype == wide:
+        return values
+    with np.errstate(invalid="ignore"):  # a signalling NaN
+        return values.astype(wide)
+
+
+def nearest(values: Float64Array, spacing: Float64Array) -> Float64Array:
+    """The multiple of spacing nearest to each value, ties to even. Exact: spacing holds powers of two."""
+    return np.rint(values / spacing) * spacing
+
+
+def round_to(array: npt.ArrayLike, dtype: npt.DTypeLike) -> AnyArray:
+    """Float64 or complex128 values, rounded once to the nearest number of a floating or complex dtype, ties to even.
+
+    Beyond the largest finite number and its half ulp comes inf, or NaN in the formats without infinities (all float8
+    but e5m2). What float8_e8m0fnu lacks, zero and negative numbers, becomes NaN; its ties go up.
+    Raises ValueError where dtype is no floating one.
+    """
+    target = _resolve(dtype)
+    rounding = float_format(target)
+    values = widen(array)
+    with np.errstate(all="ignore"):
+        # ml_dtypes casts float64 by way of float32, which rounds twice; what lies on the grid already passes unharmed.
+        if rounding.name not in _NATIVE_FLOATS:
+            values = nearest(values, rounding.spacing(values))
+        return np.asarray(values).astype(target)

@@ -1,0 +1,150 @@
+"""What an output is off by, in a few numbers, and where it is off most."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, Float64Array, FloatFormat, float_format, nearest, widen
+from pytest_probe.numerics.ulp import alike, nonfinite_distance
+
+# Elements: 64 KiB of float64, below the size from which malloc maps and unmaps each temporary array anew (2.5 times
+# the CPU time at 64K elements).
+_BLOCK = 8192
+
+
+def describe(actual: npt.ArrayLike, expected: npt.ArrayLike) -> dict[str, float | int]:
+    """Metrics of an output in its own dtype against a float64 or complex128 reference of the same shape.
+
+    max_abs, max_rel (where expected is not 0), max_ulp and mean_ulp are taken of |actual - expected|, by modulus where
+    complex, the ULP by the larger part. Where just one is NaN or inf all four are inf; where both are alike, 0.
+    mismatch is the share of elements that are not the reference correctly rounded, nonfinite_mismatch the number of
+    those where NaN or inf disagree. Integers and bool have max_abs (exact where both are integers) and mismatch only.
+    Values are Python's own numbers, never NaN. Raises ValueError where the shapes differ.
+    """
+    values, wanted = np.asarray(actual), np.asarray(expected)
+    if values.shape != wanted.shape:
+        raise ValueError(f"actual has shape {values.shape}, expected {wanted.shape}")
+    if values.dtype.kind in "iub":
+        return _describe_discrete(values, wanted)
+    layout = float_format(values.dtype)
+    with np.errstate(all="ignore"):
+        rows = [_measure(widen(a), widen(e), layout) for a, e in _blocks(values, wanted)]
+    size = max(values.size, 1)
+    return {
+        "max_abs": max((row.max_abs for row in rows), default=0.0),
+        "max_rel": max((row.max_rel for row in rows), default=0.0),
+        "max_ulp": max((row.max_ulp for row in rows), default=0.0),
+        "mean_ulp": sum(row.sum_ulp for row in rows) / size,
+        "mismatch": sum(row.differing for row in rows) / size,
+        "nonfinite_mismatch": sum(row.nonfinite for row in rows),
+    }
+
+
+def _blocks(actual: AnyArray, expected: AnyArray) -> Iterator[tuple[AnyArray, AnyArray]]:
+    """Matching one-dimensional pieces of two arrays of one shape, of whatever strides, without a copy of the whole."""
+    pieces: Any = np.nditer(
+        (actual, expected),
+        flags=("external_loop", "buffered", "zerosize_ok"),
+        op_flags=(("readonly",), ("readonly",)),
+        buffersize=_BLOCK,
+    )
+    yield from pieces
+
+
+class _Row(NamedTuple):
+    max_abs: float
+    max_rel: float
+    max_ulp: float
+    sum_ulp: float
+    differing: int
+    nonfinite: int
+
+
+def _measure(actual: AnyArray, expected: AnyArray, layout: FloatFormat) -> _Row:
+    if "c" in (actual.dtype.kind, expected.dtype.kind):
+        real = _compare(actual.real, expected.real, layout)
+        imag = _compare(actual.imag, expected.imag, layout)
+        gap, distance = np.hypot(real[0], imag[0]), np.maximum(real[1], imag[1])
+        differs = real[2] | imag[2]
+    else:
+        gap, distance, differs = _compare(actual, expected, layout)
+    max_abs = float(gap.max())
+    nonfinite = 0
+    if not np.isfinite(max_abs):
+        nonfinite = int(np.count_nonzero(np.isinf(gap) & ~(np.isfinite(actual) & np.isfinite(expected))))
+    return _Row(
+        max_abs,
+        _largest_relative(gap, np.abs(expected)),
+        float(distance.max()),
+        float(distance.sum()),
+        int(np.count_nonzero(differs)),
+        nonfinite,
+    )
+
+
+def _compare(
+    actual: Float64Array, expected: Float64Array, layout: FloatFormat
+) -> tuple[Float64Array, Float64Array, BoolArray]:
+    """Of real values: the absolute distance, the distance in ULP, and what is not the correctly rounded reference."""
+    spacing = layout.spacing(expected)
+    rounded = nearest(expected, spacing)
+    gap = np.abs(actual - expected)
+    distance = gap / spacing
+    if np.isfinite(gap.max()):
+        # No actual is infinite here, so a rounded value beyond the largest finite one differs as it stands.
+        return gap, distance, actual != rounded
+    nonfinite, penalty = nonfinite_distance(actual, expected, layout)
+    differs = ~alike(actual, layout.overflowed(rounded))
+    return np.where(nonfinite, penalty, gap), np.where(nonfinite, penalty, distance), differs
+
+
+def _largest_relative(gap: Float64Array, magnitude: Float64Array) -> float:
+    if not magnitude.all():
+        magnitude = np.where(magnitude == 0, np.inf, magnitude)
+    ratio = gap / magnitude
+    largest = float(ratio.max())
+    if np.isnan(largest):
+        # NaN comes of NaN or inf on either side, where the gap itself is 0 or inf already.
+        largest = float(np.where(np.isnan(ratio), gap, ratio).max())
+    return largest
+
+
+def _describe_discrete(actual: AnyArray, expected: AnyArray) -> dict[str, float | int]:
+    largest: float | int = 0
+    differing = 0
+    for values, wanted in _blocks(actual, expected):
+        differing += int(np.count_nonzero(values != wanted))
+        largest = max(largest, _largest_difference(values, wanted))
+    return {"max_abs": largest, "mismatch": differing / max(actual.size, 1)}
+
+
+def _largest_difference(actual: AnyArray, expected: AnyArray) -> float | int:
+    common = np.result_type(actual, expected)
+    if common.kind in "iub":
+        # Differences wrap in 64 bits to their true value, which float64 would round.
+        high, low = np.maximum(actual, expected), np.minimum(actual, expected)
+        return int((high.astype(np.uint64) - low.astype(np.uint64)).max())
+    with np.errstate(invalid="ignore"):
+        gap = np.abs(widen(actual) - widen(expected))
+    return float(np.where(np.isnan(gap), np.inf, gap).max())
+
+
+def worst(score: npt.ArrayLike, k: int = 5) -> tuple[tuple[int, ...], ...]:
+    """The indices of the k largest scores, the largest first and equal ones in order. NaN counts above inf."""
+    scores = np.asarray(score)
+    flat = widen(scores).reshape(-1)
+    count = min(k, flat.size)
+    if count == 0:
+        return ()
+    least = np.partition(flat, flat.size - count)[flat.size - count]
+    if np.isnan(least):
+        chosen = np.flatnonzero(np.isnan(flat))[:count]
+    else:
+        above = np.flatnonzero(~(flat <= least))
+        chosen = np.concatenate((above, np.flatnonzero(flat == least)[: count - above.size]))
+    ranked = sorted(chosen.tolist(), key=lambda index: (not np.isnan(flat[index]), -flat[index], index))
+    return tuple(tuple(int(axis) for axis in np.unravel_index(index, scores.shape)) for index in ranked)

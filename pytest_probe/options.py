@@ -1,0 +1,111 @@
+"""Every option once: its name, default and help become the command line, the ini keys and the documentation."""
+
+# 'Help' formatting (pytest's own rules):
+# Start with capitalized letters.
+# If a single phrase, do not end with period. If more than one phrase, all phrases end with periods.
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import pytest
+
+
+class Option(NamedTuple):
+    """One option.
+
+    kind is "string", "int", "flag" or "list" (repeatable; a linelist in ini files). cli is False for what only an ini
+    key can say.
+    """
+
+    name: str
+    help: str
+    metavar: str | None = None
+    default: str | None = None
+    kind: str = "string"
+    cli: bool = True
+
+    @property
+    def flag(self) -> str:
+        return f"--probe-{self.name}"
+
+    @property
+    def key(self) -> str:
+        """The ini key, which is the attribute of the parsed options as well."""
+        return "probe_" + self.name.replace("-", "_")
+
+
+OPTIONS = (
+    Option("dump", "Check the API calls of this dump: a file, or a folder of dumps. Repeatable.", "PATH", kind="list"),
+    Option(
+        "device",
+        "Device under test, or several under -n, shared out to its workers (default: the accelerator found, else cpu)",
+        "D[,D...]",
+    ),
+    Option(
+        "dtype",
+        "Run in these dtypes: recorded, float64, float32, float16, bfloat16 (default: recorded)",
+        "T[,T...]",
+        "recorded",
+    ),
+    Option(
+        "inputs",
+        "Where inputs come from: auto (stored tensors where the dump has them, else generated), generated, stored "
+        "(default: auto)",
+        "KIND",
+        "auto",
+    ),
+    Option("seed", "Seed of the generated inputs (default: 0)", "N", "0", kind="int"),
+    Option(
+        "api",
+        "Run only what matches: an API, call or entry name, as 'Functional.conv*'. Repeatable.",
+        "GLOB",
+        kind="list",
+    ),
+    Option("skip-api", "Leave out what matches, also where --probe-api names it. Repeatable.", "GLOB", kind="list"),
+    Option("direction", "Run both, forward or backward (default: both)", "DIRECTION", "both"),
+    Option("standard", "The standard that judges: auto, noise, exact (default: auto)", "NAME", "auto"),
+    Option("strict", "Warnings fail", kind="flag"),
+    Option("out", "Write results.jsonl and run.json into this folder, which holds no results yet", "DIR"),
+    Option(
+        "save",
+        "Save inputs, outputs and gradients of both sides into --probe-out: of failing cases, or of all",
+        "failing|all",
+    ),
+    Option("collect", "Collect the dumps in the folders that pytest collects", kind="flag", cli=False),
+    Option(
+        "namespaces",
+        "Namespaces to allow beside the framework's, a line each: Prefix=python.module",
+        kind="list",
+        cli=False,
+    ),
+)
+
+NAMED = {option.name: option for option in OPTIONS}
+
+
+def register(parser: pytest.Parser) -> None:
+    """Add all options to pytest's command line and ini keys."""
+    group = parser.getgroup("probe", "API precision checks")
+    for option in OPTIONS:
+        if option.cli:
+            _add_option(group, option)
+        parser.addini(option.key, option.help, type=_ini_type(option), default=None)
+
+
+def _add_option(group: pytest.OptionGroup, option: Option) -> None:
+    if option.kind == "flag":
+        group.addoption(option.flag, action="store_true", default=None, dest=option.key, help=option.help)
+    else:
+        action = "append" if option.kind == "list" else "store"
+        group.addoption(option.flag, action=action, metavar=option.metavar, dest=option.key, help=option.help)
+
+
+def _ini_type(option: Option) -> str:
+    """The ini type by pytest's name; 8.3 knows no integers."""
+    import pytest
+
+    if option.kind == "int":
+        return "int" if pytest.version_tuple >= (8, 4) else "string"
+    return {"flag": "bool", "list": "linelist"}.get(option.kind, "string")

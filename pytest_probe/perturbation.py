@@ -1,0 +1,133 @@
+"""Perturbed runs of a replay's reference: what its outputs do when inputs move by a roundoff."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from pytest_probe.frameworks.base import Leaf, Run, Steps, Way
+from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating, widen
+from pytest_probe.replay import REFERENCE, Replay
+from pytest_probe.standards.question import Kind
+
+REDRAWS = 3
+NUDGE = 4.0
+
+
+def ways(narrow: str) -> Mapping[Kind, Way]:
+    """How each kind of perturbed run is made, for outputs of dtype `narrow`."""
+    return {
+        "float64": REFERENCE,
+        "nudged": REFERENCE,
+        "float32": Way(dtype="float32"),
+        "fine": Way(dtype="float64", steps=Steps("float32", fine=True)),
+        "coarse": Way(dtype="float64", steps=Steps(narrow, fine=False)),
+        "narrow": Way(dtype="float64", steps=Steps(narrow, fine=True)),
+    }
+
+
+class Perturbation:
+    """Perturbed runs of one case, each made once and kept for all its outputs.
+
+    roundoff is u_c; narrow the dtype for `coarse` and `narrow` runs; gradient tells whether the case is the backward.
+    redrawn counts runs that raised and were drawn again.
+    """
+
+    def __init__(self, replay: Replay, key: str, roundoff: float, narrow: str, gradient: bool) -> None:
+        self.replay = replay
+        self.key = key
+        self.roundoff = roundoff
+        self.narrow = narrow
+        self.gradient = gradient
+        self.redrawn = 0
+        self._made: dict[Kind, list[dict[str, AnyArray]]] = {}
+
+    def output(self, name: str, kind: Kind, count: int) -> list[AnyArray]:
+        """One output in `count` runs; fewer where the reference cannot be perturbed that often."""
+        if kind in ("float32", "fine") and self.roundoff < 2.0**-24:
+            return []
+        runs = self._made.setdefault(kind, [])
+        while len(runs) < count:
+            made = self._run(kind, len(runs))
+            if made is None:
+                break
+            runs.append(made)
+        return [widen(run[name]) for run in runs[:count] if name in run]
+
+    def _run(self, kind: Kind, index: int) -> dict[str, AnyArray] | None:
+        for attempt in range(REDRAWS):
+            generator = _generator(self.key, kind, index)
+            try:
+                return self._results(kind, generator, inward=attempt > 0, shrink=0.25**attempt)
+            except Exception:
+                # Beyond the domain (a probability above 1, a matrix no longer positive definite): towards it, nearer.
+                self.redrawn += 1
+        return None
+
+    def _results(
+        self, kind: Kind, generator: np.random.Generator, inward: bool, shrink: float
+    ) -> dict[str, AnyArray]:
+        size = self.roundoff * shrink * (NUDGE if kind == "nudged" else 1.0)
+        way = ways(self.narrow)[kind]
+        leaves = {
+            name: replace(leaf, array=perturbed(leaf.array, generator, size, inward, way.dtype))
+            for name, leaf in self.replay.leaves.items()
+        }
+        if not self.gradient:
+            run = self.replay.reference_run(leaves, way, None)
+            return results(run, leaves)
+        seeds = {
+            name: perturbed(seed, generator, size, inward, way.dtype) for name, seed in self.replay.seeds.items()
+        }
+        run = self.replay.reference_run(leaves, way, self.replay.wanted)
+        return self.replay.framework.gradients(run, seeds)
+
+
+def results(run: Run, leaves: Mapping[str, Leaf]) -> dict[str, AnyArray]:
+    """Arrays among the return values, and the changed arguments, by name."""
+    found = {name: np.asarray(value) for name, value in run.outputs.items() if isinstance(value, (np.ndarray, float))}
+    found.update({name: run.after(name) for name in run.changed if name in leaves})
+    return found
+
+
+def perturbed(
+    array: AnyArray, generator: np.random.Generator, size: float, inward: bool, dtype: str
+) -> AnyArray:
+    """Every float times (1 + size xi), xi uniform with unit variance, kept inside the array's own range.
+
+    Real and imaginary parts apart. inward: towards zero only. Integers and booleans stay.
+    """
+    if is_complex(array.dtype):
+        wide = widen(array)
+        parts = [_moved(part, generator, size, inward) for part in (wide.real, wide.imag)]
+        return (parts[0] + 1j * parts[1]).astype(np.complex64 if dtype == "float32" else np.complex128)
+    if not is_floating(array.dtype):
+        return array
+    return _moved(widen(array), generator, size, inward).astype(dtype)
+
+
+def _moved(values: AnyArray, generator: np.random.Generator, size: float, inward: bool) -> AnyArray:
+    xi = generator.uniform(-(3.0**0.5), 3.0**0.5, values.shape)
+    if inward:
+        xi = -np.abs(xi)
+    moved = np.asarray(values * (1.0 + size * xi))
+    if not moved.size:
+        return moved
+    low, high = np.min(values), np.max(values)
+    if not (np.isfinite(low) and np.isfinite(high)):
+        finite = values[np.isfinite(values)]
+        if not finite.size:
+            return moved
+        low, high = finite.min(), finite.max()
+        return np.where(np.isfinite(values), np.clip(moved, low, high), values)
+    return np.clip(moved, low, high, out=moved)
+
+
+def _generator(key: str, kind: str, index: int) -> np.random.Generator:
+    digest = hashlib.blake2b(f"{key}\0{kind}\0{index}".encode(), digest_size=16).digest()
+    return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))
+
+

@@ -1,0 +1,46 @@
+"""What a file is that no reader knows: the text of the error that says so."""
+
+from __future__ import annotations
+
+import re
+
+_KNOWN = "known are dumps of msprobe 1.0 to 26.2 (dump.json, with entries under the key 'data')"
+_KEY = r'"[^"\\]*'
+_KINDS: tuple[tuple[re.Pattern[str], str, str], ...] = (
+    (
+        re.compile(rf'\{{\s*{_KEY}paddle\.[^"\\]*\*\d+"\s*:', re.DOTALL),
+        "is a PaddleAPEX dump, which cannot be read yet",
+        _KNOWN,
+    ),
+    (
+        re.compile(rf'\{{\s*{_KEY}\*\d+"\s*:\s*\[\s*"File '),
+        "is the stack file of the old api_accuracy_checker, not a dump",
+        _KNOWN,
+    ),
+    (
+        re.compile(rf'\{{\s*{_KEY}\*\d+"\s*:'),
+        "is a forward_info or backward_info file of the old api_accuracy_checker, which cannot be read yet",
+        _KNOWN,
+    ),
+    (
+        re.compile(rf'\{{\s*{_KEY}"\s*:\s*\[\s*(?:\[\s*{_KEY}"|"File )'),
+        "is the stack file of a dump, not the dump",
+        "give the dump.json beside it",
+    ),
+)
+
+
+def describe(head: bytes) -> tuple[str, str]:
+    """What was found in a file that begins with head, and what to do about it."""
+    text = head.decode("utf-8", errors="replace").lstrip("\ufeff \t\r\n")
+    if not text:
+        return "is empty", "repeat the capture"
+    for pattern, found, advice in _KINDS:
+        if pattern.match(text):
+            return found, advice
+    if text.startswith("{"):
+        keys = re.findall(r'"([^"\\]{1,40})"\s*:', text)[:5]
+        found = f"JSON with the keys {', '.join(keys)}" if keys else "a JSON object without keys"
+    else:
+        found = f"{text[:24]!r}"
+    return f"is no dump: it begins with {found}", _KNOWN

@@ -1,0 +1,265 @@
+"""One entry of an msprobe dump, decoded: what the JSON says becomes a Call, or a RecordError that names the field."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
+
+import msgspec
+
+from pytest_probe.errors import RecordError
+from pytest_probe.records.model import (
+    Argument,
+    Call,
+    DeviceSpec,
+    DtypeSpec,
+    Lost,
+    MemoryFormatSpec,
+    Number,
+    Record,
+    SizeSpec,
+    TensorSpec,
+)
+from pytest_probe.records.rawjson import TOKENS
+
+DTYPES = (
+    *("float16", "bfloat16", "float32", "float64", "complex64", "complex128", "bool"),
+    *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"),
+)
+MEMORY_FORMATS = ("preserve_format", "contiguous_format", "channels_last", "channels_last_3d")
+TENSOR_TYPES = ("torch.Tensor", "torch.nn.parameter.Parameter")
+
+_FLOATS: Mapping[str, float] = {**TOKENS, "NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_MAX_RANK = 64  # of torch and of NumPy
+_MAX_EXTENT = 2**63
+_MAX_NAME = 255
+
+
+def decode(path: Path, record: Record) -> Call:
+    """The call that a record of the dump at path describes. Raises RecordError for whatever cannot be understood."""
+    if record.forward is None:
+        raise RecordError(path, f"{record.name}.backward", "", "no forward entry", "the forward entry of the same call")
+    forward = _Entry(path, f"{record.name}.forward")
+    backward = _Entry(path, f"{record.name}.backward")
+    try:
+        args, kwargs, outputs = forward.call(forward.body(record.forward))
+        gradients = None if record.backward is None else backward.gradients(backward.body(record.backward))
+    except RecursionError:
+        raise RecordError(path, record.name, "", "values nested too deep", "fewer than about 500 levels") from None
+    return Call(args, kwargs, outputs, gradients)
+
+
+class _Entry:
+    """Decodes one entry; `field` is always the dotted path inside it."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        self.path = path
+        self.name = name
+
+    def error(self, field: str, found: str, wanted: str) -> RecordError:
+        return RecordError(self.path, self.name, field, found, wanted)
+
+    def body(self, raw: Any) -> dict[str, Any]:
+        try:
+            body = msgspec.json.decode(raw)
+        except ValueError as error:
+            raise self.error("", f"a value that cannot be decoded ({error})", "plain JSON in UTF-8") from None
+        if not isinstance(body, dict):
+            raise self.error("", _shown(body), "an object")
+        return body
+
+    def call(
+        self, body: Mapping[str, Any]
+    ) -> tuple[tuple[Argument, ...], dict[str, Argument], tuple[Argument, ...] | None]:
+        args = self.arguments(self.need(body, "input_args", "", list, "a list of arguments"), "input_args")
+        kwargs = body.get("input_kwargs", {})
+        if not isinstance(kwargs, dict):
+            raise self.error("input_kwargs", _shown(kwargs), "an object of arguments")
+        named = {key: self.argument(value, f"input_kwargs.{key}") for key, value in kwargs.items()}
+        if body.get("output") is None:
+            return args, named, None
+        return args, named, self.arguments(self.need(body, "output", "", list, "a list of outputs"), "output")
+
+    def gradients(self, body: Mapping[str, Any]) -> tuple[TensorSpec | None, ...]:
+        """The incoming gradients; none where the capture was told to leave them out."""
+        if "input" not in body:
+            return ()
+        items = self.arguments(self.need(body, "input", "", list, "a list of gradients"), "input")
+        for index, item in enumerate(items):
+            if not isinstance(item, TensorSpec | None):
+                raise self.error(f"input.{index}", _shown(body["input"][index]), "a torch.Tensor or null")
+        return items
+
+    def need(self, body: Mapping[str, Any], key: str, field: str, kind: type | tuple[type, ...], wanted: str) -> Any:
+        """The value of a key, of this kind; a bool is no int here."""
+        place = f"{field}.{key}" if field else key
+        if key not in body:
+            raise self.error(place, "nothing", wanted)
+        value = body[key]
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise self.error(place, _shown(value), wanted)
+        return value
+
+    def arguments(self, values: list[Any], field: str) -> tuple[Argument, ...]:
+        return tuple(self.argument(value, f"{field}.{index}") for index, value in enumerate(values))
+
+    def argument(self, value: Any, field: str) -> Argument:
+        if value is None:
+            return None
+        if isinstance(value, list):
+            return list(self.arguments(value, field))
+        if not isinstance(value, dict):
+            raise self.error(field, _shown(value), "an object, a list or null")
+        if not value:
+            return Lost()
+        kind = value.get("type", value.get("class_type"))
+        if isinstance(kind, str):
+            return self.leaf(kind, value, field)
+        if kind is not None and not isinstance(kind, dict | list):
+            raise self.error(f"{field}.type", _shown(kind), "the name of a type")
+        return {key: self.argument(item, f"{field}.{key}") for key, item in value.items()}
+
+    def leaf(self, kind: str, value: Mapping[str, Any], field: str) -> Argument:
+        if kind in TENSOR_TYPES:
+            return self.tensor(value, field)
+        read = _LEAVES.get(kind.removeprefix("numpy."))
+        if read is None:
+            raise self.error(f"{field}.type", _shown(kind), "an argument that can be rebuilt")
+        return read(self, value, field)
+
+    def tensor(self, value: Mapping[str, Any], field: str) -> TensorSpec:
+        high, low = (self.number(value, f"{key}_except_inf_nan", field) for key in ("Max", "Min"))
+        top, bottom = (self.number(value, key, field) for key in ("Max", "Min"))
+        if "Max_origin" in value or "Min_origin" in value:
+            high, low = top, bottom
+            top = self.number(value, "Max_origin", field)
+            bottom = self.number(value, "Min_origin", field)
+        grad = False
+        if value.get("requires_grad") is not None:
+            grad = self.need(value, "requires_grad", field, bool, "true or false")
+        return TensorSpec(
+            self.dtype(value, "dtype", field),
+            self.shape(value, "shape", field),
+            max=top,
+            min=bottom,
+            mean=self.real(value, "Mean", field),
+            norm=self.real(value, "Norm", field),
+            high=_finite(high),
+            low=_finite(low),
+            requires_grad=grad,
+            data_name=self.data_name(value, field),
+        )
+
+    def dtype(self, value: Mapping[str, Any], key: str, field: str) -> str:
+        text: str = self.need(value, key, field, str, "the name of a dtype")
+        name = text.removeprefix("torch.")
+        if name not in DTYPES:
+            raise self.error(f"{field}.{key}", f"the unknown dtype {_shown(text)}", f"one of {', '.join(DTYPES)}")
+        return name
+
+    def shape(self, value: Mapping[str, Any], key: str, field: str) -> tuple[int, ...]:
+        shape = self.need(value, key, field, list, "a list of sizes")
+        if len(shape) > _MAX_RANK:
+            raise self.error(f"{field}.{key}", f"{len(shape)} dimensions", f"at most {_MAX_RANK}")
+        for index, extent in enumerate(shape):
+            if isinstance(extent, bool) or not isinstance(extent, int) or not 0 <= extent < _MAX_EXTENT:
+                raise self.error(f"{field}.{key}.{index}", _shown(extent), "an integer from 0 on, below 2**63")
+        return tuple(shape)
+
+    def number(self, value: Mapping[str, Any], key: str, field: str) -> Number | None:
+        """A statistic: a number, true or false, null, or a word for one that is not finite."""
+        number = value.get(key)
+        if number is None or isinstance(number, int | float):
+            return number
+        if isinstance(number, str) and number in _FLOATS:
+            return _FLOATS[number]
+        raise self.error(f"{field}.{key}", _shown(number), "a number, true, false or null")
+
+    def real(self, value: Mapping[str, Any], key: str, field: str) -> float | None:
+        number = self.number(value, key, field)
+        try:
+            return None if number is None else float(number)
+        except OverflowError:
+            raise self.error(f"{field}.{key}", _shown(number), "a number that float64 holds") from None
+
+    def data_name(self, value: Mapping[str, Any], field: str) -> str | None:
+        if value.get("data_name") is None:
+            return None
+        name: str = self.need(value, "data_name", field, str, "the name of a file")
+        bare = PurePosixPath(name).name == name == PureWindowsPath(name).name and "\0" not in name
+        if not bare or name in ("", ".", "..") or len(name) > _MAX_NAME:
+            raise self.error(f"{field}.data_name", _shown(name), "the bare name of a file, without a folder")
+        return name
+
+    def floating(self, value: Mapping[str, Any], field: str) -> float:
+        number = None if isinstance(value.get("value"), bool) else self.real(value, "value", field)
+        if number is None:
+            found = _shown(value["value"]) if "value" in value else "nothing"
+            raise self.error(f"{field}.value", found, "a number")
+        return number
+
+    def memory_format(self, value: Mapping[str, Any], field: str) -> MemoryFormatSpec:
+        key = "format" if "format" in value else "value"
+        text = self.need(value, key, field, str, "the name of a memory format")
+        name = text.removeprefix("torch.")
+        if name not in MEMORY_FORMATS:
+            raise self.error(f"{field}.{key}", _shown(text), f"one of {', '.join(MEMORY_FORMATS)}")
+        return MemoryFormatSpec(name)
+
+    def slice(self, value: Mapping[str, Any], field: str) -> slice:
+        parts = self.need(value, "value", field, list, "a list of start, stop and step")
+        whole = all(part is None or (isinstance(part, int) and not isinstance(part, bool)) for part in parts)
+        if len(parts) != 3 or not whole:
+            raise self.error(f"{field}.value", _shown(parts), "three integers or nulls: start, stop and step")
+        return slice(*parts)
+
+
+def _plain(kind: type, wanted: str) -> Callable[[_Entry, Mapping[str, Any], str], Argument]:
+    return lambda entry, value, field: entry.need(value, "value", field, kind, wanted)
+
+
+def _device(entry: _Entry, value: Mapping[str, Any], field: str) -> DeviceSpec:
+    text: str = entry.need(value, "value", field, str, "the name of a device")
+    return DeviceSpec(text.removesuffix(":None"))
+
+
+_INTEGER, _BOOL, _STR = _plain(int, "an integer"), _plain(bool, "true or false"), _plain(str, "a string")
+_LEAVES: Mapping[str, Callable[[_Entry, Mapping[str, Any], str], Argument]] = {
+    "bool": _BOOL,
+    "int": _INTEGER,
+    "float": _Entry.floating,
+    "str": _STR,
+    "slice": _Entry.slice,
+    "ellipsis": lambda entry, value, field: ...,
+    "torch.Size": lambda entry, value, field: SizeSpec(entry.shape(value, "value", field)),
+    "torch.dtype": lambda entry, value, field: DtypeSpec(entry.dtype(value, "value", field)),
+    "torch.device": _device,
+    "torch.memory_format": _Entry.memory_format,
+    "bool_": _BOOL,
+    "str_": _STR,
+    **dict.fromkeys(("float16", "float32", "float64"), _Entry.floating),
+    **dict.fromkeys(("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"), _INTEGER),
+}
+
+
+def _finite(number: Number | None) -> float | None:
+    try:
+        return float(number) if number is not None and math.isfinite(number) else None
+    except OverflowError:
+        return None
+
+
+def _shown(value: Any) -> str:
+    """A value for a message: short, and as JSON says it."""
+    if isinstance(value, dict):
+        return f"an object with the keys {', '.join(map(str, value))}"[:80] if value else "an empty object"
+    if isinstance(value, list):
+        return f"a list of {len(value)}"
+    if isinstance(value, str) and value in TOKENS:
+        return str(TOKENS[value])
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else f"{text[:57]}..."

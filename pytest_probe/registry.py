@@ -1,0 +1,29 @@
+"""Everything that users can add to: one object, handed to `pytest_probe_register`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from pytest_probe.frameworks.base import Device
+from pytest_probe.records import READERS
+from pytest_probe.records.model import Reader
+from pytest_probe.standards import STANDARDS, Standard
+
+
+@dataclass
+class Registry:
+    """Readers are asked in their order. Calls and references are keyed by API ("NPU.npu_rms_norm"), namespaces by the
+    first part of a recorded name ("NPU": "torch_npu"), devices by the part of --probe-device before ":"."""
+
+    readers: list[Reader] = field(default_factory=lambda: list(READERS))
+    standards: dict[str, Standard] = field(default_factory=lambda: dict(STANDARDS))
+    devices: dict[str, Callable[[str], Device]] = field(default_factory=dict)
+    calls: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    references: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    namespaces: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def default(cls) -> Registry:
+        return cls()

@@ -1,0 +1,437 @@
+"""One record made runnable: which call it is, on which arguments, and what both sides give."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from pytest_probe.errors import NoKernel, NoReference, ProbeError, ReplayDiffers, Unsupported
+from pytest_probe.frameworks.base import Device, Framework, Leaf, Run, Wanted, Way
+from pytest_probe.inputs import Arguments
+from pytest_probe.numerics.dtypes import is_complex, is_floating, numpy_dtype, round_to, widen
+from pytest_probe.records.model import Call, DtypeSpec, Lost, Record, TensorSpec
+
+REFERENCE = Way(dtype="float64")
+NARROW = ("bfloat16", "float16")
+# Fused APIs that draw random numbers unless this argument is 0: keyword and position.
+FUSED_DROPOUT: Mapping[str, tuple[str, int]] = {
+    "scaled_dot_product_attention": ("dropout_p", 4),
+    "multi_head_attention_forward": ("dropout_p", 10),
+    "lstm": ("dropout", 5),
+    "gru": ("dropout", 5),
+    "rnn_tanh": ("dropout", 5),
+    "rnn_relu": ("dropout", 5),
+}
+
+
+class DeviceRaised(ProbeError):
+    """The device raised where the reference did not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One reading of the record: a function for each side, and the arguments, lists as tuples or not."""
+
+    path: str
+    on_device: Callable[..., Any]
+    reference: Callable[..., Any]
+    arguments: Arguments
+    inplace: bool
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Replay:
+    """A record's forward run on the device and in the reference, kept for its backward item.
+
+    leaves holds the arguments' arrays by name ("input.0", "kwargs.weight"); autocast is the dtype of the autocast
+    that the recorded dtypes call for, "" for none; narrow tells that it rounds wider inputs.
+    """
+
+    framework: Framework
+    device: Device
+    candidate: Candidate
+    call: Call
+    leaves: dict[str, Leaf]
+    actual: Run
+    expected: Run
+    wanted: Wanted | None
+    autocast: str = ""
+    narrow: bool = False
+    notes: tuple[str, ...] = ()
+    seeds: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def reference_run(self, leaves: Mapping[str, Leaf], way: Way, wanted: Wanted | None) -> Run:
+        """The reference's call again, on other values of the same arguments."""
+        arguments = with_leaves(self.candidate.arguments, leaves)
+        return self.framework.run(self.candidate.reference, arguments.args, arguments.kwargs, way, wanted)
+
+    def device_run(self, device: Device, wanted: Wanted | None = None) -> Run:
+        """The call in the case's own dtypes on a device."""
+        arguments = self.candidate.arguments
+        way = Way(device=device, autocast=self.autocast)
+        return self.framework.run(self.candidate.on_device, arguments.args, arguments.kwargs, way, wanted)
+
+
+def named_leaves(arguments: Arguments) -> dict[str, Leaf]:
+    """All tensor arguments by name."""
+    found = dict(_walk(list(arguments.args), "input"))
+    for key, value in arguments.kwargs.items():
+        found.update(_walk(value, f"kwargs.{key}"))
+    return found
+
+
+def _walk(tree: Any, name: str) -> Iterator[tuple[str, Leaf]]:
+    if isinstance(tree, Leaf):
+        yield name, tree
+    elif isinstance(tree, (list, tuple)):
+        for index, value in enumerate(tree):
+            yield from _walk(value, f"{name}.{index}")
+    elif isinstance(tree, dict):
+        for key, value in tree.items():
+            yield from _walk(value, f"{name}.{key}")
+
+
+def mapped(arguments: Arguments, change: Callable[[Any, str], Any]) -> Arguments:
+    """The arguments with every leaf of the tree (tensor or not) replaced by change(leaf, name)."""
+    args = tuple(_map(value, f"input.{index}", change) for index, value in enumerate(arguments.args))
+    kwargs = {key: _map(value, f"kwargs.{key}", change) for key, value in arguments.kwargs.items()}
+    return replace(arguments, args=args, kwargs=kwargs)
+
+
+def _map(tree: Any, name: str, change: Callable[[Any, str], Any]) -> Any:
+    if isinstance(tree, (list, tuple)):
+        return type(tree)(_map(value, f"{name}.{index}", change) for index, value in enumerate(tree))
+    if isinstance(tree, dict):
+        return {key: _map(value, f"{name}.{key}", change) for key, value in tree.items()}
+    return change(tree, name)
+
+
+def with_leaves(arguments: Arguments, leaves: Mapping[str, Leaf]) -> Arguments:
+    return mapped(arguments, lambda value, name: leaves[name] if isinstance(value, Leaf) else value)
+
+
+def tuples(arguments: Arguments) -> Arguments:
+    """Top-level lists as tuples, which dumps cannot tell apart."""
+    args = tuple(tuple(value) if isinstance(value, list) else value for value in arguments.args)
+    kwargs = {key: tuple(value) if isinstance(value, list) else value for key, value in arguments.kwargs.items()}
+    return replace(arguments, args=args, kwargs=kwargs)
+
+
+def floats_of(leaves: Mapping[str, Leaf]) -> dict[str, np.dtype[Any]]:
+    return {
+        name: leaf.array.dtype
+        for name, leaf in leaves.items()
+        if is_floating(leaf.array.dtype) or is_complex(leaf.array.dtype)
+    }
+
+
+class Replayer:
+    """Makes replays of records on one device."""
+
+    def __init__(
+        self,
+        framework: Framework,
+        device: Device,
+        calls: Mapping[str, Callable[..., Any]],
+        references: Mapping[str, Callable[..., Any]],
+        namespaces: Mapping[str, str],
+    ) -> None:
+        self.framework = framework
+        self.device = device
+        self.calls = calls
+        self.references = references
+        self.namespaces = namespaces
+
+    def replay(self, record: Record, call: Call, arguments: Arguments, *, as_recorded: bool) -> Replay:
+        """Run both sides. Raises Unsupported for what cannot be decided, DeviceRaised where only the device raises."""
+        arguments, notes = _prepared(record, call, arguments)
+        candidates = self._candidates(record, arguments)
+        autocast = _autocast(call, arguments) if as_recorded else ""
+        found = self._fitting(candidates, call, record, as_recorded and not autocast)
+        candidate, expected, wanted = found
+        replayed = Replay(
+            self.framework, self.device, candidate, call, named_leaves(arguments), expected, expected, wanted,
+            notes=(*notes, *candidate.notes),
+        )  # fmt: skip
+        self._run_device(replayed, call, as_recorded, autocast)
+        return replayed
+
+    def _run_device(self, replayed: Replay, call: Call, as_recorded: bool, autocast: str) -> None:
+        """Fill in the device's side: plain, or under autocast where only that gives the recorded dtypes."""
+        try:
+            replayed.actual = self._on_device(replayed)
+            if not as_recorded or dtypes_fit(replayed.actual, call):
+                return
+        except (Unsupported, DeviceRaised):
+            if not autocast:
+                raise
+        if not autocast:
+            raise ReplayDiffers(f"{replayed.candidate.path} gave {described(replayed.actual)}, recorded: {recorded(call)}")
+        replayed.autocast = autocast
+        replayed.narrow = any(spec.dtype == autocast for spec in _output_specs(call))
+        replayed.notes += (f"under autocast to {autocast}",)
+        if replayed.narrow:
+            self._round_inputs(replayed, numpy_dtype(autocast))
+        replayed.actual = self._on_device(replayed)
+        if not dtypes_fit(replayed.actual, call):
+            raise ReplayDiffers(
+                f"{replayed.candidate.path} gave {described(replayed.actual)} under autocast, recorded: {recorded(call)}"
+            )
+
+    def _round_inputs(self, replayed: Replay, dtype: np.dtype[Any]) -> None:
+        """Autocast rounds wider inputs inside: round them before, so that both sides see the same values."""
+        replayed.leaves = {
+            name: replace(leaf, array=round_to(widen(leaf.array), dtype).astype(leaf.array.dtype))
+            if is_floating(leaf.array.dtype)
+            else leaf
+            for name, leaf in replayed.leaves.items()
+        }
+        replayed.candidate = replace(
+            replayed.candidate, arguments=with_leaves(replayed.candidate.arguments, replayed.leaves)
+        )
+        replayed.expected = replayed.reference_run(replayed.leaves, REFERENCE, replayed.wanted)
+
+    def _on_device(self, replayed: Replay) -> Run:
+        try:
+            return replayed.device_run(self.device, replayed.wanted)
+        except Exception as error:
+            raise self.device_trouble(error) from error
+
+    def device_trouble(self, error: Exception) -> ProbeError:
+        """What an error of the device means: it has no kernel, or it is wrong."""
+        if isinstance(error, ProbeError):
+            return error
+        if self.framework.has_no_kernel(error):
+            return NoKernel(f"{self.device.name}: {first_line(error)}")
+        return DeviceRaised(f"{self.device.name} raised {type(error).__name__}: {first_line(error)}")
+
+    def _candidates(self, record: Record, arguments: Arguments) -> list[Candidate]:
+        key = f"{record.namespace}.{record.api}"
+        call, reference = self.calls.get(key), self.references.get(key)
+        if call is not None and reference is not None:
+            return [Candidate(key, call, reference, arguments, False)]
+        apis = self.framework.candidates(record.namespace, record.api, self.namespaces)
+        made = []
+        for api in apis:
+            function = functools.partial(_call_anew, api.lookup)
+            made.append(
+                Candidate(api.path, call or function, reference or function, arguments, api.inplace, _renamed(record, api.path))
+            )
+        lists = any(isinstance(value, list) for value in (*arguments.args, *arguments.kwargs.values()))
+        return made + [replace(item, arguments=tuples(item.arguments)) for item in made] if lists else made
+
+    def _fitting(
+        self, candidates: Sequence[Candidate], call: Call, record: Record, check_dtypes: bool
+    ) -> tuple[Candidate, Run, Wanted | None]:
+        """The candidate whose reference run is like the record. Raises where none is, or several that differ."""
+        troubles: list[Exception] = []
+        misfits: list[str] = []
+        fitting: list[tuple[Candidate, Run, Wanted | None]] = []
+        for candidate in candidates:
+            if any(item.path == candidate.path for item, _, _ in fitting):
+                continue
+            try:
+                run, wanted = self._reference(candidate, with_gradient=record.backward is not None)
+            except Exception as error:
+                troubles.append(error)
+                continue
+            if shapes_fit(run, call) and (not check_dtypes or widened_dtypes_fit(run, call)):
+                fitting.append((candidate, run, wanted))
+            else:
+                misfits.append(f"{candidate.path} gives {described(run)}")
+        if not fitting:
+            raise self._nothing_fits(candidates[0], call, troubles, misfits)
+        if any(not same_results(fitting[0][1], other) for _, other, _ in fitting[1:]):
+            paths = " and ".join(candidate.path for candidate, _, _ in fitting)
+            raise ReplayDiffers(f"{record.name} may be {paths}: the record fits both", "ambiguous name")
+        return fitting[0]
+
+    def _nothing_fits(
+        self, candidate: Candidate, call: Call, troubles: Sequence[Exception], misfits: Sequence[str]
+    ) -> Exception:
+        if misfits:
+            return ReplayDiffers(f"{'; '.join(misfits)}; recorded: {recorded(call)}")
+        trouble = troubles[0]
+        if isinstance(trouble, Unsupported):
+            return trouble
+        said = f"{type(trouble).__name__}: {first_line(trouble)}"
+        try:
+            arguments = candidate.arguments
+            self.framework.run(candidate.on_device, arguments.args, arguments.kwargs, Way(device=self.device), None)
+        except Exception as error:
+            return Unsupported(
+                f"{self.device.name} raised {type(error).__name__}: {first_line(error)}; the reference raised {said}",
+                "device and reference both raise",
+            )
+        return NoReference(f"float64 on the CPU raised {said}")
+
+    def _reference(self, candidate: Candidate, with_gradient: bool) -> tuple[Run, Wanted | None]:
+        """A reference run, able to give gradients of as many arguments as the framework can differentiate."""
+        arguments = candidate.arguments
+        leaves = named_leaves(arguments)
+        every = frozenset(floats_of(leaves))
+        marked = frozenset(name for name, leaf in leaves.items() if leaf.requires_grad and name in every)
+        tries = [Wanted(every, candidate.inplace), Wanted(every, True), Wanted(marked, True)] if with_gradient else []
+        for wanted in tries:
+            try:
+                run = self.framework.run(candidate.reference, arguments.args, arguments.kwargs, REFERENCE, wanted)
+            except (RuntimeError, ValueError):
+                continue
+            if run.differentiable:
+                return run, wanted
+        return self.framework.run(candidate.reference, arguments.args, arguments.kwargs, REFERENCE, None), None
+
+
+def _call_anew(lookup: Callable[[], Callable[..., Any]], *args: Any, **kwargs: Any) -> Any:
+    return lookup()(*args, **kwargs)
+
+
+def _renamed(record: Record, path: str) -> tuple[str, ...]:
+    """A note where a capture lost the submodule and another one was found."""
+    return (f"taken as {path}",) if record.namespace == "Torch" and path != f"torch.{record.api}" else ()
+
+
+def _prepared(record: Record, call: Call, arguments: Arguments) -> tuple[Arguments, tuple[str, ...]]:
+    """The arguments with lost ones filled in, dropout of fused APIs off, and Python floats rounded."""
+    notes: list[str] = []
+    arguments = _filled(call, arguments, notes)
+    arguments = _without_dropout(record, arguments, notes)
+    floats = floats_of(named_leaves(arguments))
+    if floats and all(dtype.itemsize <= (8 if dtype.kind == "c" else 4) for dtype in floats.values()):
+        arguments = mapped(arguments, lambda value, _: _as_float32(value) if type(value) is float else value)
+    return arguments, tuple(notes)
+
+
+def _as_float32(value: float) -> float:
+    with np.errstate(over="ignore"):
+        rounded = float(np.float32(value))
+    return rounded if np.isfinite(rounded) else value
+
+
+def _filled(call: Call, arguments: Arguments, notes: list[str]) -> Arguments:
+    """A lost positional argument is a dtype, or a device where the call then changes no dtype: the recorded output's
+    dtype gives the recorded result either way."""
+    outputs = _output_specs(call)
+
+    def fill(value: Any, name: str) -> Any:
+        if not isinstance(value, Lost):
+            return value
+        if not outputs:
+            raise Unsupported(f"{name} was not recorded and no output tells what it was", "lost argument")
+        notes.append(f"{name} was lost; {outputs[0].dtype} gives the recorded output")
+        return DtypeSpec(outputs[0].dtype)
+
+    return mapped(arguments, fill)
+
+
+def _without_dropout(record: Record, arguments: Arguments, notes: list[str]) -> Arguments:
+    keyword, position = FUSED_DROPOUT.get(record.api.rsplit(".", 1)[-1], ("", -1))
+    found = arguments.kwargs.get(keyword, arguments.args[position] if 0 <= position < len(arguments.args) else 0.0)
+    if not keyword or not isinstance(found, float) or found == 0.0:
+        return arguments
+    notes.append(f"run with {keyword} = 0, recorded: {found:g}")
+    if keyword in arguments.kwargs:
+        return replace(arguments, kwargs={**arguments.kwargs, keyword: 0.0})
+    return replace(arguments, args=(*arguments.args[:position], 0.0, *arguments.args[position + 1 :]))
+
+
+def _autocast(call: Call, arguments: Arguments) -> str:
+    """The 16-bit dtype of an autocast, where the recorded floating dtypes are mixed."""
+    names = {dtype.name for dtype in floats_of(named_leaves(arguments)).values()}
+    names |= {spec.dtype for spec in _output_specs(call) if is_floating(spec.dtype)}
+    narrow = [name for name in NARROW if name in names]
+    return narrow[0] if narrow and len(names) > 1 else ""
+
+
+def _output_specs(call: Call) -> list[TensorSpec]:
+    return [value for _, value in _recorded_leaves(call) if isinstance(value, TensorSpec)]
+
+
+def _recorded_leaves(call: Call) -> list[tuple[str, Any]]:
+    def walk(tree: Any, name: str) -> Iterator[tuple[str, Any]]:
+        if isinstance(tree, (list, tuple)):
+            for index, value in enumerate(tree):
+                yield from walk(value, f"{name}.{index}")
+        elif isinstance(tree, Mapping):
+            for key, value in tree.items():
+                yield from walk(value, f"{name}.{key}")
+        elif tree is not None:
+            yield name, tree
+
+    return list(walk(call.outputs, "output")) if call.outputs is not None else []
+
+
+def shapes_fit(run: Run, call: Call) -> bool:
+    """Has the run the recorded number of outputs, names and shapes?"""
+    if call.outputs is None:
+        return True
+    wanted = dict(_recorded_leaves(call))
+    if set(wanted) != set(run.outputs):
+        return False
+    return all(
+        not isinstance(spec, TensorSpec) or np.shape(run.outputs[name]) == spec.shape for name, spec in wanted.items()
+    )
+
+
+def _dtype_pairs(run: Run, call: Call) -> Iterator[tuple[np.dtype[Any], np.dtype[Any]]]:
+    for name, spec in _recorded_leaves(call):
+        value = run.outputs.get(name)
+        if isinstance(spec, TensorSpec) and isinstance(value, np.ndarray):
+            yield value.dtype, numpy_dtype(spec.dtype)
+
+
+def dtypes_fit(run: Run, call: Call) -> bool:
+    """Has a run in the recorded dtypes the recorded output dtypes?"""
+    return all(found == wanted for found, wanted in _dtype_pairs(run, call))
+
+
+def widened_dtypes_fit(run: Run, call: Call) -> bool:
+    """Has a reference run the recorded output dtypes, floats taken as float64?"""
+    return all(found == widened_dtype(wanted) for found, wanted in _dtype_pairs(run, call))
+
+
+def widened_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    if is_complex(dtype):
+        return np.dtype(np.complex128)
+    return np.dtype(np.float64) if is_floating(dtype) else dtype
+
+
+def same_results(first: Run, second: Run) -> bool:
+    """Do two reference runs agree to float64's precision?"""
+    for name, value in first.outputs.items():
+        other = second.outputs.get(name)
+        if not isinstance(value, np.ndarray) or not isinstance(other, np.ndarray):
+            if value != other:
+                return False
+        elif not np.allclose(value, other, rtol=1e-9, atol=1e-12, equal_nan=True):
+            return False
+    return True
+
+
+def described(run: Run) -> str:
+    """The outputs of a run in words: "float32[2, 3], int64[2]"."""
+    words = [
+        f"{value.dtype.name}{list(value.shape)}" if isinstance(value, np.ndarray) else type(value).__name__
+        for value in itertools.islice(run.outputs.values(), 6)
+    ]
+    return ", ".join(words) + (", ..." if len(run.outputs) > 6 else "") or "nothing"
+
+
+def recorded(call: Call) -> str:
+    """The recorded outputs in words."""
+    words = [
+        f"{value.dtype}{list(value.shape)}" if isinstance(value, TensorSpec) else type(value).__name__
+        for _, value in _recorded_leaves(call)[:6]
+    ]
+    return ", ".join(words) or "nothing"
+
+
+def first_line(error: BaseException) -> str:
+    """What a framework's error says, in one line of at most 300 characters."""
+    return (str(error).strip().split("\n", 1)[0] or type(error).__name__)[:300]

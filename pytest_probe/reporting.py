@@ -1,0 +1,102 @@
+"""The one process of a run that reports: results file, header, letters, summary."""
+
+from __future__ import annotations
+
+import platform
+from datetime import datetime, timezone
+from importlib.metadata import version
+from typing import Any
+
+import pytest
+
+from pytest_probe.items import missing_framework
+from pytest_probe.reports import terminal
+from pytest_probe.reports.results import ResultsWriter, Tally, digest
+from pytest_probe.state import Probe
+from pytest_probe.workers import is_controller
+
+
+class Reporting:
+    """Raises SettingsError where a device is unknown or --probe-out cannot be used."""
+
+    def __init__(self, probe: Probe) -> None:
+        self._probe = probe
+        self._tally = Tally()
+        self._finished = 0
+        self._runs = not probe.config.option.collectonly
+        dumps = probe.readable()
+        devices = self._describe() if self._runs and any(not missing_framework(dump) for _, dump in dumps) else []
+        self._header = terminal.header(_conditions(probe, devices), dumps)
+        if is_controller(probe.config):
+            probe.forget()
+        out = probe.settings.out
+        self._writer = ResultsWriter(out, _run(probe, devices)) if out and self._runs else None
+
+    def _describe(self) -> list[dict[str, str]]:
+        probe = self._probe
+        if len(probe.settings.devices) < 2:
+            return [probe.checker.describe()]
+        return [probe.checker_of(device).describe() for device in probe.settings.devices]
+
+    def pytest_report_header(self) -> list[str]:
+        return self._header
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        self._session = session
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        # "???" is xdist's word for the one report of an item whose worker died.
+        if report.when in ("teardown", "???"):
+            self._finished += 1
+        outcome = getattr(report, "probe", None)
+        if outcome is not None:
+            self._tally.add(outcome)
+            if self._writer is not None:
+                self._writer.write(outcome)
+
+    def pytest_report_teststatus(self, report: Any) -> tuple[str, str, tuple[str, dict[str, bool]]] | None:
+        outcome = getattr(report, "probe", None)
+        if outcome is None or outcome["verdict"] != "warning" or not report.passed or hasattr(report, "wasxfail"):
+            return None
+        return "imprecise", "w", ("IMPRECISE", {"yellow": True})
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self._runs:
+            terminal.summary(terminalreporter, self._tally, not_run=self._session.testscollected - self._finished)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        if self._writer is not None:
+            not_run = session.testscollected - self._finished
+            self._writer.close(
+                finished=_now(), exit_status=int(exitstatus), verdicts=dict(self._tally.verdicts), not_run=not_run
+            )
+
+
+def _conditions(probe: Probe, devices: list[dict[str, str]]) -> dict[str, str]:
+    settings = probe.settings
+    shown = {"device": ", ".join(settings.devices) or "default"}
+    if devices:
+        shown = {key: value for key, value in devices[0].items() if "\n" not in value}
+    if len(devices) > 1:
+        shown["device"] = ", ".join(device.get("device", "") for device in devices)
+    return {**shown, "standard": settings.standard, "inputs": settings.inputs, "seed": str(settings.seed)}
+
+
+def _run(probe: Probe, devices: list[dict[str, str]]) -> dict[str, Any]:
+    """What `run.json` says at the start: everything that another run must share to be comparable."""
+    packages = ("pytest-probe", "pytest", "numpy", "ml_dtypes", "msgspec")
+    return {
+        "settings": probe.settings.described(),
+        "seed": probe.settings.seed,
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
+        "devices": devices,
+        "dumps": [{"label": probe.label(path), "path": str(path), "digest": digest(path)} for path in probe.dumps],
+        "started": _now(),
+        "finished": None,
+    }
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")

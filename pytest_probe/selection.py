@@ -1,0 +1,85 @@
+"""Which cases of a dump run: by API, call or entry name, by direction, in which dtypes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from pytest_probe.errors import RecordError
+from pytest_probe.records.model import Call, Direction, Dump, Record
+
+# How the framework spells what a dump calls by its prefix; the longest comes first.
+_SPELLINGS = (
+    ("torch.nn.functional.", "Functional."),
+    ("torch.Tensor.", "Tensor."),
+    ("torch.ops.aten.", "Aten."),
+    ("torch._VF.", "VF."),
+    ("torch_npu.", "NPU."),
+    ("torch.", "Torch."),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What runs: names that match a glob of `apis` (all where there is none) and none of `skip_apis`.
+
+    dtypes holds the dtypes to run in; None stands for the recorded one.
+    """
+
+    apis: tuple[str, ...] = ()
+    skip_apis: tuple[str, ...] = ()
+    directions: tuple[Direction, ...] = ("forward", "backward")
+    dtypes: tuple[str | None, ...] = (None,)
+
+    def admits(self, record: Record, direction: Direction) -> bool:
+        """Is this direction of the record among what runs?"""
+        if direction not in self.directions:
+            return False
+        if not (self.apis or self.skip_apis):
+            return True
+        names = (record.api, f"{record.namespace}.{record.api}", record.name, f"{record.name}.{direction}")
+        return (not self.apis or _any_matches(self.apis, names)) and not _any_matches(self.skip_apis, names)
+
+
+def normalise(glob: str) -> str:
+    """A glob with the framework's own spelling replaced by the dump's: `torch.nn.functional.x` is `Functional.x`."""
+    for spelling, prefix in _SPELLINGS:
+        if glob.startswith(spelling):
+            return prefix + glob[len(spelling) :]
+    return glob
+
+
+def select(
+    dump: Dump, selection: Selection, floating: Callable[[Call], tuple[str, ...]]
+) -> Iterator[tuple[Record, Direction, str | None]]:
+    """The cases of a dump: forward before backward, record by record; dtype None is the recorded one.
+
+    floating gives the floating dtypes of a decoded record. A record is decoded only where another dtype is asked for.
+    """
+    for record in dump.records:
+        directions = [direction for direction in record.directions if selection.admits(record, direction)]
+        if not directions:
+            continue
+        for dtype in _dtypes(dump, record, selection.dtypes, floating):
+            for direction in directions:
+                yield record, direction, dtype
+
+
+def _any_matches(globs: tuple[str, ...], names: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(name, glob) for glob in globs for name in names)
+
+
+def _dtypes(
+    dump: Dump, record: Record, wanted: tuple[str | None, ...], floating: Callable[[Call], tuple[str, ...]]
+) -> tuple[str | None, ...]:
+    """The wanted dtypes, without duplicates: one that equals the recorded dtype is the recorded one."""
+    if wanted == (None,):
+        return wanted
+    try:
+        recorded = floating(dump.decode(record))
+    except RecordError:
+        return (None,)
+    if not recorded:
+        return (None,)
+    return tuple(dict.fromkeys(None if (dtype,) == recorded else dtype for dtype in wanted))

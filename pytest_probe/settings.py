@@ -1,0 +1,271 @@
+"""The parsed settings: frozen, checked, and the same in every process of a run."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pytest_probe.errors import SettingsError
+from pytest_probe.options import NAMED, OPTIONS
+from pytest_probe.selection import Selection, normalise
+
+if TYPE_CHECKING:
+    import pytest
+
+    from pytest_probe.records.model import Direction
+
+DTYPES = ("recorded", "float64", "float32", "float16", "bfloat16")
+INPUTS = ("auto", "generated", "stored")
+DIRECTIONS: Mapping[str, tuple[Direction, ...]] = {
+    "both": ("forward", "backward"),
+    "forward": ("forward",),
+    "backward": ("backward",),
+}
+SAVE = ("failing", "all")
+CONFIG_FILES = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the user asked for.
+
+    dumps are absolute paths of files and folders as given; devices is empty where the framework's default is meant.
+    given maps the options that are not at their default to their value as text, from_ini names those that an ini file
+    set.
+    """
+
+    dumps: tuple[Path, ...] = ()
+    devices: tuple[str, ...] = ()
+    inputs: str = "auto"
+    seed: int = 0
+    selection: Selection = field(default_factory=Selection)
+    standard: str = "auto"
+    strict: bool = False
+    out: Path | None = None
+    save: Literal["failing", "all"] | None = None
+    collect: bool = False
+    namespaces: Mapping[str, str] = field(default_factory=dict)
+    given: Mapping[str, str] = field(default_factory=dict)
+    from_ini: frozenset[str] = frozenset()
+
+    def described(self) -> dict[str, Any]:
+        """All settings as plain data, for `run.json`."""
+        selection = self.selection
+        return {
+            "dumps": [str(path) for path in self.dumps],
+            "devices": list(self.devices),
+            "dtypes": [dtype or "recorded" for dtype in selection.dtypes],
+            "inputs": self.inputs,
+            "seed": self.seed,
+            "apis": list(selection.apis),
+            "skip_apis": list(selection.skip_apis),
+            "directions": list(selection.directions),
+            "standard": self.standard,
+            "strict": self.strict,
+            "save": self.save,
+            "namespaces": dict(self.namespaces),
+        }
+
+    def command(self, target: str, dtype: str | None, device: str | None) -> str:
+        """The command line that runs one case again. target names it, quoted and ready for a shell."""
+        words = ["pytest", target]
+        if device is not None:
+            words.append(_option("device", device))
+        if dtype is not None:
+            words.append(_option("dtype", dtype))
+        elif "dtype" in self.from_ini:
+            words.append(_option("dtype", "recorded"))
+        words += [_option(name, self.given[name]) for name in ("inputs", "seed", "standard") if name in self.given]
+        if self.strict:
+            words.append(NAMED["strict"].flag)
+        return " ".join(words)
+
+
+def parse(config: pytest.Config, *, paths_given: bool) -> Settings:
+    """Read and check every option. paths_given: the command line has positional paths, so an ini's dumps are out.
+
+    Raises SettingsError naming the option, its value and what would do.
+    """
+    raw = _Raw(config)
+    out = raw.paths("out")
+    settings = Settings(
+        dumps=() if paths_given and raw.is_ini("dump") else raw.paths("dump"),
+        devices=_comma_list(raw, "device"),
+        inputs=_choice(raw, "inputs", INPUTS),
+        seed=_seed(raw),
+        selection=_selection(raw),
+        standard=raw.text("standard"),
+        strict=bool(raw.value("strict")),
+        out=out[0] if out else None,
+        save=_choice(raw, "save", SAVE) if raw.value("save") else None,  # type: ignore[arg-type]
+        collect=bool(raw.value("collect")),
+        namespaces=_namespaces(raw),
+        given=raw.given(),
+        from_ini=frozenset(option.name for option in OPTIONS if raw.is_ini(option.name)),
+    )
+    _check_dumps(raw, settings.dumps)
+    if settings.save and settings.out is None:
+        raise SettingsError(raw.name("save"), settings.save, "it needs a folder: add --probe-out=DIR")
+    return settings
+
+
+def check_name(option: str, value: str, choices: Iterable[str]) -> str:
+    """The value, where it is one of the choices. Raises SettingsError with the closest of them otherwise."""
+    choices = tuple(choices)
+    if value in choices:
+        return value
+    from difflib import get_close_matches
+
+    close = get_close_matches(value, choices, n=1)
+    hint = f" (did you mean {close[0]}?)" if close else ""
+    raise SettingsError(option, value, f"give one of {', '.join(choices)}{hint}")
+
+
+def passed_over(config: pytest.Config, positional: Iterable[str]) -> str | None:
+    """What to tell the user where `--probe-dump PATH`, with a space, made pytest overlook the project's ini file.
+
+    pytest looks for rootdir before it knows our options, and takes PATH for a positional argument there.
+    """
+    words = [*shlex.split(os.environ.get("PYTEST_ADDOPTS", "")), *map(str, config.invocation_params.args)]
+    flags = {NAMED[name].flag for name in ("dump", "out")}
+    pairs = [(flag, value) for flag, value in pairwise(words) if flag in flags]
+    pairs = [(flag, value) for flag, value in pairs if (config.invocation_params.dir / value).exists()]
+    if not pairs or config.getoption("inifilename", None):
+        return None
+    missed = _ini_above(config.invocation_params.dir, positional)
+    if missed is None or missed == config.inipath:
+        return None
+    flag, value = pairs[0]
+    return (
+        f"{flag} {value}: with a space pytest takes the path for a positional argument and passes over {missed}; "
+        f"write {flag}={value}"
+    )
+
+
+class _Raw:
+    """The values as the user wrote them: command line before ini before default."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._cli = {o.name: config.getoption(o.key, None) if o.cli else None for o in OPTIONS}
+        self._ini = {o.name: self._read_ini(o.key, o.kind) for o in OPTIONS}
+
+    def value(self, name: str) -> Any:
+        for source in (self._cli, self._ini):
+            if source[name] not in (None, [], ""):
+                return source[name]
+        return NAMED[name].default
+
+    def text(self, name: str) -> str:
+        return str(self.value(name) or "")
+
+    def is_ini(self, name: str) -> bool:
+        return self._cli[name] in (None, [], "") and self._ini[name] not in (None, [], "", False)
+
+    def name(self, name: str) -> str:
+        """How the user set it: "--probe-seed", or "probe_seed in pyproject.toml"."""
+        option = NAMED[name]
+        if not self.is_ini(name):
+            return option.flag
+        return f"{option.key} in {self._config.inipath.name}" if self._config.inipath else option.key
+
+    def given(self) -> dict[str, str]:
+        return {o.name: str(self.value(o.name)) for o in OPTIONS if self.value(o.name) not in (None, False, o.default)}
+
+    def paths(self, name: str) -> tuple[Path, ...]:
+        """Absolute: from the invocation folder, or the ini file's where that set them."""
+        value = self.value(name)
+        values = [value] if isinstance(value, str) else value or []
+        base = self._config.invocation_params.dir
+        if self.is_ini(name) and self._config.inipath:
+            base = self._config.inipath.parent
+        return tuple(Path(os.path.normpath(base / Path(text).expanduser())) for text in values)
+
+    def _read_ini(self, key: str, kind: str) -> Any:
+        try:
+            return self._config.getini(key)
+        except (TypeError, ValueError) as error:
+            wanted = {"list": "a list of strings", "flag": "true or false", "int": "a whole number"}.get(
+                kind, "a string"
+            )
+            raise SettingsError(f"{key} in {self._config.inipath}", str(error), f"give {wanted}") from None
+
+
+def _option(name: str, value: str) -> str:
+    return f"{NAMED[name].flag}={shlex.quote(value)}"
+
+
+def _choice(raw: _Raw, name: str, choices: tuple[str, ...]) -> str:
+    return check_name(raw.name(name), raw.text(name), choices)
+
+
+def _comma_list(raw: _Raw, name: str) -> tuple[str, ...]:
+    text = raw.text(name)
+    values = tuple(part.strip() for part in text.split(",")) if text else ()
+    if not all(values):
+        raise SettingsError(raw.name(name), text, "give names separated by commas, none of them empty")
+    return tuple(dict.fromkeys(values))
+
+
+def _seed(raw: _Raw) -> int:
+    text = raw.text("seed") or "0"
+    if not text.isascii() or not text.isdigit() or int(text) >= 2**63:
+        raise SettingsError(raw.name("seed"), text, "give a whole number from 0 to 2**63 - 1")
+    return int(text)
+
+
+def _selection(raw: _Raw) -> Selection:
+    dtypes = [check_name(raw.name("dtype"), dtype, DTYPES) for dtype in _comma_list(raw, "dtype")]
+    return Selection(
+        apis=tuple(map(normalise, raw.value("api") or ())),
+        skip_apis=tuple(map(normalise, raw.value("skip-api") or ())),
+        directions=DIRECTIONS[_choice(raw, "direction", tuple(DIRECTIONS))],
+        dtypes=tuple(None if dtype == "recorded" else dtype for dtype in dtypes),
+    )
+
+
+def _namespaces(raw: _Raw) -> dict[str, str]:
+    namespaces = {}
+    for line in raw.value("namespaces") or ():
+        prefix, _, module = (part.strip() for part in line.partition("="))
+        if not prefix.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
+            raise SettingsError(raw.name("namespaces"), line, "give lines of the form Prefix=python.module")
+        namespaces[prefix] = module
+    return namespaces
+
+
+def _check_dumps(raw: _Raw, dumps: tuple[Path, ...]) -> None:
+    for path in dumps:
+        if not path.exists():
+            raise SettingsError(raw.name("dump"), str(path), "there is no such file or folder")
+        if "[" in str(path) or "::" in str(path):
+            raise SettingsError(
+                raw.name("dump"), str(path), "pytest cannot address a path with '[' or '::' in it; rename or link it"
+            )
+
+
+def _ini_above(invocation_dir: Path, positional: Iterable[str]) -> Path | None:
+    """The ini file that pytest finds from the positional paths, or from the invocation folder without any."""
+    paths = [invocation_dir / arg.split("::")[0] for arg in positional]
+    folders = [str(path if path.is_dir() else path.parent) for path in paths if path.exists()]
+    start = Path(os.path.commonpath(folders)) if folders else invocation_dir
+    candidates = (folder / name for folder in (start, *start.parents) for name in CONFIG_FILES)
+    return next((path for path in candidates if path.is_file() and _is_pytest_ini(path)), None)
+
+
+def _is_pytest_ini(path: Path) -> bool:
+    sections: dict[str, str | tuple[str, ...]] = {
+        "pyproject.toml": ("[tool.pytest]", "[tool.pytest."),
+        "tox.ini": "[pytest]",
+        "setup.cfg": "[tool:pytest]",
+    }
+    section = sections.get(path.name)
+    if section is None:
+        return True
+    text = path.read_text(encoding="utf-8", errors="replace")
+    return any(line.strip().startswith(section) for line in text.splitlines())

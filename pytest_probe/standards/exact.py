@@ -1,0 +1,76 @@
+"""Bit for bit against the reference rounded to the dtype."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pytest_probe.numerics import metrics
+from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating, round_to
+from pytest_probe.numerics.ulp import ulp_distance
+from pytest_probe.standards.question import Question
+from pytest_probe.standards.verdict import Element, OutputVerdict
+
+
+class Exact:
+    """Every element is the reference, correctly rounded; zeros of both signs are alike, and so are all NaN."""
+
+    name = "exact"
+
+    def judge(self, question: Question) -> OutputVerdict:
+        wanted = correctly_rounded(question.expected, question.actual.dtype)
+        same = alike(question.actual, wanted)
+        measured = metrics.describe(question.actual, question.expected)
+        if same.all():
+            return OutputVerdict(
+                question.name, question.actual.shape, question.actual.dtype.name, "pass", self.name, metrics=measured
+            )
+        count = int(np.count_nonzero(~same))
+        reason = f"{count:,} of {same.size:,} elements differ from the correctly rounded reference; none may"
+        worst = elements(question, ~same)
+        return OutputVerdict(
+            question.name, question.actual.shape, question.actual.dtype.name, "error", self.name, reason, measured, worst
+        )
+
+
+def correctly_rounded(expected: AnyArray, dtype: np.dtype) -> AnyArray:
+    """The reference in the output's dtype, rounded once; integers and bool as they are."""
+    if not (is_floating(dtype) or is_complex(dtype)):
+        return expected
+    return round_to(expected, dtype)
+
+
+def alike(actual: AnyArray, wanted: AnyArray) -> AnyArray:
+    """Element-wise equality, NaN being like NaN."""
+    same = np.asarray(actual == wanted)
+    if not same.all() and actual.dtype.kind not in "iub":
+        same |= (actual != actual) & (wanted != wanted)
+    return same
+
+
+def elements(question: Question, score: AnyArray, ratios: AnyArray | None = None) -> tuple[Element, ...]:
+    """The five elements of the largest score, as reports show them."""
+    found = metrics.worst(np.where(score, _distances(question), -1.0) if score.dtype == bool else score)
+    return tuple(_element(question, index, ratios) for index in found if score.dtype != bool or score[index])
+
+
+def _distances(question: Question) -> AnyArray:
+    actual = question.actual
+    if is_floating(actual.dtype) or is_complex(actual.dtype):
+        return ulp_distance(actual, question.expected, actual.dtype)
+    return np.abs(actual.astype(np.float64) - question.expected.astype(np.float64))
+
+
+def _element(question: Question, index: tuple[int, ...], ratios: AnyArray | None) -> Element:
+    actual, expected = question.actual[index], question.expected[index]
+    floating = is_floating(question.actual.dtype) or is_complex(question.actual.dtype)
+    distance = float(ulp_distance(actual, expected, question.actual.dtype)) if floating else abs(int(actual) - int(expected))
+    ratio = float("nan") if ratios is None else float(ratios[index])
+    return Element(index, _plain(actual), _plain(expected), float(distance), ratio)
+
+
+def _plain(value: np.generic) -> float | str:
+    if np.asarray(value).dtype.kind == "c":
+        return f"{complex(value):.9g}"
+    return float(value) if np.asarray(value).dtype.kind not in "iub" else int(value)
+
+

@@ -1,0 +1,57 @@
+"""What is known of an API by its name: its class, and whether it works element by element."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from importlib import resources
+
+import yaml
+
+# Operators by the name of the API that they are.
+OPERATORS = {"truediv": "div", "floordiv": "floor_divide", "mod": "remainder", "and": "bitwise_and", "or": "bitwise_or"}
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """classes are the lists of classes.yaml that name the API."""
+
+    name: str
+    classes: frozenset[str]
+
+    @property
+    def elementwise(self) -> bool:
+        return "elementwise" in self.classes
+
+
+@functools.cache
+def facts(api: str) -> Facts:
+    """Facts of "Functional.dropout", "Tensor.__iadd__", "Torch.linalg.svd", "Torch._foreach_add_"."""
+    name = canonical(api)
+    return Facts(name, frozenset(kind for kind, names in _classes().items() if name in names))
+
+
+def canonical(api: str) -> str:
+    """The API's name without namespace, dunders, in-place mark and foreach prefix."""
+    name = api.rsplit(".", 1)[-1]
+    if name.startswith("__") and name.endswith("__"):
+        name = name[2:-2]
+        for prefix in ("i", "r"):
+            if name[1:] in _OPERATOR_NAMES and name.startswith(prefix):
+                name = name[1:]
+                break
+        return OPERATORS.get(name, name)
+    return name.removeprefix("_foreach_").rstrip("_")
+
+
+_OPERATOR_NAMES = frozenset(
+    "add sub mul div truediv floordiv mod pow matmul and or xor lshift rshift".split()
+)
+
+
+@functools.cache
+def _classes() -> dict[str, frozenset[str]]:
+    text = resources.files("pytest_probe.standards").joinpath("tables/classes.yaml").read_text(encoding="utf-8")
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    table = yaml.load(text, Loader=loader)  # noqa: S506  a safe loader, the fast one where it was built
+    return {kind: frozenset(" ".join(lines).split()) for kind, lines in table.items()}

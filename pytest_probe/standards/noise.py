@@ -1,0 +1,213 @@
+"""The noise standard: is the error what the precision explains? The rule is in docs/standards.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from pytest_probe.numerics import metrics, noise
+from pytest_probe.numerics.dtypes import AnyArray, float_format, round_to
+from pytest_probe.numerics.noise import Bias, Limits, Noise
+from pytest_probe.standards.exact import Exact, elements
+from pytest_probe.standards.question import Question
+from pytest_probe.standards.verdict import Metric, Outcome, OutputVerdict
+
+STAGES = (0, 1, 2, 4)
+# What float32 kernels do among themselves shows their own rounding, and nothing else that may explain an error: a
+# kernel that rounds inside to 11 bits errs by about 24 times what its runs differ by.
+AMONG = Limits(16.0, 4.0)
+WITNESS_LARGEST, WITNESS_RMS, WITNESS_HOPELESS = 2.0, 1.5, 1000.0
+NARROW = Limits(8.0, 2.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Noise ratios against one spread, their limits, the K that they took, and from what runs."""
+
+    noise: Noise
+    limits: Limits
+    k: int
+    source: str
+    spread: AnyArray | None
+
+    @property
+    def content(self) -> bool:
+        return self.noise.within(self.limits)
+
+    @property
+    def reason(self) -> str:
+        parts = []
+        if not self.noise.largest <= self.limits.largest:
+            parts.append(f"noise ratio {self.noise.largest:,.4g} (limit {self.limits.largest:,.4g})")
+        if not self.noise.rms <= self.limits.rms:
+            parts.append(f"RMS noise ratio {self.noise.rms:,.4g} (limit {self.limits.rms:,.4g})")
+        return ", ".join(parts)
+
+
+class NoiseStandard:
+    """Floats by the noise rule; integers, booleans and empty outputs exact."""
+
+    name = "noise"
+
+    def judge(self, question: Question) -> OutputVerdict:
+        if question.actual.dtype.kind in "iub" or not question.actual.size:
+            return Exact().judge(question)
+        finding = _decide(question)
+        if finding.content:
+            shifted = _shift(question, finding)
+            if shifted is None:
+                return _verdict(question, finding, "pass")
+            return _verdict(question, finding, "error", shifted)
+        return self._above(question, finding)
+
+    def _above(self, question: Question, finding: Finding) -> OutputVerdict:
+        """Above the limits: what else may explain it, in the order of the rule."""
+        if question.on_cpu:
+            return _verdict(question, finding, "error", finding.reason)
+        outcome = _witnessed(question, finding)
+        if outcome is not None:
+            return _verdict(question, finding, *outcome)
+        narrow = noise.scatter(question.runs("narrow", 2), question.expected) if _is_narrow(question) else None
+        if narrow is not None and _measure(question, narrow).within(NARROW):
+            return _verdict(question, finding, "warning", f"rounds between its steps: {finding.reason}")
+        return _verdict(question, finding, "error", finding.reason)
+
+
+def _decide(question: Question) -> Finding:
+    """The first content finding, else the last: float64 runs at growing K, then the kernel's own rounding."""
+    finding = None
+    for finding in _findings(question):
+        if finding.content:
+            return finding
+    assert finding is not None
+    return finding
+
+
+def _findings(question: Question) -> Iterator[Finding]:
+    limits = _limits(question)
+    runs: list[AnyArray] = []
+    last = -1
+    for k in STAGES:
+        runs = question.runs("float64", k)
+        if len(runs) == last:
+            break
+        last = len(runs)
+        yield _finding(question, noise.scatter(runs, question.expected), limits, len(runs), "float64")
+    if not question.on_cpu:
+        runs = runs + question.runs("float32", STAGES[-1])
+        yield _finding(question, noise.scatter(runs, question.expected), limits, STAGES[-1], "float32")
+        return
+    runs = runs + question.runs("fine", 2) + (question.runs("coarse", 2) if _is_narrow(question) else [])
+    spread = noise.scatter(runs, question.expected)
+    yield _finding(question, spread, limits, STAGES[-1], "steps")
+    own = noise.among(question.runs("float32", STAGES[-1]))
+    if own is not None:
+        wider = own if spread is None else np.maximum(spread, own)
+        tight = Limits(min(limits.largest, AMONG.largest), min(limits.rms, AMONG.rms * (limits.rms / noise.RMS)))
+        yield _finding(question, wider, tight, STAGES[-1], "float32 among themselves")
+
+
+def _limits(question: Question) -> Limits:
+    wide = 2.0 if question.precision.name in ("float64", "complex128") else 1.0
+    return noise.limits(
+        elementwise=question.facts.elementwise,
+        fan_in=question.fan_in,
+        count=int(np.count_nonzero(question.expected)),
+        factor=question.factor * wide,
+    )
+
+
+def _measure(question: Question, spread: AnyArray | None) -> Noise:
+    return noise.measure(
+        question.actual,
+        question.expected,
+        spread,
+        dtype=question.precision,
+        roundoff=question.roundoff,
+        floor=_floor(question),
+    )
+
+
+def _floor(question: Question) -> float:
+    return 0.0 if question.facts.elementwise else noise.FLOOR
+
+
+def _finding(question: Question, spread: AnyArray | None, limits: Limits, k: int, source: str) -> Finding:
+    if spread is None and "factory" in question.facts.classes:
+        spread = np.full(question.expected.shape, question.roundoff * _rms(question.expected))
+    return Finding(_measure(question, spread), limits, k, source, spread)
+
+
+def _rms(values: AnyArray) -> float:
+    finite = np.abs(values[np.isfinite(values)])
+    return float(np.sqrt(np.mean(finite * finite))) if finite.size else 0.0
+
+
+def _is_narrow(question: Question) -> bool:
+    return float_format(question.precision).precision < 24
+
+
+def _shift(question: Question, finding: Finding) -> str | None:
+    """The words for a bias, for outputs narrower than float32."""
+    if not _is_narrow(question) or finding.noise.largest == 0.0:
+        return None
+    with np.errstate(invalid="ignore", over="ignore"):
+        allowed = noise.scale(
+            question.expected,
+            finding.spread,
+            dtype=question.precision,
+            roundoff=question.roundoff,
+            floor=_floor(question),
+        )
+    rounded = round_to(question.expected, question.precision)
+    limit = noise.ELEMENTWISE_RMS if question.facts.elementwise else noise.RMS
+    found: tuple[Bias, ...] = noise.biases(question.actual, rounded, question.expected, allowed)
+    for shift, words in zip(found, ("shifted", "scaled"), strict=False):
+        if shift.beyond(limit):
+            return f"{words} on average by {shift.effect:,.4g} noise scales (limit {limit:g}), t = {shift.t:,.4g}"
+    return None
+
+
+def _witnessed(question: Question, finding: Finding) -> tuple[Outcome, str] | None:
+    """What the framework's own CPU kernel in the case's dtype says, where it is another device than the tested one."""
+    witness = question.witness() if question.witness is not None else None
+    if witness is None:
+        return None
+    seen = noise.measure(
+        witness,
+        question.expected,
+        finding.spread,
+        dtype=question.precision,
+        roundoff=question.roundoff,
+        floor=_floor(question),
+    )
+    if seen.largest > WITNESS_HOPELESS and question.precision.name in ("float32", "complex64"):
+        return "warning", f"undecided: the CPU's own kernel has noise ratio {seen.largest:,.4g}, no digits are left"
+    ours = finding.noise
+    if ours.largest <= WITNESS_LARGEST * seen.largest and ours.rms <= WITNESS_RMS * seen.rms:
+        return "pass", f"as-cpu: the CPU's own kernel errs as much ({seen.largest:,.4g})"
+    return None
+
+
+def _verdict(question: Question, finding: Finding, outcome: Outcome, reason: str = "") -> OutputVerdict:
+    measured: dict[str, Metric] = dict(metrics.describe(question.actual, question.expected))
+    measured |= {
+        "noise_ratio": finding.noise.largest,
+        "noise_ratio_limit": finding.limits.largest,
+        "noise_rms": finding.noise.rms,
+        "noise_rms_limit": finding.limits.rms,
+        "k": finding.k,
+        "scale_from": finding.source,
+    }
+    if finding.noise.undecided:
+        measured["undecided"] = finding.noise.undecided
+    if question.fan_in > noise.FAN_IN_START:
+        measured["fan_in"] = question.fan_in
+        if question.fan_in_assumed:
+            measured["fan_in_assumed"] = True
+    worst = elements(question, finding.noise.ratios, finding.noise.ratios) if outcome not in ("pass", "skip") else ()
+    return OutputVerdict(
+        question.name, question.actual.shape, question.actual.dtype.name, outcome, "noise", reason, measured, worst
+    )

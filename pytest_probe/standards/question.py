@@ -1,0 +1,65 @@
+"""What a standard is asked: one output of one case, with all that it may look at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, TypeAlias
+
+import numpy as np
+
+from pytest_probe.numerics.dtypes import AnyArray
+from pytest_probe.records.model import Direction
+from pytest_probe.standards.facts import Facts
+from pytest_probe.standards.verdict import OutputVerdict
+
+# float64: perturbed inputs in float64. nudged: the same by 4 roundoffs. float32: perturbed inputs, the CPU's float32
+# kernels. fine: float64 with every step of torch's decompositions rounded to float32. coarse: float64 with what
+# passes between kernels rounded to the output's 16-bit dtype. narrow: fine, rounded to the output's dtype.
+Kind: TypeAlias = Literal["float64", "nudged", "float32", "fine", "coarse", "narrow"]
+
+
+class Runs(Protocol):
+    def __call__(self, kind: Kind, count: int) -> list[AnyArray]:
+        """The output in `count` perturbed runs; fewer where the reference cannot be perturbed that often."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One output. actual has the output's dtype, expected is float64, complex128, an integer type or bool.
+
+    precision is the dtype whose half ulp the output is granted: its own, or narrower where a wider tensor carries
+    16-bit values. roundoff is u_c of the arithmetic inside. args and kwargs hold arrays where the call took tensors;
+    forward holds the device's forward outputs, gradients the incoming ones. witness gives what the framework's own CPU
+    kernel makes of the case; None where that is the device under test.
+    """
+
+    name: str
+    facts: Facts
+    direction: Direction
+    actual: AnyArray
+    expected: AnyArray
+    precision: np.dtype[Any]
+    roundoff: float
+    runs: Runs
+    on_cpu: bool
+    fan_in: int
+    fan_in_assumed: bool
+    factor: float = 1.0
+    witness: Callable[[], AnyArray | None] | None = None
+    args: Sequence[Any] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    forward: Mapping[str, Any] = field(default_factory=dict)
+    gradients: Mapping[str, AnyArray] = field(default_factory=dict)
+
+    def argument(self, position: int, name: str, default: Any = None) -> Any:
+        """An argument of the call, positional or by keyword."""
+        return self.args[position] if position < len(self.args) else self.kwargs.get(name, default)
+
+
+class Standard(Protocol):
+    """A rule that turns one output's metrics into a verdict."""
+
+    name: str
+
+    def judge(self, question: Question) -> OutputVerdict: ...

@@ -1,0 +1,74 @@
+"""Random outputs: the pattern by its distribution, the kept elements by noise given that pattern."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from pytest_probe.errors import Unsupported
+from pytest_probe.numerics.dtypes import AnyArray, widen
+from pytest_probe.standards.noise import NoiseStandard
+from pytest_probe.standards.question import Question
+from pytest_probe.standards.verdict import OutputVerdict
+
+# How many trailing dimensions are dropped together.
+DROPOUTS: Mapping[str, int] = {"dropout": 0, "dropout1d": 1, "dropout2d": 2, "dropout3d": 3}
+SIGMAS = 6.0
+
+
+class Random:
+    """Dropout. Other random APIs are skipped: their values cannot be known, and say nothing about precision."""
+
+    name = "random"
+
+    def judge(self, question: Question) -> OutputVerdict:
+        values = question.argument(0, "input")
+        if question.facts.name not in DROPOUTS or not isinstance(values, np.ndarray):
+            raise Unsupported(f"{question.facts.name} gives random values", "random values")
+        probability, training = _settings(question)
+        if not training or probability in (0.0, 1.0):
+            return NoiseStandard().judge(question)
+        return self._dropout(question, widen(values), probability)
+
+    def _dropout(self, question: Question, values: AnyArray, probability: float) -> OutputVerdict:
+        source = values if question.direction == "forward" else widen(question.gradients["output.0"])
+        kept = _kept(question, values, source)
+        expected = np.where(kept, source / (1 - probability), 0.0)
+        verdict = NoiseStandard().judge(replace(question, expected=expected, runs=lambda kind, count: []))
+        trouble = _pattern_trouble(kept, (values != 0) & (source != 0), probability, DROPOUTS[question.facts.name])
+        if verdict.verdict == "error" or trouble is None:
+            return replace(verdict, standard=self.name)
+        return replace(verdict, verdict="error", standard=self.name, reason=trouble)
+
+
+def _settings(question: Question) -> tuple[float, bool]:
+    p = question.argument(1, "p", 0.5)
+    training = question.argument(2, "training", question.kwargs.get("train", True))
+    return float(p), bool(training)
+
+
+def _kept(question: Question, values: AnyArray, source: AnyArray) -> AnyArray:
+    """Which elements the device kept: by its forward output where the input tells, else by the output in question."""
+    judged = widen(question.actual) != 0
+    forward = question.forward.get("output.0")
+    if question.direction == "forward" or not isinstance(forward, np.ndarray):
+        return judged
+    return np.where(values != 0, widen(forward) != 0, judged)
+
+
+def _pattern_trouble(kept: AnyArray, telling: AnyArray, probability: float, trailing: int) -> str | None:
+    """What is wrong with the pattern: its share of zeros, or that a channel was not dropped as a whole."""
+    if trailing and kept.ndim > trailing:
+        channels = kept.shape[: kept.ndim - trailing]
+        kept, telling = kept.reshape(*channels, -1), telling.reshape(*channels, -1)
+        if ((kept & telling).any(-1) & (~kept & telling).any(-1)).any():
+            return "a channel is dropped in part"
+        kept, telling = (kept & telling).any(-1), telling.any(-1)
+    trials = int(np.count_nonzero(telling))
+    dropped = trials - int(np.count_nonzero(kept & telling))
+    spread = SIGMAS * (trials * probability * (1 - probability)) ** 0.5
+    if abs(dropped - trials * probability) <= spread + 1:
+        return None
+    return f"{dropped:,} of {trials:,} elements are dropped where p = {probability:g} explains {trials * probability:,.0f} +- {spread:,.0f}"

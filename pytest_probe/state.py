@@ -1,0 +1,159 @@
+"""What the items of one process share: the settings, the dumps that were read, the checker."""
+
+from __future__ import annotations
+
+import gc
+import os
+import shlex
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from glob import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_probe.errors import DumpError, SettingsError
+from pytest_probe.execution import Case, Checker, Conditions
+from pytest_probe.records import find_dumps, labels, read_dump
+from pytest_probe.records.model import Dump
+from pytest_probe.registry import Registry
+from pytest_probe.settings import Settings
+
+if TYPE_CHECKING:
+    import pluggy
+    import pytest
+
+
+class Probe:
+    """One process of a run. `device` is the device under test as the user named it, None for the framework's default.
+
+    asked are the dumps of --probe-dump, dumps those and the ones among the positional arguments. Raises SettingsError
+    where a given folder holds no dump.
+    """
+
+    def __init__(
+        self, config: pytest.Config, settings: Settings, registry: Registry, positional: Iterable[str] = ()
+    ) -> None:
+        self.config = config
+        self.settings = settings
+        self.registry = registry
+        worker: dict[str, Any] = getattr(config, "workerinput", {})
+        self.workers: int = worker.get("workercount", 1)
+        self.device: str | None = worker.get("probe_device") or next(iter(settings.devices), None)
+        self.asked = tuple(dict.fromkeys(path for given in settings.dumps for path in _expand(given)))
+        self.dumps = tuple(dict.fromkeys([*self.asked, *self._recognised(positional)]))
+        self._known = set(self.dumps)
+        self._read: dict[Path, Dump] = {}
+        self._labels: dict[Path, str] = {}
+
+    @cached_property
+    def checker(self) -> Checker:
+        return self.checker_of(self.device)
+
+    def checker_of(self, device: str | None) -> Checker:
+        settings, hook = self.settings, self.config.hook
+        return Checker(
+            Conditions(device, settings.seed, settings.inputs, settings.standard, self.workers),
+            self.registry,
+            adjust_inputs=_adjustment(hook.pytest_probe_inputs, "arguments"),
+            adjust_verdict=_adjustment(hook.pytest_probe_verdict, "verdict"),
+        )
+
+    @cached_property
+    def device_name(self) -> str:
+        """The device that this process tests, by the name that the framework gives it."""
+        return self.checker.describe().get("device") or self.device or ""
+
+    def read(self, path: Path) -> Dump:
+        """The dump at this path, read once. Raises DumpError."""
+        if path not in self._read:
+            with paused_gc():
+                self._read[path] = read_dump(path, self.registry.readers)
+        return self._read[path]
+
+    def release(self) -> None:
+        """Forget what the last case left, where one ran."""
+        if "checker" in self.__dict__:
+            self.checker.release()
+
+    def readable(self) -> list[tuple[str, Dump]]:
+        """The given dumps with their labels, those left out that cannot be read: their items say why."""
+        found = []
+        for path in self.dumps:
+            with suppress(DumpError):
+                found.append((self.label(path), self.read(path)))
+        return found
+
+    def forget(self) -> None:
+        """Drop the dumps that were read: a controller of workers runs none of them."""
+        self._read.clear()
+
+    def recognises(self, path: Path) -> bool:
+        """Is this file a dump?"""
+        try:
+            with path.open("rb") as file:
+                head = file.read(1 << 16)
+        except OSError:
+            return False
+        return any(reader.sniff(path, head) for reader in self.registry.readers)
+
+    def _recognised(self, positional: Iterable[str]) -> Iterator[Path]:
+        """The dumps among positional arguments, node ids included."""
+        for arg in positional:
+            path = Path(os.path.normpath(self.config.invocation_params.dir / arg.split("::")[0]))
+            if path.suffix != ".py" and path.is_file() and self.recognises(path):
+                yield path
+
+    def know(self, path: Path) -> None:
+        """Count a dump that pytest found itself among those that were given."""
+        if path not in self._known:
+            self._known.add(path)
+            self._labels.clear()
+
+    def label(self, path: Path) -> str:
+        """The dump's part of portable ids: its shortest unique path tail."""
+        self.know(path)
+        if not self._labels:
+            self._labels = dict(labels(sorted(self._known)))
+        return self._labels[path]
+
+    def command(self, nodeid: str, path: Path, dtype: str | None, device: str | None) -> str:
+        """The command that runs one item again.
+
+        A path outside rootdir as a positional argument would move rootdir, and lose the project's ini and conftest.
+        """
+        name = nodeid.rpartition("::")[2]
+        if path.is_relative_to(self.config.rootpath):
+            target = shlex.quote(self.config.cwd_relative_nodeid(nodeid))
+        else:
+            target = f"--probe-dump={shlex.quote(str(path))}"
+            if not name.startswith("("):
+                target += f" --probe-api={shlex.quote(escape(name.partition('[')[0]))}"
+        return self.settings.command(target, dtype, device)
+
+
+@contextmanager
+def paused_gc() -> Iterator[None]:
+    """Without the cyclic collector, which costs several times what it watches over where many objects are made."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _expand(path: Path) -> list[Path]:
+    """The dumps that a path stands for: a file for itself, a folder for those inside it."""
+    if path.is_file():
+        return [path]
+    found = list(find_dumps(path))
+    if not found:
+        raise SettingsError("--probe-dump", str(path), "the folder holds no dump; give one that holds a dump.json")
+    return found
+
+
+def _adjustment(hook: pluggy.HookCaller, changed: str) -> Callable[[Case, Any], Any] | None:
+    """A hook as the checker calls it, None where no conftest implements it."""
+    return (lambda case, value: hook(case=case, **{changed: value})) if hook.get_hookimpls() else None
