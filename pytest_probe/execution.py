@@ -23,7 +23,7 @@ from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating, wide
 from pytest_probe.questions import questions
 from pytest_probe.records.model import Call, Direction, Dump, Record, TensorSpec, tensors
 from pytest_probe.registry import Registry
-from pytest_probe.replay import DeviceRaised, Replay, Replayer, first_line, floats_of, mapped
+from pytest_probe.replay import DeviceRaised, Replay, Replayer, first_line, floats_of, mapped, same_bytes
 from pytest_probe.standards.verdict import SEVERITY, ArgumentRow, OutputVerdict, Verdict, worst_of
 
 
@@ -240,14 +240,13 @@ def _missing(actual: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterator
 
 def _forward_sides(replay: Replay) -> tuple[dict[str, Any], dict[str, Any], tuple[OutputVerdict, ...]]:
     """Return values and changed arguments of both sides, and verdicts on what differs in structure."""
-    changed = replay.expected.changed - set(replay.expected.returned.values())
     actual, expected = dict(replay.actual.outputs), dict(replay.expected.outputs)
-    for name in sorted(changed):
+    for name in sorted(replay.changed - set(replay.expected.returned.values())):
         actual[name], expected[name] = replay.actual.after(name), replay.expected.after(name)
-    troubles = [_structural(name, actual.get(name), expected.get(name)) for name in sorted(actual.keys() ^ expected.keys())]
-    kept = replay.expected.changed
+    one_sided = sorted(actual.keys() ^ expected.keys())
+    troubles = [_structural(name, actual.get(name), expected.get(name)) for name in one_sided]
     for name, leaf in replay.leaves.items():
-        if name not in kept and not _same_bytes(replay.actual.after(name), leaf.array):
+        if name not in replay.changed and not same_bytes(replay.actual.after(name), leaf.array):
             reason = "the device changed this argument; the reference leaves it alone"
             troubles.append(OutputVerdict(name, leaf.array.shape, leaf.array.dtype.name, "error", "mutated", reason))
     return actual, expected, tuple(troubles)
@@ -261,14 +260,6 @@ def _structural(name: str, actual: Any, expected: Any) -> OutputVerdict:
 
 def _dtype_name(value: Any) -> str:
     return value.dtype.name if isinstance(value, np.ndarray) else type(value).__name__
-
-
-def _same_bytes(first: AnyArray, second: AnyArray) -> bool:
-    if first.shape != second.shape or first.dtype != second.dtype:
-        return False
-    return np.array_equal(np.ascontiguousarray(first).reshape(-1).view(np.uint8), np.ascontiguousarray(second).reshape(-1).view(np.uint8))
-
-
 
 
 def _summed(standard: str, outputs: tuple[OutputVerdict, ...], replay: Replay) -> Verdict:

@@ -98,7 +98,7 @@ def missing_framework(dump: Dump) -> str:
 def _nothing_in(dump: Dump) -> str:
     if not dump.skipped:
         return "it holds no calls"
-    held = ", ".join(f"{count:,} {kind}" for kind, count in dump.skipped.items())
+    held = ", ".join(terminal.kinds(dump))
     return f"it holds no API calls, only {held}; record with level L1 or mix instead of {dump.level or 'L0'}"
 
 
@@ -272,11 +272,15 @@ class ProbeItem(NoticeItem):
         )
 
     def reportinfo(self) -> tuple[PathLike[str] | str, int | None, str]:
-        """The line of the user's script that made the call, where the dump knows it."""
+        """The line of the user's script that made the call, where the dump knows it.
+
+        The title differs from the name: pytest writes one that ends the node id with `::` for its dots.
+        """
         frame = self._frame()
+        title = f"{self.record.name} {self.direction}" + (f" [{self.dtype}]" if self.dtype else "")
         if frame is None:
-            return self.path, None, self.name
-        return frame.file, frame.line - 1, self.name
+            return self.path, None, title
+        return frame.file, frame.line - 1, title
 
     def _frame(self) -> Frame | None:
         return user_frame(self.dump.stack(f"{self.record.name}.{self.direction}"))

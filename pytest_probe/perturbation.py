@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pytest_probe.frameworks.base import Leaf, Run, Steps, Way
+from pytest_probe.frameworks.base import Run, Steps, Way
 from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating, widen
 from pytest_probe.replay import REFERENCE, Replay
 from pytest_probe.standards.question import Kind
@@ -78,7 +78,7 @@ class Perturbation:
         }
         if not self.gradient:
             run = self.replay.reference_run(leaves, way, None)
-            return results(run, leaves)
+            return results(run, self.replay.changed)
         seeds = {
             name: perturbed(seed, generator, size, inward, way.dtype) for name, seed in self.replay.seeds.items()
         }
@@ -86,10 +86,10 @@ class Perturbation:
         return self.replay.framework.gradients(run, seeds)
 
 
-def results(run: Run, leaves: Mapping[str, Leaf]) -> dict[str, AnyArray]:
-    """Arrays among the return values, and the changed arguments, by name."""
+def results(run: Run, changed: frozenset[str]) -> dict[str, AnyArray]:
+    """Arrays among the return values, and the arguments that the call changes, by name."""
     found = {name: np.asarray(value) for name, value in run.outputs.items() if isinstance(value, (np.ndarray, float))}
-    found.update({name: run.after(name) for name in run.changed if name in leaves})
+    found.update({name: run.after(name) for name in changed})
     return found
 
 

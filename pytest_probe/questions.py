@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pytest_probe.frameworks.base import Leaf
-from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, numpy_dtype
+from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, numpy_dtype, widen
 from pytest_probe.perturbation import Perturbation, results
 from pytest_probe.records.model import Direction
 from pytest_probe.replay import Replay, floats_of, mapped, widened_dtype
@@ -47,7 +47,7 @@ class Witness:
             run = self.replay.device_run(cpu, self.replay.wanted if self.direction == "backward" else None)
             if self.direction == "backward":
                 return self.replay.framework.gradients(run, self.replay.seeds).get(self.name)
-            return results(run, self.replay.leaves).get(self.name)
+            return results(run, self.replay.changed).get(self.name)
         except Exception:
             return None  # no kernel there either: no witness
 
@@ -63,8 +63,9 @@ def questions(
     """A question for every output that both sides have; a verdict where shapes or dtypes already differ."""
     known = facts(api)
     floats = floats_of(replay.leaves)
+    narrowest = _narrowest(replay, floats)
     perturbations = {
-        roundoff: Perturbation(replay, f"{api}\0{seed}", roundoff, _narrowest(replay, floats), direction == "backward")
+        roundoff: Perturbation(replay, f"{api}\0{seed}", roundoff, narrowest, direction == "backward")
         for roundoff in (SINGLE, DOUBLE)
     }
     args, kwargs = _plain(replay)
@@ -89,6 +90,7 @@ def questions(
             precision=precision,
             roundoff=roundoff,
             runs=OutputRuns(perturbations[roundoff], run_name),
+            narrow=narrowest != "float32",
             on_cpu=on_cpu,
             fan_in=terms,
             fan_in_assumed=assumed,
@@ -118,7 +120,8 @@ def _narrowest(replay: Replay, floats: Mapping[str, np.dtype[Any]]) -> str:
 def _as_arrays(actual: Any, expected: Any, floats: Mapping[str, np.dtype[Any]]) -> tuple[AnyArray, AnyArray]:
     """Both sides as arrays; Python floats in the widest floating dtype of the arguments, strings as they are."""
     if isinstance(actual, np.ndarray) or isinstance(expected, np.ndarray):
-        return np.asarray(actual), np.asarray(expected)
+        reference = np.asarray(expected)
+        return np.asarray(actual), widen(reference) if is_floating(reference.dtype) else reference
     if type(actual) is float and type(expected) is float:
         dtype = max(floats.values(), key=lambda item: item.itemsize, default=np.dtype(np.float64))
         return np.asarray(actual).astype(dtype), np.asarray(expected)
@@ -131,7 +134,7 @@ def _structure(name: str, actual: AnyArray, expected: AnyArray) -> OutputVerdict
     if shape != expected.shape:
         reason = f"shape {list(shape)}, the reference has {list(expected.shape)}"
         return OutputVerdict(name, shape, dtype, "error", "structure", reason)
-    if widened_dtype(actual.dtype) != expected.dtype:
+    if widened_dtype(actual.dtype) != widened_dtype(expected.dtype):
         reason = f"dtype {dtype}, the reference has {expected.dtype.name}"
         return OutputVerdict(name, shape, dtype, "error", "structure", reason)
     return None

@@ -34,9 +34,11 @@ class Reporting:
 
     def _describe(self) -> list[dict[str, str]]:
         probe = self._probe
-        if len(probe.settings.devices) < 2:
-            return [probe.checker.describe()]
-        return [probe.checker_of(device).describe() for device in probe.settings.devices]
+        checkers = [probe.checker]
+        if len(probe.settings.devices) > 1:
+            checkers = [probe.checker_of(device) for device in probe.settings.devices]
+        # str: a framework's version may be a class of its own, which JSON does not take.
+        return [{key: str(value) for key, value in checker.describe().items()} for checker in checkers]
 
     def pytest_report_header(self) -> list[str]:
         return self._header
@@ -62,7 +64,7 @@ class Reporting:
         return "imprecise", "w", ("IMPRECISE", {"yellow": True})
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        if self._runs:
+        if self._runs and not self._probe.config.getoption("no_summary", False):
             terminal.summary(terminalreporter, self._tally, not_run=self._session.testscollected - self._finished)
 
     @pytest.hookimpl(trylast=True)
@@ -74,14 +76,12 @@ class Reporting:
             )
 
 
-def _conditions(probe: Probe, devices: list[dict[str, str]]) -> dict[str, str]:
+def _conditions(probe: Probe, devices: list[dict[str, str]]) -> list[str]:
     settings = probe.settings
-    shown = {"device": ", ".join(settings.devices) or "default"}
-    if devices:
-        shown = {key: value for key, value in devices[0].items() if "\n" not in value}
-    if len(devices) > 1:
-        shown["device"] = ", ".join(device.get("device", "") for device in devices)
-    return {**shown, "standard": settings.standard, "inputs": settings.inputs, "seed": str(settings.seed)}
+    names = [device["device"] for device in devices] or list(settings.devices) or ["default device"]
+    framework = [f"{devices[0]['framework']} {devices[0]['version']}"] if devices else []
+    judged = [f"standard {settings.standard}", f"inputs {settings.inputs}", f"seed {settings.seed}"]
+    return [" ".join(dict.fromkeys(names)), *framework, *judged]
 
 
 def _run(probe: Probe, devices: list[dict[str, str]]) -> dict[str, Any]:

@@ -124,7 +124,7 @@ class Probe:
         """
         name = nodeid.rpartition("::")[2]
         if path.is_relative_to(self.config.rootpath):
-            target = shlex.quote(self.config.cwd_relative_nodeid(nodeid))
+            target = _quoted(self.config.cwd_relative_nodeid(nodeid))
         else:
             target = f"--probe-dump={shlex.quote(str(path))}"
             if not name.startswith("("):
@@ -142,6 +142,12 @@ def paused_gc() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+def _quoted(text: str) -> str:
+    """Quoted for a shell, also where that is not needed: what is pasted from a report then always looks alike."""
+    quoted = shlex.quote(text)
+    return quoted if quoted != text else f"'{text}'"
 
 
 def _expand(path: Path) -> list[Path]:

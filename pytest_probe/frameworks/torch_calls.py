@@ -125,7 +125,7 @@ class Binder:
 
 
 @contextlib.contextmanager
-def _surroundings(way: Way, grad: bool) -> Iterator[None]:
+def _surroundings(way: Way, steps: StepsMode | None, grad: bool) -> Iterator[None]:
     """Default dtype, gradient mode, autocast and step rounding of one run; all restored."""
     default = torch.get_default_dtype()
     with contextlib.ExitStack() as stack:
@@ -133,8 +133,8 @@ def _surroundings(way: Way, grad: bool) -> Iterator[None]:
         if way.autocast:
             kind = "cpu" if way.device is None else torch.device(way.device.name).type
             stack.enter_context(torch.autocast(kind, dtype=getattr(torch, way.autocast), cache_enabled=False))
-        if way.steps is not None:
-            stack.enter_context(StepsMode(getattr(torch, way.steps.dtype), way.steps.fine))
+        if steps is not None:
+            stack.enter_context(steps)
         try:
             if way.dtype == "float64":
                 torch.set_default_dtype(torch.float64)
@@ -153,7 +153,8 @@ def run(
     """Make one call; see Framework.run."""
     bound = Binder(way, wanted).bind(args, kwargs)
     before = {name: tensor._version for name, tensor in bound.tensors.items()}
-    with _surroundings(way, wanted is not None):
+    steps = None if way.steps is None else StepsMode(getattr(torch, way.steps.dtype), way.steps.fine)
+    with _surroundings(way, steps, wanted is not None):
         if way.device is None:
             result = function(*bound.args, **bound.kwargs)
         else:
@@ -169,7 +170,7 @@ def run(
         differentiable=tuple(
             name for name, value in outputs.items() if isinstance(value, torch.Tensor) and value.requires_grad
         ),
-        handle=(outputs, bound.leaves, way, get),
+        handle=(outputs, bound.leaves, way, steps, get),
     )
 
 
@@ -193,9 +194,9 @@ def _plain(value: Any) -> Any:
 
 def gradients(run: Run, seeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Gradients of the wanted arguments; see Framework.gradients."""
-    outputs, leaves, way, get = run.handle
-    with _surroundings(way, grad=False):
-        incoming = [_seed(seeds[name], outputs[name], way) for name in seeds]
+    outputs, leaves, way, steps, get = run.handle
+    incoming = [_seed(seeds[name], outputs[name], way) for name in seeds]
+    with _surroundings(way, steps, grad=False):
         found = torch.autograd.grad(
             [outputs[name] for name in seeds],
             list(leaves.values()),

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-COMPLEX = {torch.float32: torch.complex64}
-
+from pytest_probe.frameworks.torch_composed import COMPOSED
 
 @functools.cache
 def _decompositions() -> Mapping[Any, Callable[..., Any]]:
@@ -18,6 +17,23 @@ def _decompositions() -> Mapping[Any, Callable[..., Any]]:
     import torch._refs  # registers the rest of the table
 
     return torch._decomp.decomposition_table
+
+
+# Kernels that only move values: rounding waits for the next that computes with them.
+_ATEN = torch.ops.aten
+MOVES = frozenset(
+    {
+        _ATEN.clone.default, _ATEN._to_copy.default, _ATEN.copy_.default, _ATEN.cat.default, _ATEN.stack.default,
+        _ATEN.constant_pad_nd.default, _ATEN.index_select.default, _ATEN.gather.default, _ATEN.flip.default,
+        _ATEN.repeat.default, _ATEN.roll.default,
+    }
+)  # fmt: skip
+
+
+@functools.cache
+def _only_moves(func: Any) -> bool:
+    views = (item.alias_info is not None and not item.alias_info.is_write for item in func._schema.returns)
+    return func in MOVES or any(views)
 
 
 class StepsMode(TorchDispatchMode):
@@ -37,13 +53,15 @@ class StepsMode(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if self.fine and func not in self.split and func in _decompositions():
-            result = self._decomposed(func, args, kwargs)
+        table = _decompositions() if self.fine else COMPOSED
+        if func in table and func not in self.split:
+            result = self._decomposed(table[func], func, args, kwargs)
             if result is not NotImplemented:
                 return result
         inputs = {_storage(tensor) for tensor in _tensors((args, kwargs))}
-        for key in inputs & self.pending.keys():
-            self._round(self.pending.pop(key))
+        if not _only_moves(func):
+            for key in inputs & self.pending.keys():
+                self._round(self.pending.pop(key))
         result = func(*args, **kwargs)
         for tensor in _tensors(result):
             if func._schema.is_mutable or _storage(tensor) not in inputs:
@@ -51,11 +69,11 @@ class StepsMode(TorchDispatchMode):
                 self.kept.append(tensor)  # a freed storage's address would be taken for another tensor's
         return result
 
-    def _decomposed(self, func: Any, args: Any, kwargs: Any) -> Any:
+    def _decomposed(self, composed: Callable[..., Any], func: Any, args: Any, kwargs: Any) -> Any:
         self.split.add(func)
         try:
             with self:
-                return _decompositions()[func](*args, **kwargs)
+                return composed(*args, **kwargs)
         except (NotImplementedError, RuntimeError, TypeError, AssertionError):
             return NotImplemented
         finally:
@@ -63,9 +81,9 @@ class StepsMode(TorchDispatchMode):
 
     def _round(self, tensor: torch.Tensor) -> None:
         if tensor.dtype is torch.float64:
-            tensor.copy_(tensor.to(self.dtype))
+            tensor.data.copy_(tensor.to(self.dtype))  # .data: no new version, autograd may have saved it
         elif tensor.dtype is torch.complex128:
-            parts = torch.view_as_real(tensor.resolve_conj())
+            parts = torch.view_as_real(tensor.data.resolve_conj())
             parts.copy_(parts.to(self.dtype))
 
 

@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 from pytest_probe.errors import RecordError, Unsupported
 from pytest_probe.frameworks.base import Leaf
-from pytest_probe.inputs.generated import generate, rounded
+from pytest_probe.inputs.generated import generate, kind_of, rounded
 from pytest_probe.inputs.memory import available_memory, check_size, memory_needed
-from pytest_probe.inputs.roles import Role, kind_of
+from pytest_probe.inputs.roles import Role
 from pytest_probe.inputs.rules import roles
 from pytest_probe.inputs.stored import StoredTensors
 from pytest_probe.inputs.streams import Streams

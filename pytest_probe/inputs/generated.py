@@ -7,6 +7,8 @@ The draw depends on the recorded dtype and statistics, never on the dtype of the
 from __future__ import annotations
 
 import math
+from functools import cache
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -22,21 +24,31 @@ from pytest_probe.numerics.dtypes import (
 )
 from pytest_probe.records.model import TensorSpec
 
+Kind: TypeAlias = Literal["bool", "integer", "float", "complex"]
+
 # Integers of which nothing is known: valid as an index nearly everywhere.
 _UNKNOWN_INTEGERS = (0, 9)
 _STATISTICS_ERROR = 2e-6
 _LOWEST = 0.9
 
 
+@cache
+def kind_of(dtype: str) -> Kind:
+    """Which of the four kinds a dtype is. Raises ValueError where the dtype is not known."""
+    if dtype == "bool":
+        return "bool"
+    if is_floating(dtype):
+        return "float"
+    return "complex" if is_complex(dtype) else "integer"
+
+
 def generate(spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
     """Values with the recorded statistics. Raises ValueError where the dtype is not known."""
-    if spec.dtype == "bool":
-        return _booleans(spec, rng).reshape(spec.shape)
-    if is_floating(spec.dtype):
-        return _floats(spec, rng).reshape(spec.shape)
-    if is_complex(spec.dtype):
-        return _complex(spec, rng).reshape(spec.shape)
-    return laws.integers(rng, spec.size, *integer_range(spec)).reshape(spec.shape)
+    kind = kind_of(spec.dtype)
+    if kind == "integer":
+        return laws.integers(rng, spec.size, *integer_range(spec)).reshape(spec.shape)
+    make = {"bool": _booleans, "float": _floats, "complex": _complex}[kind]
+    return make(spec, rng).reshape(spec.shape)
 
 
 def rounded(values: AnyArray, dtype: str) -> AnyArray:
@@ -74,12 +86,15 @@ def _floats(spec: TensorSpec, rng: np.random.Generator) -> Float64Array:
         return np.full(spec.size, top)
     if not (math.isfinite(top) and math.isfinite(bottom)):
         return _with_special_values(spec, rng, bottom, top)
-    form = float_format(spec.dtype)
+    form = _float_format(spec.dtype)
     if bottom <= -_LOWEST * form.max and abs(top) < math.sqrt(form.max):
         return _masked(spec, rng, bottom, _hanging(spec, rng, top))
     low, high = sorted((bottom, top))
     error = form.roundoff + _STATISTICS_ERROR
     return laws.floats(rng, spec.size, laws.Statistics(low, high, _finite(spec.mean), _finite(spec.norm), error))
+
+
+_float_format = cache(float_format)  # a look-up by name instead of a NumPy dtype's slow name
 
 
 def _unknown_floats(spec: TensorSpec, rng: np.random.Generator) -> Float64Array:
@@ -135,16 +150,19 @@ def _finite_part(spec: TensorSpec, rng: np.random.Generator, bottom: float, top:
         return np.asarray(np.where(laws.choice(rng, spec.size, spec.size // 2), low, high))  # nothing was finite
     if high is not None:
         return _hanging(spec, rng, high)
-    values = rng.standard_normal(spec.size)
-    return values if low is None else values - values.min() + low
+    values: Float64Array = rng.standard_normal(spec.size)
+    if low is not None:
+        values += low - values.min()
+    return values
 
 
 def _hanging(spec: TensorSpec, rng: np.random.Generator, top: float) -> Float64Array:
     """Normal numbers up to a maximum; all zero where that is 0, as in an attention mask."""
     if top == 0:
         return np.zeros(spec.size)
-    values = rng.standard_normal(spec.size)
-    return values - values.max() + top
+    values: Float64Array = rng.standard_normal(spec.size)
+    values += top - values.max()
+    return values
 
 
 def _masked(spec: TensorSpec, rng: np.random.Generator, hidden: float, values: Float64Array) -> Float64Array:

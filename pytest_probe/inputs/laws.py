@@ -16,6 +16,8 @@ from pytest_probe.numerics.dtypes import AnyArray, BoolArray, Float64Array
 # smaller draw, which takes a fifth of the time of a Beta variate each.
 _DIRECT = 128
 _LARGEST_TABLE = 4096
+# Samples are brought this near to the wanted mean and variance, relatively; 16-bit statistics are no better.
+_NEAR = 2e-3
 # Cautious relative error of recorded statistics: two roundings of the recorded dtype, and summation in float32.
 _SUMMATION = 2e-6
 
@@ -31,10 +33,14 @@ class Statistics(NamedTuple):
 
 
 class _Moments(NamedTuple):
-    """Mean and variance of numbers in [0, 1]; `split` where they can only be zeros and ones."""
+    """Mean and variance of numbers in [0, 1]; `split` where they can only be zeros and ones.
+
+    near is how far off the mean may be.
+    """
 
     mean: float
     variance: float
+    near: float = 1e-3
     split: bool = False
 
 
@@ -94,24 +100,25 @@ def _inner_moments(count: int, wanted: Statistics) -> _Moments:
     mean_error = wanted.error * abs(mean) * count / inner / span
     if mean_error < 1e-3 and min(unit_mean, 1 - unit_mean) <= 2 * mean_error:
         return _Moments(float(round(unit_mean)), 0.0, split=True)
+    near = _NEAR * abs(mean) / span + 1e-6
     if wanted.norm is None:
-        return _Moments(unit_mean, _usual_variance(count, room))
+        return _Moments(unit_mean, _usual_variance(count, room), near)
     squares = (wanted.norm / scale) ** 2
     variance = ((squares - low * low - high * high) / inner - middle * middle) / span**2
     slack = 2 * wanted.error * (squares / count + mean * mean) * count / inner / span**2
-    return _plausible(_Moments(unit_mean, variance), slack, _usual_variance(count, room))
+    return _plausible(_Moments(unit_mean, variance, near), slack, _usual_variance(count, room))
 
 
 def _plausible(found: _Moments, slack: float, usual: float) -> _Moments:
     """The moments with a variance that can be: as found, within its error the usual one, or that of two values."""
     room = found.mean * (1 - found.mean)
     if slack <= room / 8 and found.variance >= (1 - 1e-4) * room - slack:
-        return _Moments(found.mean, room, split=True)
-    if slack <= found.variance / 8:
+        return found._replace(variance=room, split=True)
+    if slack <= found.variance / 2:
         return found
     if found.variance + slack < 0:
-        return _Moments(found.mean, usual)
-    return _Moments(found.mean, min(max(usual, found.variance - slack), found.variance + slack, room))
+        return found._replace(variance=usual)
+    return found._replace(variance=min(max(usual, found.variance - slack), found.variance + slack, room))
 
 
 def _usual_variance(count: int, room: float) -> float:
@@ -123,7 +130,7 @@ def _inner(rng: np.random.Generator, count: int, moments: _Moments) -> Float64Ar
     if moments.split:
         return choice(rng, count, round(moments.mean * count)).astype(np.float64)
     room = moments.mean * (1 - moments.mean)
-    if moments.variance <= 1e-12 * room:
+    if count == 1 or moments.variance <= 1e-12 * room:
         return np.full(count, moments.mean)
     weight = room / moments.variance - 1
     values = _beta(rng, count, max(moments.mean * weight, 1e-3), max((1 - moments.mean) * weight, 1e-3))
@@ -144,8 +151,8 @@ def _beta(rng: np.random.Generator, count: int, alpha: float, beta: float) -> Fl
     place *= size + 1
     cell = place.astype(np.intp)
     place -= cell
-    place *= np.diff(table)[cell]
-    place += table[cell]
+    place *= (table[1:] - table[:-1]).take(cell)
+    place += table.take(cell)
     return place
 
 
@@ -157,13 +164,14 @@ def _bend(values: Float64Array, wanted: _Moments, passes: int = 6) -> bool:
     """
     count = values.size
     for _ in range(passes):
-        miss = wanted.mean - values.sum() / count
-        miss_square = wanted.variance + wanted.mean**2 - values.dot(values) / count
-        if abs(miss) <= 1e-6 * wanted.mean and abs(miss_square) <= 1e-5 * wanted.variance:
+        mean, square = float(np.add.reduce(values)) / count, float(values.dot(values)) / count
+        miss, miss_square = wanted.mean - mean, wanted.variance + wanted.mean**2 - square
+        if abs(miss) <= wanted.near and abs(wanted.variance - square + mean * mean) <= _NEAR * wanted.variance:
             return True
-        room = values * (1 - values)
+        room = 1 - values
+        room *= values
         work = values * room
-        zeroth, first, second = room.sum() / count, work.sum() / count, work.dot(values) / count
+        zeroth, first, second = mean - square, float(np.add.reduce(work)) / count, float(work.dot(values)) / count
         determinant = zeroth * second - first * first
         if determinant <= 1e-12 * zeroth * second:
             return False
@@ -182,7 +190,7 @@ def _shift(values: Float64Array, wanted: _Moments, passes: int = 8) -> None:
     for _ in range(passes):
         mean = values.sum() / values.size
         variance = values.dot(values) / values.size - mean * mean
-        close = abs(mean - wanted.mean) <= 1e-3 * wanted.mean and abs(variance / wanted.variance - 1) <= 1e-3
+        close = abs(mean - wanted.mean) <= wanted.near and abs(variance - wanted.variance) <= _NEAR * wanted.variance
         if close or variance <= 0:
             return
         values -= mean

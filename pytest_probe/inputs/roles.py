@@ -7,29 +7,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, Protocol, TypeAlias
+from typing import ClassVar, Literal, Protocol
 
 import numpy as np
 
 from pytest_probe.inputs import laws
-from pytest_probe.inputs.generated import generate, integer_range
-from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating
+from pytest_probe.inputs.generated import Kind, generate, integer_range
+from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.records.model import TensorSpec
-
-Kind: TypeAlias = Literal["bool", "integer", "float", "complex"]
 
 _INTEGER: frozenset[Kind] = frozenset({"integer"})
 _FLOAT: frozenset[Kind] = frozenset({"float"})
 _MATRIX: frozenset[Kind] = frozenset({"float", "complex"})
-
-
-def kind_of(dtype: str) -> Kind:
-    """Which of the four kinds a dtype is. Raises ValueError where the dtype is not known."""
-    if dtype == "bool":
-        return "bool"
-    if is_floating(dtype):
-        return "float"
-    return "complex" if is_complex(dtype) else "integer"
 
 
 class Role(Protocol):

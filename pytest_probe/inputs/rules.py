@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from pytest_probe.inputs.generated import kind_of
 from pytest_probe.inputs.roles import (
     Count,
     Divisor,
@@ -30,7 +31,6 @@ from pytest_probe.inputs.roles import (
     Triangle,
     Weights,
     Within,
-    kind_of,
 )
 from pytest_probe.inputs.subscripts import subscript_roles
 from pytest_probe.records.model import Argument, Call, TensorSpec, tensors

@@ -22,6 +22,7 @@ SMALL_SAMPLE = 7.0
 FAN_IN_START = 1024
 FAN_IN_CAP = 8.0
 FLOOR = 0.5
+NEIGHBOURS = 8
 BIAS_T = 10.0
 BIAS_DISTINCT = 32
 
@@ -89,6 +90,21 @@ def scale(
         rms = float(np.sqrt(np.mean(decided * decided))) if decided.size else 0.0
         allowed = np.maximum(allowed, np.maximum(spread, floor * rms))
     return np.asarray(allowed)
+
+
+def pooled(spread: AnyArray, order: AnyArray) -> AnyArray:
+    """The largest spread among each element's nearest 2 x 8 in `order` (same shape).
+
+    Few runs of a kernel that errs by whole units may agree by chance in an element; its neighbours show the unit.
+    """
+    if spread.size < 2:
+        return spread
+    ranks = np.argsort(order, axis=None, kind="stable")
+    padded = np.pad(spread.reshape(-1)[ranks], NEIGHBOURS, mode="edge")
+    windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * NEIGHBOURS + 1)
+    result = np.empty(spread.size)
+    result[ranks] = windows.max(axis=1)
+    return result.reshape(spread.shape)
 
 
 def measure(

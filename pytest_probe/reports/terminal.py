@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_probe.records.model import Dump, Frame
@@ -18,9 +18,9 @@ _ORDER = ("pass", "warning", "error", "skip")
 _API_WIDTH = 40
 
 
-def header(conditions: Mapping[str, str], dumps: Sequence[tuple[str, Dump]]) -> list[str]:
+def header(conditions: Sequence[str], dumps: Sequence[tuple[str, Dump]]) -> list[str]:
     """The lines at the top of a run: what it runs under, and what each dump holds that runs and that does not."""
-    lines = ["probe: " + ", ".join(f"{name} {value}" for name, value in conditions.items())]
+    lines = ["probe: " + ", ".join(conditions)]
     for label, dump in dumps:
         lines.append(f"probe: {label}: {holds(dump)}")
         lines += [f"probe: {label}: {note}" for note in dump.notes]
@@ -32,8 +32,13 @@ def holds(dump: Dump) -> str:
     what = ", ".join(part for part in (dump.framework, dump.task, dump.level) if part)
     text = f"{_count(len(dump.records), 'record')} ({what})" if what else _count(len(dump.records), "record")
     if dump.skipped:
-        text += "; no items: " + ", ".join(f"{count:,} {kind}" for kind, count in dump.skipped.items())
+        text += "; no items: " + ", ".join(kinds(dump))
     return text
+
+
+def kinds(dump: Dump) -> list[str]:
+    """What a dump holds beside records, as "12 Module entries"."""
+    return [f"{n:,} {kind if n != 1 else kind.replace('entries', 'entry')}" for kind, n in dump.skipped.items()]
 
 
 def _count(number: int, noun: str) -> str:
@@ -103,7 +108,7 @@ def summary(reporter: pytest.TerminalReporter, tally: Tally, *, not_run: int) ->
     if reporter.verbosity < 0:
         reporter.write_line(f"probe: {lines[0]}")
         return
-    reporter.section("probe")
+    reporter.write_sep("=", "probe")
     for line in lines:
         reporter.write_line(line)
 
@@ -113,7 +118,7 @@ def summary_lines(tally: Tally, *, not_run: int) -> Iterator[str]:
     counts = [f"{tally.verdicts[verdict]:,} {verdict}" for verdict in _ORDER if tally.verdicts[verdict]]
     yield ", ".join([_count(tally.verdicts.total(), "case"), *counts])
     if not_run:
-        yield f"{_count(not_run, 'item')} of this run did not run"
+        yield f"{_count(not_run, 'item')} did not run"
     if tally.skips:
         yield "skipped:"
         yield from (f"{count:>8,}  {kind}" for kind, count in tally.skips.most_common())

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pytest_probe.numerics import metrics, noise
-from pytest_probe.numerics.dtypes import AnyArray, float_format, round_to
+from pytest_probe.numerics.dtypes import AnyArray, float_format, round_to, widen
 from pytest_probe.numerics.noise import Bias, Limits, Noise
 from pytest_probe.standards.exact import Exact, elements
 from pytest_probe.standards.question import Question
@@ -69,7 +69,7 @@ class NoiseStandard:
         outcome = _witnessed(question, finding)
         if outcome is not None:
             return _verdict(question, finding, *outcome)
-        narrow = noise.scatter(question.runs("narrow", 2), question.expected) if _is_narrow(question) else None
+        narrow = noise.scatter(question.runs("narrow", 2), question.expected) if question.narrow else None
         if narrow is not None and _measure(question, narrow).within(NARROW):
             return _verdict(question, finding, "warning", f"rounds between its steps: {finding.reason}")
         return _verdict(question, finding, "error", finding.reason)
@@ -99,14 +99,23 @@ def _findings(question: Question) -> Iterator[Finding]:
         runs = runs + question.runs("float32", STAGES[-1])
         yield _finding(question, noise.scatter(runs, question.expected), limits, STAGES[-1], "float32")
         return
-    runs = runs + question.runs("fine", 2) + (question.runs("coarse", 2) if _is_narrow(question) else [])
+    runs = runs + question.runs("fine", 2) + (question.runs("coarse", 2) if question.narrow else [])
     spread = noise.scatter(runs, question.expected)
     yield _finding(question, spread, limits, STAGES[-1], "steps")
     own = noise.among(question.runs("float32", STAGES[-1]))
     if own is not None:
+        own = noise.pooled(own, _argument(question)) if question.facts.elementwise else own
         wider = own if spread is None else np.maximum(spread, own)
         tight = Limits(min(limits.largest, AMONG.largest), min(limits.rms, AMONG.rms * (limits.rms / noise.RMS)))
         yield _finding(question, wider, tight, STAGES[-1], "float32 among themselves")
+
+
+def _argument(question: Question) -> AnyArray:
+    """What elements are alike by: the argument that they were computed from, else the reference."""
+    values = question.argument(0, "input")
+    fits = isinstance(values, np.ndarray) and values.shape == question.expected.shape
+    order = widen(values) if fits else question.expected
+    return np.abs(order) if order.dtype.kind == "c" else order
 
 
 def _limits(question: Question) -> Limits:

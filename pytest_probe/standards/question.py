@@ -29,7 +29,7 @@ class Question:
     """One output. actual has the output's dtype, expected is float64, complex128, an integer type or bool.
 
     precision is the dtype whose half ulp the output is granted: its own, or narrower where a wider tensor carries
-    16-bit values. roundoff is u_c of the arithmetic inside. args and kwargs hold arrays where the call took tensors;
+    16-bit values. roundoff is u_c of the arithmetic inside; narrow tells that tensors narrower than float32 take part. args and kwargs hold arrays where the call took tensors;
     forward holds the device's forward outputs, gradients the incoming ones. witness gives what the framework's own CPU
     kernel makes of the case; None where that is the device under test.
     """
@@ -42,6 +42,7 @@ class Question:
     precision: np.dtype[Any]
     roundoff: float
     runs: Runs
+    narrow: bool
     on_cpu: bool
     fan_in: int
     fan_in_assumed: bool

@@ -11,7 +11,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import hypothesis.strategies  # noqa: F401
 import pytest
+import torch._decomp
+import torch._refs  # noqa: F401
 
 import pytest_probe.cli
 import pytest_probe.frameworks.torch

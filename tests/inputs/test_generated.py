@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from pytest_probe.inputs.generated import generate, rounded
+from pytest_probe.records.model import TensorSpec
+
+INF, NAN = math.inf, math.nan
+
+
+def made(dtype: str, shape: tuple[int, ...], *extremes: Any, seed: int = 0, **others: Any) -> np.ndarray:
+    spec = TensorSpec(dtype, shape, *extremes, **others)
+    return rounded(generate(spec, np.random.default_rng(seed)), dtype)
+
+
+def test_zero_dimensions_stay_and_the_value_is_the_maximum() -> None:
+    array = made("float32", (), -2.5, -2.5, -2.5, -2.5)
+    assert (array.shape, array.dtype, array.item()) == ((), np.float32, -2.5)
+    assert made("int64", (), 7, 7).item() == 7
+    assert made("bool", (), True, True).item() is True
+    assert abs(made("complex64", (), 2.0, 2.0).item()) == pytest.approx(2.0, rel=1e-6)
+    assert math.isnan(made("float32", (), NAN, NAN, NAN, NAN).item())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "complex64", "int64", "bool", "uint8"])
+def test_empty_stays_empty(dtype: str) -> None:
+    assert made(dtype, (3, 0, 2)).shape == (3, 0, 2)
+
+
+def test_without_statistics_floats_are_standard_normal() -> None:
+    array = made("float32", (100, 100))
+    assert array.mean() == pytest.approx(0, abs=0.05)
+    assert array.std() == pytest.approx(1, abs=0.05)
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"])
+def test_float8(dtype: str) -> None:
+    array = made(dtype, (1000,), 3.5, -3.0, 0.0, 31.6).astype(np.float64)
+    assert (array.max(), array.min()) == (3.5, -3.0)
+    assert np.linalg.norm(array) == pytest.approx(31.6, rel=0.02)
+
+
+def test_float8_e8m0_has_powers_of_two() -> None:
+    array = made("float8_e8m0fnu", (100,)).astype(np.float64)
+    assert (np.log2(array) == np.rint(np.log2(array))).all()
+
+
+def test_an_overflowed_norm_of_float16_is_no_norm() -> None:
+    array = made("float16", (1000,), 60000.0, -60000.0, 10.0, INF).astype(np.float64)
+    assert np.isfinite(array).all()
+    assert (array.max(), array.min()) == (60000.0, -60000.0)
+    assert 5000 < array.std() < 30000
+
+
+def test_beyond_the_dtype_comes_inf_without_a_warning() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        values = generate(TensorSpec("float32", (100,), 1e6, -1e6, 0.0, 5e6), np.random.default_rng(0))
+        narrow = rounded(values, "float16")
+    assert np.isposinf(narrow).any()
+    assert np.isneginf(narrow).any()
+
+
+def test_nan_alone_with_and_without_finite_extremes() -> None:
+    array = made("float32", (50,), NAN, NAN, NAN, NAN)
+    assert np.isnan(array).sum() == 1
+    array = made("float32", (50,), NAN, NAN, NAN, NAN, high=2.0, low=-1.0)
+    assert np.isnan(array).sum() == 1
+    assert np.nanmax(array) <= 2.0
+    assert np.nanmin(array) >= -1.0
+    assert np.isnan(made("float32", (50,), NAN, NAN, NAN, NAN, high=NAN, low=NAN)).all()
+
+
+def test_inf_of_both_signs_where_recorded() -> None:
+    array = made("float32", (50,), INF, -INF, NAN, INF, high=4.0, low=-4.0)
+    assert np.isposinf(array).sum() == 1
+    assert np.isneginf(array).sum() == 1
+    assert np.abs(array[np.isfinite(array)]).max() <= 4.0
+    array = made("float32", (50,), INF, 1.0, INF, INF)
+    assert np.isposinf(array).sum() == 1
+    assert array.min() == 1.0
+    assert np.isposinf(made("float32", (5,), INF, INF, INF, INF)).all()
+
+
+def test_an_attention_mask_leaves_no_row_without_a_finite_value() -> None:
+    array = made("float32", (2, 8, 8), 0.0, -INF, -INF, INF)
+    assert set(array.reshape(-1).tolist()) == {0.0, -INF}
+    assert (array[..., 0] == 0.0).all()
+    assert np.isneginf(array).sum() == 64
+
+
+def test_masked_scores_have_their_maximum_and_spread() -> None:
+    array = made("float32", (8, 16), 3.25, -INF, -INF, INF)
+    finite = array[np.isfinite(array)]
+    assert finite.max() == 3.25
+    assert finite.std() > 0.3
+    assert np.isneginf(array).sum() == 64
+    assert np.isfinite(array[:, 0]).all()
+
+
+def test_a_mask_of_the_lowest_finite_number_is_a_mask() -> None:
+    lowest = float(ml_dtypes.finfo("bfloat16").min)
+    array = made("bfloat16", (4, 1, 16, 16), 0.0, lowest, -INF, INF).astype(np.float64)
+    assert set(array.reshape(-1).tolist()) == {0.0, lowest}
+    assert (array[..., 0] == 0.0).all()
+    quarter = made("float32", (64, 64), 0.0, -3.4e38, -0.85e38, INF)
+    assert np.count_nonzero(quarter) == 1024
+
+
+def test_complex_statistics_are_of_the_modulus() -> None:
+    array = made("complex64", (1000,), 3.0, 0.5, 1.2)
+    modulus = np.abs(array)
+    assert array.dtype == np.complex64
+    assert (modulus.max(), modulus.min()) == (pytest.approx(3.0, rel=1e-6), pytest.approx(0.5, rel=1e-6))
+    assert modulus.mean() == pytest.approx(1.2, rel=0.01)
+    assert abs(np.exp(1j * np.angle(array)).mean()) < 0.1
+    assert made("complex128", (4,)).dtype == np.complex128
+    assert np.isinf(made("complex64", (9,), INF, 0.0)).sum() == 1
+
+
+@pytest.mark.parametrize(
+    ("dtype", "low", "high"),
+    [("int64", 2**60, 2**60 + 5), ("uint8", 0, 255), ("int32", -7, 3), ("uint64", 0, 2**64 - 1), ("int8", -128, 127)],
+)
+def test_integers_keep_dtype_and_range(dtype: str, low: int, high: int) -> None:
+    array = made(dtype, (500,), high, low)
+    assert array.dtype == np.dtype(dtype)
+    assert (int(array.min()), int(array.max())) == (low, high)
+
+
+def test_a_rounded_maximum_stays_within_the_dtype() -> None:
+    assert made("int64", (20,), 2.0**63, 0.0).max() == 2**63 - 1
+    assert set(made("int32", (100,)).tolist()) == set(range(10))
+
+
+def test_booleans_are_all_half_or_none() -> None:
+    assert made("bool", (5,), True, True).all()
+    assert not made("bool", (5,), False, False).any()
+    assert made("bool", (10, 10), True, False).sum() == 50
+    assert made("bool", (10, 10)).sum() == 50
+
+
+def test_an_unknown_dtype_is_a_value_error() -> None:
+    with pytest.raises(ValueError, match="quint8"):
+        generate(TensorSpec("quint8", (2,)), np.random.default_rng(0))
