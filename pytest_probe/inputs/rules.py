@@ -206,8 +206,12 @@ def _ctc_targets(bound: Bound, spec: TensorSpec) -> Role | None:
 
 
 def _ctc_input_lengths(bound: Bound, spec: TensorSpec) -> Role | None:
-    steps, targets = bound.shape("log_probs")[:1], bound.shape("targets")[-1:]
-    return Index(steps[0] + 1, low=min(steps[0], *targets) if len(bound.shape("targets")) > 1 else 1) if steps else None
+    """Long enough for every target with a blank after each label, which repeated labels need."""
+    steps, targets = bound.shape("log_probs")[:1], bound.shape("targets")
+    if not steps or not targets:
+        return None
+    lengths = spec.size if len(targets) == 1 and spec.shape else 1
+    return Index(steps[0] + 1, low=min(steps[0], 2 * -(-targets[-1] // max(lengths, 1))))
 
 
 def _ctc_target_lengths(bound: Bound, spec: TensorSpec) -> Role | None:

@@ -39,11 +39,17 @@ def subscript_roles(
     for item in items:
         if isinstance(item.value, TensorSpec):
             if not _is_mask(item.value) and axis < len(tensor.shape):
-                extent = tensor.shape[axis]
-                yield item.path, item.value, Index(extent, low=-extent, axis="all" if spread else None)
+                yield item.path, item.value, _index(item.value, tensor.shape[axis], spread)
             elif _is_mask(item.value) and chosen is not None:
                 yield item.path, item.value, Count(chosen)
         axis += item.takes
+
+
+def _index(spec: TensorSpec, extent: int, spread: bool) -> Index:
+    """Negative indices where they were recorded; but not mixed with others where places must be distinct."""
+    decisive = spec.max if spread else spec.min
+    negative = decisive is not None and decisive < 0
+    return Index(extent, low=-extent if negative else 0, axis="all" if spread else None)
 
 
 def _items(tensor: TensorSpec, subscript: Argument, path: str) -> list[_Item]:

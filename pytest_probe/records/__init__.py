@@ -25,11 +25,11 @@ def find_dumps(path: Path, readers: Sequence[Reader] = READERS) -> list[Path]:
 
     They are in natural order, step2 before step10. Raises DumpError where the path does not exist.
     """
-    if not path.is_dir():
-        if not path.exists():
-            raise DumpError(path, "does not exist")
-        return [path]
-    return sorted((file for file in _json_files(path) if _recognised(file, readers)), key=natural)
+    if os.path.isdir(path):
+        return sorted((file for file in _json_files(path) if _recognised(file, readers)), key=natural)
+    if not os.path.exists(path):  # Path.exists raises where a name is too long
+        raise DumpError(path, "does not exist")
+    return [path]
 
 
 def read_dump(path: Path, readers: Sequence[Reader] = READERS) -> Dump:

@@ -24,14 +24,14 @@ def labels(paths: Sequence[Path]) -> dict[Path, str]:
     apart, they are numbered in their order (`proc0`, `proc1`).
     """
     parts = _portable({path: Path(os.path.abspath(path)) for path in paths})
-    open_ = dict(parts)
+    pending = dict(parts)
     found: dict[Path, str] = {}
     depth = 0
-    while open_:
+    while pending:
         depth += 1
         counts = Counter(tails[-depth:] for tails in set(parts.values()))
-        done = [path for path, tails in open_.items() if counts[tails[-depth:]] == 1]
-        found.update((path, "/".join(open_.pop(path)[-depth:])) for path in done)
+        done = [path for path, tails in pending.items() if counts[tails[-depth:]] == 1]
+        found.update((path, "/".join(pending.pop(path)[-depth:])) for path in done)
     return {path: found[path] for path in paths}
 
 
@@ -48,4 +48,5 @@ def _portable(absolute: dict[Path, Path]) -> dict[Path, tuple[str, ...]]:
 
 
 def _without_numbers(path: Path, name: str) -> tuple[str, ...]:
-    return tuple(name if _PROCESS.fullmatch(part) else part for part in path.parts)
+    drive = [path.drive.rstrip(":")] if path.drive else []
+    return (*drive, *(name if _PROCESS.fullmatch(part) else part for part in path.parts[1:]))

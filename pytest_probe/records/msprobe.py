@@ -27,7 +27,7 @@ _OTHER = {"forward": "backward", "backward": "forward"}
 _UNNAMED = "entries with a name that is no API call"
 _DATA = re.compile(rb'"data"\s*:\s*\{')
 _HEADER = re.compile(rb'"task"\s*:.*"level"\s*:', re.DOTALL)
-_ENTRY = re.compile(rb'"[^"\\\s]+\.(?:forward|backward|parameters_grad)(?:\.\d+)?"\s*:\s*\{')
+_ENTRY = re.compile(scanning.ENTRY.encode())
 _ADVICE = "copy the file again, or repeat the capture"
 
 
@@ -49,7 +49,7 @@ class MsprobeReader:
             records = tuple(_records(entries, skipped))
         if skipped[_UNNAMED]:
             first = next(name for name in entries if not (_skip_kind(name) or _split(name)))
-            notes.append(f"{skipped[_UNNAMED]} {_UNNAMED}, the first is {first!r}")
+            notes.append(f"{_UNNAMED}: {skipped[_UNNAMED]}, the first is {first!r}")
         return Dump(
             path=path,
             framework=_text(header, "framework", "pytorch", notes),
@@ -67,18 +67,22 @@ class MsprobeReader:
 
 def _load(path: Path) -> tuple[dict[str, Any], dict[str, msgspec.Raw], list[str], tuple[str, ...]]:
     """Header, entries, notes and damage of a dump file."""
-    buffer = rawjson.read_bytes(path)
     try:
-        top = rawjson.parse(buffer)
-        raw = top.pop("data", None)
-        if raw is None:
-            raise DumpError(path, "has no entries: the key 'data' is missing", _ADVICE)
-        entries = rawjson.members(raw)
-        header = {key: msgspec.json.decode(value) for key, value in top.items()}
+        return *_whole(path), ()
     except (ValueError, RecursionError) as error:
-        del buffer
-        return _salvage(path, str(error))
-    return header, entries, _repetitions(raw, entries), ()
+        reason = str(error)
+    return _salvage(path, reason)  # out there, where the traceback no longer holds the first buffer
+
+
+def _whole(path: Path) -> tuple[dict[str, Any], dict[str, msgspec.Raw], list[str]]:
+    """Header, entries and notes of an undamaged dump file."""
+    top = rawjson.parse(rawjson.read_bytes(path))
+    raw = top.pop("data", None)
+    if raw is None:
+        raise DumpError(path, "has no entries: the key 'data' is missing", _ADVICE)
+    entries = rawjson.members(raw)
+    header = {key: msgspec.json.decode(value) for key, value in top.items()}
+    return header, entries, _repetitions(raw, entries)
 
 
 def _repetitions(raw: msgspec.Raw, entries: Mapping[str, msgspec.Raw]) -> list[str]:
@@ -97,11 +101,11 @@ def _salvage(path: Path, reason: str) -> tuple[dict[str, Any], dict[str, msgspec
     if hole:
         found = f"is damaged or cut off at byte {hole.offset} (line {hole.line})"
         found += f", in entry {hole.entry}" if hole.entry else ""
-        found += f", and at {saved.holes - 1} more places" if saved.holes > 1 else ""
+        found += f", the first of {saved.holes} such places" if saved.holes > 1 else ""
     if not saved.entries:
         raise DumpError(path, f"{found}; no entry could be read", _ADVICE)
     last = f"; the last good entry before is {hole.last}" if hole and hole.last else ""
-    kept = f"{len(saved.entries)} entries were kept"
+    kept = f"entries kept: {len(saved.entries)}"
     return saved.header, saved.entries, [], (f"{path}: {found}{last}; {kept}; {_ADVICE}",)
 
 
@@ -157,6 +161,6 @@ def _text(header: Mapping[str, Any], key: str, default: str, notes: list[str], k
 def _data_dirs(path: Path, recorded: object) -> tuple[Path, ...]:
     """Where tensor files are looked up: beside the dump, so that it can be moved, then where they were written."""
     beside = path.parent / TENSOR_FOLDER
-    if not isinstance(recorded, str) or not recorded or "\0" in recorded:
+    if not isinstance(recorded, str) or "\0" in recorded or not Path(recorded).is_absolute():
         return (beside,)
-    return (beside,) if Path(recorded) == beside else (beside, Path(recorded))
+    return tuple(dict.fromkeys((beside, Path(recorded))))

@@ -107,7 +107,7 @@ def is_complete(raw: msgspec.Raw, found: Mapping[str, msgspec.Raw]) -> bool:
     end = bytes(view[-256:-1])
     tail = len(end) - len(end.rstrip(_SPACE))
     keys = sum(map(len, found)) + 2 * len(found)
-    values = sum(map(len, map(memoryview, found.values())))
+    values = sum(memoryview(value).nbytes for value in found.values())
     return len(view) == 2 + lead + keys + colon * len(found) + values + comma * (len(found) - 1) + tail
 
 

@@ -12,10 +12,13 @@ import msgspec
 
 from pytest_probe.records.rawjson import quote_tokens
 
+# How an entry of an API or a module begins: its key and the opening brace.
+ENTRY = r'"[^"\\\s]+\.(?:forward|backward|parameters_grad)(?:\.\d+)?"\s*:\s*\{'
+
 _SPACE = re.compile(r"[ \t\n\r]*")
 _DECODER = json.JSONDecoder(parse_int=float)  # int() raises beyond 4300 digits
 _DATA = re.compile(r'"data"\s*:\s*(?=\{)')
-_ENTRY = re.compile(r'"[^"\\\s]+\.(?:forward|backward|parameters_grad)(?:\.\d+)?"\s*:\s*\{')
+_ENTRY = re.compile(ENTRY)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,9 @@ _TEXTS = st.one_of(
     st.sampled_from(["NaN", "-Infinity", '"NaN"', "\\NaN", '\\"Infinity\\"', "N", "Infini", ": NaN,"]),
 )
 _VALUES = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(-9, 9), st.sampled_from([math.nan, math.inf, -math.inf, 0.5]), _TEXTS),
+    st.one_of(
+        st.none(), st.booleans(), st.integers(-9, 9), st.sampled_from([math.nan, math.inf, -math.inf, 0.5]), _TEXTS
+    ),
     lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(_TEXTS, inner, max_size=4)),
     max_leaves=12,
 )

@@ -79,7 +79,11 @@ def test_words_behind_an_open_string_are_still_understood() -> None:
 
 
 def test_two_holes_are_counted_and_the_first_is_named() -> None:
-    text = _dump().replace('"Torch.add.0.forward": {', '"Torch.add.0.forward": {"').replace("add.2.forward\": {", "add.2.forward\": {,")
+    text = (
+        _dump()
+        .replace('"Torch.add.0.forward": {', '"Torch.add.0.forward": {"')
+        .replace('add.2.forward": {', 'add.2.forward": {,')
+    )
     saved = _salvage(text)
     assert (_kept(saved), saved.holes) == ("13", 2)
     assert saved.hole is not None

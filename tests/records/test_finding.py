@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_probe.errors import DumpError
+from pytest_probe.records import READERS, find_dumps, read_dump
+from pytest_probe.records.model import Dump
+
+_EMPTY = '{"task": "statistics", "level": "L1", "framework": "pytorch", "dump_data_dir": null, "data": {}}'
+
+
+def _make(folder: Path, *names: str, text: str = _EMPTY) -> list[Path]:
+    paths = [folder / name for name in names]
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return paths
+
+
+def test_a_file_is_itself_whatever_it_holds(tmp_path: Path) -> None:
+    (path,) = _make(tmp_path, "x.bin", text="nothing")
+    assert find_dumps(path) == [path]
+
+
+def test_dumps_in_a_folder_are_in_natural_order(tmp_path: Path) -> None:
+    names = ["step0/rank0/dump.json", "step0/rank2/dump.json", "step0/rank10/dump.json", "step10/rank0/dump.json"]
+    paths = _make(tmp_path, *names)
+    assert find_dumps(tmp_path) == paths
+
+
+def test_only_dumps_are_found(tmp_path: Path) -> None:
+    expected = _make(tmp_path, "a/any_name.json")
+    _make(tmp_path, "a/dump_tensor_data/dump.json", "a/dump.txt")
+    _make(tmp_path, "a/construct.json", "b/results.json", text="{}")
+    _make(tmp_path, "a/stack.json", text='{"0": [["T.a.0.forward"], []]}')
+    (tmp_path / "b" / "gone.json").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "folder.json").mkdir()
+    assert find_dumps(tmp_path) == expected
+    assert find_dumps(tmp_path / "b") == []
+
+
+def test_real_dumps_are_found(unpacked: dict[str, Path]) -> None:
+    root = unpacked["msprobe-26.2.0/gpt"].parents[2]
+    assert sorted(find_dumps(root)) == sorted(unpacked.values())
+
+
+def test_a_path_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
+    for function in (find_dumps, read_dump):
+        with pytest.raises(DumpError, match="nowhere: does not exist"):
+            function(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", "is empty; repeat the capture"),
+        ("\ufeff  \n", "is empty; repeat the capture"),
+        ("hello", "is no dump: it begins with 'hello'; known are dumps of msprobe"),
+        ("{}", "is no dump: it begins with a JSON object without keys; known are"),
+        ('{"name": 1, "version": [2]}', "is no dump: it begins with JSON with the keys name, version; known are"),
+        ('{"task": "tensor", "lev', "is no dump: it begins with JSON with the keys task; known are"),
+        (
+            '{"Functional*conv2d*0": {"args": [',
+            "is a forward_info or backward_info file of the old api_accuracy_checker, which cannot be read yet; known",
+        ),
+        (
+            '{\n"Tensor*__add__*1": [{"type": "torch.Tensor"',
+            "is a forward_info or backward_info file of the old api_accuracy_checker, which cannot be read yet; known",
+        ),
+        ('{"Functional*conv2d*0": ["File x', "is the stack file of the old api_accuracy_checker, not a dump; known"),
+        ('{"paddle.Tensor.__add__*0": {"args"', "is a PaddleAPEX dump, which cannot be read yet; known are"),
+        ('{"_C_ops.paddle.x*0": {"args"', "is a PaddleAPEX dump, which cannot be read yet; known are"),
+        ('{"T.a.0.forward": ["File x', "is the stack file of a dump, not the dump; give the dump.json beside it"),
+        ('{"0": [["T.a.0.forward"], [', "is the stack file of a dump, not the dump; give the dump.json beside it"),
+    ],
+)
+def test_what_is_no_dump_is_described(tmp_path: Path, text: str, found: str) -> None:
+    (path,) = _make(tmp_path, "x.json", text=text)
+    with pytest.raises(DumpError) as caught:
+        read_dump(path)
+    assert str(caught.value).startswith(f"{path}: {found}")
+
+
+def test_binary_data_is_no_dump(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.write_bytes(bytes(range(256)) * 1000)
+    with pytest.raises(DumpError, match="is no dump: it begins with "):
+        read_dump(path)
+
+
+def test_a_folder_is_not_read_as_a_dump(tmp_path: Path) -> None:
+    with pytest.raises(DumpError, match="is a folder; give a file in it"):
+        read_dump(tmp_path)
+
+
+def test_a_file_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / ("x" * 300)
+    with pytest.raises(DumpError, match=r"cannot be read \(File name too long\)"):
+        read_dump(path)
+    with pytest.raises(DumpError, match="does not exist"):
+        find_dumps(path)
+
+
+class _Lines:
+    """A reader of another format."""
+
+    name = "lines"
+
+    def sniff(self, path: Path, head: bytes) -> bool:
+        return head.startswith(b"lines")
+
+    def read(self, path: Path) -> Dump:
+        raise DumpError(path, "was given to the second reader")
+
+
+def test_readers_are_asked_in_their_order(tmp_path: Path) -> None:
+    lines, dump = _make(tmp_path, "a.json", text="lines"), _make(tmp_path, "b.json")
+    readers = (*READERS, _Lines())
+    assert find_dumps(tmp_path, readers) == [*lines, *dump]
+    assert read_dump(dump[0], readers).records == ()
+    with pytest.raises(DumpError, match="was given to the second reader"):
+        read_dump(lines[0], readers)

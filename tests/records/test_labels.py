@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_probe.records import labels
+
+
+@pytest.mark.parametrize(
+    ("paths", "expected"),
+    [
+        (["/a/b/dump.json"], ["dump.json"]),
+        (["/a/one.json", "/a/two.json"], ["one.json", "two.json"]),
+        (["/a/dump.json", "/b/dump.json"], ["a/dump.json", "b/dump.json"]),
+        (
+            ["/a/step0/dump.json", "/b/step0/dump.json", "/b/x.json"],
+            ["a/step0/dump.json", "b/step0/dump.json", "x.json"],
+        ),
+        (["/x/dump.json", "/y/x/dump.json"], ["x/dump.json", "y/x/dump.json"]),
+        (["/a/step0/proc77/dump.json", "/a/step1/proc77/dump.json"], ["step0/proc/dump.json", "step1/proc/dump.json"]),
+        (["/a/proc77/dump.json"], ["dump.json"]),
+        (["/a/proc100/dump.json", "/a/proc9/dump.json"], ["proc1/dump.json", "proc0/dump.json"]),
+        (["/a/rank0/dump.json", "/a/rank1/dump.json"], ["rank0/dump.json", "rank1/dump.json"]),
+        ([], []),
+    ],
+)
+def test_a_label_is_the_shortest_tail_that_no_other_has(paths: list[str], expected: list[str]) -> None:
+    assert labels([Path(path) for path in paths]) == dict(zip(map(Path, paths), expected, strict=True))
+
+
+def test_the_order_does_not_matter() -> None:
+    paths = [Path(f"/a/step{step}/proc{1000 + step}/dump.json") for step in range(5)]
+    assert labels(paths) == labels(paths[::-1])
+
+
+def test_process_numbers_do_not_matter() -> None:
+    first, second = ([Path(f"/a/step{step}/proc{number}/dump.json") for step in (0, 1)] for number in (12, 3456))
+    assert list(labels(first).values()) == list(labels(second).values())
+
+
+def test_two_ways_to_one_file_have_one_label() -> None:
+    assert labels([Path("a/dump.json"), Path("a/../a/dump.json")]) == {
+        Path("a/dump.json"): "dump.json",
+        Path("a/../a/dump.json"): "dump.json",
+    }
