@@ -65,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     show = commands.add_parser(
         "show",
         help="list what a dump holds: what would run, and what would be skipped and why",
-        description="List the cases of dumps: what would run, with its dtype and the number of elements of its tensors, "
+        description="List the cases of dumps: what would run, with its dtype and the elements of its tensors, "
         "what would be skipped and why, and totals by API, dtype and size. Nothing is run.",
         epilog="exit status: 0, or 2 where an argument or a dump cannot be used",
     )

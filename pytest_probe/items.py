@@ -147,7 +147,7 @@ class NoticeItem(pytest.Item):
             raise CaseFailed(self.text(verdict), _one_line(verdict))
 
     def text(self, verdict: Verdict) -> str:
-        command = self.probe.command(self.nodeid, self.path, None, None)
+        command = self.probe.command(self.path, self.name, None, None)
         return f"{verdict.reason}\nto reproduce: {command}"
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
@@ -174,7 +174,7 @@ class NoticeItem(pytest.Item):
         others = [pair for pair in self.user_properties if not pair[0].startswith(properties.PREFIX)]
         self.user_properties = [*others, *mine]
         report.user_properties = list(self.user_properties)
-        report.probe = outcome
+        report.probe = outcome  # type: ignore[attr-defined]
 
     def result(self, verdict: Verdict, duration: float) -> Result:
         portable = f"{self.probe.label(self.path)}::{self.name}"
@@ -257,7 +257,7 @@ class ProbeItem(NoticeItem):
             device=self.probe.device_name,
             frame=self._frame(),
             saved=str(self._file()) if self._is_saved(verdict) else "",
-            command=self.probe.command(self.nodeid, self.path, self.dtype, device),
+            command=self.probe.command(self.path, self.name, self.dtype, device),
         )
 
     def result(self, verdict: Verdict, duration: float) -> Result:

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import pytest
@@ -102,7 +102,7 @@ def _add_option(group: pytest.OptionGroup, option: Option) -> None:
         group.addoption(option.flag, action=action, metavar=option.metavar, dest=option.key, help=option.help)
 
 
-def _ini_type(option: Option) -> str:
+def _ini_type(option: Option) -> Any:
     """The ini type by pytest's name; 8.3 knows no integers."""
     import pytest
 

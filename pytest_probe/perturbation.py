@@ -111,12 +111,13 @@ def perturbed(
 
 def _moved(values: AnyArray, generator: np.random.Generator, size: float, inward: bool) -> AnyArray:
     xi = generator.uniform(-(3.0**0.5), 3.0**0.5, values.shape)
-    if inward:
-        xi = -np.abs(xi)
-    moved = np.asarray(values * (1.0 + size * xi))
-    if not moved.size:
-        return moved
+    if not values.size:
+        return values
     low, high = np.min(values), np.max(values)
+    if inward or low == high:
+        # A constant has no range of its own to stay in: towards zero, where few functions have an edge.
+        return np.asarray(values * (1.0 - size * np.abs(xi)))
+    moved = np.asarray(values * (1.0 + size * xi))
     if not (np.isfinite(low) and np.isfinite(high)):
         finite = values[np.isfinite(values)]
         if not finite.size:

@@ -187,13 +187,15 @@ class _Raw:
         return tuple(Path(os.path.normpath(base / Path(text).expanduser())) for text in values)
 
     def _read_ini(self, key: str, kind: str) -> Any:
+        import pytest
+
         try:
             return self._config.getini(key)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, pytest.UsageError) as error:
             wanted = {"list": "a list of strings", "flag": "true or false", "int": "a whole number"}.get(
                 kind, "a string"
             )
-            raise SettingsError(f"{key} in {self._config.inipath}", str(error), f"give {wanted}") from None
+            raise SettingsError(key, str(error), f"give {wanted}") from None
 
 
 def _option(name: str, value: str) -> str:

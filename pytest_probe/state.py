@@ -117,18 +117,19 @@ class Probe:
             self._labels = dict(labels(sorted(self._known)))
         return self._labels[path]
 
-    def command(self, nodeid: str, path: Path, dtype: str | None, device: str | None) -> str:
-        """The command that runs one item again.
+    def command(self, path: Path, name: str, dtype: str | None, device: str | None) -> str:
+        """The command that runs the item of this name again.
 
-        A path outside rootdir as a positional argument would move rootdir, and lose the project's ini and conftest.
+        A path outside rootdir as a positional argument would move rootdir, and lose the project's ini and conftest;
+        a name that pytest would take apart cannot be one. Both are selected by options.
         """
-        name = nodeid.rpartition("::")[2]
-        if path.is_relative_to(self.config.rootpath):
-            target = _quoted(self.config.cwd_relative_nodeid(nodeid))
+        entry = name.removesuffix(f"[{dtype}]")
+        if path.is_relative_to(self.config.rootpath) and "::" not in entry and "[" not in entry:
+            target = _quoted(f"{os.path.relpath(path, self.config.invocation_params.dir)}::{name}")
         else:
             target = f"--probe-dump={shlex.quote(str(path))}"
-            if not name.startswith("("):
-                target += f" --probe-api={shlex.quote(escape(name.partition('[')[0]))}"
+            if not entry.startswith("("):
+                target += f" --probe-api={shlex.quote(escape(entry))}"
         return self.settings.command(target, dtype, device)
 
 

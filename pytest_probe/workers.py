@@ -67,16 +67,17 @@ class Controller:
     @pytest.hookimpl(optionalhook=True)
     def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport) -> None:
         self._unexplained -= 1
-        file, _, name = crashitem.rpartition("::")
+        node: Any = getattr(report, "node", None)
+        file, _, name = crashitem.partition("::")
         path = self._probe.config.rootpath / file
         if path not in self._probe.dumps and not (path.suffix != ".py" and self._probe.recognises(path)):
             return
-        device = report.node.workerinput.get("probe_device")  # type: ignore[attr-defined]
-        entry, _, dtype = name.rstrip("]").partition("[")
-        command = self._probe.command(crashitem, path, dtype or None, device)
+        device = node.workerinput.get("probe_device")
+        entry, dtype = name[:-1].rsplit("[", 1) if name.endswith("]") else (name, "")
+        command = self._probe.command(path, name, dtype or None, device)
         report.longrepr = f"{name}{f' on {device}' if device else ''}: {DIED}\nto reproduce: {command}"
         record, _, direction = entry.rpartition(".")
-        report.probe = result(
+        outcome = result(
             Verdict("error", "", DIED),
             id=f"{self._probe.label(path)}::{name}",
             api=record.rpartition(".")[0],
@@ -85,4 +86,5 @@ class Controller:
             device=device or "",
             duration=0.0,
         )
-        report.user_properties = list(properties(report.probe))
+        report.probe = outcome  # type: ignore[attr-defined]
+        report.user_properties = list(properties(outcome))

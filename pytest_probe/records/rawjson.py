@@ -64,7 +64,7 @@ def quote_tokens(buffer: bytearray) -> None:
         inside ^= quotes(b'"', counted, start) & 1
         counted = end
         if not inside:
-            start -= buffer[start - 1] == _MINUS
+            start -= end - start > 3 and buffer[max(start - 1, 0)] == _MINUS  # a NaN has no sign
             buffer[start:end] = _QUOTED[end - start]
 
 

@@ -164,7 +164,7 @@ class Tally:
         if outcome["verdict"] == "skip":
             self.skips[outcome["kind"] or outcome["reason"]] += 1
         worst = self.apis.setdefault(outcome["api"], Worst(outcome["api"]))
-        worst.verdict = max(worst.verdict, outcome["verdict"], key=lambda name: SEVERITY[name])  # type: ignore[index]
+        worst.verdict = max(worst.verdict, outcome["verdict"], key=lambda name: SEVERITY[name])
         for output in outcome["outputs"]:
             _widen(worst, output["metrics"])
 

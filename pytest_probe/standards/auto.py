@@ -36,6 +36,8 @@ class Auto:
     def judge(self, question: Question) -> OutputVerdict:
         if question.facts.name in ("max", "min") and question.direction == "forward" and is_index(question):
             return Selection().judge(question)
+        if question.facts.name == "embedding" and question.argument(3, "max_norm") is not None:
+            return NoiseStandard().judge(question)
         judges = FORWARD if question.direction == "forward" else BACKWARD
         for kind, judge in judges:
             if kind in question.facts.classes:

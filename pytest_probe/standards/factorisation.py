@@ -58,6 +58,7 @@ def _errors(question: Question, matrix: AnyArray, factors: list[AnyArray]) -> Ma
         return {"residual": min(_largest(item - matrix) for item in rebuilt), "orthogonality": _skew(u)}
     if name == "eigh" and len(factors) == 2:
         values, vectors = factors
+        matrix = _hermitian(matrix, question.argument(1, "UPLO", "L"))
         return {"residual": _largest(matrix @ vectors - vectors * values[..., None, :]), "orthogonality": _skew(vectors)}
     if name == "qr" and len(factors) == 2:
         return {"residual": _largest(factors[0] @ factors[1] - matrix), "orthogonality": _skew(factors[0])}
@@ -65,6 +66,13 @@ def _errors(question: Question, matrix: AnyArray, factors: list[AnyArray]) -> Ma
         values, vectors = factors
         return {"residual": _largest(matrix @ vectors - vectors * values[..., None, :])}
     return {}
+
+
+def _hermitian(matrix: AnyArray, triangle: str) -> AnyArray:
+    """The matrix that eigh sees: it reads one triangle only."""
+    half = np.tril(matrix) if triangle.upper() == "L" else np.triu(matrix)
+    strict = np.tril(matrix, -1) if triangle.upper() == "L" else np.triu(matrix, 1)
+    return half + np.swapaxes(strict, -2, -1).conj()
 
 
 def _right_factors(v: AnyArray, rank: int) -> list[AnyArray]:

@@ -99,23 +99,24 @@ def _findings(question: Question) -> Iterator[Finding]:
         runs = runs + question.runs("float32", STAGES[-1])
         yield _finding(question, noise.scatter(runs, question.expected), limits, STAGES[-1], "float32")
         return
-    runs = runs + question.runs("fine", 2) + (question.runs("coarse", 2) if question.narrow else [])
-    spread = noise.scatter(runs, question.expected)
+    runs = runs + question.runs("fine", STAGES[-1]) + (question.runs("coarse", STAGES[-1]) if question.narrow else [])
+    spread = _pooled(question, noise.scatter(runs, question.expected))
     yield _finding(question, spread, limits, STAGES[-1], "steps")
-    own = noise.among(question.runs("float32", STAGES[-1]))
+    own = _pooled(question, noise.among(question.runs("float32", STAGES[-1])))
     if own is not None:
-        own = noise.pooled(own, _argument(question)) if question.facts.elementwise else own
         wider = own if spread is None else np.maximum(spread, own)
         tight = Limits(min(limits.largest, AMONG.largest), min(limits.rms, AMONG.rms * (limits.rms / noise.RMS)))
         yield _finding(question, wider, tight, STAGES[-1], "float32 among themselves")
 
 
-def _argument(question: Question) -> AnyArray:
-    """What elements are alike by: the argument that they were computed from, else the reference."""
+def _pooled(question: Question, spread: AnyArray | None) -> AnyArray | None:
+    """Where the API works element by element: the largest spread among elements of like arguments."""
+    if spread is None or not question.facts.elementwise:
+        return spread
     values = question.argument(0, "input")
     fits = isinstance(values, np.ndarray) and values.shape == question.expected.shape
     order = widen(values) if fits else question.expected
-    return np.abs(order) if order.dtype.kind == "c" else order
+    return noise.pooled(spread, np.abs(order) if order.dtype.kind == "c" else order)
 
 
 def _limits(question: Question) -> Limits:

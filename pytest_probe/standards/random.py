@@ -13,8 +13,9 @@ from pytest_probe.standards.noise import NoiseStandard
 from pytest_probe.standards.question import Question
 from pytest_probe.standards.verdict import OutputVerdict
 
-# How many trailing dimensions are dropped together.
-DROPOUTS: Mapping[str, int] = {"dropout": 0, "dropout1d": 1, "dropout2d": 2, "dropout3d": 3}
+# Dimensions of an input without a batch dimension; 0: every element is dropped for itself.
+DROPOUTS: Mapping[str, int] = {"dropout": 0, "dropout1d": 2, "dropout2d": 0, "dropout3d": 4}
+CHANNELWISE = frozenset({"dropout1d", "dropout2d", "dropout3d"})
 SIGMAS = 6.0
 
 
@@ -37,7 +38,7 @@ class Random:
         kept = _kept(question, values, source)
         expected = np.where(kept, source / (1 - probability), 0.0)
         verdict = NoiseStandard().judge(replace(question, expected=expected, runs=lambda kind, count: []))
-        trouble = _pattern_trouble(kept, (values != 0) & (source != 0), probability, DROPOUTS[question.facts.name])
+        trouble = _pattern_trouble(kept, (values != 0) & (source != 0), probability, _channels(question.facts.name, values.ndim))
         if verdict.verdict == "error" or trouble is None:
             return replace(verdict, standard=self.name)
         return replace(verdict, verdict="error", standard=self.name, reason=trouble)
@@ -58,11 +59,18 @@ def _kept(question: Question, values: AnyArray, source: AnyArray) -> AnyArray:
     return np.where(values != 0, widen(forward) != 0, judged)
 
 
-def _pattern_trouble(kept: AnyArray, telling: AnyArray, probability: float, trailing: int) -> str | None:
+def _channels(name: str, rank: int) -> int:
+    """How many leading dimensions number the channels that are dropped as a whole; all of them for plain dropout."""
+    if name not in CHANNELWISE:
+        return rank
+    return 1 if rank == DROPOUTS[name] else 2
+
+
+def _pattern_trouble(kept: AnyArray, telling: AnyArray, probability: float, channels: int) -> str | None:
     """What is wrong with the pattern: its share of zeros, or that a channel was not dropped as a whole."""
-    if trailing and kept.ndim > trailing:
-        channels = kept.shape[: kept.ndim - trailing]
-        kept, telling = kept.reshape(*channels, -1), telling.reshape(*channels, -1)
+    if channels < kept.ndim:
+        shape = kept.shape[:channels]
+        kept, telling = kept.reshape(*shape, -1), telling.reshape(*shape, -1)
         if ((kept & telling).any(-1) & (~kept & telling).any(-1)).any():
             return "a channel is dropped in part"
         kept, telling = (kept & telling).any(-1), telling.any(-1)

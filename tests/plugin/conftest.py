@@ -53,7 +53,7 @@ def entries() -> dict[str, Any]:
     """relu and linear with their backward, argmax without, one API outside the allow-list, one Module entry."""
     x, weight, y = tensor(2, 3), tensor(4, 3), tensor(2, 4)
     index = {**tensor(2, dtype="int64", requires_grad=False), "Max": 2, "Min": 0, "Mean": None, "Norm": None}
-    return {
+    shared = {
         "Module.net.Net.forward.0": forward(x, output=y),
         "Functional.relu.0.forward": forward(x, output=x),
         "Functional.linear.0.forward": forward(x, weight, output=y),
@@ -62,6 +62,7 @@ def entries() -> dict[str, Any]:
         "Functional.linear.0.backward": backward(y, x, weight),
         "Functional.relu.0.backward": backward(x, x),
     }
+    return json.loads(json.dumps(shared))
 
 
 NAMES = [
@@ -86,7 +87,8 @@ PLANTED = """
         return OutputVerdict("output.0", (2, 3), "float32", outcome, "noise", reason, METRICS, WORST)
 
     def pytest_probe_verdict(case, verdict):
-        arguments = (ArgumentRow("input.0", (2, 3), "float32", "-1 .. 1"), ArgumentRow("inplace", None, "bool", "False"))
+        tensor = ArgumentRow("input.0", (2, 3), "float32", "-1 .. 1")
+        arguments = (tensor, ArgumentRow("inplace", None, "bool", "False"))
         if case.record.api == "relu":
             output = planted("error", "noise ratio 512 (limit 64)")
             return replace(verdict, verdict="error", reason="", outputs=(output,), arguments=arguments)

@@ -19,7 +19,9 @@ def test_show(make_dump: DumpMaker, capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[3].split() == ["Functional.linear.0.forward", "float32", "26"]
     assert lines[6].split()[1:5] == ["skip:", "outside", "the", "allow-list:"]
     assert "5 cases would run, 1 would be skipped" in lines
-    assert [line.split() for line in lines if line.startswith("Functional.linear")] == [["Functional.linear", "2", "52"]]
+    assert [line.split() for line in lines if line.startswith("Functional.linear")] == [
+        ["Functional.linear", "2", "52"]
+    ]
     assert ["float32", "5", "84"] in [line.split() for line in lines]
     assert ["up", "to", "1,000", "elements", "5", "84"] in [line.split() for line in lines]
 

@@ -53,7 +53,9 @@ def test_strict_fails_warnings(pytester: pytest.Pytester, make_dump: DumpMaker) 
 @pytest.mark.usefixtures("planted")
 def test_terminal_text(pytester: pytest.Pytester, make_dump: DumpMaker, snapshot: SnapshotAssertion) -> None:
     make_dump()
-    result = pytester.runpytest("--probe-dump=dump.json", "--probe-device=cpu", "--probe-seed=3", "-p", "no:cacheprovider")
+    result = pytester.runpytest(
+        "--probe-dump=dump.json", "--probe-device=cpu", "--probe-seed=3", "-p", "no:cacheprovider"
+    )
     text = result.stdout.str()
     for pattern, replacement in (
         (re.escape(str(pytester.path)), "ROOT"),
@@ -146,9 +148,7 @@ def test_without_plugin(pytester: pytest.Pytester, make_dump: DumpMaker, plugin:
     assert len((pytester.path / "out/results.jsonl").read_text().splitlines()) == 6
 
 
-def test_without_autoload(
-    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_autoload(pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch) -> None:
     make_dump()
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     result = pytester.runpytest("-p", "pytest_probe.plugin", "--probe-dump=dump.json")
@@ -217,3 +217,21 @@ def test_two_dumps_of_one_name(pytester: pytest.Pytester, make_dump: DumpMaker) 
         "rank0/dump.json::Torch.argmax.0.forward",
         "rank1/dump.json::Torch.argmax.0.forward",
     ]
+
+
+def test_a_name_that_pytest_would_take_apart_is_reproduced_by_options(
+    pytester: pytest.Pytester, make_dump: DumpMaker
+) -> None:
+    make_dump(data={"Aten.a::b[0].0.forward": forward(tensor(2), output=tensor(2))})
+    pytester.makeconftest(
+        """
+        from dataclasses import replace
+
+        def pytest_probe_verdict(case, verdict):
+            return replace(verdict, verdict="error", reason="planted")
+        """
+    )
+    result = pytester.runpytest("--probe-dump=dump.json")
+    command = f"--probe-dump={pytester.path}/dump.json --probe-api='Aten.a::b[[]0].0.forward'"
+    assert f"to reproduce: pytest {command}" in result.outlines
+    pytester.runpytest(*shlex.split(command)).assert_outcomes(failed=1)

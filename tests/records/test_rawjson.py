@@ -96,7 +96,9 @@ def test_a_byte_order_mark_moves_no_offset(tmp_path: Path) -> None:
     assert bytes(rawjson.parse(data)["a"]) == b"1"
 
 
-@pytest.mark.parametrize("text", ["", "[1]", '{"a": 1', '{"a": 1} x', '{"a" 1}', "NaN", '{"\udc80": 1}'])
+@pytest.mark.parametrize(
+    "text", ["", "[1]", '{"a": 1', '{"a": 1} x', '{"a" 1}', "NaN", "Infinity-", '{"a": -NaN}', '{"\udc80": 1}']
+)
 def test_what_is_no_object_raises_a_value_error(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         rawjson.parse(bytearray(text.encode("utf-8", "surrogateescape")))

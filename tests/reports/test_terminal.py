@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from pytest_probe.records.model import Dump, Frame, Record
+from pytest_probe.reports.results import Tally
+from pytest_probe.reports.terminal import WIDTH, failure, header, summary_lines
+from pytest_probe.standards.verdict import ArgumentRow, Element, OutputVerdict, Verdict
+from tests.reports.test_results import outcome, output
+
+
+def dump(**skipped: int) -> Dump:
+    record = Record("Torch.add.0", "Torch", "add", 0, b"")
+    return Dump(
+        Path("dump.json"), "pytorch", "statistics", "mix", (record,), decode=lambda record: NotImplemented,
+        stack=lambda entry: (), notes=("unknown top-level key 'x'",), skipped=skipped,
+    )  # fmt: skip
+
+
+def test_header() -> None:
+    found = header(["cpu", "seed 0"], [("rank0/dump.json", dump(**{"Module entries": 2, "Cell entries": 1}))])
+    assert found == [
+        "probe: cpu, seed 0",
+        "probe: rank0/dump.json: 1 record (pytorch, statistics, mix); no items: 2 Module entries, 1 Cell entry",
+        "probe: rank0/dump.json: unknown top-level key 'x'",
+    ]
+
+
+def test_failure() -> None:
+    worst = (Element((1, 2), 0.75, 0.25, 4096.0, 512.0), Element((0, 0), "1+2j", math.inf, math.inf, math.nan))
+    outputs = (
+        OutputVerdict("output.0", (2, 3), "float32", "error", "noise", "noise ratio 512 (limit 64)", {}, worst),
+        OutputVerdict("output.1", (), "int64", "pass", "exact"),
+    )
+    arguments = (ArgumentRow("input.0", (2, 3), "float32", "-1 .. 1"), ArgumentRow("p", None, "float", "0.5"))
+    text = failure(
+        Verdict("error", "auto", dtype="float32", outputs=outputs, arguments=arguments, notes=("fan-in assumed",)),
+        name="Torch.add.0.forward",
+        device="cuda:0",
+        frame=Frame("train.py", 12, "step", "y = x + 1"),
+        saved="out/saved/x.pt",
+        command="pytest 'dump.json::Torch.add.0.forward'",
+    )
+    assert text.splitlines() == [
+        "Torch.add.0.forward in float32 on cuda:0: error",
+        "",
+        "output.0 [2, 3] float32: error (noise): noise ratio 512 (limit 64)",
+        "  index                         actual          expected        ULP      ratio",
+        "  [1, 2]                          0.75              0.25       4096        512",
+        "  [0, 0]                          1+2j               inf        inf        nan",
+        "",
+        "output.1 [] int64: pass (exact)",
+        "",
+        "  input.0  [2, 3]  float32  -1 .. 1",
+        "  p                float    0.5",
+        "note: fan-in assumed",
+        "",
+        "called at train.py:12 in step: y = x + 1",
+        "saved in out/saved/x.pt",
+        "to reproduce: pytest 'dump.json::Torch.add.0.forward'",
+    ]
+
+
+def test_summary_fits_the_screen_and_shows_ten_apis() -> None:
+    tally = Tally()
+    for number in range(12):
+        far = output("error", noise_ratio=1.5e6 + number, noise_ratio_limit=512.0, max_ulp=1.25e38)
+        tally.add(outcome("error", far, api=f"Functional.{'very_' * 8}long_name_{number}"))
+    tally.add(outcome("skip", kind="no reference"))
+    lines = list(summary_lines(tally, not_run=3))
+    assert lines[:5] == [
+        "13 cases, 12 error, 1 skip",
+        "3 items did not run",
+        "skipped:",
+        "       1  no reference",
+        "worst APIs by noise ratio                     ratio    limit    max ULP",
+    ]
+    assert lines[5] == "Functional.very_very_very_very_very_v...    1.5e+06      512   1.25e+38   error"
+    assert len(lines) == 15
+    assert max(map(len, lines)) <= WIDTH
