@@ -254,7 +254,9 @@ def _forward_sides(replay: Replay) -> tuple[dict[str, Any], dict[str, Any], tupl
 
 def _structural(name: str, actual: Any, expected: Any) -> OutputVerdict:
     present = actual if actual is not None else expected
-    reason = "the device returns this, the reference does not" if expected is None else "the device does not return this"
+    reason = (
+        "the device returns this, the reference does not" if expected is None else "the device does not return this"
+    )
     return OutputVerdict(name, np.shape(present), _dtype_name(present), "error", "structure", reason)
 
 

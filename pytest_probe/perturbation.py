@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from pytest_probe.frameworks.base import Run, Steps, Way
-from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating, widen
+from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, widen
 from pytest_probe.replay import REFERENCE, Replay
 from pytest_probe.standards.question import Kind
 
@@ -22,6 +22,7 @@ def ways(narrow: str) -> Mapping[Kind, Way]:
     return {
         "float64": REFERENCE,
         "nudged": REFERENCE,
+        "narrowed": REFERENCE,
         "float32": Way(dtype="float32"),
         "fine": Way(dtype="float64", steps=Steps("float32", fine=True)),
         "coarse": Way(dtype="float64", steps=Steps(narrow, fine=False)),
@@ -67,10 +68,13 @@ class Perturbation:
                 self.redrawn += 1
         return None
 
-    def _results(
-        self, kind: Kind, generator: np.random.Generator, inward: bool, shrink: float
-    ) -> dict[str, AnyArray]:
-        size = self.roundoff * shrink * (NUDGE if kind == "nudged" else 1.0)
+    def _size(self, kind: Kind) -> float:
+        if kind == "narrowed":
+            return float_format(self.narrow).roundoff
+        return self.roundoff * (NUDGE if kind == "nudged" else 1.0)
+
+    def _results(self, kind: Kind, generator: np.random.Generator, inward: bool, shrink: float) -> dict[str, AnyArray]:
+        size = self._size(kind) * shrink
         way = ways(self.narrow)[kind]
         leaves = {
             name: replace(leaf, array=perturbed(leaf.array, generator, size, inward, way.dtype))
@@ -79,9 +83,7 @@ class Perturbation:
         if not self.gradient:
             run = self.replay.reference_run(leaves, way, None)
             return results(run, self.replay.changed)
-        seeds = {
-            name: perturbed(seed, generator, size, inward, way.dtype) for name, seed in self.replay.seeds.items()
-        }
+        seeds = {name: perturbed(seed, generator, size, inward, way.dtype) for name, seed in self.replay.seeds.items()}
         run = self.replay.reference_run(leaves, way, self.replay.wanted)
         return self.replay.framework.gradients(run, seeds)
 
@@ -93,9 +95,7 @@ def results(run: Run, changed: frozenset[str]) -> dict[str, AnyArray]:
     return found
 
 
-def perturbed(
-    array: AnyArray, generator: np.random.Generator, size: float, inward: bool, dtype: str
-) -> AnyArray:
+def perturbed(array: AnyArray, generator: np.random.Generator, size: float, inward: bool, dtype: str) -> AnyArray:
     """Every float times (1 + size xi), xi uniform with unit variance, kept inside the array's own range.
 
     Real and imaginary parts apart. inward: towards zero only. Integers and booleans stay.
@@ -130,5 +130,3 @@ def _moved(values: AnyArray, generator: np.random.Generator, size: float, inward
 def _generator(key: str, kind: str, index: int) -> np.random.Generator:
     digest = hashlib.blake2b(f"{key}\0{kind}\0{index}".encode(), digest_size=16).digest()
     return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))
-
-

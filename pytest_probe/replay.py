@@ -74,7 +74,8 @@ class Replay:
             silent = (
                 name
                 for name, leaf in self.leaves.items()
-                if name not in self.expected.changed and not same_bytes(self.expected.after(name), reference_array(leaf))
+                if name not in self.expected.changed
+                and not same_bytes(self.expected.after(name), reference_array(leaf))
             )
             self._changed = self.expected.changed.union(silent)
         return self._changed
@@ -185,7 +186,9 @@ class Replayer:
             if not autocast:
                 raise
         if not autocast:
-            raise ReplayDiffers(f"{replayed.candidate.path} gave {described(replayed.actual)}, recorded: {recorded(call)}")
+            raise ReplayDiffers(
+                f"{replayed.candidate.path} gave {described(replayed.actual)}, recorded: {recorded(call)}"
+            )
         replayed.autocast = autocast
         replayed.narrow = any(spec.dtype == autocast for spec in _output_specs(call))
         replayed.notes += (f"under autocast to {autocast}",)
@@ -234,7 +237,14 @@ class Replayer:
         for api in apis:
             function = functools.partial(_call_anew, api.lookup)
             made.append(
-                Candidate(api.path, call or function, reference or function, arguments, api.inplace, _renamed(record, api.path))
+                Candidate(
+                    api.path,
+                    call or function,
+                    reference or function,
+                    arguments,
+                    api.inplace,
+                    _renamed(record, api.path),
+                )
             )
         lists = any(isinstance(value, list) for value in (*arguments.args, *arguments.kwargs.values()))
         return made + [replace(item, arguments=tuples(item.arguments)) for item in made] if lists else made
@@ -418,7 +428,9 @@ def same_bytes(first: AnyArray, second: AnyArray) -> bool:
     """Have two arrays the same dtype, shape and bits?"""
     if first.shape != second.shape or first.dtype != second.dtype:
         return False
-    return first.tobytes() == second.tobytes() if first.size < 4096 else bool(np.array_equal(_bits(first), _bits(second)))
+    return (
+        first.tobytes() == second.tobytes() if first.size < 4096 else bool(np.array_equal(_bits(first), _bits(second)))
+    )
 
 
 def _bits(array: AnyArray) -> AnyArray:

@@ -83,7 +83,9 @@ class TorchFramework:
             torch.empty(0, device=device.place)
         except (RuntimeError, AssertionError) as error:
             known = ", ".join(sorted({"cpu", self.default_device()}))
-            raise SettingsError("--probe-device", name, f"torch says: {_first_line(error)}; found here: {known}") from error
+            raise SettingsError(
+                "--probe-device", name, f"torch says: {_first_line(error)}; found here: {known}"
+            ) from error
         return device
 
     def candidates(self, namespace: str, api: str, namespaces: Mapping[str, str]) -> tuple[API, ...]:
@@ -96,7 +98,9 @@ class TorchFramework:
             if (namespace in namespaces and _lookup(place, api, default=None)) or _allowed(place, api)
         ]
         if not found:
-            raise UnknownAPI(f"{namespace}.{api}: {places[0]}.{api} is not among what torch lists as public and overridable")
+            raise UnknownAPI(
+                f"{namespace}.{api}: {places[0]}.{api} is not among what torch lists as public and overridable"
+            )
         return tuple(found)
 
     def run(
@@ -139,7 +143,9 @@ def _no_namespace(namespace: str, api: str) -> str:
     if namespace in ("Distributed", "NPU_Distributed"):
         return f"{namespace}.{api}: communication between ranks cannot be replayed alone"
     known = ", ".join(NAMESPACES)
-    return f"{namespace}.{api}: {namespace} is none of {known}; allow it with probe_namespaces ({namespace}=python.module)"
+    return (
+        f"{namespace}.{api}: {namespace} is none of {known}; allow it with probe_namespaces ({namespace}=python.module)"
+    )
 
 
 def _works_in_place(api: str) -> bool:

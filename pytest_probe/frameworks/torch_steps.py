@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from pytest_probe.frameworks.torch_composed import COMPOSED
 
+
 @functools.cache
 def _decompositions() -> Mapping[Any, Callable[..., Any]]:
     import torch._decomp

@@ -108,7 +108,13 @@ def pooled(spread: AnyArray, order: AnyArray) -> AnyArray:
 
 
 def measure(
-    actual: AnyArray, expected: AnyArray, spread: AnyArray | None, *, dtype: npt.DTypeLike, roundoff: float, floor: float
+    actual: AnyArray,
+    expected: AnyArray,
+    spread: AnyArray | None,
+    *,
+    dtype: npt.DTypeLike,
+    roundoff: float,
+    floor: float,
 ) -> Noise:
     """Noise ratios of an output.
 

@@ -28,7 +28,14 @@ class Exact:
         reason = f"{count:,} of {same.size:,} elements differ from the correctly rounded reference; none may"
         worst = elements(question, ~same)
         return OutputVerdict(
-            question.name, question.actual.shape, question.actual.dtype.name, "error", self.name, reason, measured, worst
+            question.name,
+            question.actual.shape,
+            question.actual.dtype.name,
+            "error",
+            self.name,
+            reason,
+            measured,
+            worst,
         )
 
 
@@ -63,7 +70,9 @@ def _distances(question: Question) -> AnyArray:
 def _element(question: Question, index: tuple[int, ...], ratios: AnyArray | None) -> Element:
     actual, expected = question.actual[index], question.expected[index]
     floating = is_floating(question.actual.dtype) or is_complex(question.actual.dtype)
-    distance = float(ulp_distance(actual, expected, question.actual.dtype)) if floating else abs(int(actual) - int(expected))
+    distance = (
+        float(ulp_distance(actual, expected, question.actual.dtype)) if floating else abs(int(actual) - int(expected))
+    )
     ratio = float("nan") if ratios is None else float(ratios[index])
     return Element(index, _plain(actual), _plain(expected), float(distance), ratio)
 
@@ -72,5 +81,3 @@ def _plain(value: np.generic) -> float | str:
     if np.asarray(value).dtype.kind == "c":
         return f"{complex(value):.9g}"
     return float(value) if np.asarray(value).dtype.kind not in "iub" else int(value)
-
-

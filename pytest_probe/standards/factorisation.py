@@ -42,7 +42,10 @@ class Factorisation:
             return None
         norm = np.linalg.norm(matrix, axis=(-2, -1)).max(initial=0.0)
         unit = question.roundoff * max(matrix.shape[-2:]) ** 0.5
-        scaled = {words: error / (unit * (1.0 if words == "orthogonality" else norm or 1.0)) for words, error in errors.items()}
+        scaled = {
+            words: error / (unit * (1.0 if words == "orthogonality" else norm or 1.0))
+            for words, error in errors.items()
+        }
         words = max(scaled, key=lambda key: scaled[key])
         return words, float(scaled[words])
 
@@ -59,7 +62,10 @@ def _errors(question: Question, matrix: AnyArray, factors: list[AnyArray]) -> Ma
     if name == "eigh" and len(factors) == 2:
         values, vectors = factors
         matrix = _hermitian(matrix, question.argument(1, "UPLO", "L"))
-        return {"residual": _largest(matrix @ vectors - vectors * values[..., None, :]), "orthogonality": _skew(vectors)}
+        return {
+            "residual": _largest(matrix @ vectors - vectors * values[..., None, :]),
+            "orthogonality": _skew(vectors),
+        }
     if name == "qr" and len(factors) == 2:
         return {"residual": _largest(factors[0] @ factors[1] - matrix), "orthogonality": _skew(factors[0])}
     if name == "eig" and len(factors) == 2:

@@ -44,9 +44,7 @@ def canonical(api: str) -> str:
     return name.removeprefix("_foreach_").rstrip("_")
 
 
-_OPERATOR_NAMES = frozenset(
-    "add sub mul div truediv floordiv mod pow matmul and or xor lshift rshift".split()
-)
+_OPERATOR_NAMES = frozenset("add sub mul div truediv floordiv mod pow matmul and or xor lshift rshift".split())
 
 
 @functools.cache

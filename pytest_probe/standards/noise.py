@@ -15,6 +15,7 @@ from pytest_probe.standards.question import Question
 from pytest_probe.standards.verdict import Metric, Outcome, OutputVerdict
 
 STAGES = (0, 1, 2, 4)
+AMONG_THEMSELVES = "float32 among themselves"
 # What float32 kernels do among themselves shows their own rounding, and nothing else that may explain an error: a
 # kernel that rounds inside to 11 bits errs by about 24 times what its runs differ by.
 AMONG = Limits(16.0, 4.0)
@@ -76,16 +77,17 @@ class NoiseStandard:
 
 
 def _decide(question: Question) -> Finding:
-    """The first content finding, else the last: float64 runs at growing K, then the kernel's own rounding."""
-    finding = None
+    """The first content finding, else the last with the limits of the rule."""
+    found: list[Finding] = []
     for finding in _findings(question):
         if finding.content:
             return finding
-    assert finding is not None
-    return finding
+        found.append(finding)
+    return next(finding for finding in reversed(found) if finding.source != AMONG_THEMSELVES)
 
 
 def _findings(question: Question) -> Iterator[Finding]:
+    """Findings as A grows: float64 runs at growing K, then the kernel's own rounding."""
     limits = _limits(question)
     runs: list[AnyArray] = []
     last = -1
@@ -99,14 +101,30 @@ def _findings(question: Question) -> Iterator[Finding]:
         runs = runs + question.runs("float32", STAGES[-1])
         yield _finding(question, noise.scatter(runs, question.expected), limits, STAGES[-1], "float32")
         return
-    runs = runs + question.runs("fine", STAGES[-1]) + (question.runs("coarse", STAGES[-1]) if question.narrow else [])
+    runs = runs + question.runs("fine", STAGES[-1])
     spread = _pooled(question, noise.scatter(runs, question.expected))
     yield _finding(question, spread, limits, STAGES[-1], "steps")
+    if question.narrow:
+        yield _between_steps(question, runs, limits)
     own = _pooled(question, noise.among(question.runs("float32", STAGES[-1])))
     if own is not None:
         wider = own if spread is None else np.maximum(spread, own)
         tight = Limits(min(limits.largest, AMONG.largest), min(limits.rms, AMONG.rms * (limits.rms / noise.RMS)))
-        yield _finding(question, wider, tight, STAGES[-1], "float32 among themselves")
+        yield _finding(question, wider, tight, STAGES[-1], AMONG_THEMSELVES)
+
+
+def _between_steps(question: Question, runs: list[AnyArray], limits: Limits) -> Finding:
+    """Against the rounding that 16-bit tensors undergo between kernels, and inside those that are known to round.
+
+    Such rounding is sampled as it happens, not estimated, so the limits are close.
+    """
+    runs = runs + question.runs("coarse", STAGES[-1])
+    if f"narrow_{question.direction}" in question.facts.classes:
+        runs = runs + question.runs("narrow", STAGES[-1]) + question.runs("narrowed", STAGES[-1])
+    spread = _pooled(question, noise.scatter(runs, question.expected))
+    factor = NARROW.rms / (noise.ELEMENTWISE_RMS if question.facts.elementwise else noise.RMS)
+    close = Limits(min(limits.largest, NARROW.largest), limits.rms * factor)
+    return _finding(question, spread, close, STAGES[-1], "16-bit steps")
 
 
 def _pooled(question: Question, spread: AnyArray | None) -> AnyArray | None:

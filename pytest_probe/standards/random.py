@@ -38,7 +38,9 @@ class Random:
         kept = _kept(question, values, source)
         expected = np.where(kept, source / (1 - probability), 0.0)
         verdict = NoiseStandard().judge(replace(question, expected=expected, runs=lambda kind, count: []))
-        trouble = _pattern_trouble(kept, (values != 0) & (source != 0), probability, _channels(question.facts.name, values.ndim))
+        trouble = _pattern_trouble(
+            kept, (values != 0) & (source != 0), probability, _channels(question.facts.name, values.ndim)
+        )
         if verdict.verdict == "error" or trouble is None:
             return replace(verdict, standard=self.name)
         return replace(verdict, verdict="error", standard=self.name, reason=trouble)

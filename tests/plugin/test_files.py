@@ -123,3 +123,28 @@ def test_junit(pytester: pytest.Pytester, make_dump: DumpMaker, args: list[str])
     assert failure is not None
     assert failure.get("message") == "output.0: noise ratio 512 (limit 64)"
     assert cases["Torch.load.0.forward"].find("skipped") is not None
+
+
+# What junit-10.xsd admits, by element: attributes and children. pytest adds properties to testcase.
+SCHEMA = {
+    "testsuites": ({"name", "time", "tests", "failures", "errors"}, {"testsuite"}),
+    "testsuite": (
+        {"name", "tests", "failures", "errors", "time", "skipped", "timestamp", "hostname"},
+        {"properties", "testcase"},
+    ),
+    "testcase": ({"name", "time", "classname"}, {"skipped", "failure", "system-out", "system-err", "properties"}),
+    "failure": ({"message", "type"}, set()),
+    "skipped": ({"message", "type"}, set()),
+    "properties": (set(), {"property"}),
+    "property": ({"name", "value"}, set()),
+}
+
+
+@pytest.mark.usefixtures("planted")
+def test_junit_holds_what_the_schema_admits(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump()
+    pytester.runpytest("--probe-dump=dump.json", "--junitxml=junit.xml")
+    for element in ElementTree.parse(pytester.path / "junit.xml").iter():
+        attributes, children = SCHEMA[element.tag]
+        assert set(element.keys()) <= attributes
+        assert {child.tag for child in element} <= children
