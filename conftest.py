@@ -1,5 +1,11 @@
-"""The project's own tests: plugins that they need."""
+"""The project's own tests: plugins and options that they need."""
 
 from __future__ import annotations
 
+import pytest
+
 pytest_plugins = ["pytester"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--corpus", metavar="DIR", help="Check every dump below this folder as well (tests/corpus)")

@@ -99,6 +99,9 @@ class Framework(Protocol):
     def describe(self) -> dict[str, str]:
         """Version and flags that change numerics."""
 
+    def share_threads(self, workers: int) -> None:
+        """Leave the other workers of this machine their cores."""
+
     def default_device(self) -> str:
         """The accelerator that the framework finds, else "cpu"."""
 

@@ -70,7 +70,6 @@ class TorchFramework:
         }
 
     def share_threads(self, workers: int) -> None:
-        """Leave the other workers of this machine their cores."""
         torch.set_num_threads(max(1, torch.get_num_threads() // workers))
 
     def default_device(self) -> str:

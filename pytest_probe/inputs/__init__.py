@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from pytest_probe.errors import RecordError, Unsupported
 from pytest_probe.frameworks.base import Leaf
@@ -42,12 +42,12 @@ def build(
     api: str,
     dtype: str | None,
     seed: int,
-    kind: Literal["auto", "generated", "stored"],
+    kind: str,
     files: StoredTensors,
 ) -> Arguments:
     """The arguments of one call, in the recorded dtypes or with every floating tensor rounded to dtype.
 
-    record is the record's name ("Functional.linear.0"), api the recorded API ("Functional.linear"). Complex tensors go
+    kind is "auto", "generated" or "stored". record is the record's name ("Functional.linear.0"), api the recorded API ("Functional.linear"). Complex tensors go
     to the complex dtype of dtype's width where NumPy has one, else they stay. Generated values are drawn for the
     recorded dtype, so all dtypes see the same ones, rounded.
     Raises RecordError where a tensor cannot be had, Unsupported where kind is "stored" and the dump has only

@@ -36,19 +36,20 @@ def check_size(call: Call, dtype: str | None, available: int) -> None:
     needed = memory_needed(call, dtype)
     if needed <= available:
         return
-    path, spec = max(_all_tensors(call), key=lambda item: item[1].size)
+    field, spec = max(_all_tensors(call), key=lambda item: item[1].size)
     raise Unsupported(
-        f"checking this call takes about {needed / 1e9:,.1f} GB and {available / 1e9:,.1f} GB are there; "
-        f"its largest tensor is {path}, {spec.dtype} of shape {spec.shape}",
+        f"{field}: found {spec.dtype} of shape {list(spec.shape)}, expected what this machine's memory of "
+        f"{available / 1e9:,.1f} GB is enough for; checking the call takes about {needed / 1e9:,.1f} GB",
         kind="too large",
     )
 
 
 def _all_tensors(call: Call) -> Iterator[tuple[str, TensorSpec]]:
-    yield from tensors(call.args, "args")
-    yield from tensors(call.kwargs, "kwargs")
+    """Every tensor of a call, with its path as dumps write it."""
+    yield from tensors(call.args, "input_args")
+    yield from tensors(call.kwargs, "input_kwargs")
     yield from tensors(call.outputs, "output")
-    yield from tensors(call.gradients, "grad")
+    yield from tensors(call.gradients, "input")
 
 
 def _bytes_per_element(spec: TensorSpec, dtype: str | None) -> int:

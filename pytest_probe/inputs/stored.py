@@ -23,7 +23,7 @@ class StoredTensors:
     """The tensor files of one dump.
 
     data_dirs are the folders in which bare file names are looked up, in order; load reads what is not `.npy` (the
-    framework's own files) without running anything in it, and raises OSError or ValueError.
+    framework's own files) without running anything in it.
     """
 
     dump_path: Path
@@ -71,8 +71,13 @@ class StoredTensors:
                 return self.load(path)
             # Mapped, not read: a header that promises more than the file holds is refused before memory is taken.
             return np.array(np.load(path, mmap_mode="r", allow_pickle=False))
-        except (OSError, ValueError, EOFError, MemoryError) as failure:
-            raise error(f"{path}, which cannot be read ({failure})", f"a stored tensor; {_GENERATE}") from failure
+        except Exception as failure:  # damage makes a framework raise whatever it happens to trip over
+            raise error(f"{path}, which cannot be read ({_said(failure)})", f"a stored tensor; {_GENERATE}") from failure
+
+
+def _said(failure: Exception) -> str:
+    """What an exception says, without the advice that follows: torch's is to load the file unsafely."""
+    return str(failure).split(". ")[0].split("\n")[0].rstrip(".") or type(failure).__name__
 
 
 def _dtype(spec: TensorSpec, error: Callable[[str, str], RecordError]) -> np.dtype[np.generic]:

@@ -5,13 +5,14 @@ The rule and the evidence behind its constants are in docs/standards.md.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from pytest_probe.numerics.dtypes import AnyArray, Float64Array, float_format, widen
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, widen
 from pytest_probe.numerics.ulp import ulp
 
 LARGEST = 64.0
@@ -38,7 +39,8 @@ class Limits:
 @dataclass(frozen=True, slots=True)
 class Noise:
     """Noise ratios of one output. ratios has the output's shape; count is N, the number of non-zero elements;
-    undecided counts elements where perturbed runs disagree on finiteness, which are not judged."""
+    undecided counts elements that are not judged: the device disagrees with the reference on finiteness there, and so
+    does a perturbed run."""
 
     ratios: AnyArray
     largest: float
@@ -61,56 +63,81 @@ def limits(*, elementwise: bool, fan_in: int, count: int, factor: float = 1.0) -
     return Limits(largest * growth, rms * growth * (1 + SMALL_SAMPLE / max(count, 1) ** 0.5))
 
 
-def scatter(runs: Iterable[AnyArray], expected: AnyArray) -> AnyArray | None:
-    """S, the largest deviation of perturbed runs from the reference, element by element; None without runs.
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """S of each element, and whether any run is torn from the others there: finite where they are not, or the reverse."""
 
-    NaN where a run and the reference disagree on finiteness: undecided.
+    size: AnyArray
+    torn: BoolArray
+
+    def joined(self, other: Spread | None) -> Spread:
+        """The larger of both, element by element."""
+        if other is None:
+            return self
+        return Spread(np.maximum(self.size, other.size), self.torn | other.torn)
+
+
+def scatter(runs: Iterable[AnyArray], expected: AnyArray, dtype: npt.DTypeLike) -> Spread | None:
+    """S, the largest deviation from the reference of perturbed runs that are finite where it is; None without runs.
+
+    Where the reference is beyond the range of dtype, the output's, only what falls back into the range deviates.
     """
-    largest = None
-    for run in runs:
-        deviation = _distance(run, expected)
-        largest = deviation if largest is None else np.maximum(largest, deviation)
-    return largest
+    return _widest(_distance(run, expected, dtype) for run in runs)
 
 
-def among(runs: list[AnyArray]) -> AnyArray | None:
+def among(runs: list[AnyArray], dtype: npt.DTypeLike) -> Spread | None:
     """The largest deviation between any two of the runs; None for fewer than two."""
-    pairs = [_distance(second, first) for index, first in enumerate(runs) for second in runs[index + 1 :]]
-    return np.maximum.reduce(pairs) if pairs else None
+    pairs = itertools.combinations(runs, 2)
+    return _widest(_distance(second, first, dtype) for first, second in pairs)
+
+
+def _widest(distances: Iterable[AnyArray]) -> Spread | None:
+    found = None
+    for distance in distances:
+        torn = np.isnan(distance)
+        found = Spread(np.where(torn, 0.0, distance) if torn.any() else distance, torn).joined(found)
+    return found
 
 
 def scale(
-    expected: AnyArray, spread: AnyArray | None, *, dtype: npt.DTypeLike, roundoff: float, floor: float
+    expected: AnyArray, spread: Spread | None, *, dtype: npt.DTypeLike, roundoff: float, floor: float
 ) -> AnyArray:
-    """A, the allowed scale of each element: max(S, u_c |R|, c RMS(S), smallest subnormal / 2); NaN where undecided."""
+    """A, the allowed scale of each element: max(S, u_c |R|, c RMS(S), smallest subnormal / 2); NaN where R is."""
     form = float_format(dtype)
     allowed = np.maximum(roundoff * np.minimum(np.abs(expected), form.max), form.smallest / 2)
     if spread is not None:
-        decided = spread[np.isfinite(spread)]
-        rms = float(np.sqrt(np.mean(decided * decided))) if decided.size else 0.0
-        allowed = np.maximum(allowed, np.maximum(spread, floor * rms))
+        allowed = np.maximum(allowed, spread.size)
+        if floor:
+            allowed = np.maximum(allowed, floor * root_mean_square(spread.size))
     return np.asarray(allowed)
 
 
-def pooled(spread: AnyArray, order: AnyArray) -> AnyArray:
+def root_mean_square(values: AnyArray) -> float:
+    """Of finite, non-negative values, without overflow; 0 where there are none."""
+    largest = float(values.max(initial=0.0))
+    return largest * float(np.sqrt(np.mean((values / largest) ** 2))) if largest else 0.0
+
+
+def pooled(spread: Spread, order: AnyArray) -> Spread:
     """The largest spread among each element's nearest 2 x 8 in `order` (same shape).
 
     Few runs of a kernel that errs by whole units may agree by chance in an element; its neighbours show the unit.
     """
-    if spread.size < 2:
+    size = spread.size
+    if size.size < 2:
         return spread
     ranks = np.argsort(order, axis=None, kind="stable")
-    padded = np.pad(spread.reshape(-1)[ranks], NEIGHBOURS, mode="edge")
+    padded = np.pad(size.reshape(-1)[ranks], NEIGHBOURS, mode="edge")
     windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * NEIGHBOURS + 1)
-    result = np.empty(spread.size)
+    result = np.empty(size.size)
     result[ranks] = windows.max(axis=1)
-    return result.reshape(spread.shape)
+    return Spread(result.reshape(size.shape), spread.torn)
 
 
 def measure(
     actual: AnyArray,
     expected: AnyArray,
-    spread: AnyArray | None,
+    spread: Spread | None,
     *,
     dtype: npt.DTypeLike,
     roundoff: float,
@@ -127,16 +154,13 @@ def measure(
         error = _excess(wide, expected, dtype)
         allowed = scale(expected, spread, dtype=dtype, roundoff=roundoff, floor=floor)
         ratios = np.asarray(error / allowed)
-    unknown = np.isnan(allowed) if spread is not None else None
-    undecided = 0
-    if unknown is not None and unknown.any():
-        undecided = int(np.count_nonzero(unknown))
-        ratios = np.where(unknown, 0.0, ratios)
-    wrong = np.isnan(wide) != np.isnan(expected)
-    if unknown is not None:
-        wrong &= ~unknown
     ratios = np.where(np.isnan(expected), 0.0, ratios)
-    ratios = np.where(wrong, np.inf, ratios)
+    ratios = np.where(np.isnan(wide) != np.isnan(expected), np.inf, ratios)
+    undecided = 0
+    if spread is not None and spread.torn.any():
+        excused = spread.torn & ~(np.isfinite(wide) & np.isfinite(expected)) & (ratios != 0)
+        undecided = int(np.count_nonzero(excused))
+        ratios = np.where(excused, 0.0, ratios)
     return _summary(ratios, expected, undecided)
 
 
@@ -165,22 +189,35 @@ def _settled(actual: AnyArray, expected: AnyArray, dtype: npt.DTypeLike) -> AnyA
 
 
 def _excess(actual: AnyArray, expected: AnyArray, dtype: npt.DTypeLike) -> AnyArray:
-    """max(0, |actual - expected| - half an ulp), both clipped to the dtype's finite range: where the reference is
-    beyond it, inf of that sign is right, and so is the largest finite value."""
+    """max(0, |actual - expected| - half an ulp), where the reference is beyond the dtype's finite range counted from
+    the largest finite value: inf of that sign is right there, and so is that value."""
     if np.iscomplexobj(expected):
-        half = np.hypot(ulp(expected.real, dtype), ulp(expected.imag, dtype)) / 2
-        apart = np.maximum(0.0, np.abs(actual - expected) - half)
-        return np.asarray(np.where(actual == expected, 0.0, apart))
+        parts = [_gap(actual.real, expected.real, dtype), _gap(actual.imag, expected.imag, dtype)]
+        half = np.hypot(parts[0][1], parts[1][1]) / 2
+        return np.asarray(np.maximum(0.0, np.hypot(parts[0][0], parts[1][0]) - half))
+    gap, unit = _gap(actual, expected, dtype)
+    return np.asarray(np.maximum(0.0, gap - unit / 2))
+
+
+def _gap(actual: AnyArray, expected: AnyArray, dtype: npt.DTypeLike) -> tuple[AnyArray, AnyArray]:
+    """The distance of real values and the ulp; inf counts as the number that would follow the largest finite one."""
     largest = float_format(dtype).max
     clipped = np.clip(expected, -largest, largest)
-    distance = np.abs(np.clip(actual, -largest, largest) - clipped)
-    return np.asarray(np.maximum(0.0, distance - ulp(clipped, dtype) / 2))
+    next_up = largest + float(ulp(largest, dtype))
+    numbers = np.where(
+        np.abs(expected) > largest, np.clip(actual, -largest, largest), np.clip(actual, -next_up, next_up)
+    )
+    return np.abs(numbers - clipped), ulp(clipped, dtype)
 
 
-def _distance(run: AnyArray, expected: AnyArray) -> AnyArray:
-    """|run - expected|; 0 where both are the same inf or both NaN, NaN where they disagree on finiteness."""
+def _distance(run: AnyArray, expected: AnyArray, dtype: npt.DTypeLike) -> AnyArray:
+    """|run - expected|, less what expected is beyond the dtype's range; 0 where both are the same inf or both NaN, NaN
+    where they disagree on finiteness."""
     with np.errstate(invalid="ignore", over="ignore"):
         distance = np.abs(run.astype(expected.dtype, copy=False) - expected)
+        beyond = np.abs(expected) - float_format(dtype).max
+    if (beyond > 0).any():
+        distance = np.where(np.isfinite(distance), np.maximum(distance - np.maximum(beyond, 0.0), 0.0), distance)
     finite = np.isfinite(distance)
     if finite.all():
         return np.asarray(distance)

@@ -6,6 +6,8 @@ import re
 
 _KNOWN = "known are dumps of msprobe 1.0 to 26.2 (dump.json, with entries under the key 'data')"
 _KEY = r'"[^"\\]*'
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_HEADER = re.compile(r'\{\s*"task"\s*:[^{]*"level"\s*:')
 _KINDS: tuple[tuple[re.Pattern[str], str, str], ...] = (
     (
         re.compile(rf'\{{\s*{_KEY}paddle\.[^"\\]*\*\d+"\s*:', re.DOTALL),
@@ -32,15 +34,21 @@ _KINDS: tuple[tuple[re.Pattern[str], str, str], ...] = (
 
 def describe(head: bytes) -> tuple[str, str]:
     """What was found in a file that begins with head, and what to do about it."""
+    if head.startswith(_UTF16):
+        return "is in UTF-16", "save it as UTF-8"
+    if b"\0" in head:
+        return "is no dump: it is binary", _KNOWN
     text = head.decode("utf-8", errors="replace").lstrip("\ufeff \t\r\n")
     if not text:
         return "is empty", "repeat the capture"
+    if _HEADER.match(text):
+        return "has the header of a dump and no entries: the key 'data' is missing or no object", "repeat the capture"
     for pattern, found, advice in _KINDS:
         if pattern.match(text):
             return found, advice
     if text.startswith("{"):
         keys = re.findall(r'"([^"\\]{1,40})"\s*:', text)[:5]
-        found = f"JSON with the keys {', '.join(keys)}" if keys else "a JSON object without keys"
+        found = f"it is JSON with the keys {', '.join(keys)}" if keys else "it is a JSON object without keys"
     else:
-        found = f"{text[:24]!r}"
-    return f"is no dump: it begins with {found}", _KNOWN
+        found = f"it begins with {text[:24]!r}"
+    return f"is no dump: {found}", _KNOWN

@@ -15,7 +15,7 @@ import msgspec
 from pytest_probe.errors import DumpError
 from pytest_probe.records import rawjson, scanning
 from pytest_probe.records.model import Dump, Record
-from pytest_probe.records.msprobe_entries import decode
+from pytest_probe.records.msprobe_entries import decode, shown
 from pytest_probe.records.stack import Stacks
 
 TENSOR_FOLDER = "dump_tensor_data"
@@ -151,7 +151,8 @@ def _split(entry: str) -> tuple[str, str, str, str, int] | None:
 def _text(header: Mapping[str, Any], key: str, default: str, notes: list[str], known: tuple[str, ...] = ()) -> str:
     value = header.get(key, default)
     if not isinstance(value, str):
-        notes.append(f"{key} is {value!r}, expected a string")
+        taken = f"; taken as {default}" if default else ""
+        notes.append(f"{key} is {shown(value)}, expected a string{taken}")
         return default
     if known and value not in known:
         notes.append(f"unknown {key} {value!r}, known are {', '.join(known)}" if value else f"{key} is missing")

@@ -69,7 +69,7 @@ class _Entry:
         except ValueError as error:
             raise self.error("", f"a value that cannot be decoded ({error})", "plain JSON in UTF-8") from None
         if not isinstance(body, dict):
-            raise self.error("", _shown(body), "an object")
+            raise self.error("", shown(body), "an object")
         return body
 
     def call(
@@ -78,7 +78,7 @@ class _Entry:
         args = self.arguments(self.need(body, "input_args", "", list, "a list of arguments"), "input_args")
         kwargs = body.get("input_kwargs", {})
         if not isinstance(kwargs, dict):
-            raise self.error("input_kwargs", _shown(kwargs), "an object of arguments")
+            raise self.error("input_kwargs", shown(kwargs), "an object of arguments")
         named = {key: self.argument(value, f"input_kwargs.{key}") for key, value in kwargs.items()}
         if body.get("output") is None:
             return args, named, None
@@ -91,7 +91,7 @@ class _Entry:
         items = self.arguments(self.need(body, "input", "", list, "a list of gradients"), "input")
         for index, item in enumerate(items):
             if not isinstance(item, TensorSpec | None):
-                raise self.error(f"input.{index}", _shown(body["input"][index]), "a torch.Tensor or null")
+                raise self.error(f"input.{index}", shown(body["input"][index]), "a torch.Tensor or null")
         return items
 
     def need(self, body: Mapping[str, Any], key: str, field: str, kind: type | tuple[type, ...], wanted: str) -> Any:
@@ -101,7 +101,7 @@ class _Entry:
             raise self.error(place, "nothing", wanted)
         value = body[key]
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise self.error(place, _shown(value), wanted)
+            raise self.error(place, shown(value), wanted)
         return value
 
     def arguments(self, values: list[Any], field: str) -> tuple[Argument, ...]:
@@ -113,14 +113,14 @@ class _Entry:
         if isinstance(value, list):
             return list(self.arguments(value, field))
         if not isinstance(value, dict):
-            raise self.error(field, _shown(value), "an object, a list or null")
+            raise self.error(field, shown(value), "an object, a list or null")
         if not value:
             return Lost()
         kind = value.get("type", value.get("class_type"))
         if isinstance(kind, str):
             return self.leaf(kind, value, field)
         if kind is not None and not isinstance(kind, dict | list):
-            raise self.error(f"{field}.type", _shown(kind), "the name of a type")
+            raise self.error(f"{field}.type", shown(kind), "the name of a type")
         return {key: self.argument(item, f"{field}.{key}") for key, item in value.items()}
 
     def leaf(self, kind: str, value: Mapping[str, Any], field: str) -> Argument:
@@ -128,7 +128,7 @@ class _Entry:
             return self.tensor(value, field)
         read = _LEAVES.get(kind.removeprefix("numpy."))
         if read is None:
-            raise self.error(f"{field}.type", _shown(kind), "an argument that can be rebuilt")
+            raise self.error(f"{field}.type", shown(kind), "an argument that can be rebuilt")
         return read(self, value, field)
 
     def tensor(self, value: Mapping[str, Any], field: str) -> TensorSpec:
@@ -158,7 +158,7 @@ class _Entry:
         text: str = self.need(value, key, field, str, "the name of a dtype")
         name = text.removeprefix("torch.")
         if name not in DTYPES:
-            raise self.error(f"{field}.{key}", f"the unknown dtype {_shown(text)}", f"one of {', '.join(DTYPES)}")
+            raise self.error(f"{field}.{key}", f"the unknown dtype {shown(text)}", f"one of {', '.join(DTYPES)}")
         return name
 
     def shape(self, value: Mapping[str, Any], key: str, field: str) -> tuple[int, ...]:
@@ -167,7 +167,7 @@ class _Entry:
             raise self.error(f"{field}.{key}", f"{len(shape)} dimensions", f"at most {_MAX_RANK}")
         for index, extent in enumerate(shape):
             if isinstance(extent, bool) or not isinstance(extent, int) or not 0 <= extent < _MAX_EXTENT:
-                raise self.error(f"{field}.{key}.{index}", _shown(extent), "an integer from 0 on, below 2**63")
+                raise self.error(f"{field}.{key}.{index}", shown(extent), "an integer from 0 on, below 2**63")
         return tuple(shape)
 
     def number(self, value: Mapping[str, Any], key: str, field: str) -> Number | None:
@@ -177,14 +177,14 @@ class _Entry:
             return number
         if isinstance(number, str) and number in _FLOATS:
             return _FLOATS[number]
-        raise self.error(f"{field}.{key}", _shown(number), "a number, true, false or null")
+        raise self.error(f"{field}.{key}", shown(number), "a number, true, false or null")
 
     def real(self, value: Mapping[str, Any], key: str, field: str) -> float | None:
         number = self.number(value, key, field)
         try:
             return None if number is None else float(number)
         except OverflowError:
-            raise self.error(f"{field}.{key}", _shown(number), "a number that float64 holds") from None
+            raise self.error(f"{field}.{key}", shown(number), "a number that float64 holds") from None
 
     def data_name(self, value: Mapping[str, Any], field: str) -> str | None:
         if value.get("data_name") is None:
@@ -192,13 +192,13 @@ class _Entry:
         name: str = self.need(value, "data_name", field, str, "the name of a file")
         bare = PurePosixPath(name).name == name == PureWindowsPath(name).name and "\0" not in name
         if not bare or name in ("", ".", "..") or len(name) > _MAX_NAME:
-            raise self.error(f"{field}.data_name", _shown(name), "the bare name of a file, without a folder")
+            raise self.error(f"{field}.data_name", shown(name), "the bare name of a file, without a folder")
         return name
 
     def floating(self, value: Mapping[str, Any], field: str) -> float:
         number = None if isinstance(value.get("value"), bool) else self.real(value, "value", field)
         if number is None:
-            found = _shown(value["value"]) if "value" in value else "nothing"
+            found = shown(value["value"]) if "value" in value else "nothing"
             raise self.error(f"{field}.value", found, "a number")
         return number
 
@@ -207,14 +207,14 @@ class _Entry:
         text = self.need(value, key, field, str, "the name of a memory format")
         name = text.removeprefix("torch.")
         if name not in MEMORY_FORMATS:
-            raise self.error(f"{field}.{key}", _shown(text), f"one of {', '.join(MEMORY_FORMATS)}")
+            raise self.error(f"{field}.{key}", shown(text), f"one of {', '.join(MEMORY_FORMATS)}")
         return MemoryFormatSpec(name)
 
     def slice(self, value: Mapping[str, Any], field: str) -> slice:
         parts = self.need(value, "value", field, list, "a list of start, stop and step")
         whole = all(part is None or (isinstance(part, int) and not isinstance(part, bool)) for part in parts)
         if len(parts) != 3 or not whole:
-            raise self.error(f"{field}.value", _shown(parts), "three integers or nulls: start, stop and step")
+            raise self.error(f"{field}.value", shown(parts), "three integers or nulls: start, stop and step")
         return slice(*parts)
 
 
@@ -253,12 +253,12 @@ def _finite(number: Number | None) -> float | None:
         return None
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """A value for a message: short, and as JSON says it."""
     if isinstance(value, dict):
         return f"an object with the keys {', '.join(map(str, value))}"[:80] if value else "an empty object"
     if isinstance(value, list):
-        return f"a list of {len(value)}"
+        return f"a list of {len(value)}" if value else "an empty list"
     if isinstance(value, str) and value in TOKENS:
         return str(TOKENS[value])
     text = json.dumps(value, ensure_ascii=False)

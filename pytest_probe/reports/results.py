@@ -19,6 +19,7 @@ from pytest_probe.standards.verdict import SEVERITY, Element, OutputVerdict, Ver
 Result: TypeAlias = "dict[str, Any]"
 
 SCHEMA = 1
+ALL_RUNS = 4
 RESULTS, RUN = "results.jsonl", "run.json"
 
 
@@ -142,13 +143,17 @@ def digest(path: Path) -> str:
 
 @dataclass(slots=True)
 class Worst:
-    """The worst of one API: its largest noise ratio with that output's limit, its largest ULP, its worst verdict."""
+    """The worst of one API: its largest noise ratio with that output's limit, its largest ULP, its worst verdict.
+
+    bound tells that the ratio is an upper bound: the verdict was clear before all perturbed runs were made.
+    """
 
     api: str
     ratio: float = -1.0
     limit: float = math.nan
     ulp: float = math.nan
     verdict: str = "skip"
+    bound: bool = False
 
 
 @dataclass(slots=True)
@@ -178,5 +183,6 @@ def _widen(worst: Worst, metrics: Mapping[str, Any]) -> None:
     ratio = number(metrics.get("noise_ratio", -1.0))
     if _rank(ratio) > _rank(worst.ratio):
         worst.ratio, worst.limit = ratio, number(metrics.get("noise_ratio_limit"))
+        worst.bound = number(metrics.get("k", ALL_RUNS)) < ALL_RUNS
     if "max_ulp" in metrics:
         worst.ulp = max(number(metrics["max_ulp"]), -1.0 if math.isnan(worst.ulp) else worst.ulp, key=_rank)

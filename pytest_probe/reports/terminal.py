@@ -50,7 +50,7 @@ def failure(verdict: Verdict, *, name: str, device: str, frame: Frame | None, sa
     dtype = f" in {verdict.dtype}" if verdict.dtype else ""
     where = f" on {device}" if device else ""
     lines = [f"{name}{dtype}{where}: {verdict.verdict}"]
-    if verdict.reason:
+    if verdict.reason and not any(output.reason for output in verdict.outputs):
         lines.append(verdict.reason)
     for output in verdict.outputs:
         lines += _output(output)
@@ -128,4 +128,5 @@ def summary_lines(tally: Tally, *, not_run: int) -> Iterator[str]:
     for worst in ranking:
         api = worst.api if len(worst.api) <= _API_WIDTH else worst.api[: _API_WIDTH - 3] + "..."
         ulp = "" if worst.ulp != worst.ulp else f"{worst.ulp:.4g}"
-        yield f"{api:<{_API_WIDTH}} {worst.ratio:>10.4g} {worst.limit:>8.4g} {ulp:>10} {worst.verdict:>7}"
+        ratio = f"{'<= ' if worst.bound else ''}{worst.ratio:.4g}"
+        yield f"{api:<{_API_WIDTH}} {ratio:>10} {worst.limit:>8.4g} {ulp:>10} {worst.verdict:>7}"

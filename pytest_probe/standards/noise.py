@@ -9,7 +9,7 @@ import numpy as np
 
 from pytest_probe.numerics import metrics, noise
 from pytest_probe.numerics.dtypes import AnyArray, float_format, round_to, widen
-from pytest_probe.numerics.noise import Bias, Limits, Noise
+from pytest_probe.numerics.noise import Bias, Limits, Noise, Spread
 from pytest_probe.standards.exact import Exact, elements
 from pytest_probe.standards.question import Question
 from pytest_probe.standards.verdict import Metric, Outcome, OutputVerdict
@@ -31,7 +31,7 @@ class Finding:
     limits: Limits
     k: int
     source: str
-    spread: AnyArray | None
+    spread: Spread | None
 
     @property
     def content(self) -> bool:
@@ -70,7 +70,7 @@ class NoiseStandard:
         outcome = _witnessed(question, finding)
         if outcome is not None:
             return _verdict(question, finding, *outcome)
-        narrow = noise.scatter(question.runs("narrow", 2), question.expected) if question.narrow else None
+        narrow = _scatter(question, question.runs("narrow", 2)) if question.narrow else None
         if narrow is not None and _measure(question, narrow).within(NARROW):
             return _verdict(question, finding, "warning", f"rounds between its steps: {finding.reason}")
         return _verdict(question, finding, "error", finding.reason)
@@ -96,19 +96,19 @@ def _findings(question: Question) -> Iterator[Finding]:
         if len(runs) == last:
             break
         last = len(runs)
-        yield _finding(question, noise.scatter(runs, question.expected), limits, len(runs), "float64")
+        yield _finding(question, _scatter(question, runs), limits, len(runs), "float64")
     if not question.on_cpu:
         runs = runs + question.runs("float32", STAGES[-1])
-        yield _finding(question, noise.scatter(runs, question.expected), limits, STAGES[-1], "float32")
+        yield _finding(question, _scatter(question, runs), limits, STAGES[-1], "float32")
         return
     runs = runs + question.runs("fine", STAGES[-1])
-    spread = _pooled(question, noise.scatter(runs, question.expected))
+    spread = _pooled(question, _scatter(question, runs))
     yield _finding(question, spread, limits, STAGES[-1], "steps")
     if question.narrow:
         yield _between_steps(question, runs, limits)
-    own = _pooled(question, noise.among(question.runs("float32", STAGES[-1])))
+    own = _pooled(question, noise.among(question.runs("float32", STAGES[-1]), question.actual.dtype))
     if own is not None:
-        wider = own if spread is None else np.maximum(spread, own)
+        wider = own.joined(spread)
         tight = Limits(min(limits.largest, AMONG.largest), min(limits.rms, AMONG.rms * (limits.rms / noise.RMS)))
         yield _finding(question, wider, tight, STAGES[-1], AMONG_THEMSELVES)
 
@@ -121,13 +121,17 @@ def _between_steps(question: Question, runs: list[AnyArray], limits: Limits) -> 
     runs = runs + question.runs("coarse", STAGES[-1])
     if f"narrow_{question.direction}" in question.facts.classes:
         runs = runs + question.runs("narrow", STAGES[-1]) + question.runs("narrowed", STAGES[-1])
-    spread = _pooled(question, noise.scatter(runs, question.expected))
+    spread = _pooled(question, _scatter(question, runs))
     factor = NARROW.rms / (noise.ELEMENTWISE_RMS if question.facts.elementwise else noise.RMS)
     close = Limits(min(limits.largest, NARROW.largest), limits.rms * factor)
     return _finding(question, spread, close, STAGES[-1], "16-bit steps")
 
 
-def _pooled(question: Question, spread: AnyArray | None) -> AnyArray | None:
+def _scatter(question: Question, runs: list[AnyArray]) -> Spread | None:
+    return noise.scatter(runs, question.expected, question.actual.dtype)
+
+
+def _pooled(question: Question, spread: Spread | None) -> Spread | None:
     """Where the API works element by element: the largest spread among elements of like arguments."""
     if spread is None or not question.facts.elementwise:
         return spread
@@ -147,7 +151,7 @@ def _limits(question: Question) -> Limits:
     )
 
 
-def _measure(question: Question, spread: AnyArray | None) -> Noise:
+def _measure(question: Question, spread: Spread | None) -> Noise:
     return noise.measure(
         question.actual,
         question.expected,
@@ -162,15 +166,11 @@ def _floor(question: Question) -> float:
     return 0.0 if question.facts.elementwise else noise.FLOOR
 
 
-def _finding(question: Question, spread: AnyArray | None, limits: Limits, k: int, source: str) -> Finding:
+def _finding(question: Question, spread: Spread | None, limits: Limits, k: int, source: str) -> Finding:
     if spread is None and "factory" in question.facts.classes:
-        spread = np.full(question.expected.shape, question.roundoff * _rms(question.expected))
+        size = question.roundoff * noise.root_mean_square(np.abs(question.expected[np.isfinite(question.expected)]))
+        spread = Spread(np.full(question.expected.shape, size), np.zeros(question.expected.shape, dtype=bool))
     return Finding(_measure(question, spread), limits, k, source, spread)
-
-
-def _rms(values: AnyArray) -> float:
-    finite = np.abs(values[np.isfinite(values)])
-    return float(np.sqrt(np.mean(finite * finite))) if finite.size else 0.0
 
 
 def _is_narrow(question: Question) -> bool:

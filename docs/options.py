@@ -1,0 +1,31 @@
+"""Writes docs/options.md from the table of options: `python docs/options.py`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pytest_probe.options import OPTIONS, Option
+
+HEAD = """# Options
+
+Every option has an ini key of the same meaning (`probe_device = "cuda"` under `[tool.pytest.ini_options]`; comma lists stay strings,
+repeatable ones are lists). The command line wins. A wrong value stops the run before anything is collected.
+
+| option | ini key | |
+|---|---|---|
+"""
+
+
+def row(option: Option) -> str:
+    """A table row."""
+    flag = f"`{option.flag}{f'={option.metavar}' if option.metavar else ''}`".replace("|", "\\|") if option.cli else ""
+    return f"| {flag} | `{option.key}` | {option.help} |\n"
+
+
+def text() -> str:
+    """The whole page."""
+    return HEAD + "".join(map(row, OPTIONS))
+
+
+if __name__ == "__main__":
+    Path(__file__).with_name("options.md").write_text(text(), encoding="utf-8")

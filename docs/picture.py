@@ -1,0 +1,43 @@
+"""Draws docs/failing.svg: what the terminal shows of a planted fault. `python docs/picture.py`."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+ROOT = Path(__file__).parent.parent
+FAULT = """
+import torch
+
+right = torch.nn.functional.gelu
+
+def gelu(x, approximate="none"):
+    out = right(x, approximate=approximate)
+    return out if x.dtype is torch.float64 else out * 1.0003
+
+torch.nn.functional.gelu = gelu
+"""
+COMMAND = "pytest --probe-dump=gpt --probe-api=Functional.* -k 'not gelu.1'"
+
+
+def run() -> str:
+    """The colours and words of one run."""
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copytree(ROOT / "cases" / "gpt", Path(folder, "gpt"))
+        Path(folder, "conftest.py").write_text(FAULT, encoding="utf-8")
+        command = [sys.executable, "-m", "pytest", "--color=yes", "-p", "no:cacheprovider", "-W", "ignore"]
+        arguments = ["--probe-dump=gpt", "--probe-api=Functional.*", "-k", "not gelu.1"]
+        done = subprocess.run([*command, *arguments], cwd=folder, capture_output=True, text=True, check=False)
+        return done.stdout.replace(folder, "~/model")
+
+
+if __name__ == "__main__":
+    console = Console(record=True, width=112, file=open("/dev/null", "w", encoding="utf-8"))  # noqa: SIM115
+    console.print(Text.from_ansi(f"$ {COMMAND}\n" + run()))
+    console.save_svg(str(ROOT / "docs" / "failing.svg"), title="pytest-probe")
