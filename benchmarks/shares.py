@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import io
 import json
 import sys
@@ -23,7 +24,7 @@ import pytest
 
 # What torch imports late: at the first gradient, and for steps between kernels.
 IMPORTS = ("torch", "torch._decomp", "torch._refs", "torch.fx.experimental.symbolic_shapes", "pytest")
-OPTIONS = ("-q", "-p", "pytest_probe.plugin", "-p", "no:cacheprovider")
+OPTIONS = ("-p", "pytest_probe.plugin", "-p", "no:cacheprovider")
 
 DEVICE = "API calls on the device"
 REFERENCE = "the reference"
@@ -102,6 +103,7 @@ def measure(dump: str) -> dict[str, float]:
     """Seconds of CPU by part for the whole check of a dump. Raises RuntimeError where pytest does not pass."""
     for name in IMPORTS:
         __import__(name)
+    gc.freeze()  # as the check does where it imports the framework itself
     pairs = wrappers()
     accounts = Accounts()
     for owner, name, part in pairs:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import itertools
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,28 +16,59 @@ from typing import Any
 import numpy as np
 
 from pytest_probe import inputs
-from pytest_probe.errors import NoReference, RecordError, Unsupported
-from pytest_probe.frameworks.base import Device, Framework, Leaf
+from pytest_probe.errors import NoKernel, NoReference, RecordError, UnknownAPI, Unsupported
+from pytest_probe.frameworks.base import Bound, Device, Framework, Leaf, Way
+from pytest_probe.frameworks.modes import Behaviour, behaviour
 from pytest_probe.inputs import Arguments
 from pytest_probe.inputs.generated import generate, rounded
 from pytest_probe.inputs.stored import StoredTensors
 from pytest_probe.inputs.streams import Streams
 from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating, widen
 from pytest_probe.questions import questions
-from pytest_probe.records.model import Call, Direction, Dump, Record, TensorSpec, tensors
+from pytest_probe.recorded import RECORDED, Recorded, check_stored, stored_run
+from pytest_probe.records.model import Call, Direction, Dump, Lost, Record, TensorSpec, leaves, tensors
+from pytest_probe.records.rawjson import paused_gc
 from pytest_probe.registry import Registry
-from pytest_probe.replay import DeviceRaised, Replay, Replayer, first_line, floats_of, mapped, same_bytes
+from pytest_probe.repeats import Repeats
+from pytest_probe.replay import (
+    NO_CALL,
+    DeviceRaised,
+    Origin,
+    Replay,
+    Replayer,
+    apart,
+    first_line,
+    floats_of,
+    mapped,
+    same_bytes,
+)
+from pytest_probe.standards.facts import facts
+from pytest_probe.standards.modal import judged_with_modes
 from pytest_probe.standards.verdict import SEVERITY, ArgumentRow, OutputVerdict, Verdict, worst_of
 
 
 @dataclass(frozen=True, slots=True)
+class Pair:
+    """A function under test, the reference of it, and what both are called with."""
+
+    function: Callable[..., Any]
+    reference: Callable[..., Any]
+    arguments: Arguments
+    with_gradient: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Case:
-    """A record made runnable in one direction and one dtype; dtype None: as recorded."""
+    """A record made runnable in one direction and one dtype; dtype None: as recorded.
+
+    pair is what runs where the case is no record of a dump but two functions (Checker.compare).
+    """
 
     dump: Dump
     record: Record
     direction: Direction
     dtype: str | None = None
+    pair: Pair | None = None
 
     @property
     def id(self) -> str:
@@ -48,14 +82,39 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What a run was asked for: device None is the framework's own choice, workers share the machine's cores."""
+    """What a run was asked for: device None is the framework's own choice, workers share the machine's cores,
+    repeat is how often the device runs each case, allow names device modes, or says "auto" for what the framework's
+    flags allow, or "none"."""
 
     device: str | None = None
     seed: int = 0
     inputs: str = "auto"
     standard: str = "auto"
     workers: int = 1
+    allow: tuple[str, ...] = ("auto",)
+    repeat: int = 1
 
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """What the device and the reference gave in one direction, by name, and verdicts on what differs in structure."""
+
+    replay: Replay
+    actual: Mapping[str, Any]
+    expected: Mapping[str, Any]
+    structural: tuple[OutputVerdict, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lent:
+    """A record's arguments on the device, for a call that a test makes: tensors of its own, which it may write to."""
+
+    case: Case
+    replay: Replay
+    bound: Bound
+
+
+DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")
 
 AdjustInputs = Callable[[Case, Arguments], Arguments | None]
 AdjustVerdict = Callable[[Case, Verdict], Verdict | None]
@@ -67,13 +126,20 @@ def load_framework(name: str) -> Framework:
         raise Unsupported(f"a dump of {name}; this version replays pytorch", "another framework")
     if importlib.util.find_spec("torch") is None:
         raise Unsupported("torch is not installed: pip install 'pytest-probe[torch]'", "framework not installed")
-    from pytest_probe.frameworks.torch import TorchFramework
-
+    first = "torch" not in sys.modules
+    with paused_gc():
+        from pytest_probe.frameworks.torch import TorchFramework
+    if first:
+        # What the import made stays as long as the process: no collection needs to walk over all of it again.
+        gc.freeze()
     return TorchFramework()
 
 
 class Checker:
-    """Checks cases on one device. Keeps the last record's forward run for its backward item, until `release`."""
+    """Checks cases on one device. Keeps the last record's forward run for its backward item, until `release`.
+
+    cause is the error of the function, or of the reference, that the last verdict speaks of.
+    """
 
     def __init__(
         self,
@@ -88,7 +154,8 @@ class Checker:
         self.adjust_inputs = adjust_inputs
         self.adjust_verdict = adjust_verdict
         self._kept: tuple[object, Replay | Exception] | None = None
-        self._last: tuple[Replay, Mapping[str, Any], Mapping[str, Any]] | None = None
+        self._last: Sides | None = None
+        self.cause: BaseException | None = None
 
     @cached_property
     def framework(self) -> Framework:
@@ -101,74 +168,208 @@ class Checker:
     def device(self) -> Device:
         """The device under test. Raises SettingsError where the framework has none of that name."""
         name = self.conditions.device or self.framework.default_device()
+        if name == RECORDED:
+            return Recorded()
         made = self.registry.devices.get(name.split(":", 1)[0])
         return self.framework.device(name) if made is None else made(name)
 
     @cached_property
+    def modes(self) -> tuple[Behaviour, ...]:
+        """The device modes that are allowed."""
+        allow = self.conditions.allow
+        names = self.framework.allowed(self.device.name) if allow == ("auto",) else allow
+        return tuple(behaviour(name) for name in names if name != "none")
+
+    @cached_property
     def _replayer(self) -> Replayer:
         registry = self.registry
-        return Replayer(self.framework, self.device, registry.calls, registry.references, registry.namespaces)
+        device = self.framework.device("cpu") if self.device.name == RECORDED else self.device
+        return Replayer(self.framework, device, registry.calls, registry.references, registry.namespaces)
 
     def describe(self) -> dict[str, str]:
         """Framework, version, device and the flags that change numerics."""
-        return {"device": self.device.name, **self.framework.describe()}
+        modes = ", ".join(mode.name for mode in self.modes) or "none"
+        return {"device": self.device.name, "modes": modes, **self.framework.describe()}
 
     def release(self) -> None:
         """Forget the run kept for the sibling item, and its memory."""
-        self._kept = self._last = None
+        self._kept = self._last = self.cause = None
 
     def check(self, case: Case) -> Verdict:
         """The verdict on a case. What is wrong with a record, a file or a call ends in a skip or an error verdict."""
+        self.cause = None
         try:
             verdict = self._check(case)
-        except (Unsupported, RecordError) as error:
-            kind = error.kind if isinstance(error, Unsupported) else "broken record"
-            verdict = Verdict("skip", self.conditions.standard, str(error), kind)
+        except Unsupported as error:
+            self.cause = error.__cause__
+            verdict = Verdict("skip", self.conditions.standard, _located(case, error), error.kind)
+        except RecordError as error:
+            verdict = Verdict("skip", self.conditions.standard, str(error), "broken record")
         except DeviceRaised as error:
+            self.cause = error.__cause__
             verdict = Verdict("error", self.conditions.standard, str(error))
         adjusted = self.adjust_verdict(case, verdict) if self.adjust_verdict is not None else None
         return verdict if adjusted is None else adjusted
+
+    def compare(
+        self,
+        function: Callable[..., Any],
+        reference: Callable[..., Any],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        api: str = "",
+        backward: bool = False,
+        key: str = "",
+    ) -> tuple[Verdict, ...]:
+        """The verdict on a function's outputs, and with `backward` one on the gradients of all its floating arguments.
+
+        function runs on the device, on copies of args and kwargs (the framework's tensors, in lists, tuples and dicts
+        or not, and anything else), reference on the CPU on the same values with every floating tensor as float64. api
+        ("Functional.softmax") says whose judge decides, the noise standard without; key is what incoming gradients are
+        drawn for. An exception of either function ends in a verdict; `cause` holds it until the next check.
+        """
+        pairs = self.pairs(function, reference, args, kwargs, api=api, backward=backward, key=key)
+        verdicts = tuple(self.check(case) for case in pairs)
+        self._kept = None
+        return verdicts
+
+    def pairs(
+        self,
+        function: Callable[..., Any],
+        reference: Callable[..., Any],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        api: str = "",
+        backward: bool = False,
+        key: str = "",
+    ) -> tuple[Case, ...]:
+        """The cases that `compare` checks: forward, and backward where it is asked for. Raises Unsupported for an
+        argument that cannot be taken (a sparse tensor)."""
+        taken = [self.framework.take(value, self.device) for value in args]
+        named = {name: self.framework.take(value, self.device) for name, value in (kwargs or {}).items()}
+        pair = Pair(function, reference, Arguments(tuple(taken), named, None), backward)
+        namespace, _, name = api.rpartition(".")
+        record = Record(key or getattr(function, "__name__", "function"), namespace, name, 0, b"", b"")
+        dump = Dump(Path(), self.framework.name, "", "", (record,), lambda _: NO_CALL, lambda _: ())
+        return tuple(
+            Case(dump, record, direction, None, pair) for direction in DIRECTIONS if backward or direction == "forward"
+        )
+
+    def lend(self, case: Case, *, gradient: bool) -> Lent:
+        """The case's arguments on the device, for a caller who makes the call; `judge` takes what it returns.
+
+        gradient: floating tensors require grad. Raises Unsupported, RecordError.
+        """
+        made = self._made(case, "test")
+        if isinstance(made, Exception):
+            raise made
+        arguments, wanted = made.candidate.arguments, made.wanted if gradient else None
+        return Lent(case, made, self.framework.bind(arguments.args, arguments.kwargs, Way(self.device), wanted))
+
+    def judge(self, lent: Lent, result: Any, direction: Direction = "forward") -> Verdict:
+        """The verdict on what a call on lent arguments returned: the framework's tensor, or several in a list, tuple
+        or dict. The backward takes its gradients; once."""
+        made: Replay | Exception = lent.replay
+        try:
+            lent.replay.actual = self.framework.left(lent.bound, result)
+        except Unsupported as error:
+            made = error
+        case = replace(lent.case, direction=direction)
+        self._kept = (_key(case), made)
+        return self.check(case)
 
     def save(self, path: Path) -> None:
         """Write the last case's inputs, outputs and gradients of both sides. Raises OSError."""
         if self._last is None:
             return
-        replay, actual, expected = self._last
-        arrays = {name: leaf.array for name, leaf in replay.leaves.items()}
-        for side, values in (("seed", replay.seeds), ("actual", actual), ("expected", expected)):
+        last = self._last
+        arrays = {name: leaf.array for name, leaf in last.replay.leaves.items()}
+        for side, values in (("seed", last.replay.seeds), ("actual", last.actual), ("expected", last.expected)):
             arrays |= {f"{side}.{name}": value for name, value in values.items() if isinstance(value, np.ndarray)}
         self.framework.save(path, arrays)
 
     def _check(self, case: Case) -> Verdict:
         replay = self._replay(case)
         if case.direction == "forward":
-            actual, expected, structural = _forward_sides(replay)
+            sides = _nearest([_forward_sides(reading) for reading in replay.readings()])
         else:
-            actual, expected, structural = self._backward_sides(case, replay)
-        self._last = (replay, actual, expected)
+            sides = _nearest(self._backward_sides(case, replay))
+        self._last = sides
+        if self._repeats(case, replay) > 1:
+            return self._repeated(case, sides)
+        return _summed(self.conditions.standard, self._outputs(case, sides), sides.replay)
+
+    def _outputs(self, case: Case, sides: Sides) -> tuple[OutputVerdict, ...]:
         judge = self.registry.standards[self.conditions.standard]
-        asked = questions(case.api, case.direction, replay, actual, expected, self.conditions.seed)
-        judged = (item if isinstance(item, OutputVerdict) else judge.judge(item) for item in asked)
-        outputs = (*structural, *judged)
-        return _summed(self.conditions.standard, outputs, replay)
+        asked = questions(case.api, case.direction, sides.replay, sides.actual, sides.expected, self.conditions.seed)
+        judged = (
+            item if isinstance(item, OutputVerdict) else judged_with_modes(judge, item, self.modes) for item in asked
+        )
+        return (*sides.structural, *judged)
+
+    def _repeats(self, case: Case, replay: Replay) -> int:
+        """How often the device runs: what draws random numbers, or leaves memory as it was, is made to differ."""
+        differs = not facts(case.api).classes.isdisjoint(("random", "uninitialised"))
+        return 1 if differs or replay.origin != "run" else self.conditions.repeat
+
+    def _repeated(self, case: Case, sides: Sides) -> Verdict:
+        """The worst verdict on each output of several runs, with how far they lie apart."""
+        repeats = Repeats()
+        for number in range(self.conditions.repeat):
+            sides = self._again(case, sides) if number else sides
+            if repeats.add(sides.actual) and repeats.judged(self._outputs(case, sides)):
+                self._last = sides
+        verdict = _summed(self.conditions.standard, repeats.outputs(), sides.replay)
+        return replace(verdict, notes=(*verdict.notes, *repeats.notes()))
+
+    def _again(self, case: Case, sides: Sides) -> Sides:
+        replay = replace(sides.replay, actual=self._replayer.again(sides.replay))
+        if case.direction == "forward":
+            return _forward_sides(replay)
+        actual = self._device_gradients(replay)
+        return Sides(replay, actual, sides.expected, (*_cut(replay), *_missing(actual, sides.expected)))
 
     def _replay(self, case: Case) -> Replay:
-        key = (id(case.dump), case.record.name, case.dtype)
+        key = _key(case)
         if self._kept is None or self._kept[0] != key:
             self.release()
-            self._kept = (key, self._made(case))
+            self._kept = (key, self._made(case, "dump" if self.conditions.device == RECORDED else "run"))
         replay = self._kept[1]
         if isinstance(replay, Exception):
             raise replay
         return replay
 
-    def _made(self, case: Case) -> Replay | Exception:
+    def _made(self, case: Case, origin: Origin) -> Replay | Exception:
         try:
+            if case.pair is not None:
+                return self._pair(case.record.name, case.pair)
             call = case.dump.decode(case.record)
+            if origin == "dump":
+                check_stored(call, case.direction)
             arguments = self._arguments(case, call)
-            return self._replayer.replay(case.record, call, arguments, as_recorded=case.dtype is None)
+            as_recorded = case.dtype is None
+            with _blaming(call):
+                if origin == "run":
+                    return self._replayer.replay(case.record, call, arguments, as_recorded=as_recorded)
+                expected = self._replayer.expect(
+                    case.record, call, arguments, as_recorded=as_recorded, origin=origin
+                )
+            if origin == "dump":
+                expected.device = self.device
+                expected.actual = stored_run(case.record, call, expected, self._files(case.dump))
+            return expected
         except (Unsupported, RecordError, DeviceRaised) as error:
             return error
+
+    def _pair(self, name: str, pair: Pair) -> Replay:
+        return self._replayer.pair(
+            name, pair.function, pair.reference, pair.arguments, with_gradient=pair.with_gradient
+        )
+
+    def _files(self, dump: Dump) -> StoredTensors:
+        return StoredTensors(dump.path, dump.data_dirs, self.framework.load)
 
     def _arguments(self, case: Case, call: Call) -> Arguments:
         inputs.check_size(call, case.dtype, inputs.available_memory())
@@ -179,27 +380,68 @@ class Checker:
             dtype=case.dtype,
             seed=self.conditions.seed,
             kind=self.conditions.inputs,
-            files=StoredTensors(case.dump.path, case.dump.data_dirs, self.framework.load),
+            files=self._files(case.dump),
         )
         adjusted = self.adjust_inputs(case, arguments) if self.adjust_inputs is not None else None
         return arguments if adjusted is None else adjusted
 
-    def _backward_sides(
-        self, case: Case, replay: Replay
-    ) -> tuple[dict[str, Any], dict[str, Any], tuple[OutputVerdict, ...]]:
+    def _backward_sides(self, case: Case, replay: Replay) -> list[Sides]:
+        self._kept = None  # a graph gives its gradients once
         if replay.wanted is None:
             raise NoReference("no output of the reference can be differentiated")
         replay.seeds = _seeds(case, replay, self.conditions.seed)
+        readings = list(replay.readings())
         try:
-            expected = self.framework.gradients(replay.expected, replay.seeds)
+            expected = [self.framework.gradients(reading.expected, replay.seeds) for reading in readings]
         except Exception as error:
             raise NoReference(f"the gradient in float64 raised {type(error).__name__}: {first_line(error)}") from error
+        actual = self._device_gradients(replay)
+        cut = tuple(_cut(replay))
+        sides = zip(readings, map(_named_gradients, expected), strict=True)
+        return [Sides(reading, actual, side, (*cut, *_missing(actual, side))) for reading, side in sides]
+
+
+    def _device_gradients(self, replay: Replay) -> dict[str, AnyArray]:
         try:
-            actual = self.framework.gradients(replay.actual, replay.seeds)
+            return _named_gradients(self.framework.gradients(replay.actual, replay.seeds))
         except Exception as error:
             raise self._replayer.device_trouble(error) from error
-        renamed = [{f"grad.{name}": value for name, value in side.items()} for side in (actual, expected)]
-        return renamed[0], renamed[1], tuple(_missing(renamed[0], renamed[1]))
+
+
+def _key(case: Case) -> object:
+    return id(case.dump), case.record.name, case.dtype
+
+
+def _named_gradients(gradients: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
+    return {f"grad.{name}": value for name, value in gradients.items()}
+
+
+def _nearest(sides: list[Sides]) -> Sides:
+    return sides[0] if len(sides) == 1 else min(sides, key=lambda item: apart(item.actual, item.expected))
+
+
+def _located(case: Case, error: Unsupported) -> str:
+    """A skip's reason with its file and record, as a RecordError has them. What a device has no kernel for is said
+    alike for all records, so that pytest shows it once."""
+    if isinstance(error, NoKernel) or case.pair is not None:
+        return str(error)
+    return f"{case.dump.path}: {case.id}: {error}"
+
+
+@contextmanager
+def _blaming(call: Call) -> Iterator[None]:
+    """Where the dump lost an argument and the call does not work out, that is the reason."""
+    try:
+        yield
+    except Unsupported as error:
+        trees = (("input_args", call.args), ("input_kwargs", call.kwargs))
+        lost = [path for root, tree in trees for path, value in leaves(tree, root) if isinstance(value, Lost)]
+        if not lost or isinstance(error, (UnknownAPI, NoKernel)):
+            raise
+        found = f"{', '.join(lost)}: found {{}}, which does not tell the argument, expected its value"
+        raise Unsupported(
+            f"{found}; with the recorded output's dtype in its place: {error}", "lost argument"
+        ) from error
 
 
 def _seeds(case: Case, replay: Replay, seed: int) -> dict[str, AnyArray]:
@@ -209,7 +451,7 @@ def _seeds(case: Case, replay: Replay, seed: int) -> dict[str, AnyArray]:
     """
     names = [name for name in replay.expected.differentiable if name in replay.actual.differentiable]
     if not names:
-        raise NoReference("no output of the device can be differentiated")
+        raise Unsupported("no output of the device can be differentiated", "no gradient on the device")
     arrays = list(replay.expected.outputs)
     recorded = replay.candidate.arguments.gradients or ()
     places = names if len(recorded) != len(arrays) else arrays
@@ -230,6 +472,15 @@ def _generated(case: Case, name: str, output: AnyArray, seed: int) -> AnyArray:
     return rounded(generate(spec, Streams(case.record.name, seed).at(f"grad.{name}")), spec.dtype)
 
 
+def _cut(replay: Replay) -> Iterator[OutputVerdict]:
+    """Verdicts on outputs that only the reference can differentiate, of several."""
+    for name in sorted(set(replay.expected.differentiable) - set(replay.actual.differentiable)):
+        output = replay.actual.outputs.get(name)
+        if isinstance(output, np.ndarray):
+            reason = "the device's output carries no gradient, the reference's does"
+            yield OutputVerdict(name, output.shape, output.dtype.name, "error", "structure", reason)
+
+
 def _missing(actual: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterator[OutputVerdict]:
     for name in sorted(actual.keys() ^ expected.keys()):
         side = actual if name in actual else expected
@@ -238,10 +489,15 @@ def _missing(actual: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterator
             yield OutputVerdict(name, side[name].shape, side[name].dtype.name, "error", "structure", reason)
 
 
-def _forward_sides(replay: Replay) -> tuple[dict[str, Any], dict[str, Any], tuple[OutputVerdict, ...]]:
-    """Return values and changed arguments of both sides, and verdicts on what differs in structure."""
+def _forward_sides(replay: Replay) -> Sides:
+    """Return values and changed arguments of both sides."""
     actual, expected = dict(replay.actual.outputs), dict(replay.expected.outputs)
-    for name in sorted(replay.changed - set(replay.expected.returned.values())):
+    returned = replay.actual.returned.items() & replay.expected.returned.items()
+    beside = sorted(replay.changed - {argument for _, argument in returned})
+    if replay.origin == "dump" and beside:
+        words = f"not judged, since a dump does not hold what the call left in it: {', '.join(beside)}"
+        replay, beside = replace(replay, notes=(*replay.notes, words)), []
+    for name in beside:
         actual[name], expected[name] = replay.actual.after(name), replay.expected.after(name)
     one_sided = sorted(actual.keys() ^ expected.keys())
     troubles = [_structural(name, actual.get(name), expected.get(name)) for name in one_sided]
@@ -249,7 +505,7 @@ def _forward_sides(replay: Replay) -> tuple[dict[str, Any], dict[str, Any], tupl
         if name not in replay.changed and not same_bytes(replay.actual.after(name), leaf.array):
             reason = "the device changed this argument; the reference leaves it alone"
             troubles.append(OutputVerdict(name, leaf.array.shape, leaf.array.dtype.name, "error", "mutated", reason))
-    return actual, expected, tuple(troubles)
+    return Sides(replay, actual, expected, tuple(troubles))
 
 
 def _structural(name: str, actual: Any, expected: Any) -> OutputVerdict:
@@ -292,7 +548,7 @@ def _rows(replay: Replay) -> tuple[ArgumentRow, ...]:
 
 
 def _range(array: AnyArray) -> str:
-    wide = np.abs(array) if is_complex(array.dtype) else widen(array) if is_floating(array.dtype) else array
+    wide = np.abs(array) if is_complex(array.dtype) else widen(array)
     finite = wide[np.isfinite(wide)]
     if not finite.size:
         return "empty" if not array.size else "no finite value"

@@ -16,11 +16,12 @@ from pytest_probe.errors import DumpError, RecordError
 from pytest_probe.execution import Case, floating_dtypes
 from pytest_probe.records import user_frame
 from pytest_probe.records.model import Direction, Dump, Frame, Record
+from pytest_probe.records.rawjson import paused_gc
 from pytest_probe.reports import properties, terminal
 from pytest_probe.reports.results import Result, result
 from pytest_probe.selection import select
 from pytest_probe.standards.verdict import Verdict
-from pytest_probe.state import Probe, paused_gc
+from pytest_probe.state import Probe
 
 FRAMEWORKS = {"pytorch": "torch"}
 

@@ -66,6 +66,13 @@ OPTIONS = (
     Option("skip-api", "Leave out what matches, also where --probe-api names it. Repeatable.", "GLOB", kind="list"),
     Option("direction", "Run both, forward or backward (default: both)", "DIRECTION", "both"),
     Option("standard", "The standard that judges: auto, noise, exact (default: auto)", "NAME", "auto"),
+    Option(
+        "allow",
+        "Device modes that explain an error: tf32, hf32, bf16x3, bf16, ftz, reduced-reduction, fast-math, or none "
+        "(default: auto, what the framework's flags allow)",
+        "MODE[,MODE...]",
+        "auto",
+    ),
     Option("strict", "Warnings fail", kind="flag"),
     Option("out", "Write results.jsonl and run.json into this folder, which holds no results yet", "DIR"),
     Option(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pytest_probe.frameworks.base import Run, Steps, Way
+from pytest_probe.frameworks.base import Jitter, Run, Steps, Way
+from pytest_probe.frameworks.modes import Mode
 from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, widen
 from pytest_probe.replay import REFERENCE, Replay
 from pytest_probe.standards.question import Kind
@@ -30,25 +31,44 @@ def ways(narrow: str) -> Mapping[Kind, Way]:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class OutputRuns:
+    """The perturbed runs of one output, but for those of another shape (unique values of perturbed inputs)."""
+
+    perturbation: Perturbation
+    name: str
+    shape: tuple[int, ...]
+
+    def __call__(self, kind: Kind, count: int) -> list[AnyArray]:
+        return [run for run in self.perturbation.output(self.name, kind, count) if run.shape == self.shape]
+
+
 class Perturbation:
     """Perturbed runs of one case, each made once and kept for all its outputs.
 
     roundoff is u_c; narrow the dtype for `coarse` and `narrow` runs; gradient tells whether the case is the backward.
-    redrawn counts runs that raised and were drawn again.
+    redrawn counts runs that raised and were drawn again. Under a mode that rounds operands, these are as recorded, since
+    that rounding would swallow a roundoff; what moves is the operands after it, and the results of kernels.
     """
 
-    def __init__(self, replay: Replay, key: str, roundoff: float, narrow: str, gradient: bool) -> None:
+    def __init__(
+        self, replay: Replay, key: str, roundoff: float, narrow: str, gradient: bool, mode: Mode | None = None
+    ) -> None:
         self.replay = replay
         self.key = key
         self.roundoff = roundoff
         self.narrow = narrow
         self.gradient = gradient
+        self.mode = mode
+        self.inside = mode is not None and bool(mode.bits)
         self.redrawn = 0
         self._made: dict[Kind, list[dict[str, AnyArray]]] = {}
 
     def output(self, name: str, kind: Kind, count: int) -> list[AnyArray]:
         """One output in `count` runs; fewer where the reference cannot be perturbed that often."""
         if kind in ("float32", "fine") and self.roundoff < 2.0**-24:
+            return []
+        if self.inside and kind != "float64":
             return []
         runs = self._made.setdefault(kind, [])
         while len(runs) < count:
@@ -75,7 +95,9 @@ class Perturbation:
 
     def _results(self, kind: Kind, generator: np.random.Generator, inward: bool, shrink: float) -> dict[str, AnyArray]:
         size = self._size(kind) * shrink
-        way = ways(self.narrow)[kind]
+        way = replace(ways(self.narrow)[kind], mode=self.mode)
+        if self.inside:
+            way, size = replace(way, jitter=Jitter(size, int(generator.integers(2**62)))), 0.0
         leaves = {
             name: replace(leaf, array=perturbed(leaf.array, generator, size, inward, way.dtype))
             for name, leaf in self.replay.leaves.items()

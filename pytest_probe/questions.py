@@ -10,27 +10,17 @@ import numpy as np
 
 from pytest_probe.frameworks.base import Leaf
 from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, numpy_dtype, widen
-from pytest_probe.perturbation import Perturbation, results
+from pytest_probe.otherwise import Otherwise
+from pytest_probe.perturbation import OutputRuns, Perturbation, results
 from pytest_probe.records.model import Direction
 from pytest_probe.replay import Replay, floats_of, mapped, widened_dtype
 from pytest_probe.standards.facts import facts
 from pytest_probe.standards.fan_in import fan_in, winograd
-from pytest_probe.standards.question import Kind, Question
+from pytest_probe.standards.question import Question
 from pytest_probe.standards.verdict import OutputVerdict
 
 SINGLE, DOUBLE = 2.0**-24, 2.0**-53
 WIDE = ("float64", "complex128")
-
-
-@dataclass(frozen=True, slots=True)
-class OutputRuns:
-    """The perturbed runs of one output."""
-
-    perturbation: Perturbation
-    name: str
-
-    def __call__(self, kind: Kind, count: int) -> list[AnyArray]:
-        return self.perturbation.output(self.name, kind, count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +34,7 @@ class Witness:
     def __call__(self) -> AnyArray | None:
         try:
             cpu = self.replay.framework.device("cpu")
-            run = self.replay.device_run(cpu, self.replay.wanted if self.direction == "backward" else None)
+            run = self.replay.witness_run(cpu, self.replay.wanted if self.direction == "backward" else None)
             if self.direction == "backward":
                 return self.replay.framework.gradients(run, self.replay.seeds).get(self.name)
             return results(run, self.replay.changed).get(self.name)
@@ -68,6 +58,7 @@ def questions(
         roundoff: Perturbation(replay, f"{api}\0{seed}", roundoff, narrowest, direction == "backward")
         for roundoff in (SINGLE, DOUBLE)
     }
+    otherwise = Otherwise(replay, direction, f"{api}\0{seed}", narrowest)
     args, kwargs = _plain(replay)
     largest = max((np.size(value) for value in replay.expected.outputs.values()), default=1)
     on_cpu = replay.device.name == "cpu"
@@ -89,7 +80,7 @@ def questions(
             expected=wanted,
             precision=precision,
             roundoff=roundoff,
-            runs=OutputRuns(perturbations[roundoff], run_name),
+            runs=OutputRuns(perturbations[roundoff], run_name, wanted.shape),
             narrow=narrowest != "float32",
             on_cpu=on_cpu,
             fan_in=terms,
@@ -100,6 +91,7 @@ def questions(
             kwargs=kwargs,
             forward=replay.actual.outputs,
             gradients=replay.seeds,
+            otherwise=otherwise,
         )
 
 

@@ -6,7 +6,7 @@ import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -16,7 +16,10 @@ from pytest_probe.inputs import Arguments
 from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating, numpy_dtype, round_to, widen
 from pytest_probe.records.model import Call, DtypeSpec, Lost, Record, TensorSpec
 
+Origin: TypeAlias = Literal["run", "test", "dump"]
+
 REFERENCE = Way(dtype="float64")
+NO_CALL = Call((), {}, None, None)
 NARROW = ("bfloat16", "float16")
 # Fused APIs that draw random numbers unless this argument is 0: keyword and position.
 FUSED_DROPOUT: Mapping[str, tuple[str, int]] = {
@@ -50,7 +53,9 @@ class Replay:
     """A record's forward run on the device and in the reference, kept for its backward item.
 
     leaves holds the arguments' arrays by name ("input.0", "kwargs.weight"); autocast is the dtype of the autocast
-    that the recorded dtypes call for, "" for none; narrow tells that it rounds wider inputs.
+    that the recorded dtypes call for, "" for none; narrow tells that it rounds wider inputs. rounded is another reading
+    of the call: some kernels round a Python float to the 16-bit dtype of the tensors (x > 0.1 on a CPU), others don't.
+    origin tells where the device's side comes from: a run made here, a call that a test made, a dump's stored outputs.
     """
 
     framework: Framework
@@ -64,8 +69,18 @@ class Replay:
     autocast: str = ""
     narrow: bool = False
     notes: tuple[str, ...] = ()
+    rounded: tuple[Candidate, Run] | None = None
+    origin: Origin = "run"
     _changed: frozenset[str] | None = None
     seeds: dict[str, AnyArray] = field(default_factory=dict)
+
+    def readings(self) -> Iterator[Replay]:
+        """Itself, and the other reading. The device's results tell which one it is, in each direction."""
+        yield self
+        if self.rounded is not None:
+            notes = (*self.notes, "Python floats rounded to the tensors' dtype, as the device does")
+            candidate, expected = self.rounded
+            yield replace(self, candidate=candidate, expected=expected, notes=notes, rounded=None, _changed=None)
 
     @property
     def changed(self) -> frozenset[str]:
@@ -87,9 +102,16 @@ class Replay:
 
     def device_run(self, device: Device, wanted: Wanted | None = None) -> Run:
         """The call in the case's own dtypes on a device."""
+        return self._run(self.candidate.on_device, device, wanted)
+
+    def witness_run(self, device: Device, wanted: Wanted | None = None) -> Run:
+        """The reference's call in the case's own dtypes on a device: what users put in the device's place stays out."""
+        return self._run(self.candidate.reference, device, wanted)
+
+    def _run(self, function: Callable[..., Any], device: Device, wanted: Wanted | None) -> Run:
         arguments = self.candidate.arguments
         way = Way(device=device, autocast=self.autocast)
-        return self.framework.run(self.candidate.on_device, arguments.args, arguments.kwargs, way, wanted)
+        return self.framework.run(function, arguments.args, arguments.kwargs, way, wanted)
 
 
 def named_leaves(arguments: Arguments) -> dict[str, Leaf]:
@@ -164,22 +186,79 @@ class Replayer:
 
     def replay(self, record: Record, call: Call, arguments: Arguments, *, as_recorded: bool) -> Replay:
         """Run both sides. Raises Unsupported for what cannot be decided, DeviceRaised where only the device raises."""
+        replayed, autocast = self._with_reference(record, call, arguments, as_recorded)
+        self._run_device(replayed, call, as_recorded, autocast)
+        replayed.rounded = self._rounded(replayed)
+        return replayed
+
+    def expect(self, record: Record, call: Call, arguments: Arguments, *, as_recorded: bool, origin: Origin) -> Replay:
+        """Run the reference alone, for a device side that comes from elsewhere. Raises Unsupported.
+
+        Only where the recorded dtypes are mixed the call is made on the CPU, to see whether it ran under autocast.
+        """
+        replayed, autocast = self._with_reference(record, call, arguments, as_recorded)
+        if autocast:
+            self._run_on_cpu(replayed, call, autocast)
+        replayed.origin = origin
+        replayed.rounded = self._rounded(replayed)
+        return replayed
+
+    def _run_on_cpu(self, replayed: Replay, call: Call, autocast: str) -> None:
+        on_device = replayed.candidate.on_device
+        replayed.device = self.framework.device("cpu")
+        replayed.candidate = replace(replayed.candidate, on_device=replayed.candidate.reference)
+        try:
+            self._run_device(replayed, call, True, autocast)
+        except DeviceRaised as error:
+            raise Unsupported(f"whether it ran under autocast cannot be seen: {error}") from error
+        replayed.device = self.device
+        replayed.candidate = replace(replayed.candidate, on_device=on_device)
+
+    def pair(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        reference: Callable[..., Any],
+        arguments: Arguments,
+        *,
+        with_gradient: bool,
+    ) -> Replay:
+        """Run a function on the device and another as its reference. Raises NoReference where that one raises."""
+        candidate = Candidate(name, function, reference, _with_float32(arguments), False)
+        try:
+            expected, wanted = self._reference(candidate, with_gradient)
+        except Exception as error:
+            raise NoReference(f"the reference raised {type(error).__name__}: {first_line(error)}") from error
+        _check_wide(expected)
+        leaves = named_leaves(candidate.arguments)
+        replayed = Replay(self.framework, self.device, candidate, NO_CALL, leaves, expected, expected, wanted)
+        if not expected.outputs and not replayed.changed:
+            raise NoReference("the reference returns nothing and changes no argument: there is nothing to judge")
+        replayed.actual = self.again(replayed)
+        replayed.rounded = self._rounded(replayed)
+        return replayed
+
+    def _with_reference(
+        self, record: Record, call: Call, arguments: Arguments, as_recorded: bool
+    ) -> tuple[Replay, str]:
+        """A replay with the reference's side, and the dtype of an autocast that it may have run under."""
         arguments, notes = _prepared(record, call, arguments)
         candidates = self._candidates(record, arguments)
         autocast = _autocast(call, arguments) if as_recorded else ""
         found = self._fitting(candidates, call, record, as_recorded and not autocast)
         candidate, expected, wanted = found
+        if expected.outputs and all(isinstance(value, str) for value in expected.outputs.values()):
+            raise Unsupported(f"{candidate.path} returns text, which no dtype can be judged by", "no numbers")
         replayed = Replay(
             self.framework, self.device, candidate, call, named_leaves(arguments), expected, expected, wanted,
             notes=(*notes, *candidate.notes),
         )  # fmt: skip
-        self._run_device(replayed, call, as_recorded, autocast)
-        return replayed
+        return replayed, autocast
 
     def _run_device(self, replayed: Replay, call: Call, as_recorded: bool, autocast: str) -> None:
         """Fill in the device's side: plain, or under autocast where only that gives the recorded dtypes."""
         try:
-            replayed.actual = self._on_device(replayed)
+            replayed.actual = self.again(replayed)
             if not as_recorded or dtypes_fit(replayed.actual, call):
                 return
         except (Unsupported, DeviceRaised):
@@ -194,11 +273,10 @@ class Replayer:
         replayed.notes += (f"under autocast to {autocast}",)
         if replayed.narrow:
             self._round_inputs(replayed, numpy_dtype(autocast))
-        replayed.actual = self._on_device(replayed)
+        replayed.actual = self.again(replayed)
         if not dtypes_fit(replayed.actual, call):
-            raise ReplayDiffers(
-                f"{replayed.candidate.path} gave {described(replayed.actual)} under autocast, recorded: {recorded(call)}"
-            )
+            gave = f"{replayed.candidate.path} gave {described(replayed.actual)} under autocast"
+            raise ReplayDiffers(f"{gave}, recorded: {recorded(call)}")
 
     def _round_inputs(self, replayed: Replay, dtype: np.dtype[Any]) -> None:
         """Autocast rounds wider inputs inside: round them before, so that both sides see the same values."""
@@ -213,9 +291,23 @@ class Replayer:
         )
         replayed.expected = replayed.reference_run(replayed.leaves, REFERENCE, replayed.wanted)
 
-    def _on_device(self, replayed: Replay) -> Run:
+    def _rounded(self, replayed: Replay) -> tuple[Candidate, Run] | None:
+        """The reference with Python floats rounded to the tensors' 16-bit dtype; None where that changes nothing."""
+        candidate, narrow = replayed.candidate, _narrow_dtype(replayed.leaves)
+        if narrow is None or not _has_inexact_floats(candidate.arguments, narrow):
+            return None
+        rounding = functools.partial(_with_rounded_floats, narrow, candidate.reference)
+        arguments = candidate.arguments
         try:
-            return replayed.device_run(self.device, replayed.wanted)
+            run = self.framework.run(rounding, arguments.args, arguments.kwargs, REFERENCE, replayed.wanted)
+        except Exception:
+            return None  # beyond the call's domain there (a probability that rounds to 1)
+        return replace(candidate, reference=rounding), run
+
+    def again(self, replayed: Replay) -> Run:
+        """The device's run. Raises NoKernel, or DeviceRaised, whose cause is the device's error."""
+        try:
+            return replayed.device_run(replayed.device, replayed.wanted)
         except Exception as error:
             raise self.device_trouble(error) from error
 
@@ -311,6 +403,16 @@ class Replayer:
         return self.framework.run(candidate.reference, arguments.args, arguments.kwargs, REFERENCE, None), None
 
 
+def _check_wide(run: Run) -> None:
+    """Raises NoReference where a reference of float64 tensors gave narrower ones: it has a dtype written into it."""
+    for name, value in run.outputs.items():
+        if isinstance(value, np.ndarray) and value.dtype != widened_dtype(value.dtype):
+            raise NoReference(
+                f"the reference gave {name} as {value.dtype.name} where its arguments are float64; "
+                "take dtypes from the arguments instead of writing them down"
+            )
+
+
 def _call_anew(lookup: Callable[[], Callable[..., Any]], *args: Any, **kwargs: Any) -> Any:
     return lookup()(*args, **kwargs)
 
@@ -325,16 +427,45 @@ def _prepared(record: Record, call: Call, arguments: Arguments) -> tuple[Argumen
     notes: list[str] = []
     arguments = _filled(call, arguments, notes)
     arguments = _without_dropout(record, arguments, notes)
+    return _with_float32(arguments), tuple(notes)
+
+
+def _with_float32(arguments: Arguments) -> Arguments:
+    """Python floats rounded to float32, which kernels of tensors that are no wider compute in."""
     floats = floats_of(named_leaves(arguments))
-    if floats and all(dtype.itemsize <= (8 if dtype.kind == "c" else 4) for dtype in floats.values()):
-        arguments = mapped(arguments, lambda value, _: _as_float32(value) if type(value) is float else value)
-    return arguments, tuple(notes)
+    if not floats or any(dtype.itemsize > (8 if dtype.kind == "c" else 4) for dtype in floats.values()):
+        return arguments
+    return mapped(arguments, lambda value, _: _as_float32(value) if type(value) is float else value)
 
 
 def _as_float32(value: float) -> float:
     with np.errstate(over="ignore"):
         rounded = float(np.float32(value))
     return rounded if np.isfinite(rounded) else value
+
+
+def _narrow_dtype(leaves: Mapping[str, Leaf]) -> np.dtype[Any] | None:
+    """The dtype of the tensors where all floating ones share one narrower than float32."""
+    dtypes = set(floats_of(leaves).values())
+    only = next(iter(dtypes)) if len(dtypes) == 1 else None
+    return only if only is not None and only.itemsize < 4 else None
+
+
+def _has_inexact_floats(arguments: Arguments, dtype: np.dtype[Any]) -> bool:
+    found: list[float] = []
+    mapped(arguments, lambda value, _: found.append(value) if type(value) is float else None)
+    return any(value != _as_dtype(value, dtype) for value in found)
+
+
+def _with_rounded_floats(dtype: np.dtype[Any], function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def change(value: Any, _: str) -> Any:
+        return _as_dtype(value, dtype) if type(value) is float else value
+
+    return function(*_map(args, "", change), **_map(kwargs, "", change))
+
+
+def _as_dtype(value: float, dtype: np.dtype[Any]) -> float:
+    return float(widen(round_to(value, dtype)))
 
 
 def _filled(call: Call, arguments: Arguments, notes: list[str]) -> Arguments:
@@ -373,10 +504,10 @@ def _autocast(call: Call, arguments: Arguments) -> str:
 
 
 def _output_specs(call: Call) -> list[TensorSpec]:
-    return [value for _, value in _recorded_leaves(call) if isinstance(value, TensorSpec)]
+    return [value for _, value in recorded_leaves(call) if isinstance(value, TensorSpec)]
 
 
-def _recorded_leaves(call: Call) -> list[tuple[str, Any]]:
+def recorded_leaves(call: Call) -> list[tuple[str, Any]]:
     def walk(tree: Any, name: str) -> Iterator[tuple[str, Any]]:
         if isinstance(tree, (list, tuple)):
             for index, value in enumerate(tree):
@@ -394,7 +525,7 @@ def shapes_fit(run: Run, call: Call) -> bool:
     """Has the run the recorded number of outputs, names and shapes?"""
     if call.outputs is None:
         return True
-    wanted = dict(_recorded_leaves(call))
+    wanted = dict(recorded_leaves(call))
     if set(wanted) != set(run.outputs):
         return False
     return all(
@@ -403,7 +534,7 @@ def shapes_fit(run: Run, call: Call) -> bool:
 
 
 def _dtype_pairs(run: Run, call: Call) -> Iterator[tuple[np.dtype[Any], np.dtype[Any]]]:
-    for name, spec in _recorded_leaves(call):
+    for name, spec in recorded_leaves(call):
         value = run.outputs.get(name)
         if isinstance(spec, TensorSpec) and isinstance(value, np.ndarray):
             yield value.dtype, numpy_dtype(spec.dtype)
@@ -455,6 +586,22 @@ def same_results(first: Run, second: Run) -> bool:
     return True
 
 
+def apart(first: Mapping[str, Any], second: Mapping[str, Any]) -> float:
+    """The sum of the absolute differences between two sides' numbers; inf where NaN or shapes differ."""
+    total = 0.0
+    for name in first.keys() & second.keys():
+        if not all(isinstance(side[name], (np.ndarray, float)) for side in (first, second)):
+            continue
+        one, other = widen(first[name]), widen(second[name])
+        if one.shape != other.shape:
+            return np.inf
+        with np.errstate(invalid="ignore", over="ignore"):
+            same = (one == other) | (np.isnan(one) & np.isnan(other))
+            distance = np.where(same, 0.0, np.abs(one - other))
+        total += float(np.sum(np.where(np.isnan(distance), np.inf, distance)))
+    return total
+
+
 def described(run: Run) -> str:
     """The outputs of a run in words: "float32[2, 3], int64[2]"."""
     words = [
@@ -468,7 +615,7 @@ def recorded(call: Call) -> str:
     """The recorded outputs in words."""
     words = [
         f"{value.dtype}{list(value.shape)}" if isinstance(value, TensorSpec) else type(value).__name__
-        for _, value in _recorded_leaves(call)[:6]
+        for _, value in recorded_leaves(call)[:6]
     ]
     return ", ".join(words) or "nothing"
 

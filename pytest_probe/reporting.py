@@ -81,7 +81,9 @@ def _conditions(probe: Probe, devices: list[dict[str, str]]) -> list[str]:
     names = [device["device"] for device in devices] or list(settings.devices) or ["default device"]
     framework = [f"{devices[0]['framework']} {devices[0]['version']}"] if devices else []
     judged = [f"standard {settings.standard}", f"inputs {settings.inputs}", f"seed {settings.seed}"]
-    return [" ".join(dict.fromkeys(names)), *framework, *judged]
+    modes = dict.fromkeys(device["modes"] for device in devices if device["modes"] != "none")
+    allowed = [f"{mode} allowed" for mode in modes]
+    return [" ".join(dict.fromkeys(names)), *framework, *judged, *allowed]
 
 
 def _run(probe: Probe, devices: list[dict[str, str]]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_probe.errors import SettingsError
+from pytest_probe.frameworks.modes import MODES
 from pytest_probe.options import NAMED, OPTIONS
 from pytest_probe.selection import Selection, normalise
 
@@ -26,6 +27,7 @@ DIRECTIONS: Mapping[str, tuple[Direction, ...]] = {
     "forward": ("forward",),
     "backward": ("backward",),
 }
+ALONE = ("auto", "none")
 SAVE = ("failing", "all")
 CONFIG_FILES = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
 
@@ -45,6 +47,7 @@ class Settings:
     seed: int = 0
     selection: Selection = field(default_factory=Selection)
     standard: str = "auto"
+    allow: tuple[str, ...] = ("auto",)
     strict: bool = False
     out: Path | None = None
     save: Literal["failing", "all"] | None = None
@@ -66,6 +69,7 @@ class Settings:
             "skip_apis": list(selection.skip_apis),
             "directions": list(selection.directions),
             "standard": self.standard,
+            "allow": list(self.allow),
             "strict": self.strict,
             "save": self.save,
             "namespaces": dict(self.namespaces),
@@ -80,7 +84,7 @@ class Settings:
             words.append(_option("dtype", dtype))
         elif "dtype" in self.from_ini:
             words.append(_option("dtype", "recorded"))
-        words += [_option(name, self.given[name]) for name in ("inputs", "seed", "standard") if name in self.given]
+        words += [_option(name, self.given[name]) for name in ("inputs", "seed", "standard", "allow") if name in self.given]
         if self.strict:
             words.append(NAMED["strict"].flag)
         return " ".join(words)
@@ -100,6 +104,7 @@ def parse(config: pytest.Config, *, paths_given: bool) -> Settings:
         seed=_seed(raw),
         selection=_selection(raw),
         standard=raw.text("standard"),
+        allow=_modes(raw),
         strict=bool(raw.value("strict")),
         out=out[0] if out else None,
         save=_choice(raw, "save", SAVE) if raw.value("save") else None,  # type: ignore[arg-type]
@@ -212,6 +217,14 @@ def _comma_list(raw: _Raw, name: str) -> tuple[str, ...]:
     if not all(values):
         raise SettingsError(raw.name(name), text, "give names separated by commas, none of them empty")
     return tuple(dict.fromkeys(values))
+
+
+def _modes(raw: _Raw) -> tuple[str, ...]:
+    """Device modes to allow, or "auto" or "none" alone."""
+    values = tuple(check_name(raw.name("allow"), mode, (*MODES, *ALONE)) for mode in _comma_list(raw, "allow"))
+    if len(values) > 1 and any(value in ALONE for value in values):
+        raise SettingsError(raw.name("allow"), raw.text("allow"), "auto and none stand alone")
+    return values
 
 
 def _seed(raw: _Raw) -> int:

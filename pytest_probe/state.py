@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import cached_property
 from glob import escape
 from pathlib import Path
@@ -16,6 +15,7 @@ from pytest_probe.errors import DumpError, SettingsError
 from pytest_probe.execution import Case, Checker, Conditions
 from pytest_probe.records import find_dumps, labels, read_dump
 from pytest_probe.records.model import Dump
+from pytest_probe.records.rawjson import paused_gc
 from pytest_probe.registry import Registry
 from pytest_probe.settings import Settings
 
@@ -53,7 +53,7 @@ class Probe:
     def checker_of(self, device: str | None) -> Checker:
         settings, hook = self.settings, self.config.hook
         return Checker(
-            Conditions(device, settings.seed, settings.inputs, settings.standard, self.workers),
+            Conditions(device, settings.seed, settings.inputs, settings.standard, self.workers, settings.allow),
             self.registry,
             adjust_inputs=_adjustment(hook.pytest_probe_inputs, "arguments"),
             adjust_verdict=_adjustment(hook.pytest_probe_verdict, "verdict"),
@@ -131,18 +131,6 @@ class Probe:
             if not entry.startswith("("):
                 target += f" --probe-api={shlex.quote(escape(entry))}"
         return self.settings.command(target, dtype, device)
-
-
-@contextmanager
-def paused_gc() -> Iterator[None]:
-    """Without the cyclic collector, which costs several times what it watches over where many objects are made."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _quoted(text: str) -> str:

@@ -9,13 +9,19 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from pytest_probe.frameworks.modes import Mode
+
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A tensor argument on its way to the framework: its values, already in the case's dtype."""
+    """A tensor argument on its way to the framework: its values, already in the case's dtype.
+
+    strides, in elements, lay it out on the device as a test's own tensor was; None: in order.
+    """
 
     array: np.ndarray
     requires_grad: bool = False
+    strides: tuple[int, ...] | None = None
 
 
 class Device(Protocol):
@@ -57,13 +63,24 @@ class Steps:
 
 
 @dataclass(frozen=True, slots=True)
+class Jitter:
+    """Move the results of kernels, and the operands of products after their rounding, by `size` of themselves."""
+
+    size: float
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
 class Way:
-    """How a run is made: on `device` in the arguments' own dtypes, or on the CPU with all floats as `dtype`."""
+    """How a run is made: on `device` in the arguments' own dtypes, or on the CPU with all floats as `dtype`, there as
+    under a device mode, with jitter where runs shall tell what rounding does under it."""
 
     device: Device | None = None
     dtype: str = ""
     autocast: str = ""
     steps: Steps | None = None
+    mode: Mode | None = None
+    jitter: Jitter | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +108,13 @@ class Run:
     handle: Any = None
 
 
+class Bound(Protocol):
+    """Arguments as the framework takes them: new tensors, on the device."""
+
+    args: list[Any]
+    kwargs: dict[str, Any]
+
+
 class Framework(Protocol):
     """One framework, as the execution needs it."""
 
@@ -108,6 +132,9 @@ class Framework(Protocol):
     def device(self, name: str) -> Device:
         """The framework's own device of that name. Raises SettingsError where there is none."""
 
+    def allowed(self, device: str) -> tuple[str, ...]:
+        """The device modes that the framework's flags allow on a device: "tf32", "tf32 in convolution"."""
+
     def candidates(self, namespace: str, api: str, namespaces: Mapping[str, str]) -> tuple[API, ...]:
         """What the recorded name may stand for, likeliest first. Raises UnknownAPI where the allow-list has nothing."""
 
@@ -120,6 +147,16 @@ class Framework(Protocol):
         wanted: Wanted | None = None,
     ) -> Run:
         """Make a call. Raises whatever the call raises."""
+
+    def take(self, value: Any, device: Device) -> Any:
+        """An argument tree of the framework's own values with a Leaf for each tensor, and specs, as `run` takes it.
+        Raises Unsupported for a tensor that has no place in NumPy."""
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any], way: Way, wanted: Wanted | None) -> Bound:
+        """The arguments of a call that somebody else makes; what it returns goes to `left`."""
+
+    def left(self, bound: Bound, result: Any) -> Run:
+        """What such a call left. Raises Unsupported for a tensor that has no place in NumPy."""
 
     def gradients(self, run: Run, seeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Gradients of the wanted arguments, given those of the outputs. Arguments without one are left out."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -14,8 +15,8 @@ import torch
 import torch.overrides
 
 from pytest_probe.errors import SettingsError, UnknownAPI
-from pytest_probe.frameworks import torch_calls
-from pytest_probe.frameworks.base import API, Run, Wanted, Way
+from pytest_probe.frameworks import torch_calls, torch_flags
+from pytest_probe.frameworks.base import API, Bound, Device, Run, Wanted, Way
 
 # A record's first name, and the modules that may hold the rest: the first is what the name says, the others are
 # where newer captures lost the submodule (`Torch.svd` for torch.linalg.svd).
@@ -26,14 +27,32 @@ NAMESPACES: Mapping[str, tuple[str, ...]] = {
     "VF": ("torch",),
 }
 
-# Ignored by __torch_function__ since they take no tensor; those that touch neither files nor global state.
+# Ignored by __torch_function__, most since they take no tensor; those that touch neither files nor global state.
 CREATION = frozenset(
     "arange bartlett_window blackman_window empty empty_strided eye full hamming_window hann_window kaiser_window "
     "linspace logspace ones rand randint randn randperm range scalar_tensor tensor tril_indices triu_indices zeros "
-    "complex polar normal as_tensor asarray".split()
+    "complex polar normal as_tensor asarray as_strided fill vander rand_like randn_like randint_like "
+    "empty_permuted".split()
 )
 
-NO_KERNEL = ("not implemented for", "could not run 'aten::", "no kernel image", "not currently implemented for")
+# These tell how a tensor is kept, attach something to it, or take memory and files from elsewhere.
+KEEPING = frozenset(
+    "backward const_data_ptr data_ptr dim_order element_size get_device is_distributed is_pinned is_set_to is_shared "
+    "module_load numpy pin_memory record_stream register_hook register_post_accumulate_grad_hook retain_grad "
+    "storage_type untyped_storage share_memory_ set_ from_file from_numpy frombuffer".split()
+)
+# What may stand between double underscores: operators and conversions.
+CALCULATING = frozenset(name.rstrip("_") for name in operator.__all__) | frozenset(
+    {"bool", "complex", "float", "int", "long", "nonzero", "len", "reversed", "div", "idiv"}
+)
+
+NO_KERNEL = (
+    "not implemented for",
+    "could not run 'aten::",
+    "no kernel image",
+    "not currently implemented for",
+    "without overflow",  # a Python number that the dtype cannot hold
+)
 
 
 class TorchDevice:
@@ -69,6 +88,9 @@ class TorchFramework:
             "threads": str(torch.get_num_threads()),
         }
 
+    def allowed(self, device: str) -> tuple[str, ...]:
+        return tuple(torch_flags.allowed(device.split(":", 1)[0]))
+
     def share_threads(self, workers: int) -> None:
         torch.set_num_threads(max(1, torch.get_num_threads() // workers))
 
@@ -94,12 +116,13 @@ class TorchFramework:
         found = [
             API(f"{place}.{api}", functools.partial(_lookup, place, api), _works_in_place(api))
             for place in (places[:1] if "." in api else places)
-            if (namespace in namespaces and _lookup(place, api, default=None)) or _allowed(place, api)
+            if (_added(place, api) if namespace in namespaces else _allowed(place, api))
         ]
         if not found:
-            raise UnknownAPI(
-                f"{namespace}.{api}: {places[0]}.{api} is not among what torch lists as public and overridable"
+            listed = (
+                "a function there" if namespace in namespaces else "among what torch lists as public and overridable"
             )
+            raise UnknownAPI(f"{namespace}.{api}: {places[0]}.{api} is not {listed}")
         return tuple(found)
 
     def run(
@@ -111,6 +134,18 @@ class TorchFramework:
         wanted: Wanted | None = None,
     ) -> Run:
         return torch_calls.run(function, args, kwargs, way, wanted)
+
+    def take(self, value: Any, device: Device) -> Any:
+        return torch_calls.taken(value, device)
+
+    def bind(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], way: Way, wanted: Wanted | None
+    ) -> torch_calls.Bound:
+        return torch_calls.bind(args, kwargs, way, wanted)
+
+    def left(self, bound: Bound, result: Any) -> Run:
+        assert isinstance(bound, torch_calls.Bound)
+        return torch_calls.left(bound, result)
 
     def gradients(self, run: Run, seeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         return torch_calls.gradients(run, seeds)
@@ -150,23 +185,37 @@ def _no_namespace(namespace: str, api: str) -> str:
 def _works_in_place(api: str) -> bool:
     name = api.rsplit(".", 1)[-1]
     if name.startswith("__"):
-        return name.startswith("__i") and name not in ("__invert__", "__index__", "__int__") or name == "__setitem__"
+        return name == "__setitem__" or (name.startswith("__i") and name not in ("__invert__", "__index__", "__int__"))
     return name.endswith("_")
 
 
-_MISSING = object()
+def _owner(place: str) -> Any:
+    """The module of that name, or what hangs below one ("torch.Tensor", "torch.ops.npu"). It comes from our table or
+    from the user, never from a dump. Raises UnknownAPI where it is not there."""
+    try:
+        return importlib.import_module(place)
+    except ImportError as error:
+        parent, _, name = place.rpartition(".")
+        owner = getattr(_owner(parent), name, None) if parent else None
+        if owner is None:
+            raise UnknownAPI(f"probe_namespaces: {place} cannot be imported: {error}") from error
+        return owner
 
 
-def _lookup(place: str, api: str, default: Any = _MISSING) -> Any:
-    """The function of that name now. `place` comes from our table or from the user, never from a dump."""
-    owner: Any = torch.Tensor if place == "torch.Tensor" else importlib.import_module(place)
-    for part in api.split("."):
-        owner = getattr(owner, part, _MISSING)
-        if owner is _MISSING:
-            if default is not _MISSING:
-                return default
-            raise UnknownAPI(f"{place} has no {api}")
-    return owner
+def _lookup(place: str, api: str) -> Any:
+    """The function of that name now."""
+    return functools.reduce(getattr, api.split("."), _owner(place))
+
+
+def _added(place: str, api: str) -> bool:
+    """Is it a function inside a module that the user added? What hangs below another module that it imported is not."""
+    owner = _owner(place)
+    *parents, name = api.split(".")
+    for part in parents:
+        owner = getattr(owner, part, None)
+        if not isinstance(owner, ModuleType) or not owner.__name__.startswith(f"{place}."):
+            return False
+    return not name.startswith("_") and callable(getattr(owner, name, None))
 
 
 @functools.cache
@@ -180,7 +229,7 @@ def _allowed(place: str, api: str) -> bool:
     Judged by name and by what is *not* listed as ignored, so that a function that a user patched stays allowed.
     """
     *parents, name = api.split(".")
-    owner: Any = torch.Tensor if place == "torch.Tensor" else importlib.import_module(place)
+    owner = _owner(place)
     for part in parents:
         owner = getattr(owner, part, None)
         if owner not in (torch.linalg, torch.special, torch.fft, torch.nn.functional):
@@ -188,19 +237,29 @@ def _allowed(place: str, api: str) -> bool:
     function = getattr(owner, name, None)
     if not callable(function) or isinstance(function, (type, ModuleType)):
         return False
+    if owner in (torch, torch.Tensor) and name in KEEPING:
+        return False
     if id(function) in _ignored():
         return owner is torch and name in CREATION
     if owner is torch.Tensor:
-        return getattr(object, name, None) is not function
+        return _operator(name) if name.startswith("_") else True
     if owner is torch and name.startswith("_foreach_"):
         return True
     return not name.startswith("_") and name in _public(owner)
 
 
+def _operator(name: str) -> bool:
+    """Is it an operator ("__iadd__", "__rsub__") or a conversion ("__float__")?"""
+    core = name.removeprefix("__").removesuffix("__")
+    if name != f"__{core}__":
+        return False
+    return not CALCULATING.isdisjoint((core, core.removeprefix("r")))
+
+
 def _public(owner: ModuleType) -> Sequence[str]:
-    if owner is torch:
-        return [*torch.__all__, *torch.functional.__all__, *_variable_functions()]
-    return dir(owner)
+    if owner is torch:  # not torch.__all__, where load and compile are
+        return [*torch.functional.__all__, *_variable_functions()]
+    return [name for name in dir(owner) if name[0].islower()]  # not what it imported from typing
 
 
 @functools.cache

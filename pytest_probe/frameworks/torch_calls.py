@@ -12,7 +12,8 @@ import numpy as np
 import torch
 
 from pytest_probe.errors import Unsupported
-from pytest_probe.frameworks.base import Leaf, Run, Wanted, Way
+from pytest_probe.frameworks.base import Device, Leaf, Run, Wanted, Way
+from pytest_probe.frameworks.torch_modes import emulated
 from pytest_probe.frameworks.torch_steps import StepsMode
 from pytest_probe.records.model import DeviceSpec, DtypeSpec, MemoryFormatSpec, SizeSpec
 
@@ -24,6 +25,8 @@ CARRIERS: Mapping[torch.dtype, tuple[torch.dtype, type]] = {
     torch.float8_e4m3fnuz: (torch.uint8, ml_dtypes.float8_e4m3fnuz),
     torch.float8_e5m2fnuz: (torch.uint8, ml_dtypes.float8_e5m2fnuz),
 }
+if hasattr(torch, "float8_e8m0fnu"):  # since torch 2.7
+    CARRIERS = {**CARRIERS, torch.float8_e8m0fnu: (torch.uint8, ml_dtypes.float8_e8m0fnu)}
 TO_TORCH = {np.dtype(scalar): (carrier, dtype) for dtype, (carrier, scalar) in CARRIERS.items()}
 COMPLEX = {"float64": torch.complex128, "float32": torch.complex64}
 PLAIN = (bool, int, float, complex, str, type(None))
@@ -31,21 +34,24 @@ PLAIN = (bool, int, float, complex, str, type(None))
 
 def to_tensor(array: np.ndarray) -> torch.Tensor:
     """A tensor of its own memory with the array's values and dtype."""
-    special = TO_TORCH.get(array.dtype)
+    own = np.array(array, order="C")
+    special = TO_TORCH.get(own.dtype)
     if special is None:
-        return torch.tensor(array)
+        return torch.from_numpy(own)
     carrier, dtype = special
-    return torch.tensor(array.view(np.int16 if carrier is torch.int16 else np.uint8)).view(dtype)
+    return torch.from_numpy(own.view(np.int16 if carrier is torch.int16 else np.uint8)).view(dtype)
 
 
 def to_array(tensor: torch.Tensor) -> np.ndarray:
-    """The tensor's values, in its dtype."""
+    """The tensor's values, in its dtype. Raises Unsupported where NumPy has no place for them."""
     tensor = tensor.detach()
     if tensor.layout is not torch.strided:
         raise Unsupported(f"a tensor of layout {tensor.layout}", "layout not supported")
     if tensor.is_quantized:
         raise Unsupported("a quantized tensor", "layout not supported")
-    tensor = tensor.resolve_conj().resolve_neg()
+    if tensor.dtype is torch.complex32:
+        raise Unsupported("a tensor of dtype complex32, which NumPy has not", "dtype not supported")
+    tensor = tensor.clone() if tensor._is_zerotensor() else tensor.resolve_conj().resolve_neg()
     special = CARRIERS.get(tensor.dtype)
     if special is None:
         return np.asarray(tensor.numpy())
@@ -60,14 +66,44 @@ def widened(tensor: torch.Tensor, dtype: str) -> torch.Tensor:
     return tensor.to(getattr(torch, dtype)) if tensor.is_floating_point() else tensor
 
 
+def taken(value: Any, device: Device) -> Any:
+    """An argument tree of torch's values as `run` takes it; see Framework.take."""
+    if isinstance(value, torch.Tensor):
+        strides = None if value.is_contiguous() else value.stride()
+        return Leaf(to_array(device.get(value.detach())), value.requires_grad, strides)
+    if isinstance(value, torch.Size):
+        return SizeSpec(tuple(value))
+    if isinstance(value, (list, tuple)):
+        return (list if isinstance(value, list) else tuple)(taken(item, device) for item in value)
+    if isinstance(value, dict):
+        return {key: taken(item, device) for key, item in value.items()}
+    for kind, spec in ((torch.dtype, DtypeSpec), (torch.device, DeviceSpec), (torch.memory_format, MemoryFormatSpec)):
+        if isinstance(value, kind):
+            return spec(str(value).removeprefix("torch."))
+    return value
+
+
+def restrided(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
+    """The tensor laid out with these strides, in memory of its own; a stride of 0 is an expanded dimension."""
+    expanded = [dim for dim, stride in enumerate(strides) if stride == 0]
+    own = tensor
+    for dim in expanded:
+        own = own.narrow(dim, 0, min(1, own.shape[dim]))
+    made = torch.empty_strided(own.shape, strides, dtype=tensor.dtype, device=tensor.device).copy_(own)
+    return made.expand(tensor.shape) if expanded else made
+
+
 @dataclass(slots=True)
 class Bound:
-    """Arguments as the framework takes them, and the tensors among them by name."""
+    """Arguments as torch takes them for one way of running, the tensors among them by name, and what they were."""
 
     args: list[Any]
     kwargs: dict[str, Any]
     tensors: dict[str, torch.Tensor]
     leaves: dict[str, torch.Tensor]
+    way: Way
+    steps: StepsMode | None
+    versions: dict[str, int]
 
 
 class Binder:
@@ -82,7 +118,10 @@ class Binder:
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Bound:
         bound_args = [self._value(value, f"input.{index}") for index, value in enumerate(args)]
         bound_kwargs = {name: self._value(value, f"kwargs.{name}") for name, value in kwargs.items()}
-        return Bound(bound_args, bound_kwargs, self.tensors, self.leaves)
+        steps = self.way.steps
+        mode = None if steps is None else StepsMode(getattr(torch, steps.dtype), steps.fine)
+        versions = {name: tensor._version for name, tensor in self.tensors.items()}
+        return Bound(bound_args, bound_kwargs, self.tensors, self.leaves, self.way, mode, versions)
 
     def _value(self, value: Any, name: str) -> Any:
         if isinstance(value, Leaf):
@@ -112,11 +151,15 @@ class Binder:
             return dtype
         if dtype.is_complex:
             return COMPLEX[self.way.dtype]
-        return getattr(torch, self.way.dtype) if dtype.is_floating_point else dtype  # type: ignore[no-any-return]
+        return getattr(torch, self.way.dtype) if dtype.is_floating_point else dtype
 
     def _tensor(self, leaf: Leaf, name: str) -> torch.Tensor:
         tensor = to_tensor(leaf.array)
-        tensor = widened(tensor, self.way.dtype) if self.way.device is None else self.way.device.put(tensor)
+        if self.way.device is None:
+            tensor = widened(tensor, self.way.dtype)
+        else:
+            tensor = self.way.device.put(tensor)
+            tensor = tensor if leaf.strides is None else restrided(tensor, leaf.strides)
         if name in self.wanted.names:
             self.leaves[name] = tensor.requires_grad_()
             tensor = tensor.clone() if self.wanted.copies else tensor
@@ -133,6 +176,7 @@ def _surroundings(way: Way, steps: StepsMode | None, grad: bool) -> Iterator[Non
         if way.autocast:
             kind = "cpu" if way.device is None else torch.device(way.device.name).type
             stack.enter_context(torch.autocast(kind, dtype=getattr(torch, way.autocast), cache_enabled=False))
+        stack.enter_context(emulated(way.mode, way.jitter))
         if steps is not None:
             stack.enter_context(steps)
         try:
@@ -151,26 +195,35 @@ def run(
     wanted: Wanted | None,
 ) -> Run:
     """Make one call; see Framework.run."""
-    bound = Binder(way, wanted).bind(args, kwargs)
-    before = {name: tensor._version for name, tensor in bound.tensors.items()}
-    steps = None if way.steps is None else StepsMode(getattr(torch, way.steps.dtype), way.steps.fine)
-    with _surroundings(way, steps, wanted is not None):
+    bound = bind(args, kwargs, way, wanted)
+    with _surroundings(way, bound.steps, wanted is not None):
         if way.device is None:
             result = function(*bound.args, **bound.kwargs)
         else:
             result = way.device.call(function, bound.args, bound.kwargs)
+    return left(bound, result)
+
+
+def bind(args: Sequence[Any], kwargs: Mapping[str, Any], way: Way, wanted: Wanted | None) -> Bound:
+    """The arguments of a call; see Framework.bind."""
+    return Binder(way, wanted).bind(args, kwargs)
+
+
+def left(bound: Bound, result: Any) -> Run:
+    """What a call on bound arguments left; see Framework.left."""
+    way = bound.way
     outputs = dict(_flatten(result, "output", top=True))
     get = to_array if way.device is None else (lambda tensor: to_array(way.device.get(tensor.detach())))
     owners = {id(tensor): name for name, tensor in bound.tensors.items()}
     return Run(
         outputs={name: get(value) if isinstance(value, torch.Tensor) else value for name, value in outputs.items()},
-        changed=frozenset(name for name, tensor in bound.tensors.items() if tensor._version != before[name]),
+        changed=frozenset(name for name, tensor in bound.tensors.items() if tensor._version != bound.versions[name]),
         after=lambda name: get(bound.tensors[name]),
         returned={name: owners[id(value)] for name, value in outputs.items() if id(value) in owners},
         differentiable=tuple(
             name for name, value in outputs.items() if isinstance(value, torch.Tensor) and value.requires_grad
         ),
-        handle=(outputs, bound.leaves, way, steps, get),
+        handle=(outputs, bound.leaves, way, bound.steps, get),
     )
 
 

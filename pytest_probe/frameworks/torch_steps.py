@@ -9,17 +9,18 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pytest_probe.frameworks.torch_composed import COMPOSED
+from pytest_probe.frameworks.torch_composed import COMPOSED, COMPOSED_IN_PLACE
 
 
 @functools.cache
-def _decompositions() -> Mapping[Any, Callable[..., Any]]:
+def decompositions() -> Mapping[Any, Callable[..., Any]]:
     import torch._decomp
     import torch._refs  # registers the rest of the table
 
     return torch._decomp.decomposition_table
 
 
+KNOWN = {**COMPOSED, **COMPOSED_IN_PLACE}
 # Kernels that only move values: rounding waits for the next that computes with them.
 _ATEN = torch.ops.aten
 MOVES = frozenset(
@@ -32,12 +33,12 @@ MOVES = frozenset(
 
 
 @functools.cache
-def _only_moves(func: Any) -> bool:
+def only_moves(func: Any) -> bool:
     views = (item.alias_info is not None and not item.alias_info.is_write for item in func._schema.returns)
     return func in MOVES or any(views)
 
 
-class StepsMode(TorchDispatchMode):
+class StepsMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Rounds every intermediate result to dtype at the moment that a later step reads it.
 
     What no later step reads, the outputs, stays as it is: their rounding is the half ulp that every output is
@@ -45,7 +46,7 @@ class StepsMode(TorchDispatchMode):
     """
 
     def __init__(self, dtype: torch.dtype, fine: bool) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.dtype = dtype
         self.fine = fine
         self.pending: dict[int, torch.Tensor] = {}
@@ -54,13 +55,13 @@ class StepsMode(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        table = _decompositions() if self.fine else COMPOSED
+        table = decompositions() if self.fine else KNOWN
         if func in table and func not in self.split:
             result = self._decomposed(table[func], func, args, kwargs)
             if result is not NotImplemented:
                 return result
         inputs = {_storage(tensor) for tensor in _tensors((args, kwargs))}
-        if not _only_moves(func):
+        if not only_moves(func):
             for key in inputs & self.pending.keys():
                 self._round(self.pending.pop(key))
         result = func(*args, **kwargs)
@@ -89,7 +90,8 @@ class StepsMode(TorchDispatchMode):
 
 
 def _storage(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage()._cdata
+    address: int = tensor.untyped_storage()._cdata
+    return address
 
 
 def _tensors(tree: Any) -> Iterator[torch.Tensor]:

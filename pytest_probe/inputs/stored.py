@@ -44,6 +44,8 @@ class StoredTensors:
         dtype = _dtype(spec, error)
         path = self._find(spec, error)
         size, allowed = path.stat().st_size, _FILE_FACTOR * spec.size * dtype.itemsize + _FILE_EXTRA
+        if not size:
+            raise error(f"{path}, which is empty", f"a stored tensor; {_GENERATE}")
         if size > allowed:
             raise error(f"a file of {size} bytes, {path}", f"at most {allowed} for {spec.dtype} of shape {spec.shape}")
         array = self._read(path, error)
@@ -72,12 +74,13 @@ class StoredTensors:
             # Mapped, not read: a header that promises more than the file holds is refused before memory is taken.
             return np.array(np.load(path, mmap_mode="r", allow_pickle=False))
         except Exception as failure:  # damage makes a framework raise whatever it happens to trip over
-            raise error(f"{path}, which cannot be read ({_said(failure)})", f"a stored tensor; {_GENERATE}") from failure
+            found = f"{path}, which cannot be read ({_said(failure)})"
+            raise error(found, f"a stored tensor; {_GENERATE}") from failure
 
 
 def _said(failure: Exception) -> str:
     """What an exception says, without the advice that follows: torch's is to load the file unsafely."""
-    return str(failure).split(". ")[0].split("\n")[0].rstrip(".") or type(failure).__name__
+    return str(failure).split("\n")[0].split(". ")[0].rstrip(".") or type(failure).__name__
 
 
 def _dtype(spec: TensorSpec, error: Callable[[str, str], RecordError]) -> np.dtype[np.generic]:

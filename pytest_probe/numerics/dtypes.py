@@ -46,7 +46,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 def is_floating(dtype: npt.DTypeLike) -> bool:
     """Is it a real floating dtype, bfloat16 and float8 included? Takes a dtype or a bare name."""
-    return _resolve(dtype).name in _FLOATS
+    return _name(_resolve(dtype)) in _FLOATS
 
 
 def is_complex(dtype: npt.DTypeLike) -> bool:
@@ -56,6 +56,12 @@ def is_complex(dtype: npt.DTypeLike) -> bool:
 
 def _resolve(dtype: npt.DTypeLike) -> np.dtype[Any]:
     return numpy_dtype(dtype) if isinstance(dtype, str) else np.dtype(dtype)
+
+
+@cache
+def _name(dtype: np.dtype[Any]) -> str:
+    """The dtype's name, which NumPy puts together anew each time, at the cost of a small array operation."""
+    return dtype.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +104,7 @@ class FloatFormat:
 
 def float_format(dtype: npt.DTypeLike) -> FloatFormat:
     """The format of a floating dtype, of the parts of a complex one. Raises ValueError on integers and bool."""
-    name = _resolve(dtype).name
+    name = _name(_resolve(dtype))
     return _format(_COMPLEX_PARTS.get(name, name))
 
 

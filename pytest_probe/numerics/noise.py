@@ -65,7 +65,7 @@ def limits(*, elementwise: bool, fan_in: int, count: int, factor: float = 1.0) -
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """S of each element, and whether any run is torn from the others there: finite where they are not, or the reverse."""
+    """S of each element, and whether a run is torn from the others there: finite where they are not, or the reverse."""
 
     size: AnyArray
     torn: BoolArray
@@ -104,7 +104,8 @@ def scale(
 ) -> AnyArray:
     """A, the allowed scale of each element: max(S, u_c |R|, c RMS(S), smallest subnormal / 2); NaN where R is."""
     form = float_format(dtype)
-    allowed = np.maximum(roundoff * np.minimum(np.abs(expected), form.max), form.smallest / 2)
+    least = form.smallest / 2 or form.smallest  # nothing is half of float64's
+    allowed = np.maximum(roundoff * np.minimum(np.abs(expected), form.max), least)
     if spread is not None:
         allowed = np.maximum(allowed, spread.size)
         if floor:
@@ -216,9 +217,9 @@ def _distance(run: AnyArray, expected: AnyArray, dtype: npt.DTypeLike) -> AnyArr
     with np.errstate(invalid="ignore", over="ignore"):
         distance = np.abs(run.astype(expected.dtype, copy=False) - expected)
         beyond = np.abs(expected) - float_format(dtype).max
-    if (beyond > 0).any():
-        distance = np.where(np.isfinite(distance), np.maximum(distance - np.maximum(beyond, 0.0), 0.0), distance)
-    finite = np.isfinite(distance)
+        finite = np.isfinite(distance)
+        if (beyond > 0).any():
+            distance = np.where(finite, np.maximum(distance - np.maximum(beyond, 0.0), 0.0), distance)
     if finite.all():
         return np.asarray(distance)
     same = (run == expected) | (np.isnan(run) & np.isnan(expected))

@@ -159,13 +159,18 @@ class Reader(Protocol):
         """Read the dump. Raises DumpError where nothing in it can be used; anything less ends in `Dump.damage`."""
 
 
-def tensors(tree: Argument, path: str = "") -> Iterator[tuple[str, TensorSpec]]:
-    """All tensors of an argument tree, each with its dotted path ("0", "1.0", "mask")."""
-    if isinstance(tree, TensorSpec):
-        yield path, tree
+def leaves(tree: Argument, path: str = "") -> Iterator[tuple[str, Argument]]:
+    """All leaves of an argument tree, each with its dotted path ("0", "1.0", "mask")."""
+    if isinstance(tree, (list, tuple)):
+        for index, value in enumerate(tree):
+            yield from leaves(value, f"{path}.{index}" if path else str(index))
     elif isinstance(tree, Mapping):
         for key, value in tree.items():
-            yield from tensors(value, f"{path}.{key}" if path else str(key))
-    elif isinstance(tree, (list, tuple)):
-        for index, value in enumerate(tree):
-            yield from tensors(value, f"{path}.{index}" if path else str(index))
+            yield from leaves(value, f"{path}.{key}" if path else str(key))
+    else:
+        yield path, tree
+
+
+def tensors(tree: Argument, path: str = "") -> Iterator[tuple[str, TensorSpec]]:
+    """All tensors of an argument tree, each with its dotted path."""
+    return ((place, leaf) for place, leaf in leaves(tree, path) if isinstance(leaf, TensorSpec))

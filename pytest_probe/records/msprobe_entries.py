@@ -91,7 +91,7 @@ class _Entry:
         items = self.arguments(self.need(body, "input", "", list, "a list of gradients"), "input")
         for index, item in enumerate(items):
             if not isinstance(item, TensorSpec | None):
-                raise self.error(f"input.{index}", shown(body["input"][index]), "a torch.Tensor or null")
+                raise self.error(f"input.{index}", shown(body["input"][index]), "a tensor or null")
         return items
 
     def need(self, body: Mapping[str, Any], key: str, field: str, kind: type | tuple[type, ...], wanted: str) -> Any:

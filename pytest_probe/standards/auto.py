@@ -6,6 +6,7 @@ from pytest_probe.standards.discrete import Discrete
 from pytest_probe.standards.exact import Exact
 from pytest_probe.standards.factorisation import Factorisation
 from pytest_probe.standards.noise import NoiseStandard
+from pytest_probe.standards.own_dtype import OwnDtype
 from pytest_probe.standards.question import Question, Standard
 from pytest_probe.standards.random import Random
 from pytest_probe.standards.selection import Selection, is_index
@@ -19,11 +20,13 @@ FORWARD: tuple[tuple[str, Standard], ...] = (
     ("discrete", Discrete()),
     ("selection", Selection()),
     ("factorisation", Factorisation()),
+    ("own_dtype", OwnDtype()),
     ("exact", Exact()),
 )
 BACKWARD: tuple[tuple[str, Standard], ...] = (
     ("random", Random()),
     ("ties", Ties()),
+    ("factorisation", Factorisation()),
     ("exact_backward", Exact()),
 )
 
@@ -34,12 +37,26 @@ class Auto:
     name = "auto"
 
     def judge(self, question: Question) -> OutputVerdict:
-        if question.facts.name in ("max", "min") and question.direction == "forward" and is_index(question):
-            return Selection().judge(question)
-        if question.facts.name == "embedding" and question.argument(3, "max_norm") is not None:
-            return NoiseStandard().judge(question)
-        judges = FORWARD if question.direction == "forward" else BACKWARD
-        for kind, judge in judges:
-            if kind in question.facts.classes:
-                return judge.judge(question)
-        return NoiseStandard().judge(question)
+        judge = _by_arguments(question) if question.direction == "forward" else None
+        return (judge or _by_class(question)).judge(question)
+
+
+def _by_arguments(question: Question) -> Standard | None:
+    """The judge where an argument decides: one API, several functions."""
+    name = question.facts.name
+    if name in ("max", "min") and is_index(question):
+        return Selection()
+    if name == "embedding" and question.argument(3, "max_norm") is not None:
+        return NoiseStandard()
+    if name == "index_put" and question.argument(3, "accumulate"):
+        return NoiseStandard()
+    if name == "scatter" and question.kwargs.get("reduce") is not None:
+        return NoiseStandard()
+    if name in ("div", "divide") and question.kwargs.get("rounding_mode") is not None:
+        return Discrete()
+    return None
+
+
+def _by_class(question: Question) -> Standard:
+    judges = FORWARD if question.direction == "forward" else BACKWARD
+    return next((judge for kind, judge in judges if kind in question.facts.classes), NoiseStandard())

@@ -22,6 +22,8 @@ class Discrete:
         if exact.verdict == "pass":
             return exact
         runs = [question.expected, *question.runs("nudged", RUNS)]
+        if question.narrow:
+            runs += question.runs("narrowed", RUNS)
         with np.errstate(invalid="ignore"):
             low = correctly_rounded(np.minimum.reduce(runs), question.actual.dtype)
             high = correctly_rounded(np.maximum.reduce(runs), question.actual.dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import resources
 
@@ -28,7 +29,16 @@ class Facts:
 def facts(api: str) -> Facts:
     """Facts of "Functional.dropout", "Tensor.__iadd__", "Torch.linalg.svd", "Torch._foreach_add_"."""
     name = canonical(api)
-    return Facts(name, frozenset(kind for kind, names in _classes().items() if name in names))
+    return Facts(name, frozenset(_listed(name)))
+
+
+def _listed(name: str) -> Iterator[str]:
+    """The lists that name the API; for an entry of one dtype, "conv2d@float16", "narrow_backward@float16"."""
+    for kind, names in _classes().items():
+        for entry in names:
+            listed, _, dtype = entry.partition("@")
+            if listed == name:
+                yield f"{kind}@{dtype}" if dtype else kind
 
 
 def canonical(api: str) -> str:
@@ -51,5 +61,5 @@ _OPERATOR_NAMES = frozenset("add sub mul div truediv floordiv mod pow matmul and
 def _classes() -> dict[str, frozenset[str]]:
     text = resources.files("pytest_probe.standards").joinpath("tables/classes.yaml").read_text(encoding="utf-8")
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    table = yaml.load(text, Loader=loader)  # noqa: S506  a safe loader, the fast one where it was built
+    table = yaml.load(text, Loader=loader)
     return {kind: frozenset(" ".join(lines).split()) for kind, lines in table.items()}

@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
+from pytest_probe.frameworks.modes import Mode
 from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.records.model import Direction
 from pytest_probe.standards.facts import Facts
@@ -26,13 +27,29 @@ class Runs(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Assumption:
+    """What another reference assumes: a device mode, in a sample of its rounding where numbered, or another value of
+    one argument, given as position, keyword and value."""
+
+    mode: Mode | None = None
+    sample: int | None = None
+    argument: tuple[int, str, Any] | None = None
+
+
+class Otherwise(Protocol):
+    def __call__(self, question: Question, assumption: Assumption) -> Question | None:
+        """The same question about another reference; None where that does not run or changes nothing."""
+
+
+@dataclass(frozen=True, slots=True)
 class Question:
     """One output. actual has the output's dtype, expected is float64, complex128, an integer type or bool.
 
     precision is the dtype whose half ulp the output is granted: its own, or narrower where a wider tensor carries
-    16-bit values. roundoff is u_c of the arithmetic inside; narrow tells that tensors narrower than float32 take part. args and kwargs hold arrays where the call took tensors;
-    forward holds the device's forward outputs, gradients the incoming ones. witness gives what the framework's own CPU
-    kernel makes of the case; None where that is the device under test.
+    16-bit values. roundoff is u_c of the arithmetic inside; narrow tells that tensors narrower than float32 take part.
+    args and kwargs hold arrays where the call took tensors; forward holds the device's forward outputs, gradients the
+    incoming ones. witness gives what the framework's own CPU kernel makes of the case; None where that is the device
+    under test. otherwise asks the same of another reference; None where there is none to ask of.
     """
 
     name: str
@@ -53,6 +70,7 @@ class Question:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     forward: Mapping[str, Any] = field(default_factory=dict)
     gradients: Mapping[str, AnyArray] = field(default_factory=dict)
+    otherwise: Otherwise | None = None
 
     def argument(self, position: int, name: str, default: Any = None) -> Any:
         """An argument of the call, positional or by keyword."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from pytest_probe.errors import Unsupported
-from pytest_probe.numerics.dtypes import AnyArray, widen
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, round_to, widen
 from pytest_probe.standards.noise import NoiseStandard
 from pytest_probe.standards.question import Question
 from pytest_probe.standards.verdict import OutputVerdict
@@ -36,8 +36,7 @@ class Random:
     def _dropout(self, question: Question, values: AnyArray, probability: float) -> OutputVerdict:
         source = values if question.direction == "forward" else widen(question.gradients["output.0"])
         kept = _kept(question, values, source)
-        expected = np.where(kept, source / (1 - probability), 0.0)
-        verdict = NoiseStandard().judge(replace(question, expected=expected, runs=lambda kind, count: []))
+        verdict = _judged(question, np.where(kept, source, 0.0), 1 / (1 - probability))
         trouble = _pattern_trouble(
             kept, (values != 0) & (source != 0), probability, _channels(question.facts.name, values.ndim)
         )
@@ -46,15 +45,26 @@ class Random:
         return replace(verdict, verdict="error", standard=self.name, reason=trouble)
 
 
+def _judged(question: Question, kept: AnyArray, factor: float) -> OutputVerdict:
+    """By noise, without runs and a witness, which draw other patterns. Some 16-bit kernels round the factor first."""
+    factors = dict.fromkeys((factor, float(widen(round_to(factor, question.actual.dtype)))))
+    for number in factors:
+        given = replace(question, expected=kept * number, runs=lambda kind, count: [], witness=None)
+        verdict = NoiseStandard().judge(given)
+        if verdict.verdict != "error":
+            break
+    return verdict
+
+
 def _settings(question: Question) -> tuple[float, bool]:
     p = question.argument(1, "p", 0.5)
     training = question.argument(2, "training", question.kwargs.get("train", True))
     return float(p), bool(training)
 
 
-def _kept(question: Question, values: AnyArray, source: AnyArray) -> AnyArray:
+def _kept(question: Question, values: AnyArray, source: AnyArray) -> BoolArray:
     """Which elements the device kept: by its forward output where the input tells, else by the output in question."""
-    judged = widen(question.actual) != 0
+    judged: BoolArray = widen(question.actual) != 0
     forward = question.forward.get("output.0")
     if question.direction == "forward" or not isinstance(forward, np.ndarray):
         return judged
@@ -68,17 +78,18 @@ def _channels(name: str, rank: int) -> int:
     return 1 if rank == DROPOUTS[name] else 2
 
 
-def _pattern_trouble(kept: AnyArray, telling: AnyArray, probability: float, channels: int) -> str | None:
+def _pattern_trouble(kept: BoolArray, telling: BoolArray, probability: float, channels: int) -> str | None:
     """What is wrong with the pattern: its share of zeros, or that a channel was not dropped as a whole."""
     if channels < kept.ndim:
         shape = kept.shape[:channels]
         kept, telling = kept.reshape(*shape, -1), telling.reshape(*shape, -1)
         if ((kept & telling).any(-1) & (~kept & telling).any(-1)).any():
             return "a channel is dropped in part"
-        kept, telling = (kept & telling).any(-1), telling.any(-1)
+        kept, telling = np.asarray((kept & telling).any(-1)), np.asarray(telling.any(-1))
     trials = int(np.count_nonzero(telling))
     dropped = trials - int(np.count_nonzero(kept & telling))
     spread = SIGMAS * (trials * probability * (1 - probability)) ** 0.5
     if abs(dropped - trials * probability) <= spread + 1:
         return None
-    return f"{dropped:,} of {trials:,} elements are dropped where p = {probability:g} explains {trials * probability:,.0f} +- {spread:,.0f}"
+    explained = f"p = {probability:g} explains {trials * probability:,.0f} +- {spread:,.0f}"
+    return f"{dropped:,} of {trials:,} elements are dropped where {explained}"

@@ -34,6 +34,7 @@ class Ties:
             actual=_sums(groups, widen(question.actual)).astype(question.actual.dtype),
             expected=_sums(groups, question.expected),
             runs=lambda kind, count: [_sums(groups, run) for run in question.runs(kind, count)],
+            witness=None,
         )
         verdict = NoiseStandard().judge(summed)
         if verdict.verdict == "error":

@@ -1,10 +1,13 @@
 """Real dumps, whole: on the CPU every item passes, or is skipped for a reason that is known.
 
-    pytest tests/corpus --corpus=DIR      # every dump of PyTorch below DIR beside the test data
+    pytest tests/corpus --corpus=DIR
+
+checks every dump of PyTorch below DIR beside the test data.
 """
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -18,7 +21,7 @@ from tests.checking import verdicts
 from tests.dumps import DUMPS, unpack
 
 # What no replay can know or do; docs/dumps.md explains each.
-KNOWN = frozenset()
+KNOWN = frozenset(("ambiguous name",))
 MOST_SKIPPED, MOST_WARNINGS = 0.03, 0.01
 
 
@@ -49,7 +52,7 @@ def counted(paths: Iterable[Path]) -> Counts:
     """The counts over dumps; an exception that leaves the checker is a crash, and left to pytest."""
     counts = Counts()
     for path in paths:
-        for case, verdict in verdicts(path).items():
+        for case, verdict in verdicts(path, workers=os.cpu_count() or 1).items():  # one thread: tensors are small
             counts.add(path, case, verdict)
     return counts
 

@@ -95,7 +95,7 @@ def test_pickles_and_rubbish_are_refused(files: StoredTensors) -> None:
     (files.data_dirs[0] / "b.npy").write_bytes(b"rubbish")
     assert "cannot be read" in failure(files, spec("b.npy"))
     (files.data_dirs[0] / "c.npy").write_bytes(b"")
-    assert "cannot be read" in failure(files, spec("c.npy"))
+    assert "c.npy, which is empty, expected a stored tensor" in failure(files, spec("c.npy"))
 
 
 def test_shape_and_dtype_must_be_those_of_the_record(files: StoredTensors) -> None:

@@ -58,9 +58,13 @@ def test_a_path_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
         ("", "is empty; repeat the capture"),
         ("\ufeff  \n", "is empty; repeat the capture"),
         ("hello", "is no dump: it begins with 'hello'; known are dumps of msprobe"),
-        ("{}", "is no dump: it begins with a JSON object without keys; known are"),
-        ('{"name": 1, "version": [2]}', "is no dump: it begins with JSON with the keys name, version; known are"),
-        ('{"task": "tensor", "lev', "is no dump: it begins with JSON with the keys task; known are"),
+        ("{}", "is no dump: it is a JSON object without keys; known are"),
+        ('{"name": 1, "version": [2]}', "is no dump: it is JSON with the keys name, version; known are"),
+        (
+            '{"task": "tensor", "level": "L1", "data": null}',
+            "has the header of a dump and no entries: the key 'data' is missing or no object; repeat the capture",
+        ),
+        ('{"task": "tensor", "lev', "is no dump: it is JSON with the keys task; known are"),
         (
             '{"Functional*conv2d*0": {"args": [',
             "is a forward_info or backward_info file of the old api_accuracy_checker, which cannot be read yet; known",
@@ -86,7 +90,14 @@ def test_what_is_no_dump_is_described(tmp_path: Path, text: str, found: str) -> 
 def test_binary_data_is_no_dump(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     path.write_bytes(bytes(range(256)) * 1000)
-    with pytest.raises(DumpError, match="is no dump: it begins with "):
+    with pytest.raises(DumpError, match="is no dump: it is binary; known are"):
+        read_dump(path)
+
+
+def test_a_dump_in_utf16_says_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(_EMPTY, encoding="utf-16")
+    with pytest.raises(DumpError, match="is in UTF-16; save it as UTF-8"):
         read_dump(path)
 
 

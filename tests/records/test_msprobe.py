@@ -158,7 +158,7 @@ def test_other_frameworks_are_told(tmp_path: Path) -> None:
         ({"level": "L7"}, "unknown level 'L7', known are L0, L1, L2, mix, debug"),
         ({"task": ...}, "task is missing"),
         ({"task": 3}, "task is 3, expected a string"),
-        ({"framework": None}, "framework is None, expected a string"),
+        ({"framework": None}, "framework is null, expected a string; taken as pytorch"),
         ({"color": "red"}, "unknown top-level key 'color'"),
     ],
 )

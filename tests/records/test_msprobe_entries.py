@@ -223,11 +223,11 @@ def test_a_data_name_is_the_bare_name_of_a_file(name: object) -> None:
 @pytest.mark.parametrize(
     ("forward", "message"),
     [
-        ([], "found a list of 0, expected an object"),
+        ([], "found an empty list, expected an object"),
         (None, "found null, expected an object"),
         ({"output": []}, "input_args: found nothing, expected a list of arguments"),
         ({"input_args": {}}, "input_args: found an empty object, expected a list of arguments"),
-        ({"input_args": [], "input_kwargs": []}, "input_kwargs: found a list of 0, expected an object of arguments"),
+        ({"input_args": [], "input_kwargs": []}, "input_kwargs: found an empty list, expected an object of arguments"),
         ({"input_args": [], "output": 3}, "output: found 3, expected a list of outputs"),
         ({"input_args": [], "output": [3]}, "output.0: found 3, expected an object, a list or null"),
         ({"input_args": [], "input_kwargs": {"p": 3}}, "input_kwargs.p: found 3, expected an object, a list or null"),

@@ -1,0 +1,158 @@
+"""What it costs to check a GPT training step: CPU time, memory, and to whom the time goes.
+
+    python benchmarks/check_speed.py [--repeats N] [--records N] [--msprobe-python PYTHON]
+
+- The whole check of cases/gpt by pytest in a fresh process: CPU time (user and system) and peak memory from the
+  operating system; taken off is what a process needs that only imports pytest and the framework. Beside it stands a
+  run of pytest over one empty test that imports the same: pytest's hooks make imports dearer, and it collects garbage
+  when it ends, which walks over all that the framework made.
+- Shares of it, measured in another process by wrappers around public functions (benchmarks/shares.py).
+- With --msprobe-python, a Python that has torch and mindstudio-probe 26: its own checker on the same dump, measured
+  the same way.
+- Collection of a made dump (the records of cases/gpt with new call numbers), and what an unused plugin adds to pytest.
+
+Numbers are medians over the repeats. Every process has one thread (OMP_NUM_THREADS and its kin are 1), lest threads
+that wait in a spin loop count as work; pytest loads this plugin and no other, and runs in a temporary folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from reading_speed import write_dump
+from shares import IMPORTS, OPTIONS, PARTS
+
+HERE = Path(__file__).parent
+SOURCE = HERE.parent / "cases" / "gpt"
+SINGLE = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+# Byte code is kept, as it is by default: compiling our modules anew costs as much as importing them all.
+KEPT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+ENVIRONMENT = {**KEPT, **SINGLE, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+IMPORT = "import time, pytest; t = time.process_time(); import pytest_probe.plugin; print(time.process_time() - t)"
+
+
+class Cost(NamedTuple):
+    """Seconds of CPU and peak memory in MiB of a process, and what it printed."""
+
+    seconds: float
+    peak: float
+    text: str
+
+
+def cost(folder: Path, command: Sequence[str]) -> Cost:
+    """Run a command in a folder. Raises RuntimeError, with its output, where it fails."""
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen(command, cwd=folder, env=ENVIRONMENT, stdout=output, stderr=subprocess.STDOUT)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        output.seek(0)
+        text = output.read().decode(errors="replace")
+    if process.returncode:
+        raise RuntimeError(f"{' '.join(command)}\n{text[-2000:]}")
+    return Cost(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, text)
+
+
+def typical(folder: Path, repeats: int, *commands: Sequence[str]) -> list[Cost]:
+    """The median cost of each command; they take turns, so that a machine that slows down slows all of them."""
+    for command in commands:
+        cost(folder, command)  # fills caches of files and byte code
+    rounds = [[cost(folder, command) for command in commands] for _ in range(repeats)]
+    return [
+        Cost(statistics.median(run.seconds for run in runs), statistics.median(run.peak for run in runs), runs[0].text)
+        for runs in zip(*rounds, strict=True)
+    ]
+
+
+def python(*arguments: str) -> tuple[str, ...]:
+    return (sys.executable, *arguments)
+
+
+def whole(folder: Path, repeats: int, items: int) -> Iterator[str]:
+    """The check, less the imports."""
+    code = f"import {', '.join(IMPORTS)}"
+    paused = f"import gc; gc.disable(); {code}; gc.enable(); gc.freeze()"  # as the check imports the framework
+    (folder / "test_empty.py").write_text(f"{code}\n\ndef test_nothing(): pass\n")
+    imports, empty, check = typical(
+        folder,
+        repeats,
+        python("-c", paused),
+        python("-m", "pytest", *OPTIONS, "-q", "test_empty.py"),
+        python("-m", "pytest", *OPTIONS, "-q", "--probe-dump=gpt"),
+    )
+    own, added = check.seconds - imports.seconds, check.seconds - empty.seconds
+    yield f"the whole check, {items:,} items: {check.seconds:.2f} s of CPU, peak {check.peak:.0f} MiB"
+    yield f"  imports alone:   {imports.seconds:.2f} s of CPU, peak {imports.peak:.0f} MiB"
+    yield f"  without imports: {own:.2f} s of CPU, {1000 * own / items:.2f} ms an item"
+    yield f"  one empty test after the same imports: {empty.seconds:.2f} s of CPU, peak {empty.peak:.0f} MiB"
+    yield f"  beyond that:     {added:.2f} s of CPU, {1000 * added / items:.2f} ms an item"
+
+
+def shares(folder: Path, repeats: int, items: int) -> Iterator[str]:
+    """To whom the time goes, largest first."""
+    runs = [json.loads(cost(folder, python(str(HERE / "shares.py"), "gpt")).text) for _ in range(repeats)]
+    seconds = {part: statistics.median(run.get(part, 0.0) for run in runs) for part in PARTS}
+    total = sum(seconds.values())
+    yield f"shares of {total:.2f} s of CPU:"
+    for part, taken in sorted(seconds.items(), key=lambda row: -row[1]):
+        yield f"  {part:<30} {taken:>6.3f} s {taken / total:>6.1%} {1000 * taken / items:>7.3f} ms an item"
+
+
+def msprobe(folder: Path, interpreter: str) -> Iterator[str]:
+    """msprobe's checker on the same dump, once: it takes minutes."""
+    script, calls = str(HERE / "msprobe_checker.py"), len(records(folder / "gpt" / "dump.json"))
+    imports = cost(folder, (interpreter, script))
+    check = cost(folder, (interpreter, script, "gpt/dump.json", "msprobe"))
+    own = check.seconds - imports.seconds
+    yield f"msprobe's checker, {calls:,} APIs: {check.seconds:.2f} s of CPU, peak {check.peak:.0f} MiB"
+    yield f"  imports alone:   {imports.seconds:.2f} s of CPU"
+    yield f"  without imports: {own:.2f} s of CPU, {1000 * own / calls:.2f} ms an API"
+
+
+def collection(folder: Path, repeats: int, count: int) -> Iterator[str]:
+    write_dump(folder / "large.json", count, nan=False)
+    command = python("-m", "pytest", *OPTIONS, "--collect-only", "-q", "--probe-dump=large.json")
+    (found,) = typical(folder, repeats, command)
+    items = sum("::" in line for line in found.text.splitlines())
+    yield f"collection of {count:,} records, {items:,} items: {found.seconds:.2f} s of CPU, peak {found.peak:.0f} MiB"
+
+
+def unused(folder: Path, repeats: int) -> str:
+    seconds = [float(cost(folder, python("-c", IMPORT)).text) for _ in range(repeats)]
+    return f"import of the unused plugin: {1000 * statistics.median(seconds):.2f} ms of CPU"
+
+
+def records(path: Path) -> set[str]:
+    """The calls in a dump, by name."""
+    return {entry.rpartition(".")[0] for entry in json.loads(path.read_text())["data"]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=5, help="runs of each measurement (default: 5)")
+    parser.add_argument("--records", type=int, default=100_000, help="records to collect (default: 100,000)")
+    parser.add_argument("--msprobe-python", metavar="PYTHON", help="a Python with torch and mindstudio-probe 26")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name).resolve()
+        shutil.copytree(SOURCE, folder / "gpt")
+        items = len(json.loads((SOURCE / "dump.json").read_text())["data"])
+        for lines in (whole(folder, given.repeats, items), shares(folder, given.repeats, items)):
+            print("\n".join(lines), flush=True)
+        print(unused(folder, 4 * given.repeats), flush=True)
+        print("\n".join(collection(folder, min(given.repeats, 3), given.records)), flush=True)
+        if given.msprobe_python:
+            print("\n".join(msprobe(folder, os.path.abspath(given.msprobe_python))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""Why cases of real dumps are skipped on the CPU, as the table of docs/dumps.md.
+
+    python benchmarks/skip_reasons.py DIR...
+
+Every case of every dump of PyTorch below the folders is checked. For each kind of skip: how many cases, in how many
+dumps, and the first reason, without its file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pytest_probe.execution import Case, Checker, Conditions
+from pytest_probe.records import find_dumps, read_dump
+from pytest_probe.records.model import Dump
+from pytest_probe.registry import Registry
+from pytest_probe.standards.verdict import Verdict
+
+
+@dataclass
+class Kind:
+    """One kind of skip."""
+
+    cases: int = 0
+    dumps: set[Path] = field(default_factory=set)
+    example: str = ""
+
+
+def verdicts(dump: Dump) -> Iterator[Verdict]:
+    """The verdict on every case of a dump, in the recorded dtypes."""
+    checker = Checker(Conditions(device="cpu", workers=os.cpu_count() or 1), Registry.default())  # one thread
+    for record in dump.records:
+        for direction in record.directions:
+            yield checker.check(Case(dump, record, direction))
+        checker.release()
+
+
+def rows(outcomes: Counter[str], kinds: dict[str, Kind], dumps: int) -> Iterator[str]:
+    said = ", ".join(f"{count:,} {outcome}" for outcome, count in outcomes.most_common())
+    yield f"{dumps:,} dumps, {outcomes.total():,} cases: {said} ({outcomes['skip'] / outcomes.total():.2%} skipped)"
+    yield ""
+    yield "| kind | cases | dumps | example |"
+    yield "|---|---:|---:|---|"
+    for name, kind in sorted(kinds.items(), key=lambda item: -item[1].cases):
+        yield f"| {name} | {kind.cases:,} | {len(kind.dumps):,} | {kind.example.replace('|', '&#124;')} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="+", metavar="DIR", type=Path, help="a folder of dumps, or a dump")
+    outcomes: Counter[str] = Counter()
+    kinds: defaultdict[str, Kind] = defaultdict(Kind)
+    found = [read_dump(path) for folder in parser.parse_args().folders for path in find_dumps(folder)]
+    found = [dump for dump in found if dump.framework == "pytorch" and dump.records]
+    for dump in found:
+        for verdict in verdicts(dump):
+            outcomes[verdict.verdict] += 1
+            if verdict.verdict == "skip":
+                kind = kinds[verdict.kind]
+                kind.cases += 1
+                kind.dumps.add(dump.path)
+                kind.example = kind.example or verdict.reason.replace(f"{dump.path}: ", "", 1)
+    print("\n".join(rows(outcomes, kinds, len(found))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""What devices do by intent to run faster: each mode by the name that a user gives it, and how it is emulated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+Rounding: TypeAlias = Literal["even", "away", "zero"]
+Scope: TypeAlias = Literal["all", "matmul", "convolution"]
+SCOPE_WORD = " in "
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """One way of arithmetic, emulated inside a run on the CPU.
+
+    bits: significand bits that the operands of products are rounded to, 0 for all; split: each operand is the sum of
+    two such numbers, the product of both remainders is dropped. sums: the dtype that partial sums are rounded to, of
+    `chunks` pieces of a sum, "" for none. scope: which products these concern; fused attention scales its scores, any
+    other its operands. flush: subnormal float32 numbers are zero; fine: inside kernels as well. approximate: exp, log,
+    sin and their like are off by what CUDA's fast intrinsics may err.
+    """
+
+    bits: int = 0
+    rounding: Rounding = "even"
+    split: bool = False
+    scope: Scope = "all"
+    fused: bool = True
+    sums: str = ""
+    chunks: int = 0
+    flush: bool = False
+    fine: bool = False
+    approximate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """A device mode in words, and the modes that it may be.
+
+    Devices differ in how they break ties, or cut; which it is, is tried. sampled: how a device rounds is known by size
+    only (where a sum is split is its own choice), so that variants are samples and no reference.
+    """
+
+    name: str
+    words: str
+    variants: tuple[Mode, ...]
+    sampled: bool = False
+    dtypes: tuple[str, ...] = ("float32", "complex64")
+
+
+def _inputs(bits: int) -> tuple[Mode, ...]:
+    even = Mode(bits=bits)
+    return even, replace(even, rounding="zero"), replace(even, rounding="away")
+
+
+NARROW = ("float16", "bfloat16")
+SPLITS, CHAINS = (2, 4, 8, 16), (256, 128, 64, 32)
+
+# What --probe-allow takes.
+MODES: Mapping[str, Behaviour] = {
+    behaviour.name: behaviour
+    for behaviour in (
+        Behaviour("tf32", "TF32 inputs", _inputs(11)),
+        Behaviour("hf32", "HF32 inputs", _inputs(12)),
+        Behaviour("bf16x3", "inputs of two bfloat16 numbers each (BF16x3)", (Mode(bits=8, split=True),)),
+        Behaviour("bf16", "bfloat16 inputs", _inputs(8)),
+        Behaviour("ftz", "flush to zero", (Mode(flush=True), Mode(flush=True, fine=True)), dtypes=()),
+        Behaviour(
+            "reduced-reduction",
+            "partial sums rounded to 16 bit",
+            tuple(Mode(sums="narrow", chunks=count) for count in SPLITS),
+            sampled=True,
+            dtypes=NARROW,
+        ),
+        Behaviour("fast-math", "fast intrinsics", (Mode(approximate=True, flush=True),) * 4, sampled=True),
+    )
+}
+# What explains an error but is nobody's intent.
+ACCUMULATIONS: tuple[Behaviour, ...] = tuple(
+    Behaviour(
+        "",
+        f"{dtype} accumulation",
+        tuple(Mode(bits=bits, sums=dtype, chunks=count) for count in CHAINS),
+        sampled=True,
+        dtypes=("float32", *NARROW),
+    )
+    for dtype, bits in (("float16", 11), ("bfloat16", 8))
+)
+
+
+def behaviour(name: str) -> Behaviour:
+    """The device mode of a name, as "tf32", or "tf32 in convolution" where a flag allows it there only."""
+    plain, _, scope = name.partition(SCOPE_WORD)
+    found = MODES[plain]
+    if not scope:
+        return found
+    variants = tuple(replace(mode, scope=scope) for mode in found.variants)  # type: ignore[arg-type]
+    return replace(found, name=name, variants=variants)
+
+
+def with_attention(variants: tuple[Mode, ...]) -> tuple[Mode, ...]:
+    """The same modes, each also where attention scales its operands."""
+    return tuple(replace(mode, fused=fused) for mode in variants for fused in (True, False))

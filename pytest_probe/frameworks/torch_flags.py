@@ -1,0 +1,57 @@
+"""PyTorch: which device modes its flags allow."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+IN_MATMUL, IN_CONVOLUTION = " in matmul", " in convolution"
+
+
+def allowed(device: str) -> Iterator[str]:
+    """The modes that torch's flags allow on this kind of device ("cuda"), each as far as the flag reaches."""
+    if device == "cpu":
+        yield from _on_cpu()
+    elif device == "cuda":
+        yield from _on_cuda()
+    elif device == "npu":
+        yield from _on_npu()
+
+
+def _on_cpu() -> Iterator[str]:
+    precision = _flag(torch.backends, "mkldnn.matmul.fp32_precision")
+    if precision in ("tf32", "bf16"):
+        yield precision + IN_MATMUL
+    # There is no flag to read: does a subnormal number survive?
+    if float(torch.tensor(2.0**-127) * torch.ones(())) == 0.0:
+        yield "ftz"
+
+
+def _on_cuda() -> Iterator[str]:
+    matmul = _flag(torch.backends, "cuda.matmul.allow_tf32")
+    convolution = _flag(torch.backends, "cudnn.allow_tf32")
+    if matmul or convolution:
+        yield "tf32" if matmul and convolution else "tf32" + (IN_MATMUL if matmul else IN_CONVOLUTION)
+    names = ("fp16_reduced_precision_reduction", "bf16_reduced_precision_reduction", "fp16_accumulation")
+    if any(_flag(torch.backends, f"cuda.matmul.allow_{name}") for name in names):
+        yield "reduced-reduction"
+
+
+def _on_npu() -> Iterator[str]:
+    npu = getattr(sys.modules.get("torch_npu"), "npu", None)
+    matmul, convolution = _flag(npu, "matmul.allow_hf32"), _flag(npu, "conv.allow_hf32")
+    if matmul or convolution:
+        yield "hf32" if matmul and convolution else "hf32" + (IN_MATMUL if matmul else IN_CONVOLUTION)
+
+
+def _flag(owner: Any, path: str) -> Any:
+    """A flag's value; None where this version has none of that name, or refuses to read it."""
+    try:
+        for name in path.split("."):
+            owner = getattr(owner, name)
+    except (AttributeError, RuntimeError):
+        return None
+    return owner

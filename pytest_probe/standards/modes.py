@@ -1,0 +1,107 @@
+"""An output above its limits, judged again under the device modes that are allowed, and diagnosed where that fails."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from pytest_probe.errors import Unsupported
+from pytest_probe.frameworks.modes import Behaviour, Mode, with_attention
+from pytest_probe.numerics import noise
+from pytest_probe.numerics.dtypes import AnyArray
+from pytest_probe.standards.noise import NARROW
+from pytest_probe.standards.question import Assumption, Kind, Question, Standard
+from pytest_probe.standards.verdict import OutputVerdict
+
+
+def under_modes(
+    standard: Standard, question: Question, verdict: OutputVerdict, allowed: Sequence[Behaviour]
+) -> OutputVerdict | None:
+    """The verdict where an allowed mode explains the output: pass, with the mode's name as a metric."""
+    for behaviour in allowed:
+        for emulated in emulations(question, behaviour):
+            found = judged(standard, emulated)
+            if found is not None and found.verdict == "pass":
+                reason = f"as {behaviour.name} ({behaviour.words}): {numbers(found)} instead of {numbers(verdict)}"
+                return replace(found, reason=reason, metrics={**found.metrics, "mode": behaviour.name})
+    return None
+
+
+def judged(standard: Standard, question: Question) -> OutputVerdict | None:
+    """The verdict; None where the standard has none for such a reference."""
+    with contextlib.suppress(Unsupported):
+        return standard.judge(question)
+    return None
+
+
+def emulations(question: Question, behaviour: Behaviour) -> Iterator[Question]:
+    """The question as each variant of a mode answers it; none where the mode changes nothing in this call."""
+    if not _concerns(question, behaviour):
+        return
+    if behaviour.sampled:
+        sampled = _sampled(question, behaviour.variants)
+        if sampled is not None:
+            yield sampled
+        return
+    attends = "attention" in question.facts.name and any(mode.bits for mode in behaviour.variants)
+    for mode in with_attention(behaviour.variants) if attends else behaviour.variants:
+        emulated = None if question.otherwise is None else question.otherwise(question, Assumption(mode))
+        if emulated is not None:
+            yield emulated
+        elif mode.bits and mode.fused:
+            return  # no products in this call
+
+
+def _concerns(question: Question, behaviour: Behaviour) -> bool:
+    if not behaviour.dtypes or behaviour.sampled:
+        return not behaviour.dtypes or question.precision.name in behaviour.dtypes
+    return question.precision.name in behaviour.dtypes and not question.narrow
+
+
+def _sampled(question: Question, variants: Sequence[Mode]) -> Question | None:
+    """The question with the mode's own rounding among its runs, and limits as close as sampled rounding deserves."""
+    if question.otherwise is None:
+        return None
+    found = [
+        question.otherwise(question, Assumption(mode, sample=index)) for index, mode in enumerate(variants)
+    ]
+    samples = [other.expected for other in found if other is not None]
+    if not samples:
+        return None
+
+    def runs(kind: Kind, count: int) -> list[AnyArray]:
+        plain = question.runs(kind, count)
+        return plain + samples[:count] if kind == "float64" else plain
+
+    close = NARROW.rms / (noise.ELEMENTWISE_RMS if question.facts.elementwise else noise.RMS)
+    return replace(question, runs=runs, factor=question.factor * close, witness=None)
+
+
+def closer(question: Question, emulated: Question, factor: float = 4.0) -> bool:
+    """Is the output nearer to another reference, by that factor in the middle one of its elements?"""
+    return _distance(emulated) * factor < _distance(question)
+
+
+def _distance(question: Question) -> float:
+    with np.errstate(invalid="ignore", over="ignore"):
+        distance = np.abs(question.actual.astype(question.expected.dtype) - question.expected)
+    finite = distance[np.isfinite(distance) & (question.expected != 0)]
+    if not finite.size:
+        return 0.0
+    return float(np.median(finite)) or float(np.mean(finite))
+
+
+def numbers(verdict: OutputVerdict) -> str:
+    """Largest and RMS noise ratio of a verdict, "17,600 / 2,130"; the share that differs where it has none."""
+    ratios = [verdict.metrics.get(name) for name in ("noise_ratio", "noise_rms")]
+    if None in ratios:
+        return f"{100 * float(verdict.metrics.get('mismatch', 0.0)):.3g} % different"
+    return " / ".join(short(float(ratio)) for ratio in ratios if ratio is not None)
+
+
+def short(value: float) -> str:
+    """A number with three digits that mean something, "17,600"."""
+    return f"{float(f'{value:.3g}'):,g}"

@@ -1,0 +1,54 @@
+"""Replays calls without a dump."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pytest_probe.frameworks.base import Device, Leaf
+from pytest_probe.frameworks.torch import TorchDevice, TorchFramework
+from pytest_probe.inputs import Arguments
+from pytest_probe.numerics.dtypes import numpy_dtype
+from pytest_probe.records.model import Call, Record, TensorSpec
+from pytest_probe.replay import Replay, Replayer
+
+FRAMEWORK = TorchFramework()
+
+
+def spec(text: str) -> TensorSpec:
+    """ "float32[2, 3]" as a dump describes it."""
+    found = re.fullmatch(r"(\w+)\[(.*)\]", text)
+    assert found is not None
+    return TensorSpec(found[1], tuple(int(extent) for extent in found[2].split(",") if extent))
+
+
+def leaf(values: Any, dtype: str = "float32", requires_grad: bool = False) -> Leaf:
+    return Leaf(np.asarray(values).astype(numpy_dtype(dtype)), requires_grad)
+
+
+def normal(*shape: int, dtype: str = "float32", seed: int = 0, requires_grad: bool = False) -> Leaf:
+    return leaf(np.random.default_rng(seed).standard_normal(shape), dtype, requires_grad)
+
+
+def replay(
+    name: str,
+    *args: Any,
+    outputs: Sequence[Any] | None = None,
+    backward: bool = False,
+    as_recorded: bool = True,
+    device: Device | None = None,
+    calls: Mapping[str, Callable[..., Any]] | None = None,
+    references: Mapping[str, Callable[..., Any]] | None = None,
+    namespaces: Mapping[str, str] | None = None,
+    **kwargs: Any,
+) -> Replay:
+    """Both sides of a call; outputs are what the record has ("float32[2, 3]", or a value), None where it has none."""
+    namespace, api = name.split(".", 1)
+    record = Record(f"{name}.0", namespace, api, 0, {}, {} if backward else None)
+    wanted = None if outputs is None else tuple(spec(item) if isinstance(item, str) else item for item in outputs)
+    replayer = Replayer(FRAMEWORK, device or TorchDevice("cpu"), calls or {}, references or {}, namespaces or {})
+    call = Call(args, kwargs, wanted, None)
+    return replayer.replay(record, call, Arguments(args, kwargs, None), as_recorded=as_recorded)

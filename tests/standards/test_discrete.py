@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import numpy as np
+
+from pytest_probe.standards.discrete import Discrete
+from tests.standards.asking import question
+
+
+def test_the_references_step_passes() -> None:
+    found = Discrete().judge(question([2.0, -3.0], [2.0, -3.0], api="Torch.floor", dtype="float32"))
+    assert found.verdict == "pass"
+
+
+def test_another_step_is_an_error_though_it_is_noise_to_the_noise_rule() -> None:
+    asked = question([3.0, 5.0], [2.0, 5.0], api="Torch.floor", dtype="float32", runs={"nudged": [[2.0, 5.0]] * 4})
+    found = Discrete().judge(asked)
+    assert found.verdict == "error"
+    assert found.reason == "1 of 2 elements are on another step, and not within 4 roundoffs of its edge"
+    assert [element.index for element in found.worst] == [(0,)]
+
+
+def test_the_neighbouring_step_passes_on_its_edge() -> None:
+    asked = question([1.0, 5.0], [2.0, 5.0], api="Torch.floor", dtype="float32", runs={"nudged": [[2, 5], [1, 5]]})
+    assert Discrete().judge(asked).verdict == "pass"
+
+
+def test_beyond_the_neighbouring_step_is_an_error() -> None:
+    asked = question([0.0, 5.0], [2.0, 5.0], api="Torch.floor", dtype="float32", runs={"nudged": [[2, 5], [1, 5]]})
+    assert Discrete().judge(asked).verdict == "error"
+
+
+def test_counts_are_steps_too() -> None:
+    runs = {"nudged": [[3.0, 4.0], [4.0, 3.0]]}
+    asked = question(np.array([4, 3]), np.array([3, 4]), api="Torch.bincount", runs=runs)
+    assert Discrete().judge(asked).verdict == "pass"
+    asked = question(np.array([5, 2]), np.array([3, 4]), api="Torch.bincount", runs=runs)
+    assert Discrete().judge(asked).verdict == "error"
+
+
+def test_nan_is_no_step() -> None:
+    asked = question([np.nan], [2.0], api="Torch.floor", dtype="float32", runs={"nudged": [[2.0]]})
+    assert Discrete().judge(asked).verdict == "error"

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pytest_probe.standards.facts import facts
+from pytest_probe.standards.fan_in import fan_in, winograd
+
+
+def ones(*shape: int) -> Any:
+    return np.ones(shape, np.float32)
+
+
+X, W, B = ones(16, 64), ones(32, 64), ones(32)
+IMAGE, KERNEL = ones(2, 3, 10, 10), ones(4, 3, 3, 3)
+
+
+@pytest.mark.parametrize(
+    ("api", "name", "shape", "args", "forward", "terms", "assumed"),
+    [
+        ("Functional.linear", "output.0", (16, 32), (X, W, B), 512, 64, False),
+        ("Functional.linear", "grad.input.0", (16, 64), (X, W, B), 512, 32, False),
+        ("Functional.linear", "grad.input.1", (32, 64), (X, W, B), 512, 16, False),
+        ("Functional.linear", "grad.input.2", (32,), (X, W, B), 512, 1024, False),
+        ("Torch.addmm", "output.0", (16, 8), (ones(8), X, ones(64, 8)), 128, 64, False),
+        ("Torch.dot", "output.0", (), (ones(100), ones(100)), 1, 100, False),
+        ("Functional.conv2d", "output.0", (2, 4, 8, 8), (IMAGE, KERNEL), 512, 27, False),
+        ("Functional.conv2d", "grad.input.1", (4, 3, 3, 3), (IMAGE, KERNEL), 512, 128, False),
+        ("Functional.conv_transpose2d", "output.0", (2, 3, 12, 12), (ones(2, 4, 10, 10), KERNEL), 864, 36, False),
+        ("Torch.sum", "output.0", (), (X,), 1, 1024, False),
+        ("Torch.sum", "output.0", (16,), (X, -1), 16, 64, False),
+        ("Torch.sum", "grad.input.0", (16, 64), (X, -1), 16, 1, False),
+        ("Torch.softmax", "output.0", (16, 64), (X, -1), 1024, 64, False),
+        ("Functional.layer_norm", "grad.input.2", (64,), (X, [64], ones(64)), 1024, 64, False),
+        ("Torch.add", "output.0", (16, 64), (X, X), 1024, 1, False),
+        ("Torch.add", "grad.input.1", (64,), (X, ones(64)), 1024, 16, False),
+        ("NPU.unknown", "output.0", (16,), (X,), 16, 1024, True),
+        ("Torch.arange", "output.0", (5,), (5,), 5, 5, True),
+    ],
+)
+def test_fan_in(
+    api: str, name: str, shape: tuple[int, ...], args: Any, forward: int, terms: int, assumed: bool
+) -> None:
+    assert fan_in(facts(api), name, np.zeros(shape), args, {}, forward) == (terms, assumed)
+
+
+def test_keyword_arguments_count() -> None:
+    assert fan_in(facts("Functional.linear"), "output.0", np.zeros((16, 32)), (), {"input": X, "weight": W}, 512) == (
+        64,
+        False,
+    )
+
+
+def test_an_empty_output_has_a_fan_in() -> None:
+    assert fan_in(facts("Torch.add"), "grad.input.0", np.zeros((0,)), (ones(0),), {}, 0) == (1, False)
+
+
+@pytest.mark.parametrize(
+    ("api", "args", "kwargs", "factor"),
+    [
+        ("Functional.conv2d", (IMAGE, KERNEL), {}, 4.0),
+        ("Functional.conv2d", (IMAGE, KERNEL, None, [1, 1]), {}, 4.0),
+        ("Functional.conv2d", (IMAGE, KERNEL), {"stride": 2}, 1.0),
+        ("Functional.conv2d", (IMAGE, KERNEL, None, (1, 2)), {}, 1.0),
+        ("Functional.conv2d", (IMAGE, ones(4, 3, 1, 1)), {}, 1.0),
+        ("Functional.conv2d", (), {"input": IMAGE, "weight": KERNEL}, 4.0),
+        ("Functional.conv_transpose2d", (IMAGE, KERNEL), {}, 1.0),
+        ("Torch.matmul", (X, W), {}, 1.0),
+    ],
+)
+def test_winograd(api: str, args: Any, kwargs: Any, factor: float) -> None:
+    assert winograd(facts(api), args, kwargs) == factor

@@ -1,0 +1,664 @@
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from pytest_probe.errors import SettingsError, Unsupported
+from pytest_probe.execution import Case, Checker, Conditions, _range, floating_dtypes, load_framework, preview
+from pytest_probe.inputs import Arguments
+from pytest_probe.records import read_dump
+from pytest_probe.records.model import Dump
+from pytest_probe.registry import Registry
+from pytest_probe.standards.verdict import Verdict
+from tests.writing import entries, write_dump
+
+Function = Callable[..., Any]
+WIDE = (torch.float64, torch.complex128)
+
+
+@dataclass
+class Bench:
+    """A dump, and a checker for it on the CPU."""
+
+    dump: Dump
+    checker: Checker
+
+    def case(self, direction: Any = "forward", record: int = 0, dtype: str | None = None) -> Case:
+        return Case(self.dump, self.dump.records[record], direction, dtype)
+
+    def check(self, direction: Any = "forward", record: int = 0, dtype: str | None = None) -> Verdict:
+        return self.checker.check(self.case(direction, record, dtype))
+
+
+Make = Callable[..., Bench]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Make:
+    """bench(name, function, *args, backward=..., edit=...): a dump with one call; options go to the checker."""
+
+    def make(
+        name: str,
+        function: Function,
+        *args: Any,
+        backward: bool = False,
+        edit: Callable[[dict[str, Any]], None] | None = None,
+        registry: Registry | None = None,
+        hooks: Mapping[str, Any] | None = None,
+        conditions: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> Bench:
+        data = entries(f"{name}.0", function, *args, backward=backward, **kwargs)
+        if edit is not None:
+            edit(data)
+        made = Checker(
+            Conditions(**{"device": "cpu", **(conditions or {})}), registry or Registry.default(), **(hooks or {})
+        )
+        return Bench(read_dump(write_dump(tmp_path, data)), made)
+
+    return make
+
+
+def narrow_only(wrong: Function) -> Callable[[Function], Function]:
+    """A patch that calls wrong(right, *args) for what is narrower than float64, and right otherwise."""
+
+    def patch(right: Function) -> Function:
+        def function(*args: Any, **kwargs: Any) -> Any:
+            first = args[0][0] if isinstance(args[0], list) else args[0]
+            return right(*args, **kwargs) if first.dtype in WIDE else wrong(right, *args, **kwargs)
+
+        return function
+
+    return patch
+
+
+@pytest.fixture
+def plant(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, str, Function], None]:
+    """plant(owner, name, wrong): from now on the function is wrong on the device."""
+
+    def patch(owner: Any, name: str, wrong: Function) -> None:
+        monkeypatch.setattr(owner, name, narrow_only(wrong)(getattr(owner, name)))
+
+    return patch
+
+
+Plant = Callable[[Any, str, Function], None]
+
+
+def normal(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+def failed(verdict: Verdict) -> dict[str, str]:
+    return {output.name: output.standard for output in verdict.outputs if output.verdict == "error"}
+
+
+def judged(verdict: Verdict) -> list[str]:
+    return [output.name for output in verdict.outputs]
+
+
+# Arguments that a call changes
+
+
+def test_an_in_place_call_is_judged_once(bench: Make) -> None:
+    found = bench("Tensor.add_", torch.Tensor.add_, normal(5), normal(5, seed=1)).check()
+    assert (found.verdict, judged(found)) == ("pass", ["output.0"])
+
+
+def test_a_device_that_returns_the_sum_but_does_not_write_it(bench: Make, plant: Plant) -> None:
+    made = bench("Tensor.add_", torch.Tensor.add_, normal(5), normal(5, seed=1))
+    plant(torch.Tensor, "add_", lambda right, x, y: torch.add(x, y))
+    assert failed(made.check()) == {"input.0": "noise"}
+
+
+def test_a_device_that_changes_what_it_should_not(bench: Make, plant: Plant) -> None:
+    made = bench("Torch.add", torch.add, normal(5), normal(5, seed=1))
+    plant(torch, "add", lambda right, x, y: (right(x, y), y.mul_(2))[0])
+    found = made.check()
+    assert failed(found) == {"input.1": "mutated"}
+    assert found.reason == "input.1: the device changed this argument; the reference leaves it alone"
+
+
+def test_foreach(bench: Make, plant: Plant) -> None:
+    made = bench("Torch._foreach_add_", torch._foreach_add_, [normal(5), normal(4, seed=1)], 0.5)
+    found = made.check()
+    assert (found.verdict, judged(found)) == ("pass", ["output.0", "output.1"])
+    made.checker.release()
+    plant(torch, "_foreach_add_", lambda right, tensors, number: (right(tensors, number), tensors[1].mul_(1.001))[0])
+    assert failed(made.check()) == {"output.1": "noise"}
+
+
+def test_out(bench: Make, plant: Plant) -> None:
+    made = bench("Torch.add", torch.add, normal(5), normal(5, seed=1), out=torch.zeros(5))
+    assert made.check().verdict == "pass"
+    made.checker.release()
+    plant(torch, "add", lambda right, x, y, out: right(x, y))
+    assert failed(made.check()) == {"kwargs.out": "noise"}
+
+
+def only_inputs_have_gradients(data: dict[str, Any]) -> None:
+    for index in (1, 2):
+        data["Functional.batch_norm.0.forward"]["input_args"][index]["requires_grad"] = False
+
+
+def test_running_statistics(bench: Make, plant: Plant) -> None:
+    args = (normal(8, 4), normal(4), normal(4).abs() + 1, normal(4), normal(4), True, 0.1)
+    made = bench("Functional.batch_norm", F.batch_norm, *args, backward=True, edit=only_inputs_have_gradients)
+    found = made.check()
+    assert (found.verdict, judged(found)) == ("pass", ["output.0", "input.1", "input.2"])
+    assert made.check("backward").verdict == "pass"
+    made.checker.release()
+    plant(F, "batch_norm", lambda right, *args: right(*args[:-1], 0.2))
+    assert failed(made.check()) == {"input.1": "noise", "input.2": "noise"}
+
+
+# Structure
+
+
+def test_another_shape_dtype_or_number_of_outputs(bench: Make, plant: Plant) -> None:
+    made = bench("Torch.max", torch.max, normal(3, 3), 1)
+    assert made.check().verdict == "pass"
+    plant(torch, "max", lambda right, x, dim: (right(x, dim)[0][:, None], right(x, dim)[1]))
+    made.checker.release()
+    found = made.check()
+    assert found.reason == "output.0: shape [3, 1], the reference has [3]"
+
+
+def test_an_output_that_the_device_does_not_give(bench: Make, plant: Plant) -> None:
+    made = bench("Torch.max", torch.max, normal(3, 3), 1)
+    plant(torch, "max", lambda right, x, dim: right(x, dim)[0])
+    assert made.check().reason == "output.1: the device does not return this"
+
+
+@pytest.mark.parametrize("values", [[1.5, -2.0], [0.1, 3.0]])
+def test_python_numbers_are_outputs(bench: Make, plant: Plant, values: list[float]) -> None:
+    made = bench("Tensor.tolist", torch.Tensor.tolist, torch.tensor(values))
+    assert made.check().verdict == "pass"
+    made.checker.release()
+    plant(torch.Tensor, "tolist", lambda right, x: [1.0001 * value for value in right(x)])
+    assert failed(made.check()) == {"output.0": "exact", "output.1": "exact"}
+
+
+# Gradients
+
+
+def seeds(made: Bench, path: Path) -> dict[str, Any]:
+    made.checker.save(path)
+    saved = torch.load(path, weights_only=True)
+    return {name.removeprefix("seed."): value for name, value in saved.items() if name.startswith("seed.")}
+
+
+def test_every_output_has_an_incoming_gradient(bench: Make, tmp_path: Path) -> None:
+    made = bench("Torch.split", torch.split, normal(6), 2, backward=True)
+    assert made.check("backward").verdict == "pass"
+    assert sorted(seeds(made, tmp_path / "x.pt")) == ["output.0", "output.1", "output.2"]
+
+
+def test_an_output_that_got_no_gradient_has_none(bench: Make, tmp_path: Path) -> None:
+    def edit(data: dict[str, Any]) -> None:
+        data["Torch.split.0.backward"]["input"][1] = None
+
+    made = bench("Torch.split", torch.split, normal(6), 2, backward=True, edit=edit)
+    assert made.check("backward").verdict == "pass"
+    assert sorted(seeds(made, tmp_path / "x.pt")) == ["output.0", "output.2"]
+
+
+def test_all_have_one_where_none_was_recorded(bench: Make, tmp_path: Path) -> None:
+    def edit(data: dict[str, Any]) -> None:
+        data["Torch.split.0.backward"]["input"] = [None, None, None]
+
+    made = bench("Torch.split", torch.split, normal(6), 2, backward=True, edit=edit)
+    assert made.check("backward").verdict == "pass"
+    assert len(seeds(made, tmp_path / "x.pt")) == 3
+
+
+def test_indices_have_no_gradient(bench: Make, tmp_path: Path) -> None:
+    def edit(data: dict[str, Any]) -> None:
+        data["Torch.max.0.backward"]["input"][1] = None
+
+    made = bench("Torch.max", torch.max, normal(5, 5), 1, backward=True, edit=edit)
+    assert made.check("backward").verdict == "pass"
+    assert list(seeds(made, tmp_path / "x.pt")) == ["output.0"]
+
+
+class Scaled(torch.autograd.Function):
+    """The identity; its gradient is 1.001 times what came in."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient * 1.001
+
+
+def test_gradients_of_keyword_arguments(bench: Make, plant: Plant) -> None:
+    made = bench("Functional.linear", F.linear, normal(4, 8), weight=normal(3, 8), bias=normal(3), backward=True)
+    found = made.check("backward")
+    assert (found.verdict, judged(found)) == ("pass", ["grad.input.0", "grad.kwargs.weight", "grad.kwargs.bias"])
+    plant(F, "linear", lambda right, x, weight, bias: right(x, Scaled.apply(weight), bias))
+    assert failed(made.check("backward")) == {"grad.kwargs.weight": "noise"}
+
+
+def test_gradients_of_nested_arguments(bench: Make) -> None:
+    found = bench("Torch.cat", torch.cat, [normal(2, 3), normal(1, 3)], 0, backward=True).check("backward")
+    assert (found.verdict, judged(found)) == ("pass", ["grad.input.0.0", "grad.input.0.1"])
+
+
+def test_gradients_of_an_in_place_call(bench: Make, plant: Plant) -> None:
+    made = bench("Tensor.mul_", torch.Tensor.mul_, normal(5), normal(5, seed=1), backward=True)
+    assert {made.check(direction).verdict for direction in ("forward", "backward")} == {"pass"}
+    plant(torch.Tensor, "mul_", lambda right, x, y: right(x, Scaled.apply(y)))
+    assert failed(made.check("backward")) == {"grad.input.1": "noise"}
+
+
+def test_a_device_without_a_gradient_is_skipped(bench: Make, plant: Plant) -> None:
+    made = bench("Torch.exp", torch.exp, normal(5), backward=True)
+    plant(torch, "exp", lambda right, x: right(x).detach())
+    found = made.check("backward")
+    assert (found.verdict, found.kind) == ("skip", "no gradient on the device")
+
+
+def test_one_output_of_several_without_a_gradient_is_an_error(bench: Make, plant: Plant) -> None:
+    made = bench("Torch.split", torch.split, normal(4), 2, backward=True)
+    plant(torch, "split", lambda right, x, size: (right(x, size)[0], right(x, size)[1].detach()))
+    assert failed(made.check("backward")) == {"output.1": "structure"}
+
+
+def test_an_argument_that_gets_no_gradient_is_an_error(bench: Make, plant: Plant) -> None:
+    made = bench("Torch.mul", torch.mul, normal(4), normal(4, seed=1), backward=True)
+    plant(torch, "mul", lambda right, x, y: right(x, y.detach()))
+    found = made.check("backward")
+    assert found.reason == "grad.input.1: the device gives no gradient"
+
+
+def test_what_has_no_gradient_is_skipped(bench: Make) -> None:
+    def edit(data: dict[str, Any]) -> None:
+        data["Torch.argmax.0.backward"] = {"input": [], "output": []}
+
+    found = bench("Torch.argmax", torch.argmax, normal(4), edit=edit).check("backward")
+    assert (found.verdict, found.kind) == ("skip", "no reference")
+
+
+class Breaking(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        raise ValueError("broken")
+
+
+def test_a_gradient_that_raises_on_the_device_alone_is_an_error(bench: Make, plant: Plant) -> None:
+    made = bench("Torch.exp", torch.exp, normal(5), backward=True)
+    plant(torch, "exp", lambda right, x: right(Breaking.apply(x)))
+    assert made.check().verdict == "pass"
+    found = made.check("backward")
+    assert (found.verdict, found.reason) == ("error", "cpu raised ValueError: broken")
+
+
+# One forward for both directions
+
+
+def test_both_directions_share_one_forward_run(bench: Make, plant: Plant) -> None:
+    runs: list[Any] = []
+    made = bench("Torch.neg", torch.neg, normal(5), backward=True)
+    plant(torch, "neg", lambda right, x: (runs.append(0), right(x))[1])
+    assert [made.check("forward").verdict, made.check("backward").verdict] == ["pass", "pass"]
+    assert len(runs) == 1
+    assert [made.check("backward").verdict, made.check("backward").verdict] == ["pass", "pass"]
+    assert len(runs) == 3
+    assert made.check("forward", dtype="float16").verdict == "pass"
+    assert len(runs) == 4
+
+
+def test_release_frees_the_run(bench: Make, plant: Plant) -> None:
+    alive: list[weakref.ref[torch.Tensor]] = []
+    made = bench("Torch.exp", torch.exp, normal(5), backward=True)
+    plant(torch, "exp", lambda right, x: (alive.append(weakref.ref(x)), right(x))[1])
+    gc.collect()
+    gc.disable()
+    try:
+        made.check("forward")
+        assert alive[0]() is not None
+        made.check("backward")
+        made.checker.release()
+        assert [item() for item in alive] == [None] * len(alive)
+    finally:
+        gc.enable()
+
+
+def test_another_record_frees_the_last(bench: Make, plant: Plant, tmp_path: Path) -> None:
+    alive: list[weakref.ref[torch.Tensor]] = []
+    made = bench("Torch.exp", torch.exp, normal(5))
+    more = entries("Torch.exp.0", torch.exp, normal(5)) | entries("Torch.neg.0", torch.neg, normal(5))
+    made.dump = read_dump(write_dump(tmp_path, more))
+    plant(torch, "exp", lambda right, x: (alive.append(weakref.ref(x)), right(x))[1])
+    made.check()
+    made.check(record=1)
+    assert [item() for item in alive] == [None] * len(alive)
+
+
+def test_save(bench: Make, tmp_path: Path) -> None:
+    made = bench("Torch.mul", torch.mul, normal(5), normal(5, seed=1), backward=True)
+    made.checker.save(tmp_path / "none.pt")
+    assert not (tmp_path / "none.pt").exists()
+    made.check("backward")
+    made.checker.save(tmp_path / "x.pt")
+    saved = torch.load(tmp_path / "x.pt", weights_only=True)
+    assert {name: str(value.dtype) for name, value in saved.items()} == {
+        "input.0": "torch.float32",
+        "input.1": "torch.float32",
+        "seed.output.0": "torch.float32",
+        "actual.grad.input.0": "torch.float32",
+        "actual.grad.input.1": "torch.float32",
+        "expected.grad.input.0": "torch.float64",
+        "expected.grad.input.1": "torch.float64",
+    }
+    assert torch.equal(saved["actual.grad.input.0"], saved["seed.output.0"] * saved["input.1"])
+
+
+# Hooks and the registry
+
+
+def test_hooks_adjust_inputs_and_verdicts(bench: Make) -> None:
+    seen: list[Any] = []
+
+    def inputs(case: Case, arguments: Arguments) -> Arguments | None:
+        seen.append(case.id)
+        (leaf,) = arguments.args
+        return replace(arguments, args=(replace(leaf, array=np.array([7.0], np.float32)[::-1]),))
+
+    def verdict(case: Case, found: Verdict) -> Verdict | None:
+        seen.append(found.verdict)
+        return replace(found, verdict="warning") if len(seen) == 2 else None
+
+    made = bench(
+        "Tensor.item", torch.Tensor.item, torch.ones(1), hooks={"adjust_inputs": inputs, "adjust_verdict": verdict}
+    )
+    assert [made.check().verdict, made.check().verdict] == ["warning", "pass"]
+    assert seen == ["Tensor.item.0.forward", "pass", "pass"]
+
+
+def test_calls_and_references_of_the_registry(bench: Make) -> None:
+    registry = Registry.default()
+    registry.calls["NPU.twice"] = lambda x: x + x
+    registry.references["NPU.twice"] = lambda x: 2 * x
+    assert bench("NPU.twice", lambda x: x + x, normal(5), registry=registry).check().verdict == "pass"
+    registry.calls["NPU.twice"] = lambda x: 2.001 * x if x.dtype is torch.float32 else x + x
+    assert bench("NPU.twice", lambda x: x + x, normal(5), registry=registry).check().verdict == "error"
+    assert bench("NPU.thrice", lambda x: x + x, normal(5), registry=registry).check().kind == "outside the allow-list"
+
+
+class Emulated:
+    """A device that makes calls on the CPU, and something of its results."""
+
+    def __init__(self, name: str, change: Callable[[torch.Tensor], torch.Tensor] = lambda tensor: tensor) -> None:
+        self.name = name
+        self.change = change
+
+    def put(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.clone()
+
+    def call(self, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        return function(*args, **kwargs)
+
+    def get(self, tensor: torch.Tensor) -> torch.Tensor:
+        return self.change(tensor) if tensor.is_floating_point() else tensor
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict"),
+    [(lambda tensor: tensor, "pass"), (lambda tensor: tensor * 1.001, "error")],
+    ids=["right", "wrong"],
+)
+def test_devices_of_the_registry(bench: Make, change: Any, verdict: str) -> None:
+    registry = Registry.default()
+    registry.devices["emulated"] = lambda name: Emulated(name, change)
+    options: Any = {"registry": registry, "conditions": {"device": "emulated:3"}}
+    made = bench("Torch.tanh", torch.tanh, normal(50), backward=True, **options)
+    assert [made.check("forward").verdict, made.check("backward").verdict] == [verdict, verdict]
+    assert made.checker.describe()["device"] == "emulated:3"
+
+
+def test_dropout_on_another_device_has_no_witness(bench: Make) -> None:
+    registry = Registry.default()
+    registry.devices["emulated"] = lambda name: Emulated(name, lambda tensor: tensor * 1.001)
+    options: Any = {"registry": registry, "conditions": {"device": "emulated"}}
+    assert bench("Functional.dropout", F.dropout, normal(500), 0.3, True, **options).check().verdict == "error"
+
+
+def test_a_device_that_is_not_there(bench: Make) -> None:
+    with pytest.raises(SettingsError, match="--probe-device: 'nonsense' cannot be used"):
+        bench("Torch.exp", torch.exp, normal(5), conditions={"device": "nonsense"}).check()
+
+
+def test_a_named_standard(bench: Make) -> None:
+    made = bench("Torch.exp", torch.exp, normal(500), conditions={"standard": "exact"})
+    found = made.check()
+    assert {output.standard for output in found.outputs} == {"exact"}
+    assert (
+        bench("Tensor.view", torch.Tensor.view, normal(6), 2, 3, conditions={"standard": "noise"}).check().verdict
+        == "pass"
+    )
+
+
+# Dtypes
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64"])
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_a_case_cast_to_another_dtype(bench: Make, dtype: str, direction: str) -> None:
+    made = bench("Functional.linear", F.linear, normal(4, 8), normal(3, 8, seed=1), normal(3, seed=2), backward=True)
+    assert made.case(direction, dtype=dtype).id == f"Functional.linear.0.{direction}[{dtype}]"
+    found = made.check(direction, dtype=dtype)
+    assert (found.verdict, found.dtype) == ("pass", dtype)
+    assert {output.dtype for output in found.outputs} == {dtype}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex64, torch.complex128])
+def test_recorded_dtypes(bench: Make, dtype: torch.dtype) -> None:
+    made = bench(
+        "Torch.matmul", torch.matmul, normal(4, 8, dtype=dtype), normal(8, 3, dtype=dtype, seed=1), backward=True
+    )
+    assert {made.check("forward").verdict, made.check("backward").verdict} == {"pass"}
+
+
+def test_a_fault_in_complex_numbers(bench: Make, plant: Plant) -> None:
+    a, b = normal(4, 8, dtype=torch.complex64), normal(8, 3, dtype=torch.complex64, seed=1)
+    made = bench("Torch.matmul", torch.matmul, a, b)
+    plant(torch, "matmul", lambda right, x, y: right(x, y.conj()))
+    assert made.check().verdict == "error"
+
+
+def test_a_number_that_the_dtype_cannot_hold_is_no_fault(bench: Make) -> None:
+    made = bench("Torch.masked_fill", torch.masked_fill, normal(4), torch.tensor([True, False, True, False]), -1e9)
+    assert made.check().verdict == "pass"
+    assert made.check(dtype="bfloat16").verdict == "pass"
+    assert made.check(dtype="float16").kind == "unsupported by the device"
+
+
+def test_a_dtype_that_numpy_has_not_is_no_fault(bench: Make) -> None:
+    made = bench("Torch.view_as_complex", torch.view_as_complex, normal(3, 2))
+    assert made.check(dtype="float16").kind == "dtype not supported"
+
+
+HALF = torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "backward"),
+    [
+        ("add", (0.1,), True),
+        ("sub", (0.37,), True),
+        ("gt", (0.1,), False),
+        ("eq", (0.1,), False),
+        ("fmod", (0.3,), True),
+        ("remainder", (0.3,), False),
+        ("pow", (0.3,), True),
+        ("mul", (0.3,), True),
+        ("div", (0.3,), True),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_python_floats_beside_16_bit_tensors(
+    bench: Make, name: str, args: tuple[Any, ...], backward: bool, dtype: torch.dtype
+) -> None:
+    """The CPU rounds some to the tensor's dtype first, others not, and not alike in both directions."""
+    x = normal(300).abs() + 0.05
+    x[:20] = 0.1
+    made = bench(f"Torch.{name}", getattr(torch, name), x.to(dtype), *args, backward=backward)
+    directions = ("forward", "backward") if backward else ("forward",)
+    assert {direction: made.check(direction).reason for direction in directions} == dict.fromkeys(directions, "")
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_scaled_sums_in_16_bit(bench: Make, dtype: torch.dtype) -> None:
+    x, y = normal(300, dtype=dtype), normal(300, dtype=dtype, seed=1)
+    made = bench("Torch.add", torch.add, x, y, alpha=0.3, backward=True)
+    assert {made.check("forward").reason, made.check("backward").reason} == {""}
+
+
+def test_a_wrong_python_float_is_still_found(bench: Make, plant: Plant) -> None:
+    made = bench("Torch.add", torch.add, normal(300, dtype=HALF), 0.1)
+    plant(torch, "add", lambda right, x, number: right(x, 0.11))
+    assert made.check().verdict == "error"
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+def test_dropout_in_every_dtype(bench: Make, dtype: torch.dtype) -> None:
+    made = bench("Functional.dropout", F.dropout, normal(30, 30, dtype=dtype), 0.1, True, backward=True)
+    assert {made.check("forward").reason, made.check("backward").reason} == {""}
+
+
+# What the noise rule must not let through
+
+
+def test_an_overflowing_element_does_not_cover_the_others(bench: Make, plant: Plant) -> None:
+    made = bench("Torch.exp", torch.exp, torch.tensor([1.0, 2.0, 3.0, 500.0]))
+    assert made.check().verdict == "pass"
+    made.checker.release()
+    plant(torch, "exp", lambda right, x: right(x) * 1.5)
+    assert failed(made.check()) == {"output.0": "noise"}
+
+
+def test_runs_beyond_the_domain_do_not_cover_wrong_numbers(bench: Make, plant: Plant) -> None:
+    """A negative number has no power of 1.9999999: all perturbed runs are NaN."""
+    powers = torch.tensor([3.0, 2, 3, 4, 2, 3, 2, 3])
+    made = bench("Torch.pow", torch.pow, -torch.arange(1.0, 9), powers)
+    assert made.check().verdict == "pass"
+    made.checker.release()
+    plant(torch, "pow", lambda right, x, y: right(x, y) * 1.5)
+    assert failed(made.check()) == {"output.0": "noise"}
+
+
+def test_runs_of_another_shape_are_left_out(bench: Make, plant: Plant) -> None:
+    made = bench("Torch.unique", torch.unique, torch.tensor([1.0, 1, 2, 3]))
+    assert made.check().verdict == "pass"
+    made.checker.release()
+    plant(torch, "unique", lambda right, x: right(x) * 1.01)
+    assert failed(made.check()) == {"output.0": "noise"}
+
+
+@pytest.mark.parametrize("mode", ["reduced", "r"])
+def test_factors_of_other_signs(bench: Make, plant: Plant, mode: str) -> None:
+    made = bench("Torch.linalg.qr", torch.linalg.qr, normal(6, 4), mode=mode)
+    plant(torch.linalg, "qr", lambda right, x, mode: tuple(-factor for factor in right(x, mode=mode)))
+    assert made.check().verdict == "pass"
+
+
+def test_sums_through_an_index_are_not_exact(bench: Make) -> None:
+    index = (torch.arange(50) % 3,)
+    assert bench("Torch.index_put", torch.index_put, normal(5), index, normal(50), True).check().verdict == "pass"
+
+
+# Skips and reports
+
+
+def test_a_broken_record(bench: Make) -> None:
+    def edit(data: dict[str, Any]) -> None:
+        data["Torch.exp.0.forward"]["input_args"][0]["shape"] = "many"
+
+    found = bench("Torch.exp", torch.exp, normal(5), edit=edit).check()
+    assert (found.verdict, found.kind) == ("skip", "broken record")
+    assert "input_args.0.shape" in found.reason
+
+
+def test_a_skip_names_the_dump_and_the_case(bench: Make) -> None:
+    made = bench("Torch.load", lambda x: x, normal(5))
+    found = made.check()
+    assert found.reason == (
+        f"{made.dump.path}: Torch.load.0.forward: Torch.load: torch.load is not among what torch lists as public and "
+        "overridable"
+    )
+
+
+def test_a_failing_case_shows_its_arguments(bench: Make, plant: Plant) -> None:
+    values = torch.tensor([1.0, -2.5, float("inf")])
+    made = bench("Torch.masked_fill", torch.masked_fill, values, torch.tensor([True, False, False]), 3)
+    assert made.check().arguments == ()
+    made.checker.release()
+    plant(torch, "masked_fill", lambda right, x, mask, value: right(x, mask, value + 1))
+    rows = made.check().arguments
+    assert [(row.name, row.shape, row.dtype) for row in rows] == [
+        ("input.0", (3,), "float32"),
+        ("input.1", (3,), "bool"),
+        ("input.2", None, "int"),
+    ]
+    assert rows[0].value.endswith(", 1 not finite")
+    assert (rows[1].value, rows[2].value) == ("0 .. 1", "3")
+
+
+@pytest.mark.parametrize(
+    ("array", "text"),
+    [
+        (np.array([1, 2]), "1 .. 2"),
+        (np.array([3 + 4j, 0]), "0 .. 5"),
+        (np.array([True, True]), "1 .. 1"),
+        (np.zeros(0), "empty"),
+        (np.array([np.nan]), "no finite value"),
+        (np.array([np.inf, -1, 2]), "-1 .. 2, 1 not finite"),
+    ],
+)
+def test_ranges(array: Any, text: str) -> None:
+    assert _range(array) == text
+
+
+@pytest.mark.parametrize(("name", "kind"), [("Torch.load", "outside the allow-list"), ("Torch.exp", None)])
+def test_preview(bench: Make, name: str, kind: str | None) -> None:
+    made = bench(name, torch.exp, normal(5))
+    found = preview(made.case(), Registry.default())
+    assert (found.kind if found is not None else None) == kind
+
+
+def test_floating_dtypes(bench: Make) -> None:
+    made = bench("Torch.where", torch.where, torch.tensor([True]), normal(1), normal(1, dtype=torch.complex64))
+    assert floating_dtypes(made.dump.decode(made.dump.records[0])) == ("complex64", "float32")
+
+
+def test_another_framework() -> None:
+    with pytest.raises(Unsupported, match="a dump of mindspore") as caught:
+        load_framework("mindspore")
+    assert caught.value.kind == "another framework"
+
+
+def test_the_seed_decides_the_inputs(bench: Make, tmp_path: Path) -> None:
+    values = []
+    for seed in (0, 0, 1):
+        made = bench("Torch.exp", torch.exp, normal(5), conditions={"seed": seed})
+        made.check()
+        made.checker.save(tmp_path / "x.pt")
+        values.append(torch.load(tmp_path / "x.pt", weights_only=True)["input.0"])
+    assert torch.equal(values[0], values[1])
+    assert not torch.equal(values[0], values[2])
