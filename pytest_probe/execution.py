@@ -114,6 +114,7 @@ class Lent:
     bound: Bound
 
 
+NO_GRADIENT = "no gradient on the device"
 DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")
 
 AdjustInputs = Callable[[Case, Arguments], Arguments | None]
@@ -244,15 +245,16 @@ class Checker:
         api: str = "",
         backward: bool = False,
         key: str = "",
+        origin: str = "",
     ) -> tuple[Case, ...]:
-        """The cases that `compare` checks: forward, and backward where it is asked for. Raises Unsupported for an
-        argument that cannot be taken (a sparse tensor)."""
+        """The cases that `compare` checks: forward, and backward where it is asked for. origin says whose they are in
+        place of a dump's path. Raises Unsupported for an argument that cannot be taken (a sparse tensor)."""
         taken = [self.framework.take(value, self.device) for value in args]
         named = {name: self.framework.take(value, self.device) for name, value in (kwargs or {}).items()}
         pair = Pair(function, reference, Arguments(tuple(taken), named, None), backward)
         namespace, _, name = api.rpartition(".")
         record = Record(key or getattr(function, "__name__", "function"), namespace, name, 0, b"", b"")
-        dump = Dump(Path(), self.framework.name, "", "", (record,), lambda _: NO_CALL, lambda _: ())
+        dump = Dump(Path(origin), self.framework.name, "", "", (record,), lambda _: NO_CALL, lambda _: ())
         return tuple(
             Case(dump, record, direction, None, pair) for direction in DIRECTIONS if backward or direction == "forward"
         )
@@ -451,7 +453,7 @@ def _seeds(case: Case, replay: Replay, seed: int) -> dict[str, AnyArray]:
     """
     names = [name for name in replay.expected.differentiable if name in replay.actual.differentiable]
     if not names:
-        raise Unsupported("no output of the device can be differentiated", "no gradient on the device")
+        raise Unsupported("no output of the device can be differentiated", NO_GRADIENT)
     arrays = list(replay.expected.outputs)
     recorded = replay.candidate.arguments.gradients or ()
     places = names if len(recorded) != len(arrays) else arrays

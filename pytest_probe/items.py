@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cache
 from os import PathLike
 from pathlib import Path
@@ -172,8 +171,7 @@ class NoticeItem(pytest.Item):
             report.longrepr = (str(path), (line or 0) + 1, f"Skipped: {self.verdict.reason}")  # type: ignore[union-attr]
         outcome = self.result(self.verdict or _unjudged(report, call), call.duration)
         mine = properties.properties(outcome)
-        others = [pair for pair in self.user_properties if not pair[0].startswith(properties.PREFIX)]
-        self.user_properties = [*others, *mine]
+        self.user_properties = [*properties.others(self.user_properties), *mine]
         report.user_properties = list(self.user_properties)
         report.probe = outcome  # type: ignore[attr-defined]
 
@@ -223,32 +221,10 @@ class ProbeItem(NoticeItem):
 
     def judge(self) -> Verdict:
         verdict = self.probe.checker.check(self.case)
-        return self._saved(verdict) if self._is_saved(verdict) else verdict
-
-    def _saved(self, verdict: Verdict) -> Verdict:
-        """Save the case's tensors; a disk that cannot take them is a note on the verdict, not its end."""
-        path = self._file()
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self.probe.checker.save(path)
-        except OSError as error:
-            return replace(verdict, notes=(*verdict.notes, f"not saved: {error}"))
-        return verdict
-
-    def _is_saved(self, verdict: Verdict) -> bool:
-        settings = self.probe.settings
-        if settings.save == "all":
-            return verdict.verdict != "skip"
-        return settings.save == "failing" and (
-            verdict.verdict == "error" or (verdict.verdict == "warning" and settings.strict)
-        )
+        return self.probe.save(verdict, self._file()) if self.probe.saves(verdict) else verdict
 
     def _file(self) -> Path:
-        """Where this case's tensors go. The name was read from a dump: no part of it may lead elsewhere."""
-        out = self.probe.settings.out
-        assert out is not None
-        safe = "".join(letter if letter.isalnum() or letter in "._-[]" else "_" for letter in self.name)
-        return out / "saved" / self.probe.label(self.path) / f"{safe}.pt"
+        return self.probe.saved_file(self.probe.label(self.path), self.name)
 
     def text(self, verdict: Verdict) -> str:
         device = self.probe.device if self.probe.settings.devices else None
@@ -257,7 +233,7 @@ class ProbeItem(NoticeItem):
             name=self.name,
             device=self.probe.device_name,
             frame=self._frame(),
-            saved=str(self._file()) if self._is_saved(verdict) else "",
+            saved=str(self._file()) if self.probe.saves(verdict) else "",
             command=self.probe.command(self.path, self.name, self.dtype, device),
         )
 

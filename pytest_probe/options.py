@@ -40,7 +40,8 @@ OPTIONS = (
     Option("dump", "Check the API calls of this dump: a file, or a folder of dumps. Repeatable.", "PATH", kind="list"),
     Option(
         "device",
-        "Device under test, or several under -n, shared out to its workers (default: the accelerator found, else cpu)",
+        "Device under test, or several under -n, shared out to its workers (default: the accelerator found, else cpu); "
+        "recorded: judge the outputs that the dump stored, no device runs",
         "D[,D...]",
     ),
     Option(
@@ -72,6 +73,9 @@ OPTIONS = (
         "(default: auto, what the framework's flags allow)",
         "MODE[,MODE...]",
         "auto",
+    ),
+    Option(
+        "repeat", "Run the device N times on the same inputs: do the results differ? (default: 1)", "N", "1", kind="int"
     ),
     Option("strict", "Warnings fail", kind="flag"),
     Option("out", "Write results.jsonl and run.json into this folder, which holds no results yet", "DIR"),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_probe import options
+from pytest_probe.fixtures import STATE, Waiting, probe, probe_case, pytest_generate_tests
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -16,9 +17,11 @@ if TYPE_CHECKING:
     from pytest_probe.state import Probe
 
 MARKER = (
-    "probe(api, namespace, direction, dtype): a recorded API call that pytest-probe checks; "
+    "probe(dump, api, direction, dtype): run this test once for each matching record of the dump, with the fixture "
+    "probe_case. Items of dumps carry it as probe(api, namespace, direction, dtype): "
     "select with -m \"probe(api='linear')\". dtype can be selected by as well."
 )
+__all__ = ["probe", "probe_case", "pytest_generate_tests"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -33,13 +36,17 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", MARKER)
-    if not config.option.help and _may_probe(config):
+    if config.option.help:
+        return
+    if _may_probe(config):
         from pytest_probe.errors import SettingsError
 
         try:
             _configure(config)
         except SettingsError as error:
             raise pytest.UsageError(str(error)) from None
+    elif not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Waiting(config), "probe-waiting")
 
 
 def _paths_given(config: pytest.Config) -> bool:
@@ -47,8 +54,10 @@ def _paths_given(config: pytest.Config) -> bool:
 
 
 def _may_probe(config: pytest.Config) -> bool:
-    """Cheaply: could there be a dump to check?"""
-    if config.getoption("probe_dump") or config.getini("probe_dump") or config.getini("probe_collect"):
+    """Cheaply: could there be a dump to check, or was an option given that tests of the user's own go by?"""
+    if any(config.getoption(option.key) is not None for option in options.OPTIONS if option.cli):
+        return True
+    if any(config.getini(f"probe_{name}") for name in ("dump", "collect", "device", "out")):
         return True
     return _paths_given(config) and any(_is_data_file(arg) for arg in config.args)
 
@@ -60,30 +69,22 @@ def _is_data_file(arg: str) -> bool:
 
 def _configure(config: pytest.Config) -> None:
     from pytest_probe import settings, workers
-    from pytest_probe.registry import Registry
-    from pytest_probe.state import Probe
+    from pytest_probe.state import make_probe
 
     positional = list(config.args) if _paths_given(config) else []
     message = settings.passed_over(config, positional)
     if message:
         raise pytest.UsageError(message)
-    parsed = settings.parse(config, paths_given=bool(positional))
-    registry = Registry.default()
-    registry.namespaces.update(parsed.namespaces)
-    config.hook.pytest_probe_register.call_historic(kwargs={"registry": registry})
-    settings.check_name("--probe-standard", parsed.standard, registry.standards)
-    workers.check_devices(config, parsed.devices)
-    probe = Probe(config, parsed, registry, positional)
-    if not (probe.dumps or parsed.collect):
-        return
-    _extend_args(config, probe)
-    config.pluginmanager.register(Collection(probe), "probe-collection")
+    state = config.stash[STATE] = make_probe(config, positional)
+    workers.check_devices(config, state.settings.devices)
+    _extend_args(config, state)
+    config.pluginmanager.register(Collection(state), "probe-collection")
     if not workers.is_worker(config):
         from pytest_probe.reporting import Reporting
 
-        config.pluginmanager.register(Reporting(probe), "probe-reporting")
+        config.pluginmanager.register(Reporting(state), "probe-reporting")
     if workers.is_controller(config):
-        config.pluginmanager.register(workers.Controller(probe), "probe-controller")
+        config.pluginmanager.register(workers.Controller(state), "probe-controller")
 
 
 def _extend_args(config: pytest.Config, probe: Probe) -> None:

@@ -14,6 +14,8 @@ from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating, wide
 from pytest_probe.numerics.ulp import ulp_distance
 from pytest_probe.standards.verdict import SEVERITY, Metric, OutputVerdict
 
+NON_DETERMINISTIC = "non-deterministic"
+
 
 @dataclass(slots=True)
 class Spread:
@@ -116,7 +118,7 @@ class Repeats:
             if spread.elements or spread.torn
         ]
         runs = f"{self._unlike} of {self._count} runs differ from the first"
-        return (f"non-deterministic: {'; '.join([runs, *parts])}",)
+        return (f"{NON_DETERMINISTIC}: {'; '.join([runs, *parts])}",)
 
 
 def _badness(output: OutputVerdict) -> tuple[int, float]:

@@ -80,7 +80,8 @@ class Replay:
         if self.rounded is not None:
             notes = (*self.notes, "Python floats rounded to the tensors' dtype, as the device does")
             candidate, expected = self.rounded
-            yield replace(self, candidate=candidate, expected=expected, notes=notes, rounded=None, _changed=None)
+            other = (self.candidate, self.expected)
+            yield replace(self, candidate=candidate, expected=expected, notes=notes, rounded=other, _changed=None)
 
     @property
     def changed(self) -> frozenset[str]:
@@ -452,20 +453,18 @@ def _narrow_dtype(leaves: Mapping[str, Leaf]) -> np.dtype[Any] | None:
 
 
 def _has_inexact_floats(arguments: Arguments, dtype: np.dtype[Any]) -> bool:
-    found: list[float] = []
-    mapped(arguments, lambda value, _: found.append(value) if type(value) is float else None)
-    return any(value != _as_dtype(value, dtype) for value in found)
+    return mapped(arguments, lambda value, _: _rounded_float(value, dtype)) != arguments
 
 
 def _with_rounded_floats(dtype: np.dtype[Any], function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     def change(value: Any, _: str) -> Any:
-        return _as_dtype(value, dtype) if type(value) is float else value
+        return _rounded_float(value, dtype)
 
     return function(*_map(args, "", change), **_map(kwargs, "", change))
 
 
-def _as_dtype(value: float, dtype: np.dtype[Any]) -> float:
-    return float(widen(round_to(value, dtype)))
+def _rounded_float(value: Any, dtype: np.dtype[Any]) -> Any:
+    return float(widen(round_to(value, dtype))) if type(value) is float else value
 
 
 def _filled(call: Call, arguments: Arguments, notes: list[str]) -> Arguments:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Iterable
+from contextlib import suppress
 from datetime import datetime, timezone
 from importlib.metadata import version
 from typing import Any
 
 import pytest
 
+from pytest_probe.errors import Unsupported
 from pytest_probe.items import missing_framework
+from pytest_probe.records.model import Dump
 from pytest_probe.reports import terminal
 from pytest_probe.reports.results import ResultsWriter, Tally, digest
 from pytest_probe.state import Probe
@@ -25,12 +29,21 @@ class Reporting:
         self._finished = 0
         self._runs = not probe.config.option.collectonly
         dumps = probe.readable()
-        devices = self._describe() if self._runs and any(not missing_framework(dump) for _, dump in dumps) else []
+        devices = self._describe() if self._runs and self._needs_devices(dumps) else []
         self._header = terminal.header(_conditions(probe, devices), dumps)
         if is_controller(probe.config):
             probe.forget()
         out = probe.settings.out
         self._writer = ResultsWriter(out, _run(probe, devices)) if out and self._runs else None
+
+    def _needs_devices(self, dumps: Iterable[tuple[str, Dump]]) -> bool:
+        """A framework takes seconds to import: only for what will run, or where the user named what to look at."""
+        settings = self._probe.settings
+        return bool(settings.devices or settings.out) or any(not missing_framework(dump) for _, dump in dumps)
+
+    def join(self, session: pytest.Session, finished: int) -> None:
+        """Take over in the middle of a session, in which so many items have finished."""
+        self._session, self._finished = session, finished
 
     def _describe(self) -> list[dict[str, str]]:
         probe = self._probe
@@ -38,7 +51,9 @@ class Reporting:
         if len(probe.settings.devices) > 1:
             checkers = [probe.checker_of(device) for device in probe.settings.devices]
         # str: a framework's version may be a class of its own, which JSON does not take.
-        return [{key: str(value) for key, value in checker.describe().items()} for checker in checkers]
+        with suppress(Unsupported):  # a framework that is not installed: what needs it says so
+            return [{key: str(value) for key, value in checker.describe().items()} for checker in checkers]
+        return []
 
     def pytest_report_header(self) -> list[str]:
         return self._header
@@ -52,10 +67,10 @@ class Reporting:
         if report.when in ("teardown", "???"):
             self._finished += 1
         outcome = getattr(report, "probe", None)
-        if outcome is not None:
-            self._tally.add(outcome)
+        for each in [] if outcome is None else getattr(report, "probe_checks", [outcome]):
+            self._tally.add(each)
             if self._writer is not None:
-                self._writer.write(outcome)
+                self._writer.write(each)
 
     def pytest_report_teststatus(self, report: Any) -> tuple[str, str, tuple[str, dict[str, bool]]] | None:
         outcome = getattr(report, "probe", None)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pytest_probe.errors import SettingsError
 from pytest_probe.frameworks.modes import MODES
 from pytest_probe.options import NAMED, OPTIONS
+from pytest_probe.recorded import RECORDED
 from pytest_probe.selection import Selection, normalise
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ DIRECTIONS: Mapping[str, tuple[Direction, ...]] = {
     "forward": ("forward",),
     "backward": ("backward",),
 }
+# What a command that runs one case again repeats of the command line.
+REPEATED = ("inputs", "seed", "standard", "allow", "repeat")
 ALONE = ("auto", "none")
 SAVE = ("failing", "all")
 CONFIG_FILES = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
@@ -48,6 +51,7 @@ class Settings:
     selection: Selection = field(default_factory=Selection)
     standard: str = "auto"
     allow: tuple[str, ...] = ("auto",)
+    repeat: int = 1
     strict: bool = False
     out: Path | None = None
     save: Literal["failing", "all"] | None = None
@@ -70,6 +74,7 @@ class Settings:
             "directions": list(selection.directions),
             "standard": self.standard,
             "allow": list(self.allow),
+            "repeat": self.repeat,
             "strict": self.strict,
             "save": self.save,
             "namespaces": dict(self.namespaces),
@@ -84,7 +89,7 @@ class Settings:
             words.append(_option("dtype", dtype))
         elif "dtype" in self.from_ini:
             words.append(_option("dtype", "recorded"))
-        words += [_option(name, self.given[name]) for name in ("inputs", "seed", "standard", "allow") if name in self.given]
+        words += [_option(name, self.given[name]) for name in REPEATED if name in self.given]
         if self.strict:
             words.append(NAMED["strict"].flag)
         return " ".join(words)
@@ -105,6 +110,7 @@ def parse(config: pytest.Config, *, paths_given: bool) -> Settings:
         selection=_selection(raw),
         standard=raw.text("standard"),
         allow=_modes(raw),
+        repeat=_repeat(raw),
         strict=bool(raw.value("strict")),
         out=out[0] if out else None,
         save=_choice(raw, "save", SAVE) if raw.value("save") else None,  # type: ignore[arg-type]
@@ -114,6 +120,7 @@ def parse(config: pytest.Config, *, paths_given: bool) -> Settings:
         from_ini=frozenset(option.name for option in OPTIONS if raw.is_ini(option.name)),
     )
     _check_dumps(raw, settings.dumps)
+    _check_recorded(raw, settings)
     if settings.save and settings.out is None:
         raise SettingsError(raw.name("save"), settings.save, "it needs a folder: add --probe-out=DIR")
     return settings
@@ -232,6 +239,28 @@ def _seed(raw: _Raw) -> int:
     if not text.isascii() or not text.isdigit() or int(text) >= 2**63:
         raise SettingsError(raw.name("seed"), text, "give a whole number from 0 to 2**63 - 1")
     return int(text)
+
+
+def _repeat(raw: _Raw) -> int:
+    text = raw.text("repeat")
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) < 2**31:
+        raise SettingsError(raw.name("repeat"), text, "give a whole number, 1 or more")
+    return int(text)
+
+
+def _check_recorded(raw: _Raw, settings: Settings) -> None:
+    """Stored outputs belong to the stored inputs, in the recorded dtype, and cannot be computed again."""
+    if RECORDED not in settings.devices:
+        return
+    for name, alone in (
+        ("device", settings.devices == (RECORDED,)),
+        ("inputs", settings.inputs != "generated"),
+        ("dtype", settings.selection.dtypes == (None,)),
+        ("repeat", settings.repeat == 1),
+    ):
+        if not alone:
+            wanted = f"--probe-device={RECORDED} judges what the dump stored, and no device runs; leave it out"
+            raise SettingsError(raw.name(name), raw.text(name), wanted)
 
 
 def _selection(raw: _Raw) -> Selection:

@@ -6,6 +6,7 @@ import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 from glob import escape
 from pathlib import Path
@@ -17,7 +18,8 @@ from pytest_probe.records import find_dumps, labels, read_dump
 from pytest_probe.records.model import Dump
 from pytest_probe.records.rawjson import paused_gc
 from pytest_probe.registry import Registry
-from pytest_probe.settings import Settings
+from pytest_probe.settings import Settings, check_name, parse
+from pytest_probe.standards.verdict import Verdict
 
 if TYPE_CHECKING:
     import pluggy
@@ -53,7 +55,9 @@ class Probe:
     def checker_of(self, device: str | None) -> Checker:
         settings, hook = self.settings, self.config.hook
         return Checker(
-            Conditions(device, settings.seed, settings.inputs, settings.standard, self.workers, settings.allow),
+            Conditions(
+                device, settings.seed, settings.inputs, settings.standard, self.workers, settings.allow, settings.repeat
+            ),
             self.registry,
             adjust_inputs=_adjustment(hook.pytest_probe_inputs, "arguments"),
             adjust_verdict=_adjustment(hook.pytest_probe_verdict, "verdict"),
@@ -75,6 +79,29 @@ class Probe:
         """Forget what the last case left, where one ran."""
         if "checker" in self.__dict__:
             self.checker.release()
+
+    def saves(self, verdict: Verdict) -> bool:
+        """Are the tensors of a case with this verdict to be saved?"""
+        if self.settings.save == "all":
+            return verdict.verdict != "skip"
+        return self.settings.save == "failing" and (
+            verdict.verdict == "error" or (verdict.verdict == "warning" and self.settings.strict)
+        )
+
+    def saved_file(self, label: str, name: str) -> Path:
+        """Where a case's tensors go. The name was read from a dump: no part of it may lead elsewhere."""
+        assert self.settings.out is not None
+        safe = "".join(letter if letter.isalnum() or letter in "._-[]" else "_" for letter in name)
+        return self.settings.out / "saved" / label / f"{safe}.pt"
+
+    def save(self, verdict: Verdict, path: Path) -> Verdict:
+        """Save the last case's tensors; a disk that cannot take them is a note on the verdict, not its end."""
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self.checker.save(path)
+        except OSError as error:
+            return replace(verdict, notes=(*verdict.notes, f"not saved: {error}"))
+        return verdict
 
     def readable(self) -> list[tuple[str, Dump]]:
         """The given dumps with their labels, those left out that cannot be read: their items say why."""
@@ -131,6 +158,23 @@ class Probe:
             if not entry.startswith("("):
                 target += f" --probe-api={shlex.quote(escape(entry))}"
         return self.settings.command(target, dtype, device)
+
+    def test_command(self, path: Path, nodeid: str) -> str:
+        """The command that runs a test of the user's own again."""
+        place = os.path.relpath(path, self.config.invocation_params.dir)
+        target = _quoted(f"{place}::{nodeid.partition('::')[2]}")
+        return self.settings.command(target, None, self.device if self.settings.devices else None)
+
+
+def make_probe(config: pytest.Config, positional: Iterable[str] = ()) -> Probe:
+    """Read the settings and let the project's conftest add to the registry. Raises SettingsError."""
+    positional = list(positional)
+    settings = parse(config, paths_given=bool(positional))
+    registry = Registry.default()
+    registry.namespaces.update(settings.namespaces)
+    config.hook.pytest_probe_register.call_historic(kwargs={"registry": registry})
+    check_name("--probe-standard", settings.standard, registry.standards)
+    return Probe(config, settings, registry, positional)
 
 
 def _quoted(text: str) -> str:

@@ -10,7 +10,7 @@ from pytest_probe.errors import NoKernel, NoReference, ReplayDiffers, UnknownAPI
 from pytest_probe.frameworks.base import Leaf
 from pytest_probe.inputs import Arguments
 from pytest_probe.numerics.dtypes import numpy_dtype, widen
-from pytest_probe.records.model import Lost
+from pytest_probe.records.model import Lost, SizeSpec
 from pytest_probe.replay import DeviceRaised, apart, first_line, mapped, named_leaves, same_bytes
 from tests.replaying import leaf, normal, replay
 
@@ -182,7 +182,12 @@ def test_a_16_bit_call_has_another_reading_with_floats_rounded_to_its_dtype() ->
     assert plain.expected.outputs["output.0"].tolist() == [True, True]
     assert rounded.expected.outputs["output.0"].tolist() == [False, True]
     assert rounded.notes == ("Python floats rounded to the tensors' dtype, as the device does",)
-    assert list(rounded.readings()) == [rounded]
+    assert rounded.rounded == (plain.candidate, plain.expected)
+
+
+def test_sizes_beside_a_float_to_be_rounded_stay_sizes() -> None:
+    made = replay("Tensor.new_full", leaf([1.0], "bfloat16"), SizeSpec((2, 3)), 0.1, outputs=["bfloat16[2, 3]"])
+    assert len(list(made.readings())) == 2
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def _inputs(bits: int) -> tuple[Mode, ...]:
 
 
 NARROW = ("float16", "bfloat16")
-SPLITS, CHAINS = (2, 4, 8, 16), (256, 128, 64, 32)
+SPLITS, CHAINS = (2, 4, 8, 16), (16, 64, 256)
 
 # What --probe-allow takes.
 MODES: Mapping[str, Behaviour] = {
@@ -81,11 +81,12 @@ ACCUMULATIONS: tuple[Behaviour, ...] = tuple(
     Behaviour(
         "",
         f"{dtype} accumulation",
-        tuple(Mode(bits=bits, sums=dtype, chunks=count) for count in CHAINS),
+        tuple(Mode(bits=bits, sums=dtype, chunks=count * part // 4) for part in (4, 3)),
         sampled=True,
         dtypes=("float32", *NARROW),
     )
     for dtype, bits in (("float16", 11), ("bfloat16", 8))
+    for count in CHAINS
 )
 
 

@@ -34,6 +34,11 @@ CREATION = frozenset(
     "complex polar normal as_tensor asarray as_strided fill vander rand_like randn_like randint_like "
     "empty_permuted".split()
 )
+# Ignored as well, though they compute like any other.
+FORGOTTEN = frozenset(
+    "grouped_mm hardsigmoid hardswish scaled_grouped_mm scaled_mm sigmoid tanh upsample upsample_bilinear "
+    "upsample_nearest new_empty new_empty_strided new_full new_ones new_tensor new_zeros stride unflatten".split()
+)
 
 # These tell how a tensor is kept, attach something to it, or take memory and files from elsewhere.
 KEEPING = frozenset(
@@ -240,7 +245,7 @@ def _allowed(place: str, api: str) -> bool:
     if owner in (torch, torch.Tensor) and name in KEEPING:
         return False
     if id(function) in _ignored():
-        return owner is torch and name in CREATION
+        return name in FORGOTTEN or (owner is torch and name in CREATION)
     if owner is torch.Tensor:
         return _operator(name) if name.startswith("_") else True
     if owner is torch and name.startswith("_foreach_"):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from pytest_probe.frameworks import torch_attention
 from pytest_probe.frameworks.base import Jitter
 from pytest_probe.frameworks.modes import Mode, Rounding
 from pytest_probe.frameworks.torch_steps import decompositions, only_moves
@@ -18,7 +19,7 @@ from pytest_probe.frameworks.torch_steps import decompositions, only_moves
 ATEN = torch.ops.aten
 SMALLEST = 2.0**-126  # the smallest normal float32
 # Numbers that steps before left with float32's rounding: they may round to either side of a tie.
-UNSURE = 8.0
+UNSURE = 4.0
 UNIFORM = 3.0**0.5
 ULP = 2.0**-23
 # What CUDA's fast intrinsics may be off by, of a result and arguments: the tables of the CUDA programming guide.
@@ -111,7 +112,7 @@ class ModeEmulation(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return _flushed_in_place(result) if func._schema.is_mutable else _mapped(flushed, result)
         if self.jitter is None or self.mode.approximate or func._schema.is_mutable:
             return result
-        return _mapped(lambda tensor: self._moved(tensor, 1.0), result)
+        return _mapped(self.step, result)
 
     def _approximate(self, func: Any, args: Any, kwargs: Any, result: Any) -> Any:
         error = INTRINSICS.get(func)
@@ -127,6 +128,10 @@ class ModeEmulation(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if self.jitter is None or not (tensor.is_floating_point() or tensor.is_complex()):
             return tensor
         return tensor * (1 + self.jitter.size * roundoffs * self._xi(tensor))
+
+    def step(self, tensor: torch.Tensor) -> torch.Tensor:
+        """What passes between two steps of a kernel."""
+        return self._moved(tensor, 1.0)
 
     def _operands(self, tensor: torch.Tensor) -> list[torch.Tensor]:
         """The parts of an operand: one, or two where it is split."""
@@ -230,77 +235,27 @@ def _convolution_backward(
     *how, wanted = how  # type: ignore[assignment]
     transposed, groups = how[3], how[5]
 
-    def partial(g: torch.Tensor, a: torch.Tensor, b: torch.Tensor, place: int) -> torch.Tensor:
+    def gradient_of(g: torch.Tensor, a: torch.Tensor, b: torch.Tensor, place: int) -> torch.Tensor:
         mask = [place == index for index in range(3)]
         found: torch.Tensor = ATEN.convolution_backward.default(g, a, b, bias_sizes, *how, mask)[place]
         return found
 
     axes = None if groups != 1 else (1, 1 if transposed else 0)
-    of_x = mode.product(lambda g, b: partial(g, x, b, 0), gradient, weight, axes) if wanted[0] else None
+    of_x = mode.product(lambda g, b: gradient_of(g, x, b, 0), gradient, weight, axes) if wanted[0] else None
     of_weight = (
-        mode.product(lambda g, a: partial(g, a, weight, 1), gradient, x, (0, 0) if groups == 1 else None)
+        mode.product(lambda g, a: gradient_of(g, a, weight, 1), gradient, x, (0, 0) if groups == 1 else None)
         if wanted[1]
         else None
     )
-    return of_x, of_weight, partial(gradient, x, weight, 2) if wanted[2] else None
+    return of_x, of_weight, gradient_of(gradient, x, weight, 2) if wanted[2] else None
 
 
-def _attention(
-    mode: ModeEmulation,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    dropout: float = 0.0,
-    causal: bool = False,
-    *,
-    attn_mask: torch.Tensor | None = None,
-    scale: float | None = None,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """As a fused kernel computes it: scores are scaled, not queries."""
-    scores = _scores(mode, query, key, causal, attn_mask, scale)
-    total = torch.logsumexp(scores, -1)
-    weights = mode._moved(_weights(scores, total), 2.0)
-    return _mm(mode, weights, value), total
+def _attention(mode: ModeEmulation, *args: Any, **kwargs: Any) -> Any:
+    return torch_attention.forward(*args, **kwargs, product=partial(_mm, mode), step=mode.step)
 
 
-def _scores(
-    mode: ModeEmulation, query: torch.Tensor, key: torch.Tensor, causal: bool, mask: Any, scale: float | None
-) -> torch.Tensor:
-    factor = query.shape[-1] ** -0.5 if scale is None else scale
-    scores = mode._moved(_mm(mode, query, key.transpose(-2, -1)) * factor, 1.0)
-    if causal:
-        allowed = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
-        scores = scores.masked_fill(~allowed, -math.inf)
-    return scores if mask is None else scores + mask
-
-
-def _weights(scores: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
-    return torch.where(torch.isneginf(scores), torch.zeros_like(scores), torch.exp(scores - total.unsqueeze(-1)))
-
-
-def _attention_backward(
-    mode: ModeEmulation,
-    gradient: torch.Tensor,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    out: torch.Tensor,
-    total: torch.Tensor,
-    dropout: float,
-    causal: bool,
-    *,
-    attn_mask: torch.Tensor | None = None,
-    scale: float | None = None,
-) -> tuple[torch.Tensor, ...]:
-    factor = query.shape[-1] ** -0.5 if scale is None else scale
-    weights = mode._moved(_weights(_scores(mode, query, key, causal, attn_mask, scale), total), 2.0)
-    inner = _mm(mode, gradient, value.transpose(-2, -1)) - (gradient * out).sum(-1, keepdim=True)
-    of_scores = mode._moved(weights * inner, 2.0)
-    return (
-        _mm(mode, of_scores, key) * factor,
-        _mm(mode, of_scores.transpose(-2, -1), query) * factor,
-        _mm(mode, weights.transpose(-2, -1), gradient),
-    )
+def _attention_backward(mode: ModeEmulation, *args: Any, **kwargs: Any) -> Any:
+    return torch_attention.backward(*args, **kwargs, product=partial(_mm, mode), step=mode.step)
 
 
 PRODUCTS: Mapping[Any, Callable[..., Any]] = {
@@ -311,8 +266,8 @@ PRODUCTS: Mapping[Any, Callable[..., Any]] = {
     ATEN.addbmm.default: _addbmm,
     ATEN.convolution.default: _convolution,
     ATEN.convolution_backward.default: _convolution_backward,
-    ATEN._scaled_dot_product_flash_attention_for_cpu.default: _attention,
-    ATEN._scaled_dot_product_flash_attention_for_cpu_backward.default: _attention_backward,
+    torch_attention.FORWARD: _attention,
+    torch_attention.BACKWARD: _attention_backward,
 }
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from pytest_probe.frameworks import torch_attention
 from pytest_probe.frameworks.torch_composed import COMPOSED, COMPOSED_IN_PLACE
 
 
@@ -17,7 +18,8 @@ def decompositions() -> Mapping[Any, Callable[..., Any]]:
     import torch._decomp
     import torch._refs  # registers the rest of the table
 
-    return torch._decomp.decomposition_table
+    attention = {torch_attention.FORWARD: torch_attention.forward, torch_attention.BACKWARD: torch_attention.backward}
+    return {**torch._decomp.decomposition_table, **attention}
 
 
 KNOWN = {**COMPOSED, **COMPOSED_IN_PLACE}

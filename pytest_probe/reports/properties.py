@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pytest_probe.reports.results import outputs_worst, plain
 
 PREFIX = "probe."
 _TEXTS = ("id", "api", "direction", "dtype", "device", "verdict", "standard", "reason")
-_METRICS = ("max_ulp", "max_abs", "max_rel", "noise_ratio", "noise_rms")
+_METRICS = ("max_ulp", "max_abs", "max_rel", "noise_ratio", "noise_rms", "repeats", "spread_ulp")
+
+
+def others(found: Iterable[tuple[str, object]]) -> list[tuple[str, object]]:
+    """The properties that are not ours."""
+    return [pair for pair in found if not pair[0].startswith(PREFIX)]
 
 
 def properties(outcome: Mapping[str, Any]) -> list[tuple[str, str | int | float]]:

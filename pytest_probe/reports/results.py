@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from pytest_probe.errors import SettingsError
+from pytest_probe.repeats import NON_DETERMINISTIC
 from pytest_probe.standards.verdict import SEVERITY, Element, OutputVerdict, Verdict
 
 Result: TypeAlias = "dict[str, Any]"
@@ -158,13 +159,15 @@ class Worst:
 
 @dataclass(slots=True)
 class Tally:
-    """What a run adds up to, kept small: no result is held."""
+    """What a run adds up to, kept small: no result is held. differing counts cases whose runs differ."""
 
     verdicts: Counter[str] = field(default_factory=Counter)
     skips: Counter[str] = field(default_factory=Counter)
     apis: dict[str, Worst] = field(default_factory=dict)
+    differing: int = 0
 
     def add(self, outcome: Mapping[str, Any]) -> None:
+        self.differing += any(note.startswith(NON_DETERMINISTIC) for note in outcome["notes"])
         self.verdicts[outcome["verdict"]] += 1
         if outcome["verdict"] == "skip":
             self.skips[outcome["kind"] or outcome["reason"]] += 1

@@ -46,7 +46,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def failure(verdict: Verdict, *, name: str, device: str, frame: Frame | None, saved: str, command: str) -> str:
-    """The text of an item that failed: what a kernel engineer needs and nothing else."""
+    """The text of a case that failed: what a kernel engineer needs and nothing else."""
     dtype = f" in {verdict.dtype}" if verdict.dtype else ""
     where = f" on {device}" if device else ""
     lines = [f"{name}{dtype}{where}: {verdict.verdict}"]
@@ -57,12 +57,14 @@ def failure(verdict: Verdict, *, name: str, device: str, frame: Frame | None, sa
     if verdict.arguments:
         lines += ["", *_arguments(verdict.arguments)]
     lines += [f"note: {note}" for note in verdict.notes]
-    lines.append("")
+    if frame is not None or saved or command:
+        lines.append("")
     if frame is not None:
         lines.append(f"called at {frame.file}:{frame.line} in {frame.function}: {frame.code.strip()}")
     if saved:
         lines.append(f"saved in {saved}")
-    lines.append(f"to reproduce: {command}")
+    if command:
+        lines.append(f"to reproduce: {command}")
     return "\n".join(lines)
 
 
@@ -117,6 +119,8 @@ def summary_lines(tally: Tally, *, not_run: int) -> Iterator[str]:
     """The summary, line by line: the counts first."""
     counts = [f"{tally.verdicts[verdict]:,} {verdict}" for verdict in _ORDER if tally.verdicts[verdict]]
     yield ", ".join([_count(tally.verdicts.total(), "case"), *counts])
+    if tally.differing:
+        yield f"{_count(tally.differing, 'case')} non-deterministic: runs on the same inputs differ"
     if not_run:
         yield f"{_count(not_run, 'item')} did not run"
     if tally.skips:

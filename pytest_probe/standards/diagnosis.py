@@ -9,10 +9,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from pytest_probe.frameworks.modes import ACCUMULATIONS, MODES, Behaviour
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray
+from pytest_probe.numerics.dtypes import BoolArray, float_format
+from pytest_probe.numerics.ulp import ulp
 from pytest_probe.standards import noise
 from pytest_probe.standards.exact import alike, correctly_rounded
-from pytest_probe.standards.modes import closer, emulations, judged, numbers
+from pytest_probe.standards.modes import closer, emulations, fitted_factor, is_scaled, judged, numbers
 from pytest_probe.standards.question import Assumption, Question, Standard
 from pytest_probe.standards.verdict import OutputVerdict
 
@@ -66,7 +67,7 @@ class DeviceMode:
                 found = judged(trouble.standard, emulated)
                 if found is not None and found.verdict == "pass":
                     return self._words(behaviour, found, trouble.verdict)
-                where = None if behaviour.sampled else confined(emulated)
+                where = confined(emulated) if behaviour.dtypes and not behaviour.sampled else None
                 nearly = nearly or (where and f"behaves as {behaviour.words}, but for {where}")
         return nearly
 
@@ -76,7 +77,8 @@ class DeviceMode:
         return any(mode.flush for mode in behaviour.variants) or closer(question, emulated)
 
     def _words(self, behaviour: Behaviour, found: OutputVerdict, verdict: OutputVerdict) -> str:
-        words = f"behaves as {behaviour.words}: {numbers(found)} instead of {numbers(verdict)}"
+        like = "errs as much as by" if behaviour.sampled else "behaves as"
+        words = f"{like} {behaviour.words}: {numbers(found)} instead of {numbers(verdict)}"
         return f"{words} (--probe-allow={behaviour.name} accepts it)" if behaviour.name else words
 
 
@@ -84,9 +86,11 @@ def _of_the_size(question: Question, emulated: Question) -> bool:
     """Is the error as large as the sampled rounding, neither hidden in it nor above?"""
     sizes = [np.abs(run - question.expected) for run in emulated.runs("float64", 4)]
     size = float(np.median(np.maximum.reduce(sizes)))
+    if is_scaled(question):
+        return False
     with np.errstate(invalid="ignore", over="ignore"):
         error = float(np.median(np.abs(question.actual.astype(question.expected.dtype) - question.expected)))
-    return size / 5 < error < size * 5
+    return size / 2 < error < size * 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,32 +122,36 @@ class Scale:
 
     def explain(self, trouble: Trouble) -> str | None:
         question = trouble.question
-        factor = _least_squares(question)
-        if factor is None or abs(factor - 1) < question.roundoff:
-            return None
-        scaled = replace(
-            question,
-            expected=question.expected * factor,
-            runs=lambda kind, count: [run * factor for run in question.runs(kind, count)],
-            witness=None,
-        )
-        found = judged(trouble.standard, scaled)
-        if found is None or found.verdict != "pass":
-            return None
-        times = 1 + float(f"{factor - 1:.2g}")
-        return f"all times {times:.12g}: {numbers(found)} instead of {numbers(trouble.verdict)}"
-
-
-def _least_squares(question: Question) -> float | None:
-    if question.expected.dtype.kind != "f":
+        for factor in _factors(question):
+            found = judged(trouble.standard, _scaled(question, factor))
+            if found is not None and found.verdict == "pass":
+                times = 1 + float(f"{factor - 1:.2g}")
+                return f"all times {times:.12g}: {numbers(found)} instead of {numbers(trouble.verdict)}"
         return None
+
+
+def _scaled(question: Question, factor: float) -> Question:
+    return replace(
+        question,
+        expected=question.expected * factor,
+        runs=lambda kind, count: [run * factor for run in question.runs(kind, count)],
+        witness=None,
+    )
+
+
+def _factors(question: Question) -> Iterator[float]:
+    """By least squares, and the number whose multiples round to the output, which says more of narrow dtypes."""
+    fitted, error = fitted_factor(question)
+    if abs(fitted - 1) <= max(error, question.roundoff):
+        return
+    yield fitted
     actual, expected = question.actual.astype(np.float64), question.expected
-    usable = np.isfinite(actual) & np.isfinite(expected)
-    largest = float(np.abs(expected[usable]).max(initial=0.0))
-    if np.count_nonzero(expected[usable]) < 2:
-        return None
-    unit = expected[usable] / largest
-    return float(np.dot(unit, actual[usable] / largest) / np.dot(unit, unit))
+    usable = np.isfinite(actual) & (np.abs(expected) > 2.0 ** float_format(question.precision).min_exponent)
+    if not usable.any():
+        return
+    half = ulp(actual[usable], question.precision) / 2
+    ends = [(np.abs(actual[usable]) + side * half) / np.abs(expected[usable]) for side in (-1, 1)]
+    yield float((ends[0].max() + ends[1].min()) / 2)
 
 
 class Confined:
@@ -181,21 +189,29 @@ def _tail(bad: BoolArray, question: Question) -> str | None:
         return None
     for words, there in (("zeros", actual == 0), ("NaN", actual != actual)):
         if there.all():
-            return f"{words} from flat index {start:,} on ({actual.size:,} of {bad.size:,} elements)"
+            return f"the tail: {words} from flat index {start:,} on ({actual.size:,} of {bad.size:,} elements)"
     return None
 
 
 def _slab(bad: BoolArray, question: Question) -> str | None:
-    """All within one index of one axis."""
+    """All within one index of one axis, or a few at its end."""
     for axis in range(bad.ndim if bad.ndim > 1 else 0):
         extent = bad.shape[axis]
         found = np.flatnonzero(bad.any(axis=tuple(other for other in range(bad.ndim) if other != axis)))
-        if found.size == 1 and extent > 1 and np.count_nonzero(bad) * extent >= COVERED * bad.size:
-            index = int(found[0])
-            name = {0: "first ", extent - 1: "last "}.get(index, "")
-            kind = "row" if axis == 0 else "column" if axis == bad.ndim - 1 else f"index of axis {axis}"
-            return f"the {name}{kind} only (index {index} of axis {axis})" if name else f"index {index} of axis {axis} only"
+        first, last = int(found[0]), int(found[-1])
+        width = last - first + 1
+        full = np.count_nonzero(bad) * extent >= COVERED * bad.size * width
+        if full and (width == 1 < extent or (last == extent - 1 and width * 4 <= extent)):
+            return _slab_words(bad.ndim, axis, first, last, extent)
     return None
+
+
+def _slab_words(rank: int, axis: int, first: int, last: int, extent: int) -> str:
+    kind = "row" if axis == 0 else "column" if axis == rank - 1 else "slice"
+    if last > first:
+        return f"the last {last - first + 1} {kind}s only (from index {first} of axis {axis} on)"
+    name = {0: "the first ", extent - 1: "the last "}.get(first, "one ")
+    return f"{name}{kind} only (index {first} of axis {axis})"
 
 
 def _edge(bad: BoolArray, question: Question) -> str | None:

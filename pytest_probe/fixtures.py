@@ -1,0 +1,116 @@
+"""Fixtures for a project's own tests. Nothing heavy is imported before a test asks for one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from pytest_probe.checks import ProbeCase, ProbeFixture
+    from pytest_probe.state import Probe
+
+STATE: pytest.StashKey[Probe] = pytest.StashKey()
+
+
+@pytest.fixture
+def probe(request: pytest.FixtureRequest) -> Generator[ProbeFixture, None, None]:
+    """Checks functions of your own against a float64 reference: `probe.tensor(...)`, `probe.check(...)`."""
+    from pytest_probe.checks import ProbeFixture
+
+    state = _state_for_tests(request.config)
+    yield ProbeFixture(state, request.node)
+    state.release()
+
+
+@pytest.fixture
+def probe_case(request: pytest.FixtureRequest) -> Generator[ProbeCase, None, None]:
+    """One record of the dump that `@pytest.mark.probe(dump=...)` names: `args`, `kwargs`, `record`, `check(output)`."""
+    from pytest_probe.checks import ProbeCase
+
+    if not hasattr(request, "param"):
+        pytest.fail("probe_case: the test needs @pytest.mark.probe(dump=..., api=...)", pytrace=False)
+    state = _state_for_tests(request.config)
+    yield ProbeCase.lent(state, request.node, request.param)
+    state.release()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test marked `probe` becomes one item a matching record."""
+    mark = metafunc.definition.get_closest_marker("probe")
+    if mark is None:
+        return
+    from pytest_probe.marks import parameters
+
+    if "probe_case" not in metafunc.fixturenames:
+        raise pytest.Collector.CollectError(f"{metafunc.function.__name__} is marked probe but takes no probe_case")
+    found = parameters(state_of(metafunc.config), mark, metafunc.definition.path.parent)
+    metafunc.parametrize("probe_case", found, indirect=True)
+
+
+def state_of(config: pytest.Config) -> Probe:
+    """What the tests of this process share, made when it is first asked for."""
+    if STATE not in config.stash:
+        from pytest_probe.errors import SettingsError
+        from pytest_probe.state import make_probe
+        from pytest_probe.workers import check_devices
+
+        try:
+            state = make_probe(config)
+            check_devices(config, state.settings.devices)
+        except SettingsError as error:
+            raise pytest.UsageError(str(error)) from None
+        config.stash[STATE] = state
+    return config.stash[STATE]
+
+
+def _state_for_tests(config: pytest.Config) -> Probe:
+    from pytest_probe.recorded import RECORDED
+
+    state = state_of(config)
+    if state.device == RECORDED:
+        pytest.skip(f"--probe-device={RECORDED} leaves no device for functions of your own")
+    if not config.pluginmanager.has_plugin("probe-checks"):
+        config.pluginmanager.register(Completion(), "probe-checks")
+    return state
+
+
+class Completion:
+    """Gives the report of a test the results of its checks."""
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        from pytest_probe.checks import complete
+
+        report = yield
+        complete(item, report, call)
+        return report
+
+
+class Waiting:
+    """Stands for the reporting of a run in which no option of the probe was given, until a test reports a check."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._finished = 0
+
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        self._session = session
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if not hasattr(report, "probe"):
+            self._finished += report.when in ("teardown", "???")
+            return
+        from pytest_probe.reporting import Reporting
+
+        manager = self._config.pluginmanager
+        manager.unregister(self)
+        reporting = Reporting(state_of(self._config))
+        reporting.join(self._session, self._finished)
+        manager.register(reporting, "probe-reporting")
+        reporting.pytest_runtest_logreport(report)  # the call under way does not reach what is registered during it
