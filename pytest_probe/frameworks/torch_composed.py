@@ -42,7 +42,7 @@ def addcdiv(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor, *, value: float =
     return x + y / z * value
 
 
-def lerp(x: torch.Tensor, end: torch.Tensor, weight: Any) -> torch.Tensor:
+def lerp(x: torch.Tensor, end: torch.Tensor, weight: torch.Tensor | float) -> torch.Tensor:
     return x + (end - x) * weight
 
 

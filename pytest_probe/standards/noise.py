@@ -20,7 +20,7 @@ AMONG_THEMSELVES = "float32 among themselves"
 # kernel that rounds inside to 11 bits errs by about 24 times what its runs differ by.
 AMONG = Limits(16.0, 4.0)
 WITNESS_LARGEST, WITNESS_RMS, WITNESS_HOPELESS = 2.0, 1.5, 1000.0
-NARROW = Limits(8.0, 2.0)
+NARROW = Limits(12.0, 2.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +220,8 @@ def _witnessed(question: Question, finding: Finding) -> tuple[Outcome, str] | No
         roundoff=question.roundoff,
         floor=_floor(question),
     )
+    if not np.isfinite(seen.largest):
+        return "warning", "undecided: the CPU's own kernel overflows"
     if seen.largest > WITNESS_HOPELESS and question.precision.name in ("float32", "complex64"):
         return "warning", f"undecided: the CPU's own kernel has noise ratio {seen.largest:,.4g}, no digits are left"
     ours = finding.noise
