@@ -25,7 +25,7 @@ from pytest_probe.inputs.stored import StoredTensors
 from pytest_probe.inputs.streams import Streams
 from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating, widen
 from pytest_probe.questions import questions
-from pytest_probe.recorded import RECORDED, Recorded, check_stored, stored_run
+from pytest_probe.recorded import RECORDED, Recorded, check_direction, check_stored, stored_run
 from pytest_probe.records.model import Call, Direction, Dump, Lost, Record, TensorSpec, leaves, tensors
 from pytest_probe.records.rawjson import paused_gc
 from pytest_probe.registry import Registry
@@ -293,6 +293,8 @@ class Checker:
         self.framework.save(path, arrays)
 
     def _check(self, case: Case) -> Verdict:
+        if self.conditions.device == RECORDED:
+            check_direction(case.direction)
         replay = self._replay(case)
         if case.direction == "forward":
             sides = _nearest([_forward_sides(reading) for reading in replay.readings()])
@@ -349,7 +351,7 @@ class Checker:
                 return self._pair(case.record.name, case.pair)
             call = case.dump.decode(case.record)
             if origin == "dump":
-                check_stored(call, case.direction)
+                check_stored(call)
             arguments = self._arguments(case, call)
             as_recorded = case.dtype is None
             with _blaming(call):

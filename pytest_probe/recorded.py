@@ -33,13 +33,17 @@ class Recorded:
         raise Unsupported("nothing runs on the device that the dump was recorded on")
 
 
-def check_stored(call: Call, direction: Direction) -> None:
-    """Raises Unsupported where the dump does not hold what can be judged."""
+def check_direction(direction: Direction) -> None:
+    """Raises Unsupported for the backward."""
     if direction == "backward":
         raise Unsupported(
             "a dump stores the gradients of the last autograd node, which are not those of the API's arguments",
             "recorded gradients are not the API's",
         )
+
+
+def check_stored(call: Call) -> None:
+    """Raises Unsupported where a tensor of the call was not stored."""
     for field, tree in (("input_args", call.args), ("input_kwargs", call.kwargs), ("output", call.outputs)):
         for path, spec in tensors(tree, field):
             if spec.data_name is None and spec.size:

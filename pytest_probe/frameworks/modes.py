@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 Rounding: TypeAlias = Literal["even", "away", "zero"]
 Scope: TypeAlias = Literal["all", "matmul", "convolution"]
+# What attention multiplies by its scale: scores and the results of their gradients, scores and their gradients before
+# these meet the operands, or query and key by its root.
+Scaled: TypeAlias = Literal["results", "scores", "operands"]
 SCOPE_WORD = " in "
 
 
@@ -17,8 +20,7 @@ class Mode:
 
     bits: significand bits that the operands of products are rounded to, 0 for all; split: each operand is the sum of
     two such numbers, the product of both remainders is dropped. sums: the dtype that partial sums are rounded to, of
-    `chunks` pieces of a sum, "" for none. scope: which products these concern; fused attention scales its scores, any
-    other its operands. flush: subnormal float32 numbers are zero; fine: inside kernels as well. approximate: exp, log,
+    `chunks` pieces of a sum, "" for none. scope: which products these concern; scaled: what attention scales. flush: subnormal float32 numbers are zero; fine: inside kernels as well. approximate: exp, log,
     sin and their like are off by what CUDA's fast intrinsics may err.
     """
 
@@ -26,7 +28,7 @@ class Mode:
     rounding: Rounding = "even"
     split: bool = False
     scope: Scope = "all"
-    fused: bool = True
+    scaled: Scaled = "results"
     sums: str = ""
     chunks: int = 0
     flush: bool = False
@@ -101,5 +103,5 @@ def behaviour(name: str) -> Behaviour:
 
 
 def with_attention(variants: tuple[Mode, ...]) -> tuple[Mode, ...]:
-    """The same modes, each also where attention scales its operands."""
-    return tuple(replace(mode, fused=fused) for mode in variants for fused in (True, False))
+    """The same modes, each with all that attention may scale."""
+    return tuple(replace(mode, scaled=scaled) for mode in variants for scaled in get_args(Scaled))

@@ -194,6 +194,7 @@ def _works_in_place(api: str) -> bool:
     return name.endswith("_")
 
 
+@functools.cache
 def _owner(place: str) -> Any:
     """The module of that name, or what hangs below one ("torch.Tensor", "torch.ops.npu"). It comes from our table or
     from the user, never from a dump. Raises UnknownAPI where it is not there."""

@@ -54,15 +54,17 @@ def backward(
     scale: float | None = None,
     product: Product = torch.matmul,
     step: Step = _unchanged,
+    early: bool = False,
 ) -> tuple[torch.Tensor, ...]:
-    """Gradients of query, key and value; the weights are computed again."""
+    """Gradients of query, key and value; the weights are computed again. early: scaled before the last products."""
     scores = step(_scores(query, key, causal, attn_mask, scale, product))
     weights = step(_weights(scores, total))
     inner = product(gradient, value.transpose(-2, -1)) - (gradient * out).sum(-1, keepdim=True)
     of_scores = step(weights * step(inner))
-    factor = _factor(query, scale)
-    of_query = product(of_scores, key) * factor
-    of_key = product(of_scores.transpose(-2, -1), query) * factor
+    before, behind = (_factor(query, scale), 1.0) if early else (1.0, _factor(query, scale))
+    of_scores = of_scores * before
+    of_query = product(of_scores, key) * behind
+    of_key = product(of_scores.transpose(-2, -1), query) * behind
     return of_query, of_key, product(weights.transpose(-2, -1), gradient)
 
 

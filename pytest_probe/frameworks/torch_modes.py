@@ -255,7 +255,8 @@ def _attention(mode: ModeEmulation, *args: Any, **kwargs: Any) -> Any:
 
 
 def _attention_backward(mode: ModeEmulation, *args: Any, **kwargs: Any) -> Any:
-    return torch_attention.backward(*args, **kwargs, product=partial(_mm, mode), step=mode.step)
+    early = mode.mode.scaled == "scores"
+    return torch_attention.backward(*args, **kwargs, product=partial(_mm, mode), step=mode.step, early=early)
 
 
 PRODUCTS: Mapping[Any, Callable[..., Any]] = {
@@ -278,7 +279,7 @@ def emulated(mode: Mode | None, jitter: Jitter | None) -> Iterator[None]:
         yield
         return
     with contextlib.ExitStack() as stack:
-        if not mode.fused:
+        if mode.scaled == "operands":
             stack.enter_context(sdpa_kernel(SDPBackend.MATH))
         stack.enter_context(ModeEmulation(mode, jitter))
         yield

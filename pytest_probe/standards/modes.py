@@ -56,7 +56,7 @@ def emulations(question: Question, behaviour: Behaviour) -> Iterator[Question]:
         emulated = None if question.otherwise is None else question.otherwise(question, Assumption(mode))
         if emulated is not None:
             yield emulated
-        elif mode.bits and mode.fused:
+        elif mode.bits and mode.scaled == "results":
             return  # no products in this call
 
 
