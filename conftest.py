@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-pytest_plugins = ["pytester"]
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--corpus", metavar="DIR", help="Check every dump below this folder as well (tests/corpus)")

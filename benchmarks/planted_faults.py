@@ -1,4 +1,4 @@
-"""Noise ratios of the planted faults and of the legitimate differences of tests/faults: `python benchmarks/planted_faults.py`."""
+"""Noise ratios of planted faults, legitimate differences and device modes: `python benchmarks/planted_faults.py`."""
 
 from __future__ import annotations
 
@@ -13,16 +13,20 @@ sys.path.insert(0, str(ROOT))
 
 from pytest_probe.standards.verdict import Verdict  # noqa: E402
 from tests.checking import verdicts  # noqa: E402
+from tests.emulated import CALLS, narrow_only, patches, to_bits  # noqa: E402
 from tests.faults.test_faults import FAULTS, HEALTHY, dump_of  # noqa: E402
 
+# Significand bits of each mode that rounds operands.
+BITS = {"tf32": 11, "hf32": 12, "bf16": 8}
 
-def checked(call: Any, patch: Any) -> dict[str, Verdict]:
+
+def checked(call: Any, patch: Any, **conditions: Any) -> dict[str, Verdict]:
     """The verdicts on the patched API's own items."""
     name, owner, attribute = call[:3]
     with tempfile.TemporaryDirectory() as folder:
         path = dump_of(call, Path(folder))
         with mock.patch.object(owner, attribute, patch(getattr(owner, attribute))):
-            return {case: verdict for case, verdict in verdicts(path).items() if case.startswith(f"{name}.0.")}
+            return {case: verdict for case, verdict in verdicts(path, **conditions).items() if case.startswith(f"{name}.0.")}
 
 
 def row(label: str, found: dict[str, Verdict]) -> str:
@@ -34,12 +38,49 @@ def row(label: str, found: dict[str, Verdict]) -> str:
     return f"| {label} | {verdict} | {numbers[0]:,.3g} ({numbers[1]:,.3g}) | {numbers[2]:,.3g} ({numbers[3]:,.3g}) | {worst.metrics['scale_from']} |"
 
 
+def worst_ratios(found: dict[str, Verdict]) -> str:
+    """The largest ratios of all outputs: "7,030 / 2,000"."""
+    outputs = [output for verdict in found.values() for output in verdict.outputs]
+    ratios = [max(float(output.metrics[name]) for output in outputs) for name in ("noise_ratio", "noise_rms")]
+    return " / ".join(f"{ratio:,.3g}" if ratio < 1000 else f"{float(f'{ratio:.3g}'):,.0f}" for ratio in ratios)
+
+
+def off(device: Any) -> Any:
+    """The device with one element of its output 1 % off."""
+
+    def function(*args: Any) -> Any:
+        out = device(*args)
+        mask = out.detach().new_ones(out.numel())
+        mask[77] = 1.01
+        return out * mask.view(out.shape)
+
+    return function
+
+
+def mode_row(mode: str, name: str) -> str:
+    """A call on a device in a mode: not allowed, allowed, and allowed with one element off."""
+    call = (*CALLS[name], True)
+    device = patches(to_bits(BITS[mode]))[name][2]
+    cells = []
+    for wrong, allow in ((device, "none"), (device, mode), (off(device), mode)):
+        found = checked(call, lambda right, wrong=wrong: narrow_only(right, wrong), allow=(allow,))
+        if wrong is not device:
+            found = {case: verdict for case, verdict in found.items() if case.endswith("forward")}
+        verdict = "error" if any(item.verdict == "error" for item in found.values()) else "pass"
+        cells.append(f"{verdict} {worst_ratios(found)}")
+    return f"| {mode} | {name} | {' | '.join(cells)} |"
+
+
 def main() -> None:
     print("| | verdict | largest ratio (limit) | RMS ratio (limit) | scale from |\n|---|---|---|---|---|")
     for label, (call, patch, _) in FAULTS.items():
         print(row(f"fault: {label}", checked(call, patch)))
     for label, (call, patch) in HEALTHY.items():
         print(row(f"legitimate: {label}", checked(call, patch)))
+    print("\n| mode | call | not allowed | allowed | allowed, one element 1 % off |\n|---|---|---|---|---|")
+    for mode in BITS:
+        for name in CALLS:
+            print(mode_row(mode, name))
 
 
 if __name__ == "__main__":

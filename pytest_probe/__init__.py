@@ -4,7 +4,9 @@ from __future__ import annotations
 
 # The entry point runs this module in every pytest run, so it imports nothing before it is asked.
 _EXPORTS = {
+    "ProbeCase": "pytest_probe.checks",
     "ProbeError": "pytest_probe.errors",
+    "ProbeFixture": "pytest_probe.checks",
     "Case": "pytest_probe.execution",
     "Checker": "pytest_probe.execution",
     "Conditions": "pytest_probe.execution",

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from pytest_probe.errors import NoKernel, RecordError, SettingsError, Unsupported
-from pytest_probe.execution import NO_GRADIENT, Case, Checker, Lent
+from pytest_probe.errors import NoKernel, SettingsError
+from pytest_probe.execution import Case, Checker, Lent
 from pytest_probe.frameworks.base import Leaf, Way
 from pytest_probe.inputs.generated import generate, kind_of, rounded
 from pytest_probe.inputs.streams import Streams
@@ -79,7 +79,7 @@ class _Checks:
         return replace(verdict, verdict="error") if self._is_fault(verdict) else verdict
 
     def _is_fault(self, verdict: Verdict) -> bool:
-        raise NotImplementedError
+        return False
 
     def _conclude(self, found: Sequence[tuple[Case, Verdict]]) -> None:
         __tracebackhide__ = True
@@ -177,10 +177,11 @@ class ProbeCase(_Checks):
     def lent(cls, state: Probe, item: pytest.Item, marked: Marked) -> ProbeCase:
         """With the record's arguments on the device. Skips the test where they cannot be had, as the item would be."""
         __tracebackhide__ = True
-        try:
-            lent = state.checker.lend(marked.case, gradient="backward" in marked.directions)
-        except (Unsupported, RecordError) as error:
-            pytest.skip(str(error))
+        lent = state.checker.lend(marked.case, gradient="backward" in marked.directions)
+        if isinstance(lent, Verdict):
+            checks = _Checks(state, item)
+            checks._judge(marked.case, partial(lambda verdict: verdict, lent), marked.case.api)
+            pytest.skip(lent.reason)
         return cls(state, item, marked, lent)
 
     @property
@@ -214,9 +215,6 @@ class ProbeCase(_Checks):
         verdict = self._judge(case, partial(self._checker.judge, self._lent, output, direction), case.api)
         return case, verdict
 
-    def _is_fault(self, verdict: Verdict) -> bool:
-        return verdict.kind == NO_GRADIENT
-
 
 def complete(item: pytest.Item, report: pytest.TestReport, call: pytest.CallInfo[None]) -> None:
     """Give a test's report the results of its checks: junit shows the worst."""
@@ -225,7 +223,7 @@ def complete(item: pytest.Item, report: pytest.TestReport, call: pytest.CallInfo
         return
     item.stash[RESULTS] = []
     worst = max(results, key=lambda outcome: SEVERITY[outcome["verdict"]])
-    item.user_properties = [*properties.others(item.user_properties), *properties.properties(worst)]
+    item.user_properties[:] = [*properties.others(item.user_properties), *properties.properties(worst)]
     report.user_properties = list(item.user_properties)
     report.probe = worst  # type: ignore[attr-defined]
     report.probe_checks = results  # type: ignore[attr-defined]
@@ -252,16 +250,18 @@ def _name_of(function: Callable[..., Any]) -> str:
 
 
 def _dtype_name(dtype: object) -> str:
+    __tracebackhide__ = True
     name = str(dtype).removeprefix("torch.")
     try:
         kind_of(name)
-    except ValueError as error:
-        raise SettingsError("probe.tensor: dtype", name, "give a dtype that NumPy or ml_dtypes has") from error
+    except ValueError:
+        raise SettingsError("probe.tensor: dtype", name, "give a dtype that NumPy or ml_dtypes has") from None
     return name
 
 
 def _range(low: float | None, high: float | None) -> tuple[float | None, float | None]:
     """Maximum and minimum, in the order of a TensorSpec."""
+    __tracebackhide__ = True
     if (low is None) != (high is None) or (low is not None and high is not None and not low <= high):
         raise SettingsError("probe.tensor: low, high", (low, high), "give both, low <= high, or neither")
     return high, low

@@ -66,7 +66,8 @@ def _parser() -> argparse.ArgumentParser:
         "show",
         help="list what a dump holds: what would run, and what would be skipped and why",
         description="List the cases of dumps: what would run, with its dtype and the elements of its tensors, "
-        "what would be skipped and why, and totals by API, dtype and size. Nothing is run.",
+        "what would be skipped and why, and totals by API, dtype and size. Nothing is run, and no conftest.py is read: "
+        "what its hooks add (readers, namespaces, references) does not count here.",
         epilog="exit status: 0, or 2 where an argument or a dump cannot be used",
     )
     show.add_argument("dumps", nargs="+", metavar="DUMP", type=Path, help="a dump file, or a folder of dumps")
@@ -108,7 +109,8 @@ def _show(arguments: argparse.Namespace) -> int:
         for damage in dump.damage:
             print(f"pytest-probe: error: {damage}", file=sys.stderr)
             status = USAGE_ERROR
-    print("\n".join(_totals(shown)))
+    if shown or not status:
+        print("\n".join(_totals(shown)))
     return status
 
 

@@ -4,6 +4,7 @@ ProbeError
 ├── SettingsError       an option or ini key has a value that cannot be used
 ├── DumpError           a file is no dump, or is damaged
 ├── RecordError         one record cannot be used: its items are skipped
+├── HookFailed          code that a project's conftest.py added raised, or gave what cannot be used
 └── Unsupported         a case that cannot be decided here: its item is skipped
     ├── UnknownAPI      the name leads to no API inside the allow-list
     ├── NoKernel        the device has no kernel for the call
@@ -41,6 +42,10 @@ class RecordError(ProbeError):
         super().__init__(f"{where}: found {found}, expected {wanted}")
         self.entry = entry
         self.field = field
+
+
+class HookFailed(ProbeError):
+    """Code that a project's conftest.py added raised, or gave what cannot be used: what met it fails."""
 
 
 class Unsupported(ProbeError):

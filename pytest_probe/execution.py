@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from pytest_probe import inputs
-from pytest_probe.errors import NoKernel, NoReference, RecordError, UnknownAPI, Unsupported
+from pytest_probe import hooked, inputs
+from pytest_probe.errors import HookFailed, NoKernel, NoReference, RecordError, UnknownAPI, Unsupported
 from pytest_probe.frameworks.base import Bound, Device, Framework, Leaf, Way
 from pytest_probe.frameworks.modes import Behaviour, behaviour
 from pytest_probe.inputs import Arguments
@@ -36,12 +36,11 @@ from pytest_probe.replay import (
     Origin,
     Replay,
     Replayer,
-    apart,
     first_line,
     floats_of,
     mapped,
-    same_bytes,
 )
+from pytest_probe.sides import Sides, backward_sides, forward_sides, named_gradients, nearest
 from pytest_probe.standards.facts import facts
 from pytest_probe.standards.modal import judged_with_modes
 from pytest_probe.standards.verdict import SEVERITY, ArgumentRow, OutputVerdict, Verdict, worst_of
@@ -96,16 +95,6 @@ class Conditions:
 
 
 @dataclass(frozen=True, slots=True)
-class Sides:
-    """What the device and the reference gave in one direction, by name, and verdicts on what differs in structure."""
-
-    replay: Replay
-    actual: Mapping[str, Any]
-    expected: Mapping[str, Any]
-    structural: tuple[OutputVerdict, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Lent:
     """A record's arguments on the device, for a call that a test makes: tensors of its own, which it may write to."""
 
@@ -114,7 +103,6 @@ class Lent:
     bound: Bound
 
 
-NO_GRADIENT = "no gradient on the device"
 DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")
 
 AdjustInputs = Callable[[Case, Arguments], Arguments | None]
@@ -172,7 +160,7 @@ class Checker:
         if name == RECORDED:
             return Recorded()
         made = self.registry.devices.get(name.split(":", 1)[0])
-        return self.framework.device(name) if made is None else made(name)
+        return self.framework.device(name) if made is None else hooked.device(made, name)
 
     @cached_property
     def modes(self) -> tuple[Behaviour, ...]:
@@ -201,16 +189,22 @@ class Checker:
         self.cause = None
         try:
             verdict = self._check(case)
-        except Unsupported as error:
-            self.cause = error.__cause__
-            verdict = Verdict("skip", self.conditions.standard, _located(case, error), error.kind)
-        except RecordError as error:
-            verdict = Verdict("skip", self.conditions.standard, str(error), "broken record")
-        except DeviceRaised as error:
-            self.cause = error.__cause__
-            verdict = Verdict("error", self.conditions.standard, str(error))
-        adjusted = self.adjust_verdict(case, verdict) if self.adjust_verdict is not None else None
+        except (Unsupported, RecordError, DeviceRaised, HookFailed) as error:
+            verdict = self._undecided(case, error)
+        try:
+            adjusted = self.adjust_verdict(case, verdict) if self.adjust_verdict is not None else None
+        except HookFailed as error:
+            return self._undecided(case, error)
         return verdict if adjusted is None else adjusted
+
+    def _undecided(self, case: Case, error: Exception) -> Verdict:
+        """The verdict where an error stands in the way of one."""
+        self.cause = error.__cause__
+        if isinstance(error, (DeviceRaised, HookFailed)):
+            return Verdict("error", self.conditions.standard, str(error))
+        if isinstance(error, Unsupported):
+            return Verdict("skip", self.conditions.standard, _located(case, error), error.kind)
+        return Verdict("skip", self.conditions.standard, str(error), "broken record")
 
     def compare(
         self,
@@ -259,14 +253,15 @@ class Checker:
             Case(dump, record, direction, None, pair) for direction in DIRECTIONS if backward or direction == "forward"
         )
 
-    def lend(self, case: Case, *, gradient: bool) -> Lent:
-        """The case's arguments on the device, for a caller who makes the call; `judge` takes what it returns.
+    def lend(self, case: Case, *, gradient: bool) -> Lent | Verdict:
+        """The case's arguments on the device, for a caller who makes the call; `judge` takes what it returns. The
+        verdict, a skip, where they cannot be had.
 
-        gradient: floating tensors require grad. Raises Unsupported, RecordError.
+        gradient: floating tensors require grad.
         """
         made = self._made(case, "test")
         if isinstance(made, Exception):
-            raise made
+            return self._undecided(case, made)
         arguments, wanted = made.candidate.arguments, made.wanted if gradient else None
         return Lent(case, made, self.framework.bind(arguments.args, arguments.kwargs, Way(self.device), wanted))
 
@@ -297,16 +292,16 @@ class Checker:
             check_direction(case.direction)
         replay = self._replay(case)
         if case.direction == "forward":
-            sides = _nearest([_forward_sides(reading) for reading in replay.readings()])
+            sides = nearest([forward_sides(reading) for reading in replay.readings()])
         else:
-            sides = _nearest(self._backward_sides(case, replay))
+            sides = nearest(self._backward_sides(case, replay))
         self._last = sides
         if self._repeats(case, replay) > 1:
             return self._repeated(case, sides)
         return _summed(self.conditions.standard, self._outputs(case, sides), sides.replay)
 
     def _outputs(self, case: Case, sides: Sides) -> tuple[OutputVerdict, ...]:
-        judge = self.registry.standards[self.conditions.standard]
+        judge = hooked.standard(self.registry.standards[self.conditions.standard])
         asked = questions(case.api, case.direction, sides.replay, sides.actual, sides.expected, self.conditions.seed)
         judged = (
             item if isinstance(item, OutputVerdict) else judged_with_modes(judge, item, self.modes) for item in asked
@@ -331,9 +326,9 @@ class Checker:
     def _again(self, case: Case, sides: Sides) -> Sides:
         replay = replace(sides.replay, actual=self._replayer.again(sides.replay))
         if case.direction == "forward":
-            return _forward_sides(replay)
+            return forward_sides(replay)
         actual = self._device_gradients(replay)
-        return Sides(replay, actual, sides.expected, (*_cut(replay), *_missing(actual, sides.expected)))
+        return backward_sides(replay, actual, sides.expected)
 
     def _replay(self, case: Case) -> Replay:
         key = _key(case)
@@ -357,14 +352,12 @@ class Checker:
             with _blaming(call):
                 if origin == "run":
                     return self._replayer.replay(case.record, call, arguments, as_recorded=as_recorded)
-                expected = self._replayer.expect(
-                    case.record, call, arguments, as_recorded=as_recorded, origin=origin
-                )
+                expected = self._replayer.expect(case.record, call, arguments, as_recorded=as_recorded, origin=origin)
             if origin == "dump":
                 expected.device = self.device
                 expected.actual = stored_run(case.record, call, expected, self._files(case.dump))
             return expected
-        except (Unsupported, RecordError, DeviceRaised) as error:
+        except (Unsupported, RecordError, DeviceRaised, HookFailed) as error:
             return error
 
     def _pair(self, name: str, pair: Pair) -> Replay:
@@ -400,28 +393,18 @@ class Checker:
         except Exception as error:
             raise NoReference(f"the gradient in float64 raised {type(error).__name__}: {first_line(error)}") from error
         actual = self._device_gradients(replay)
-        cut = tuple(_cut(replay))
-        sides = zip(readings, map(_named_gradients, expected), strict=True)
-        return [Sides(reading, actual, side, (*cut, *_missing(actual, side))) for reading, side in sides]
-
+        sides = zip(readings, map(named_gradients, expected), strict=True)
+        return [backward_sides(reading, actual, side) for reading, side in sides]
 
     def _device_gradients(self, replay: Replay) -> dict[str, AnyArray]:
         try:
-            return _named_gradients(self.framework.gradients(replay.actual, replay.seeds))
+            return named_gradients(self.framework.gradients(replay.actual, replay.seeds))
         except Exception as error:
             raise self._replayer.device_trouble(error) from error
 
 
 def _key(case: Case) -> object:
     return id(case.dump), case.record.name, case.dtype
-
-
-def _named_gradients(gradients: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
-    return {f"grad.{name}": value for name, value in gradients.items()}
-
-
-def _nearest(sides: list[Sides]) -> Sides:
-    return sides[0] if len(sides) == 1 else min(sides, key=lambda item: apart(item.actual, item.expected))
 
 
 def _located(case: Case, error: Unsupported) -> str:
@@ -455,7 +438,7 @@ def _seeds(case: Case, replay: Replay, seed: int) -> dict[str, AnyArray]:
     """
     names = [name for name in replay.expected.differentiable if name in replay.actual.differentiable]
     if not names:
-        raise Unsupported("no output of the device can be differentiated", NO_GRADIENT)
+        raise DeviceRaised("no output of the device can be differentiated; those of the reference can")
     arrays = list(replay.expected.outputs)
     recorded = replay.candidate.arguments.gradients or ()
     places = names if len(recorded) != len(arrays) else arrays
@@ -474,54 +457,6 @@ def _seeds(case: Case, replay: Replay, seed: int) -> dict[str, AnyArray]:
 def _generated(case: Case, name: str, output: AnyArray, seed: int) -> AnyArray:
     spec = TensorSpec(output.dtype.name, output.shape)
     return rounded(generate(spec, Streams(case.record.name, seed).at(f"grad.{name}")), spec.dtype)
-
-
-def _cut(replay: Replay) -> Iterator[OutputVerdict]:
-    """Verdicts on outputs that only the reference can differentiate, of several."""
-    for name in sorted(set(replay.expected.differentiable) - set(replay.actual.differentiable)):
-        output = replay.actual.outputs.get(name)
-        if isinstance(output, np.ndarray):
-            reason = "the device's output carries no gradient, the reference's does"
-            yield OutputVerdict(name, output.shape, output.dtype.name, "error", "structure", reason)
-
-
-def _missing(actual: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterator[OutputVerdict]:
-    for name in sorted(actual.keys() ^ expected.keys()):
-        side = actual if name in actual else expected
-        reason = "the device gives a gradient, the reference none" if name in actual else "the device gives no gradient"
-        if np.any(side[name]):
-            yield OutputVerdict(name, side[name].shape, side[name].dtype.name, "error", "structure", reason)
-
-
-def _forward_sides(replay: Replay) -> Sides:
-    """Return values and changed arguments of both sides."""
-    actual, expected = dict(replay.actual.outputs), dict(replay.expected.outputs)
-    returned = replay.actual.returned.items() & replay.expected.returned.items()
-    beside = sorted(replay.changed - {argument for _, argument in returned})
-    if replay.origin == "dump" and beside:
-        words = f"not judged, since a dump does not hold what the call left in it: {', '.join(beside)}"
-        replay, beside = replace(replay, notes=(*replay.notes, words)), []
-    for name in beside:
-        actual[name], expected[name] = replay.actual.after(name), replay.expected.after(name)
-    one_sided = sorted(actual.keys() ^ expected.keys())
-    troubles = [_structural(name, actual.get(name), expected.get(name)) for name in one_sided]
-    for name, leaf in replay.leaves.items():
-        if name not in replay.changed and not same_bytes(replay.actual.after(name), leaf.array):
-            reason = "the device changed this argument; the reference leaves it alone"
-            troubles.append(OutputVerdict(name, leaf.array.shape, leaf.array.dtype.name, "error", "mutated", reason))
-    return Sides(replay, actual, expected, tuple(troubles))
-
-
-def _structural(name: str, actual: Any, expected: Any) -> OutputVerdict:
-    present = actual if actual is not None else expected
-    reason = (
-        "the device returns this, the reference does not" if expected is None else "the device does not return this"
-    )
-    return OutputVerdict(name, np.shape(present), _dtype_name(present), "error", "structure", reason)
-
-
-def _dtype_name(value: Any) -> str:
-    return value.dtype.name if isinstance(value, np.ndarray) else type(value).__name__
 
 
 def _summed(standard: str, outputs: tuple[OutputVerdict, ...], replay: Replay) -> Verdict:

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from pytest_probe.checks import ProbeCase, ProbeFixture
     from pytest_probe.state import Probe
 
-STATE: pytest.StashKey[Probe] = pytest.StashKey()
-
 
 @pytest.fixture
 def probe(request: pytest.FixtureRequest) -> Generator[ProbeFixture, None, None]:
@@ -46,35 +44,35 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
     if "probe_case" not in metafunc.fixturenames:
         raise pytest.Collector.CollectError(f"{metafunc.function.__name__} is marked probe but takes no probe_case")
-    found = parameters(state_of(metafunc.config), mark, metafunc.definition.path.parent)
+    found = parameters(metafunc.config, mark, metafunc.definition.path.parent)
     metafunc.parametrize("probe_case", found, indirect=True)
-
-
-def state_of(config: pytest.Config) -> Probe:
-    """What the tests of this process share, made when it is first asked for."""
-    if STATE not in config.stash:
-        from pytest_probe.errors import SettingsError
-        from pytest_probe.state import make_probe
-        from pytest_probe.workers import check_devices
-
-        try:
-            state = make_probe(config)
-            check_devices(config, state.settings.devices)
-        except SettingsError as error:
-            raise pytest.UsageError(str(error)) from None
-        config.stash[STATE] = state
-    return config.stash[STATE]
 
 
 def _state_for_tests(config: pytest.Config) -> Probe:
     from pytest_probe.recorded import RECORDED
+    from pytest_probe.state import state_of
 
+    trouble = _trouble(config)
+    if trouble:
+        pytest.fail(trouble, pytrace=False)
     state = state_of(config)
-    if state.device == RECORDED:
+    if state.device_name == RECORDED:
         pytest.skip(f"--probe-device={RECORDED} leaves no device for functions of your own")
     if not config.pluginmanager.has_plugin("probe-checks"):
         config.pluginmanager.register(Completion(), "probe-checks")
     return state
+
+
+def _trouble(config: pytest.Config) -> str:
+    """What is wrong with the settings, or with the device that they name."""
+    from pytest_probe.errors import ProbeError
+    from pytest_probe.state import state_of
+
+    try:
+        _ = state_of(config).checker.device
+    except ProbeError as error:
+        return str(error)
+    return ""
 
 
 class Completion:
@@ -107,6 +105,7 @@ class Waiting:
             self._finished += report.when in ("teardown", "???")
             return
         from pytest_probe.reporting import Reporting
+        from pytest_probe.state import state_of
 
         manager = self._config.pluginmanager
         manager.unregister(self)

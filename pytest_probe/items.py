@@ -142,9 +142,13 @@ class NoticeItem(pytest.Item):
     def runtest(self) -> None:
         verdict = self.verdict = self.judge()
         if verdict.verdict == "skip":
-            pytest.skip(verdict.reason)
+            pytest.skip(self.shown(verdict.reason))
         if verdict.verdict == "error" or (verdict.verdict == "warning" and self.probe.settings.strict):
             raise CaseFailed(self.text(verdict), _one_line(verdict))
+
+    def shown(self, reason: str) -> str:
+        """A skip's reason as pytest shows it, beside the path."""
+        return reason.removeprefix(f"{self.path}: ")
 
     def text(self, verdict: Verdict) -> str:
         command = self.probe.command(self.path, self.name, None, None)
@@ -168,7 +172,7 @@ class NoticeItem(pytest.Item):
         skipped_by_us = self.verdict is not None and report.skipped and not hasattr(report, "wasxfail")
         if skipped_by_us:
             path, line, _ = self.reportinfo()
-            report.longrepr = (str(path), (line or 0) + 1, f"Skipped: {self.verdict.reason}")  # type: ignore[union-attr]
+            report.longrepr = (str(path), (line or 0) + 1, f"Skipped: {self.shown(self.verdict.reason)}")  # type: ignore[union-attr]
         outcome = self.result(self.verdict or _unjudged(report, call), call.duration)
         mine = properties.properties(outcome)
         self.user_properties = [*properties.others(self.user_properties), *mine]
@@ -223,6 +227,12 @@ class ProbeItem(NoticeItem):
         verdict = self.probe.checker.check(self.case)
         return self.probe.save(verdict, self._file()) if self.probe.saves(verdict) else verdict
 
+    def shown(self, reason: str) -> str:
+        """The reason first, then the record that it speaks of."""
+        text = super().shown(reason)
+        entry, separator, rest = text.partition(": ")
+        return f"{rest} ({entry})" if separator and entry.startswith(f"{self.record.name}.") else text
+
     def _file(self) -> Path:
         return self.probe.saved_file(self.probe.label(self.path), self.name)
 
@@ -251,10 +261,10 @@ class ProbeItem(NoticeItem):
     def reportinfo(self) -> tuple[PathLike[str] | str, int | None, str]:
         """The line of the user's script that made the call, where the dump knows it.
 
-        The title differs from the name: pytest writes one that ends the node id with `::` for its dots.
+        The space after the title keeps pytest from writing `::` for its dots, as it does where the node id ends with it.
         """
         frame = self._frame()
-        title = f"{self.record.name} {self.direction}" + (f" [{self.dtype}]" if self.dtype else "")
+        title = f"{self.name} "
         if frame is None:
             return self.path, None, title
         return frame.file, frame.line - 1, title

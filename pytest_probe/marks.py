@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_probe.errors import DumpError, SettingsError
+from pytest_probe.errors import DumpError, HookFailed, SettingsError
 from pytest_probe.execution import Case, floating_dtypes
 from pytest_probe.items import missing_framework
 from pytest_probe.records import find_dumps, labels
 from pytest_probe.records.model import Direction, Dump
 from pytest_probe.selection import Selection, normalise, select
 from pytest_probe.settings import DIRECTIONS, DTYPES, check_name
-from pytest_probe.state import Probe
+from pytest_probe.state import state_of
 
 if TYPE_CHECKING:
     from _pytest.mark import ParameterSet
@@ -32,21 +32,22 @@ class Marked:
     directions: tuple[Direction, ...]
 
 
-def parameters(probe: Probe, mark: pytest.Mark, folder: Path) -> list[ParameterSet]:
+def parameters(config: pytest.Config, mark: pytest.Mark, folder: Path) -> list[ParameterSet]:
     """The records of the marked dumps that match, as parameters of `probe_case`; ids are the records' names.
 
     folder is the test file's: a relative path is looked for there, then in rootdir. Raises CollectError.
     """
     try:
         _check_arguments(mark)
-        paths = list(_dumps(mark.kwargs["dump"], folder, probe.config.rootpath))
+        probe = state_of(config)
+        paths = list(_dumps(mark.kwargs["dump"], folder, config.rootpath))
         named = dict(labels(sorted(paths)))
         found = [
             _parameter(marked, f"{named[path]}-" if len(paths) > 1 else "")
             for path in paths
             for marked in _records(_sound(probe.read(path)), mark.kwargs)
         ]
-    except (DumpError, SettingsError) as error:
+    except (DumpError, HookFailed, SettingsError) as error:
         raise pytest.Collector.CollectError(str(error)) from None
     if not found:
         wanted = ", ".join(f"{name}={value!r}" for name, value in mark.kwargs.items())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_probe import options
-from pytest_probe.fixtures import STATE, Waiting, probe, probe_case, pytest_generate_tests
+from pytest_probe.fixtures import Waiting, probe, probe_case, pytest_generate_tests
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -39,11 +39,11 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.help:
         return
     if _may_probe(config):
-        from pytest_probe.errors import SettingsError
+        from pytest_probe.errors import ProbeError
 
         try:
             _configure(config)
-        except SettingsError as error:
+        except ProbeError as error:
             raise pytest.UsageError(str(error)) from None
     elif not hasattr(config, "workerinput"):
         config.pluginmanager.register(Waiting(config), "probe-waiting")
@@ -69,7 +69,7 @@ def _is_data_file(arg: str) -> bool:
 
 def _configure(config: pytest.Config) -> None:
     from pytest_probe import settings, workers
-    from pytest_probe.state import make_probe
+    from pytest_probe.state import STATE, make_probe
 
     positional = list(config.args) if _paths_given(config) else []
     message = settings.passed_over(config, positional)

@@ -55,7 +55,14 @@ def questions(
     floats = floats_of(replay.leaves)
     narrowest = _narrowest(replay, floats)
     perturbations = {
-        roundoff: Perturbation(replay, f"{api}\0{seed}", roundoff, narrowest, direction == "backward")
+        roundoff: Perturbation(
+            replay,
+            f"{api}\0{seed}",
+            roundoff,
+            narrowest,
+            direction == "backward",
+            together=bool(known.classes & {"ties", "kinks"}),
+        )
         for roundoff in (SINGLE, DOUBLE)
     }
     otherwise = Otherwise(replay, direction, f"{api}\0{seed}", narrowest)

@@ -10,7 +10,8 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from pytest_probe.errors import NoKernel, NoReference, ProbeError, ReplayDiffers, Unsupported
+from pytest_probe.blame import frames, guarded, said
+from pytest_probe.errors import HookFailed, NoKernel, NoReference, ProbeError, ReplayDiffers, Unsupported
 from pytest_probe.frameworks.base import Device, Framework, Leaf, Run, Wanted, Way
 from pytest_probe.inputs import Arguments
 from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating, numpy_dtype, round_to, widen
@@ -266,9 +267,7 @@ class Replayer:
             if not autocast:
                 raise
         if not autocast:
-            raise ReplayDiffers(
-                f"{replayed.candidate.path} gave {described(replayed.actual)}, recorded: {recorded(call)}"
-            )
+            raise DeviceRaised(f"the device gave {described(replayed.actual)}, recorded: {recorded(call)}")
         replayed.autocast = autocast
         replayed.narrow = any(spec.dtype == autocast for spec in _output_specs(call))
         replayed.notes += (f"under autocast to {autocast}",)
@@ -318,11 +317,11 @@ class Replayer:
             return error
         if self.framework.has_no_kernel(error):
             return NoKernel(f"{self.device.name}: {first_line(error)}")
-        return DeviceRaised(f"{self.device.name} raised {type(error).__name__}: {first_line(error)}")
+        return DeviceRaised("\n".join([f"{self.device.name} raised {said(error)}", *frames(error)[-1:]]))
 
     def _candidates(self, record: Record, arguments: Arguments) -> list[Candidate]:
         key = f"{record.namespace}.{record.api}"
-        call, reference = self.calls.get(key), self.references.get(key)
+        call, reference = self.calls.get(key), guarded("the reference", self.references, key)
         if call is not None and reference is not None:
             return [Candidate(key, call, reference, arguments, False)]
         apis = self.framework.candidates(record.namespace, record.api, self.namespaces)
@@ -354,6 +353,7 @@ class Replayer:
                 continue
             try:
                 run, wanted = self._reference(candidate, with_gradient=record.backward is not None)
+                self._check_registered(record, call, run)
             except Exception as error:
                 troubles.append(error)
                 continue
@@ -368,9 +368,20 @@ class Replayer:
             raise ReplayDiffers(f"{record.name} may be {paths}: the record fits both", "ambiguous name")
         return fitting[0]
 
+    def _check_registered(self, record: Record, call: Call, run: Run) -> None:
+        """Raises HookFailed where a registered reference gave no tensor and the record has one."""
+        key = f"{record.namespace}.{record.api}"
+        if key not in self.references or not _output_specs(call):
+            return
+        if not any(isinstance(value, np.ndarray) for value in run.outputs.values()):
+            raise HookFailed(f"the reference registered for {key} gave {described(run)}, recorded: {recorded(call)}")
+
     def _nothing_fits(
         self, candidate: Candidate, call: Call, troubles: Sequence[Exception], misfits: Sequence[str]
     ) -> Exception:
+        hook = next((trouble for trouble in troubles if isinstance(trouble, HookFailed)), None)
+        if hook is not None:
+            return hook
         if misfits:
             return ReplayDiffers(f"{'; '.join(misfits)}; recorded: {recorded(call)}")
         trouble = troubles[0]
@@ -393,15 +404,27 @@ class Replayer:
         leaves = named_leaves(arguments)
         every = frozenset(floats_of(leaves))
         marked = frozenset(name for name, leaf in leaves.items() if leaf.requires_grad and name in every)
-        tries = [Wanted(every, candidate.inplace), Wanted(every, True), Wanted(marked, True)] if with_gradient else []
+        tries = [Wanted(every, candidate.inplace), Wanted(every, True)] if with_gradient else []
+        run = self._differentiable(candidate, tries)
+        if run is not None:
+            return run
+        plain = self.framework.run(candidate.reference, arguments.args, arguments.kwargs, REFERENCE, None)
+        # Running statistics and the like, which the call updates, have no gradient.
+        kept = frozenset(name for name in every if same_bytes(plain.after(name), reference_array(leaves[name])))
+        tries = [Wanted(kept, True), Wanted(marked, True)] if with_gradient else []
+        return self._differentiable(candidate, tries) or (plain, None)
+
+    def _differentiable(self, candidate: Candidate, tries: Sequence[Wanted]) -> tuple[Run, Wanted] | None:
+        """The first run that can give gradients."""
+        arguments = candidate.arguments
         for wanted in tries:
             try:
                 run = self.framework.run(candidate.reference, arguments.args, arguments.kwargs, REFERENCE, wanted)
-            except (RuntimeError, ValueError):
+            except (RuntimeError, ValueError, HookFailed):
                 continue
             if run.differentiable:
                 return run, wanted
-        return self.framework.run(candidate.reference, arguments.args, arguments.kwargs, REFERENCE, None), None
+        return None
 
 
 def _check_wide(run: Run) -> None:

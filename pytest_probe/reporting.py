@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
+from difflib import get_close_matches
 from importlib.metadata import version
 from typing import Any
 
@@ -16,6 +17,7 @@ from pytest_probe.items import missing_framework
 from pytest_probe.records.model import Dump
 from pytest_probe.reports import terminal
 from pytest_probe.reports.results import ResultsWriter, Tally, digest
+from pytest_probe.selection import matches
 from pytest_probe.state import Probe
 from pytest_probe.workers import is_controller
 
@@ -30,7 +32,7 @@ class Reporting:
         self._runs = not probe.config.option.collectonly
         dumps = probe.readable()
         devices = self._describe() if self._runs and self._needs_devices(dumps) else []
-        self._header = terminal.header(_conditions(probe, devices), dumps)
+        self._header = [*terminal.header(_conditions(probe, devices), dumps), *_unmatched(probe, dumps)]
         if is_controller(probe.config):
             probe.forget()
         out = probe.settings.out
@@ -76,7 +78,7 @@ class Reporting:
         outcome = getattr(report, "probe", None)
         if outcome is None or outcome["verdict"] != "warning" or not report.passed or hasattr(report, "wasxfail"):
             return None
-        return "imprecise", "w", ("IMPRECISE", {"yellow": True})
+        return "imprecise", "w", ("WARNING", {"yellow": True})
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self._runs and not self._probe.config.getoption("no_summary", False):
@@ -99,6 +101,27 @@ def _conditions(probe: Probe, devices: list[dict[str, str]]) -> list[str]:
     modes = dict.fromkeys(device["modes"] for device in devices if device["modes"] != "none")
     allowed = [f"{mode} allowed" for mode in modes]
     return [" ".join(dict.fromkeys(names)), *framework, *judged, *allowed]
+
+
+def _unmatched(probe: Probe, dumps: Sequence[tuple[str, Dump]]) -> list[str]:
+    """A line for each option and each registered name that no record of the dumps matches."""
+    settings, registry = probe.settings, probe.registry
+    if not dumps or settings.collect:
+        return []
+    records = [record for _, dump in dumps for record in dump.records]
+    apis = {f"{record.namespace}.{record.api}" for record in records}
+    named = [("--probe-api", glob) for glob in settings.selection.apis if not matches(glob, records)]
+    for family, keys in (("registry.calls", registry.calls), ("registry.references", registry.references)):
+        named += [(family, key) for key in keys if key not in apis]
+    return [f"probe: {where}: {name} matches no record{_closest(name, apis)}" for where, name in named]
+
+
+def _closest(name: str, apis: Iterable[str]) -> str:
+    """The API that is most like a name, with its first part or without."""
+    short = {api.partition(".")[2]: api for api in apis}
+    names = {**short, **{api: api for api in apis}}
+    close = get_close_matches(name, names, n=1, cutoff=0.85)
+    return f"; did you mean {names[close[0]]}?" if close else ""
 
 
 def _run(probe: Probe, devices: list[dict[str, str]]) -> dict[str, Any]:

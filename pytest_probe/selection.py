@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -38,8 +38,19 @@ class Selection:
             return False
         if not (self.apis or self.skip_apis):
             return True
-        names = (record.api, f"{record.namespace}.{record.api}", record.name, f"{record.name}.{direction}")
+        names = _names(record, direction)
         return (not self.apis or _any_matches(self.apis, names)) and not _any_matches(self.skip_apis, names)
+
+
+def matches(glob: str, records: Iterable[Record]) -> bool:
+    """Does a glob match any of the records, in any direction?"""
+    return any(
+        _any_matches((glob,), _names(record, direction)) for record in records for direction in record.directions
+    )
+
+
+def _names(record: Record, direction: Direction) -> tuple[str, ...]:
+    return record.api, f"{record.namespace}.{record.api}", record.name, f"{record.name}.{direction}"
 
 
 def normalise(glob: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -165,6 +166,9 @@ class _Raw:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._cli = {o.name: config.getoption(o.key, None) if o.cli else None for o in OPTIONS}
+        for name, value in self._cli.items():
+            if any(isinstance(text, str) and not text.strip() for text in _texts(value)):
+                raise SettingsError(NAMED[name].flag, "", "give a value, or leave the option out")
         self._ini = {o.name: self._read_ini(o.key, o.kind) for o in OPTIONS}
 
     def value(self, name: str) -> Any:
@@ -207,7 +211,17 @@ class _Raw:
             wanted = {"list": "a list of strings", "flag": "true or false", "int": "a whole number"}.get(
                 kind, "a string"
             )
-            raise SettingsError(key, str(error), f"give {wanted}") from None
+            raise SettingsError(key, _last_quoted(str(error)), f"give {wanted}") from None
+
+
+def _texts(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _last_quoted(message: str) -> str:
+    """The value that pytest or Python complains of, which ends their message in quotes; else the message."""
+    found = re.search(r"'([^']*)'$", message)
+    return found[1] if found else message
 
 
 def _option(name: str, value: str) -> str:

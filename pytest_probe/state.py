@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from glob import escape
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from pytest_probe import hooked
+from pytest_probe.blame import blaming
 from pytest_probe.errors import DumpError, SettingsError
 from pytest_probe.execution import Case, Checker, Conditions
-from pytest_probe.records import find_dumps, labels, read_dump
+from pytest_probe.records import find_dumps, labels, read_dump, recognised_by
 from pytest_probe.records.model import Dump
 from pytest_probe.records.rawjson import paused_gc
 from pytest_probe.registry import Registry
@@ -23,7 +29,8 @@ from pytest_probe.standards.verdict import Verdict
 
 if TYPE_CHECKING:
     import pluggy
-    import pytest
+
+STATE: pytest.StashKey[Probe] = pytest.StashKey()
 
 
 class Probe:
@@ -59,8 +66,8 @@ class Probe:
                 device, settings.seed, settings.inputs, settings.standard, self.workers, settings.allow, settings.repeat
             ),
             self.registry,
-            adjust_inputs=_adjustment(hook.pytest_probe_inputs, "arguments"),
-            adjust_verdict=_adjustment(hook.pytest_probe_verdict, "verdict"),
+            adjust_inputs=_adjustment(hook.pytest_probe_inputs, hooked.inputs),
+            adjust_verdict=_adjustment(hook.pytest_probe_verdict, hooked.verdict),
         )
 
     @cached_property
@@ -122,7 +129,7 @@ class Probe:
                 head = file.read(1 << 16)
         except OSError:
             return False
-        return any(reader.sniff(path, head) for reader in self.registry.readers)
+        return recognised_by(self.registry.readers, path, head)
 
     def _recognised(self, positional: Iterable[str]) -> Iterator[Path]:
         """The dumps among positional arguments, node ids included."""
@@ -166,15 +173,31 @@ class Probe:
         return self.settings.command(target, None, self.device if self.settings.devices else None)
 
 
+def state_of(config: pytest.Config) -> Probe:
+    """What the tests of this process share, made when it is first asked for. Raises SettingsError."""
+    if STATE not in config.stash:
+        config.stash[STATE] = make_probe(config)
+    return config.stash[STATE]
+
+
 def make_probe(config: pytest.Config, positional: Iterable[str] = ()) -> Probe:
     """Read the settings and let the project's conftest add to the registry. Raises SettingsError."""
     positional = list(positional)
     settings = parse(config, paths_given=bool(positional))
     registry = Registry.default()
     registry.namespaces.update(settings.namespaces)
-    config.hook.pytest_probe_register.call_historic(kwargs={"registry": registry})
+    with blaming("pytest_probe_register"):
+        config.hook.pytest_probe_register.call_historic(kwargs={"registry": registry})
+    _check_namespaces(registry.namespaces)
     check_name("--probe-standard", settings.standard, registry.standards)
     return Probe(config, settings, registry, positional)
+
+
+def _check_namespaces(namespaces: Mapping[str, str]) -> None:
+    """Is there anything to import? Cheaply: what lies inside a package is seen when it is imported."""
+    for prefix, module in namespaces.items():
+        if module.partition(".")[0] not in sys.modules and find_spec(module.partition(".")[0]) is None:
+            raise SettingsError("probe_namespaces", f"{prefix}={module}", f"there is no module {module} to import")
 
 
 def _quoted(text: str) -> str:
@@ -193,6 +216,6 @@ def _expand(path: Path) -> list[Path]:
     return found
 
 
-def _adjustment(hook: pluggy.HookCaller, changed: str) -> Callable[[Case, Any], Any] | None:
+def _adjustment(hook: pluggy.HookCaller, call: Callable[..., Any]) -> Callable[[Case, Any], Any] | None:
     """A hook as the checker calls it, None where no conftest implements it."""
-    return (lambda case, value: hook(case=case, **{changed: value})) if hook.get_hookimpls() else None
+    return partial(call, hook) if hook.get_hookimpls() else None

@@ -17,7 +17,8 @@ ROOT = 3.0**0.5
 
 
 def moved(values: Any, size: float = 0.01, inward: bool = False, dtype: str = "float64") -> AnyArray:
-    return perturbed(np.asarray(values), np.random.default_rng(0), size, inward, dtype)
+    generator = np.random.default_rng(0)
+    return perturbed(np.asarray(values), lambda array: generator.random(array.shape), size, inward, dtype)
 
 
 def perturbation(made: Replay, roundoff: float = U, narrow: str = "float32", gradient: bool = False) -> Perturbation:

@@ -64,10 +64,12 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Jitter:
-    """Move the results of kernels, and the operands of products after their rounding, by `size` of themselves."""
+    """Move the results of kernels, and the operands of products after their rounding, by `size` of themselves; before it
+    by `unsure` of themselves and their row, all upwards or all downwards, where they come from steps that rounded."""
 
     size: float
-    seed: int
+    seed: int = 0
+    unsure: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,10 @@ from typing import Literal, TypeAlias, get_args
 
 Rounding: TypeAlias = Literal["even", "away", "zero"]
 Scope: TypeAlias = Literal["all", "matmul", "convolution"]
-# What attention multiplies by its scale: scores and the results of their gradients, scores and their gradients before
-# these meet the operands, or query and key by its root.
-Scaled: TypeAlias = Literal["results", "scores", "operands"]
+# How attention goes about its backward and its scale. fused: each row's mean gradient is taken from the output, the
+# scale comes last; early: the scale comes before the last products; composed: of separate calls, (query key) scale,
+# softmax, value; math: torch's own composition, query and key times the root of the scale.
+Attention: TypeAlias = Literal["fused", "early", "composed", "math"]
 SCOPE_WORD = " in "
 
 
@@ -20,15 +21,16 @@ class Mode:
 
     bits: significand bits that the operands of products are rounded to, 0 for all; split: each operand is the sum of
     two such numbers, the product of both remainders is dropped. sums: the dtype that partial sums are rounded to, of
-    `chunks` pieces of a sum, "" for none. scope: which products these concern; scaled: what attention scales. flush: subnormal float32 numbers are zero; fine: inside kernels as well. approximate: exp, log,
-    sin and their like are off by what CUDA's fast intrinsics may err.
+    `chunks` pieces of a sum, "" for none, "narrow" for the case's own. scope: which products these concern. attention:
+    in which steps that is computed. flush: subnormal float32 numbers are zero; fine: inside kernels as well.
+    approximate: exp, log, sin and their like are off by what CUDA's fast intrinsics may err.
     """
 
     bits: int = 0
     rounding: Rounding = "even"
     split: bool = False
     scope: Scope = "all"
-    scaled: Scaled = "results"
+    attention: Attention = "fused"
     sums: str = ""
     chunks: int = 0
     flush: bool = False
@@ -41,7 +43,8 @@ class Behaviour:
     """A device mode in words, and the modes that it may be.
 
     Devices differ in how they break ties, or cut; which it is, is tried. sampled: how a device rounds is known by size
-    only (where a sum is split is its own choice), so that variants are samples and no reference.
+    only (where a sum is split is its own choice), so that variants are samples and no reference. dtypes are those of
+    the outputs that it concerns.
     """
 
     name: str
@@ -50,6 +53,11 @@ class Behaviour:
     sampled: bool = False
     dtypes: tuple[str, ...] = ("float32", "complex64")
 
+    @property
+    def rounds(self) -> bool:
+        """Does it round the operands of products?"""
+        return any(mode.bits for mode in self.variants)
+
 
 def _inputs(bits: int) -> tuple[Mode, ...]:
     even = Mode(bits=bits)
@@ -57,6 +65,7 @@ def _inputs(bits: int) -> tuple[Mode, ...]:
 
 
 NARROW = ("float16", "bfloat16")
+FLUSHED = ("float32", "complex64", "bfloat16")
 SPLITS, CHAINS = (2, 4, 8, 16), (16, 64, 256)
 
 # What --probe-allow takes.
@@ -67,7 +76,7 @@ MODES: Mapping[str, Behaviour] = {
         Behaviour("hf32", "HF32 inputs", _inputs(12)),
         Behaviour("bf16x3", "inputs of two bfloat16 numbers each (BF16x3)", (Mode(bits=8, split=True),)),
         Behaviour("bf16", "bfloat16 inputs", _inputs(8)),
-        Behaviour("ftz", "flush to zero", (Mode(flush=True), Mode(flush=True, fine=True)), dtypes=()),
+        Behaviour("ftz", "flush to zero", (Mode(flush=True), Mode(flush=True, fine=True)), dtypes=FLUSHED),
         Behaviour(
             "reduced-reduction",
             "partial sums rounded to 16 bit",
@@ -103,5 +112,5 @@ def behaviour(name: str) -> Behaviour:
 
 
 def with_attention(variants: tuple[Mode, ...]) -> tuple[Mode, ...]:
-    """The same modes, each with all that attention may scale."""
-    return tuple(replace(mode, scaled=scaled) for mode in variants for scaled in get_args(Scaled))
+    """The same modes, each with every way of computing attention."""
+    return tuple(replace(mode, attention=way) for mode in variants for way in get_args(Attention))

@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from pytest_probe.frameworks.modes import Attention
+
 FORWARD: Any = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 BACKWARD: Any = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 
@@ -54,14 +56,15 @@ def backward(
     scale: float | None = None,
     product: Product = torch.matmul,
     step: Step = _unchanged,
-    early: bool = False,
+    how: Attention = "fused",
 ) -> tuple[torch.Tensor, ...]:
-    """Gradients of query, key and value; the weights are computed again. early: scaled before the last products."""
+    """Gradients of query, key and value; the weights are computed again."""
     scores = step(_scores(query, key, causal, attn_mask, scale, product))
     weights = step(_weights(scores, total))
-    inner = product(gradient, value.transpose(-2, -1)) - (gradient * out).sum(-1, keepdim=True)
-    of_scores = step(weights * step(inner))
-    before, behind = (_factor(query, scale), 1.0) if early else (1.0, _factor(query, scale))
+    of_weights = product(gradient, value.transpose(-2, -1))
+    mean = (weights * of_weights if how == "composed" else gradient * out).sum(-1, keepdim=True)
+    of_scores = step(weights * step(of_weights - mean))
+    before, behind = (1.0, _factor(query, scale)) if how == "fused" else (_factor(query, scale), 1.0)
     of_scores = of_scores * before
     of_query = product(of_scores, key) * behind
     of_key = product(of_scores.transpose(-2, -1), query) * behind

@@ -18,8 +18,6 @@ from pytest_probe.frameworks.torch_steps import decompositions, only_moves
 
 ATEN = torch.ops.aten
 SMALLEST = 2.0**-126  # the smallest normal float32
-# Numbers that steps before left with float32's rounding: they may round to either side of a tie.
-UNSURE = 4.0
 UNIFORM = 3.0**0.5
 ULP = 2.0**-23
 # What CUDA's fast intrinsics may be off by, of a result and arguments: the tables of the CUDA programming guide.
@@ -138,9 +136,8 @@ class ModeEmulation(TorchDispatchMode):  # type: ignore[no-untyped-call]
         bits, rounding = self.mode.bits, self.mode.rounding
         if not bits:
             return [self._moved(tensor, 1.0)]
-        if self.jitter is not None and not tensor.is_complex():
-            inexact = tensor != tensor.float()
-            tensor = torch.where(inexact, self._moved(tensor, UNSURE), tensor)
+        if self.jitter is not None and self.jitter.unsure and not tensor.is_complex():
+            tensor = _shifted(tensor, self.jitter.unsure)
         high = rounded(tensor, bits, rounding)
         if not self.mode.split:
             return [self._moved(high, 1.0)]
@@ -168,6 +165,13 @@ class ModeEmulation(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _as_sum(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(getattr(torch, self.mode.sums)).to(tensor.dtype) if not tensor.is_complex() else tensor
+
+
+def _shifted(tensor: torch.Tensor, size: float) -> torch.Tensor:
+    """What no float32 number is comes from steps before, where sums may have cancelled: moved by a share of itself and
+    of its row. Float32 numbers are arguments, and stay."""
+    scale = tensor.abs() + tensor.square().mean(-1, keepdim=True).sqrt() if tensor.ndim else tensor.abs()
+    return torch.where(tensor == tensor.float(), tensor, tensor + size * scale)
 
 
 def flushed(tensor: torch.Tensor) -> torch.Tensor:
@@ -204,14 +208,16 @@ def _mm(mode: ModeEmulation, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 def _addmm(
     mode: ModeEmulation, bias: torch.Tensor, a: torch.Tensor, b: torch.Tensor, beta: Any = 1, alpha: Any = 1
 ) -> torch.Tensor:
-    product = _mm(mode, a, b) * alpha
-    return product if beta == 0 else product + bias * beta
+    return _added(_mm(mode, a, b) * alpha, bias, beta)
 
 
 def _addbmm(
     mode: ModeEmulation, bias: torch.Tensor, a: torch.Tensor, b: torch.Tensor, beta: Any = 1, alpha: Any = 1
 ) -> torch.Tensor:
-    product = _mm(mode, a, b).sum(0) * alpha
+    return _added(_mm(mode, a, b).sum(0) * alpha, bias, beta)
+
+
+def _added(product: torch.Tensor, bias: torch.Tensor, beta: Any) -> torch.Tensor:
     return product if beta == 0 else product + bias * beta
 
 
@@ -255,8 +261,8 @@ def _attention(mode: ModeEmulation, *args: Any, **kwargs: Any) -> Any:
 
 
 def _attention_backward(mode: ModeEmulation, *args: Any, **kwargs: Any) -> Any:
-    early = mode.mode.scaled == "scores"
-    return torch_attention.backward(*args, **kwargs, product=partial(_mm, mode), step=mode.step, early=early)
+    how = mode.mode.attention
+    return torch_attention.backward(*args, **kwargs, product=partial(_mm, mode), step=mode.step, how=how)
 
 
 PRODUCTS: Mapping[Any, Callable[..., Any]] = {
@@ -279,7 +285,7 @@ def emulated(mode: Mode | None, jitter: Jitter | None) -> Iterator[None]:
         yield
         return
     with contextlib.ExitStack() as stack:
-        if mode.scaled == "operands":
+        if mode.attention == "math":
             stack.enter_context(sdpa_kernel(SDPBackend.MATH))
         stack.enter_context(ModeEmulation(mode, jitter))
         yield

@@ -18,8 +18,11 @@ def decompositions() -> Mapping[Any, Callable[..., Any]]:
     import torch._decomp
     import torch._refs  # registers the rest of the table
 
-    attention = {torch_attention.FORWARD: torch_attention.forward, torch_attention.BACKWARD: torch_attention.backward}
-    return {**torch._decomp.decomposition_table, **attention}
+    return {
+        **torch._decomp.decomposition_table,
+        torch_attention.FORWARD: torch_attention.forward,
+        torch_attention.BACKWARD: torch_attention.backward,
+    }
 
 
 KNOWN = {**COMPOSED, **COMPOSED_IN_PLACE}

@@ -159,7 +159,9 @@ def measure(
     ratios = np.where(np.isnan(wide) != np.isnan(expected), np.inf, ratios)
     undecided = 0
     if spread is not None and spread.torn.any():
-        excused = spread.torn & ~(np.isfinite(wide) & np.isfinite(expected)) & (ratios != 0)
+        # NaN where the reference is finite is an error whatever perturbed runs do.
+        judged = np.isfinite(expected) & ~np.isinf(wide)
+        excused = spread.torn & ~judged & (ratios != 0)
         undecided = int(np.count_nonzero(excused))
         ratios = np.where(excused, 0.0, ratios)
     return _summary(ratios, expected, undecided)

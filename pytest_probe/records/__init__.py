@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from pytest_probe.errors import DumpError
+from pytest_probe.blame import blaming
+from pytest_probe.errors import DumpError, HookFailed, RecordError
 from pytest_probe.records.foreign import describe
 from pytest_probe.records.labels import labels, natural
-from pytest_probe.records.model import Dump, Reader
+from pytest_probe.records.model import Call, Dump, Reader, Record
 from pytest_probe.records.msprobe import TENSOR_FOLDER, MsprobeReader
 from pytest_probe.records.stack import user_frame
 
@@ -17,7 +19,7 @@ READERS: tuple[Reader, ...] = (MsprobeReader(),)
 
 _HEAD = 64 * 1024
 
-__all__ = ["READERS", "find_dumps", "labels", "read_dump", "user_frame"]
+__all__ = ["READERS", "find_dumps", "labels", "read_dump", "recognised_by", "user_frame"]
 
 
 def find_dumps(path: Path, readers: Sequence[Reader] = READERS) -> list[Path]:
@@ -36,9 +38,11 @@ def read_dump(path: Path, readers: Sequence[Reader] = READERS) -> Dump:
     """Read a dump file with the first reader that recognises it. Raises DumpError where none does."""
     try:
         head = _head(path)
-        reader = next((reader for reader in readers if reader.sniff(path, head)), None)
+        reader = next((reader for reader in readers if _sniffs(reader, path, head)), None)
         if reader is not None:
-            return reader.read(path)
+            return _read(reader, path)
+    except HookFailed as error:
+        raise DumpError(path, str(error)) from error
     except FileNotFoundError:
         raise DumpError(path, "does not exist") from None
     except IsADirectoryError:
@@ -59,7 +63,40 @@ def _recognised(path: Path, readers: Sequence[Reader]) -> bool:
         head = _head(path)
     except OSError:
         return False
-    return any(reader.sniff(path, head) for reader in readers)
+    return recognised_by(readers, path, head)
+
+
+def recognised_by(readers: Sequence[Reader], path: Path, head: bytes) -> bool:
+    """Does a reader take this file, or break on it? `read_dump` says how it broke."""
+    try:
+        return any(_sniffs(reader, path, head) for reader in readers)
+    except HookFailed:
+        return True
+
+
+def _sniffs(reader: Reader, path: Path, head: bytes) -> bool:
+    if reader in READERS:
+        return reader.sniff(path, head)
+    with blaming(f"the reader {reader.name}, asked to sniff,"):
+        return bool(reader.sniff(path, head))
+
+
+def _read(reader: Reader, path: Path) -> Dump:
+    if reader in READERS:
+        return reader.read(path)
+    with blaming(f"the reader {reader.name}"):
+        dump = reader.read(path)
+    if not isinstance(dump, Dump):
+        raise HookFailed(f"the reader {reader.name} returned {type(dump).__name__}, expected a Dump")
+
+    def decode(record: Record) -> Call:
+        try:
+            with blaming(f"the reader {reader.name}, asked to decode,"):
+                return dump.decode(record)
+        except HookFailed as error:
+            raise RecordError(path, record.name, "", str(error), "a call") from error
+
+    return replace(dump, decode=decode)
 
 
 def _head(path: Path) -> bytes:

@@ -9,7 +9,7 @@ from pytest_probe.reports.results import outputs_worst, plain
 
 PREFIX = "probe."
 _TEXTS = ("id", "api", "direction", "dtype", "device", "verdict", "standard", "reason")
-_METRICS = ("max_ulp", "max_abs", "max_rel", "noise_ratio", "noise_rms", "repeats", "spread_ulp")
+_METRICS = ("max_ulp", "max_abs", "max_rel", "noise_ratio", "noise_rms", "spread_ulp")
 
 
 def others(found: Iterable[tuple[str, object]]) -> list[tuple[str, object]]:

@@ -21,6 +21,7 @@ Result: TypeAlias = "dict[str, Any]"
 
 SCHEMA = 1
 ALL_RUNS = 4
+WARNINGS = 20
 RESULTS, RUN = "results.jsonl", "run.json"
 
 
@@ -159,18 +160,22 @@ class Worst:
 
 @dataclass(slots=True)
 class Tally:
-    """What a run adds up to, kept small: no result is held. differing counts cases whose runs differ."""
+    """What a run adds up to, kept small: no result is held. differing counts cases whose runs differ, warnings holds
+    id and reason of the first WARNINGS."""
 
     verdicts: Counter[str] = field(default_factory=Counter)
     skips: Counter[str] = field(default_factory=Counter)
     apis: dict[str, Worst] = field(default_factory=dict)
     differing: int = 0
+    warnings: list[tuple[str, str]] = field(default_factory=list)
 
     def add(self, outcome: Mapping[str, Any]) -> None:
         self.differing += any(note.startswith(NON_DETERMINISTIC) for note in outcome["notes"])
         self.verdicts[outcome["verdict"]] += 1
         if outcome["verdict"] == "skip":
             self.skips[outcome["kind"] or outcome["reason"]] += 1
+        if outcome["verdict"] == "warning" and len(self.warnings) < WARNINGS:
+            self.warnings.append((outcome["id"], _why(outcome)))
         worst = self.apis.setdefault(outcome["api"], Worst(outcome["api"]))
         worst.verdict = max(worst.verdict, outcome["verdict"], key=lambda name: SEVERITY[name])
         for output in outcome["outputs"]:
@@ -180,6 +185,15 @@ class Tally:
         """The `count` worst APIs by noise ratio; those that reach no ratio above 0 are left out."""
         ranked = sorted(self.apis.values(), key=lambda worst: -_rank(worst.ratio))
         return [worst for worst in ranked[:count] if not worst.ratio <= 0]
+
+
+def _why(outcome: Mapping[str, Any]) -> str:
+    """The reason of a result in one line, that of its worst output where it has none of its own."""
+    outputs = (
+        f"{item['name']}: {item['reason']}" for item in outcome["outputs"] if item["verdict"] == outcome["verdict"]
+    )
+    lines = (outcome["reason"] or next(outputs, "")).splitlines()
+    return lines[0] if lines else ""
 
 
 def _widen(worst: Worst, metrics: Mapping[str, Any]) -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_probe.records.model import Dump, Frame
-from pytest_probe.reports.results import Tally
+from pytest_probe.reports.results import Tally, Worst, number
 from pytest_probe.standards.verdict import ArgumentRow, Element, OutputVerdict, Verdict
 
 if TYPE_CHECKING:
     import pytest
 
 WIDTH = 80
+LINE = 100
+MANY_ULP = 1e6
 WORST_APIS = 10
 _ORDER = ("pass", "warning", "error", "skip")
 _API_WIDTH = 40
@@ -51,16 +54,17 @@ def failure(verdict: Verdict, *, name: str, device: str, frame: Frame | None, sa
     where = f" on {device}" if device else ""
     lines = [f"{name}{dtype}{where}: {verdict.verdict}"]
     if verdict.reason and not any(output.reason for output in verdict.outputs):
-        lines.append(verdict.reason)
+        lines += wrap(verdict.reason, "")
     for output in verdict.outputs:
         lines += _output(output)
     if verdict.arguments:
         lines += ["", *_arguments(verdict.arguments)]
-    lines += [f"note: {note}" for note in verdict.notes]
+    for note in verdict.notes:
+        lines += wrap(f"note: {note}")
     if frame is not None or saved or command:
         lines.append("")
     if frame is not None:
-        lines.append(f"called at {frame.file}:{frame.line} in {frame.function}: {frame.code.strip()}")
+        lines += wrap(f"called at {frame.file}:{frame.line} in {frame.function}: {frame.code.strip()}")
     if saved:
         lines.append(f"saved in {saved}")
     if command:
@@ -72,17 +76,25 @@ def _output(output: OutputVerdict) -> Iterator[str]:
     reason = f": {output.reason}" if output.reason else ""
     standard = f" ({output.standard})" if output.standard else ""
     yield ""
-    yield f"{output.name} {_shape(output.shape)} {output.dtype}: {output.verdict}{standard}{reason}"
+    yield from wrap(f"{output.name} {_shape(output.shape)} {output.dtype}: {output.verdict}{standard}{reason}")
     if output.worst:
-        yield f"  {'index':<18} {'actual':>17} {'expected':>17} {'ULP':>10} {'ratio':>10}"
-        yield from map(_element, output.worst)
+        with_ratio = any(element.ratio == element.ratio for element in output.worst)
+        ratio = f" {'ratio':>10}" if with_ratio else ""
+        yield f"  {'index':<18} {'actual':>17} {'expected':>17} {'ULP':>10}{ratio}"
+        yield from (_element(element, with_ratio) for element in _beyond_limit(output))
 
 
-def _element(element: Element) -> str:
+def _beyond_limit(output: OutputVerdict) -> Sequence[Element]:
+    """The worst elements that the limit does not allow; where it allows all, something else failed: the worst."""
+    limit = number(output.metrics.get("noise_ratio_limit"))
+    return [element for element in output.worst if not element.ratio <= limit] or output.worst[:1]
+
+
+def _element(element: Element, with_ratio: bool) -> str:
     index = ", ".join(map(str, element.index))
+    ratio = f" {element.ratio:>10.4g}" if with_ratio else ""
     return (
-        f"  {f'[{index}]':<18} {_value(element.actual):>17} {_value(element.expected):>17}"
-        f" {element.ulp:>10.4g} {element.ratio:>10.4g}"
+        f"  {f'[{index}]':<18} {_value(element.actual):>17} {_value(element.expected):>17} {element.ulp:>10.4g}{ratio}"
     )
 
 
@@ -115,6 +127,32 @@ def summary(reporter: pytest.TerminalReporter, tally: Tally, *, not_run: int) ->
         reporter.write_line(line)
 
 
+def _warnings(tally: Tally) -> Iterator[str]:
+    if not tally.warnings:
+        return
+    yield "warnings:"
+    for name, reason in tally.warnings:
+        yield f"  {name}"
+        yield from wrap(reason, "    ", "    ")
+    more = tally.verdicts["warning"] - len(tally.warnings)
+    if more:
+        yield f"  and {_count(more, 'warning')} more; --probe-out=DIR keeps all"
+
+
+def wrap(text: str, indent: str = "  ", start: str = "") -> list[str]:
+    """The text in lines of at most LINE columns, words and paths unbroken; its own lines stay. start goes before each
+    of those, indent before what they are continued in."""
+    wrapper = textwrap.TextWrapper(
+        LINE, initial_indent=start, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+    return [part for line in text.splitlines() for part in wrapper.wrap(line) or [""]]
+
+
+def _says_nothing(worst: Worst) -> bool:
+    """No ULP, or so many where all is well that they only say that the reference is near zero."""
+    return worst.ulp != worst.ulp or (worst.verdict == "pass" and worst.ulp > MANY_ULP)
+
+
 def summary_lines(tally: Tally, *, not_run: int) -> Iterator[str]:
     """The summary, line by line: the counts first."""
     counts = [f"{tally.verdicts[verdict]:,} {verdict}" for verdict in _ORDER if tally.verdicts[verdict]]
@@ -126,11 +164,12 @@ def summary_lines(tally: Tally, *, not_run: int) -> Iterator[str]:
     if tally.skips:
         yield "skipped:"
         yield from (f"{count:>8,}  {kind}" for kind, count in tally.skips.most_common())
+    yield from _warnings(tally)
     ranking = tally.ranking(WORST_APIS)
     if ranking:
         yield f"{'worst APIs by noise ratio':<{_API_WIDTH}} {'ratio':>10} {'limit':>8} {'max ULP':>10} {'':>7}".rstrip()
     for worst in ranking:
         api = worst.api if len(worst.api) <= _API_WIDTH else worst.api[: _API_WIDTH - 3] + "..."
-        ulp = "" if worst.ulp != worst.ulp else f"{worst.ulp:.4g}"
+        ulp = "" if _says_nothing(worst) else f"{worst.ulp:.4g}"
         ratio = f"{'<= ' if worst.bound else ''}{worst.ratio:.4g}"
         yield f"{api:<{_API_WIDTH}} {ratio:>10} {worst.limit:>8.4g} {ulp:>10} {worst.verdict:>7}"

@@ -52,6 +52,8 @@ def _by_arguments(question: Question) -> Standard | None:
         return NoiseStandard()
     if name == "scatter" and question.kwargs.get("reduce") is not None:
         return NoiseStandard()
+    if name == "interpolate" and question.argument(3, "mode", "nearest") in ("nearest", "nearest-exact"):
+        return Exact()
     if name in ("div", "divide") and question.kwargs.get("rounding_mode") is not None:
         return Discrete()
     return None

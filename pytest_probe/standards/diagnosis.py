@@ -13,7 +13,7 @@ from pytest_probe.numerics.dtypes import BoolArray, float_format
 from pytest_probe.numerics.ulp import ulp
 from pytest_probe.standards import noise
 from pytest_probe.standards.exact import alike, correctly_rounded
-from pytest_probe.standards.modes import closer, emulations, fitted_factor, is_scaled, judged, numbers
+from pytest_probe.standards.modes import closer, emulations, fitted_factor, judged, numbers
 from pytest_probe.standards.question import Assumption, Question, Standard
 from pytest_probe.standards.verdict import OutputVerdict
 
@@ -67,14 +67,14 @@ class DeviceMode:
                 found = judged(trouble.standard, emulated)
                 if found is not None and found.verdict == "pass":
                     return self._words(behaviour, found, trouble.verdict)
-                where = confined(emulated) if behaviour.dtypes and not behaviour.sampled else None
+                where = confined(emulated) if behaviour.rounds and not behaviour.sampled else None
                 nearly = nearly or (where and f"behaves as {behaviour.words}, but for {where}")
         return nearly
 
     def _near(self, question: Question, emulated: Question, behaviour: Behaviour) -> bool:
         if behaviour.sampled:
             return _of_the_size(question, emulated)
-        return any(mode.flush for mode in behaviour.variants) or closer(question, emulated)
+        return not behaviour.rounds or closer(question, emulated)
 
     def _words(self, behaviour: Behaviour, found: OutputVerdict, verdict: OutputVerdict) -> str:
         like = "errs as much as by" if behaviour.sampled else "behaves as"
@@ -86,8 +86,6 @@ def _of_the_size(question: Question, emulated: Question) -> bool:
     """Is the error as large as the sampled rounding, neither hidden in it nor above?"""
     sizes = [np.abs(run - question.expected) for run in emulated.runs("float64", 4)]
     size = float(np.median(np.maximum.reduce(sizes)))
-    if is_scaled(question):
-        return False
     with np.errstate(invalid="ignore", over="ignore"):
         error = float(np.median(np.abs(question.actual.astype(question.expected.dtype) - question.expected)))
     return size / 2 < error < size * 2
@@ -224,9 +222,11 @@ def _edge(bad: BoolArray, question: Question) -> str | None:
         ends = np.minimum(np.arange(extent), np.arange(extent)[::-1])
         distance = np.minimum(distance, ends.reshape([-1 if axis == other else 1 for other in range(len(spatial))]))
     width = int(np.broadcast_to(distance, bad.shape)[bad].max()) + 1
-    if width > min(WIDEST_EDGE, min(spatial) // 2 - 1):
+    edge = int(np.count_nonzero(distance < width)) * (bad.size // distance.size)
+    if width > min(WIDEST_EDGE, min(spatial) // 2 - 1) or np.count_nonzero(bad) < COVERED * edge:
         return None
-    return f"the edges only (the outer {width} of the last {len(spatial)} dimensions)" if len(spatial) > 1 else "the ends only"
+    axes = "dimension" if len(spatial) == 1 else f"{len(spatial)} dimensions"
+    return f"the edges only (the outer {width} of the last {axes})"
 
 
 def _few(bad: BoolArray, question: Question) -> str | None:

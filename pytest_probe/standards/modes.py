@@ -1,4 +1,4 @@
-"""An output above its limits, judged again under the device modes that are allowed, and diagnosed where that fails."""
+"""An output above its limits, judged again under device modes."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ import numpy as np
 from pytest_probe.errors import Unsupported
 from pytest_probe.frameworks.modes import Behaviour, Mode, with_attention
 from pytest_probe.numerics import noise
-from pytest_probe.numerics.dtypes import AnyArray
+from pytest_probe.numerics.dtypes import AnyArray, round_to
+from pytest_probe.standards.exact import correctly_rounded
 from pytest_probe.standards.question import Assumption, Kind, Question, Standard
 from pytest_probe.standards.verdict import OutputVerdict
-
 
 # Sampled rounding is what the device does, but for where: limits of 8 and 1.
 SAMPLED_RMS = 1.0
 # Rounding has no direction: a common factor this many times its standard error away from 1 is something else.
 SCALED_T = 6.0
+IN_USE = 0.25
 
 
 def under_modes(
@@ -29,7 +30,7 @@ def under_modes(
     for behaviour in allowed:
         for emulated in emulations(question, behaviour):
             found = judged(standard, emulated)
-            if found is not None and found.verdict == "pass" and not (behaviour.sampled and is_scaled(question)):
+            if found is not None and found.verdict == "pass":
                 reason = f"as {behaviour.name} ({behaviour.words}): {numbers(found)} instead of {numbers(verdict)}"
                 return replace(found, reason=reason, metrics={**found.metrics, "mode": behaviour.name})
     return None
@@ -51,30 +52,28 @@ def emulations(question: Question, behaviour: Behaviour) -> Iterator[Question]:
         if sampled is not None:
             yield sampled
         return
-    attends = "attention" in question.facts.name and any(mode.bits for mode in behaviour.variants)
+    attends = "attention" in question.facts.name and behaviour.rounds
     for mode in with_attention(behaviour.variants) if attends else behaviour.variants:
         emulated = None if question.otherwise is None else question.otherwise(question, Assumption(mode))
         if emulated is not None:
             yield emulated
-        elif mode.bits and mode.scaled == "results":
+        elif mode.bits and mode.attention == "fused":
             return  # no products in this call
 
 
 def _concerns(question: Question, behaviour: Behaviour) -> bool:
-    if not behaviour.dtypes or behaviour.sampled:
-        return not behaviour.dtypes or question.precision.name in behaviour.dtypes
-    return question.precision.name in behaviour.dtypes and not question.narrow
+    if question.precision.name not in behaviour.dtypes:
+        return False
+    return behaviour.sampled or not (question.narrow and behaviour.rounds)
 
 
 def _sampled(question: Question, variants: Sequence[Mode]) -> Question | None:
     """The question with the mode's own rounding among its runs, and limits as close as sampled rounding deserves."""
     if question.otherwise is None:
         return None
-    found = [
-        question.otherwise(question, Assumption(mode, sample=index)) for index, mode in enumerate(variants)
-    ]
+    found = [question.otherwise(question, Assumption(mode, sample=index)) for index, mode in enumerate(variants)]
     samples = [other.expected for other in found if other is not None]
-    if not samples:
+    if not samples or is_scaled(question) or not _in_use(question, samples):
         return None
 
     def runs(kind: Kind, count: int) -> list[AnyArray]:
@@ -83,6 +82,14 @@ def _sampled(question: Question, variants: Sequence[Mode]) -> Question | None:
 
     close = SAMPLED_RMS / (noise.ELEMENTWISE_RMS if question.facts.elementwise else noise.RMS)
     return replace(question, runs=runs, factor=question.factor * close, witness=None)
+
+
+def _in_use(question: Question, samples: Sequence[AnyArray]) -> bool:
+    """Does the output differ from the correctly rounded reference about as often as the mode makes it? Where most of
+    it does not, the mode was not in use, and does not explain the rest."""
+    wanted = correctly_rounded(question.expected, question.actual.dtype)
+    usual = np.mean([np.mean(round_to(sample, question.actual.dtype) != wanted) for sample in samples])
+    return bool(np.mean(question.actual != wanted) >= IN_USE * usual)
 
 
 def is_scaled(question: Question) -> bool:

@@ -272,8 +272,9 @@ def test_complex_is_judged_by_modulus(actual: complex, expected: complex, ratio:
 
 def test_where_runs_are_torn_the_device_may_disagree_on_finiteness_too() -> None:
     torn = Spread(np.array([0.0, 0.0, 0.0]), np.array([True, True, True]))
-    found = ratios([NAN, INF, 2.0], [1.0, 1.0, INF], torn)
+    found = ratios([-INF, INF, 2.0], [1.0, 1.0, INF], torn)
     assert (found.largest, found.undecided) == (0.0, 3)
+    assert ratios([NAN, INF, 2.0], [1.0, 1.0, INF], torn).largest == INF
 
 
 def test_where_runs_are_torn_finite_values_are_judged() -> None:

@@ -102,10 +102,15 @@ def test_nan_is_an_error() -> None:
     assert found.worst[0].index == (3,)
 
 
-def test_nan_where_runs_give_nan_too_is_undecided_and_said_so() -> None:
-    torn = np.where(np.arange(100) == 3, np.nan, ONES)
+def test_inf_where_runs_overflow_too_is_undecided_and_said_so() -> None:
+    torn = np.where(np.arange(100) == 3, np.inf, ONES)
     found = judge(torn, ONES, runs={"float64": [torn] * 4})
     assert (found.verdict, found.metrics["undecided"]) == ("pass", 1)
+
+
+def test_nan_is_an_error_even_where_runs_give_nan_too() -> None:
+    torn = np.where(np.arange(100) == 3, np.nan, ONES)
+    assert judge(torn, ONES, runs={"float64": [torn] * 4}).verdict == "error"
 
 
 def test_a_wrong_number_where_runs_give_nan_is_an_error() -> None:
