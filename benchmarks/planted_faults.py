@@ -26,16 +26,23 @@ def checked(call: Any, patch: Any, **conditions: Any) -> dict[str, Verdict]:
     with tempfile.TemporaryDirectory() as folder:
         path = dump_of(call, Path(folder))
         with mock.patch.object(owner, attribute, patch(getattr(owner, attribute))):
-            return {case: verdict for case, verdict in verdicts(path, **conditions).items() if case.startswith(f"{name}.0.")}
+            return {
+                case: verdict for case, verdict in verdicts(path, **conditions).items() if case.startswith(f"{name}.0.")
+            }
 
 
 def row(label: str, found: dict[str, Verdict]) -> str:
     """The worst output of the items: verdict, largest and RMS ratio with their limits."""
     outputs = [output for verdict in found.values() for output in verdict.outputs if "noise_ratio" in output.metrics]
-    worst = max(outputs, key=lambda output: float(output.metrics["noise_ratio"]) / float(output.metrics["noise_ratio_limit"]))
-    numbers = [float(worst.metrics[key]) for key in ("noise_ratio", "noise_ratio_limit", "noise_rms", "noise_rms_limit")]
+    worst = max(
+        outputs, key=lambda output: float(output.metrics["noise_ratio"]) / float(output.metrics["noise_ratio_limit"])
+    )
+    numbers = [
+        float(worst.metrics[key]) for key in ("noise_ratio", "noise_ratio_limit", "noise_rms", "noise_rms_limit")
+    ]
     verdict = "error" if any(item.verdict == "error" for item in found.values()) else "pass"
-    return f"| {label} | {verdict} | {numbers[0]:,.3g} ({numbers[1]:,.3g}) | {numbers[2]:,.3g} ({numbers[3]:,.3g}) | {worst.metrics['scale_from']} |"
+    ratios = f"{numbers[0]:,.3g} ({numbers[1]:,.3g}) | {numbers[2]:,.3g} ({numbers[3]:,.3g})"
+    return f"| {label} | {verdict} | {ratios} | {worst.metrics['scale_from']} |"
 
 
 def worst_ratios(found: dict[str, Verdict]) -> str:

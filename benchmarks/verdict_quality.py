@@ -1,10 +1,9 @@
 """How good the verdicts are: the share of wrong outputs found and of healthy outputs flagged.
 
-    python benchmarks/verdict_quality.py [--dumps DIR] [--samples N] [--dtypes float32,bfloat16,float16] [--alarms]
+    python benchmarks/verdict_quality.py [--dumps DIR] [--dtypes float32,bfloat16,float16] [--alarms]
 
-The CPU is the device. Every healthy output is judged, and then every mutation of it (benchmarks/mutations.py). Sources: dumps (those
-of tests/data, or below DIR), recorded and cast to each dtype; OpInfo's samples, forward and backward. Private APIs, which no dump
-may call, are left out.
+The CPU is the device. Every output of every case of the dumps of tests/data, or of those below DIR, cast to each dtype,
+is judged, and then every mutation of it (benchmarks/mutations.py).
 """
 
 from __future__ import annotations
@@ -14,10 +13,8 @@ import sys
 import tempfile
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
@@ -91,57 +88,33 @@ def from_dumps(paths: list[Path], dtype: str, scoring: Scoring) -> None:
             checker.release()
 
 
-def samples(dtype: str, count: int) -> Iterator[tuple[str, Any, tuple[Any, ...], dict[str, Any], bool]]:
-    """OpInfo's samples: API, function, arguments, and whether it has a backward."""
-    from torch.testing._internal.common_methods_invocations import op_db
-
-    wanted = getattr(torch, dtype)
-    for op in op_db:
-        if wanted not in op.supported_dtypes("cpu") or op.name.rsplit(".", 1)[-1].startswith("_"):
-            continue
-        backward = op.supports_autograd and wanted in op.supported_backward_dtypes("cpu")
-        for sample in list(op.sample_inputs("cpu", wanted, requires_grad=False))[:count]:
-            yield op.name, op.op, (sample.input, *sample.args), dict(sample.kwargs), backward
-
-
-def from_opinfo(dtype: str, count: int, scoring: Scoring) -> None:
-    """OpInfo's samples, forward and backward."""
-    registry = Registry.default()
-    registry.standards[scoring.name] = scoring
-    checker = Checker(Conditions(device="cpu", standard=scoring.name), registry)
-    for index, (name, function, args, kwargs, backward) in enumerate(samples(dtype, count)):
-        scoring.case = f"{name} {index}"
-        checker.compare(function, function, args, kwargs, api=f"Torch.{name}", backward=backward, key=f"{name}.{index}")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dumps", type=Path, help="a folder of dumps, instead of those of tests/data")
-    parser.add_argument("--samples", type=int, default=6, help="OpInfo samples of each API (default: 6)")
     parser.add_argument("--dtypes", default="float32,bfloat16,float16")
     parser.add_argument("--alarms", action="store_true", help="list every healthy output that auto flags")
     options = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    print("| source | dtype | standard | healthy | flagged | warned | mutated | found | missed most |\n" + "|---" * 9 + "|")
+    print(
+        "| source | dtype | standard | healthy | flagged | warned | mutated | found | missed most |\n"
+        + "|---" * 8
+        + "|"
+    )
     with tempfile.TemporaryDirectory() as folder:
         paths = find_dumps(options.dumps) if options.dumps else [unpack(name, Path(folder)) for name in DUMPS]
         for dtype in options.dtypes.split(","):
-            for source in ("dumps",):
-                scoring = Scoring()
-                if source == "dumps":
-                    from_dumps(paths, dtype, scoring)
-                else:
-                    from_opinfo(dtype, options.samples, scoring)
-                report(source, dtype, scoring, options.alarms)
+            scoring = Scoring()
+            from_dumps(paths, dtype, scoring)
+            report(dtype, scoring, options.alarms)
 
 
-def report(source: str, dtype: str, scoring: Scoring, alarms: bool) -> None:
+def report(dtype: str, scoring: Scoring, alarms: bool) -> None:
     for name, score in scoring.scores.items():
         missed = ", ".join(f"{label} {count}" for label, count in score.missed.most_common(2) if count)
         share = score.found / max(score.mutated, 1)
         print(
-            f"| {source} | {dtype} | {name} | {score.healthy:,} | {score.flagged:,} | {score.warned:,} "
+            f"| {dtype} | {name} | {score.healthy:,} | {score.flagged:,} | {score.warned:,} "
             f"| {score.mutated:,} | {share:.1%} | {missed} |",
             flush=True,
         )

@@ -261,7 +261,7 @@ class ProbeItem(NoticeItem):
     def reportinfo(self) -> tuple[PathLike[str] | str, int | None, str]:
         """The line of the user's script that made the call, where the dump knows it.
 
-        The space after the title keeps pytest from writing `::` for its dots, as it does where the node id ends with it.
+        pytest writes `::` for the dots of a title that ends the node id: hence the space behind it.
         """
         frame = self._frame()
         title = f"{self.name} "

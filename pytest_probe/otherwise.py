@@ -48,6 +48,7 @@ class Otherwise:
     direction: Direction
     key: str
     narrow: str
+    together: bool = False
     _made: dict[Assumption, Reference | None] = field(default_factory=dict)
 
     def __call__(self, question: Question, assumption: Assumption) -> Question | None:
@@ -84,7 +85,9 @@ class Otherwise:
             return None  # beyond the call's domain like that
         size = roundoff * SHARE if rounds else roundoff
         backward = self.direction == "backward"
-        return Reference(found, crossed, Perturbation(replay, self.key, size, self.narrow, backward, mode))
+        return Reference(
+            found, crossed, Perturbation(replay, self.key, size, self.narrow, backward, mode, self.together)
+        )
 
     def _results(self, replay: Replay, way: Way) -> Results:
         if self.direction == "forward":

@@ -51,8 +51,9 @@ class Perturbation:
     """Perturbed runs of one case, each made once and kept for all its outputs.
 
     roundoff is u_c; narrow the dtype for `coarse` and `narrow` runs; gradient tells whether the case is the backward.
-    together: equal values move alike, so that a choice among them stays. redrawn counts runs that raised and were drawn again. Under a mode that rounds operands the arguments stay as they
-    are, since that rounding would swallow a roundoff: what moves is operands after it, and results of kernels.
+    together: equal values move alike, so that a choice among them stays. redrawn counts runs that raised and were
+    drawn again. Under a mode that rounds operands the arguments stay as they are, since that rounding would swallow a
+    roundoff: what moves is operands after it, and results of kernels.
     """
 
     def __init__(
@@ -142,7 +143,8 @@ def results(run: Run, changed: frozenset[str]) -> dict[str, AnyArray]:
 def perturbed(array: AnyArray, draw: Draw, size: float, inward: bool, dtype: str) -> AnyArray:
     """Every float times (1 + size xi), xi uniform with unit variance, kept inside the array's own range.
 
-    draw gives a number between 0 and 1 for each value of an array. Real and imaginary parts apart. inward: towards zero only. Integers and booleans stay.
+    draw gives a number between 0 and 1 for each value of an array. Real and imaginary parts apart. inward: towards
+    zero only. Integers and booleans stay.
     """
     if is_complex(array.dtype):
         wide = widen(array)

@@ -54,6 +54,7 @@ def questions(
     known = facts(api)
     floats = floats_of(replay.leaves)
     narrowest = _narrowest(replay, floats)
+    together = bool(known.classes & {"ties", "kinks"})
     perturbations = {
         roundoff: Perturbation(
             replay,
@@ -61,11 +62,11 @@ def questions(
             roundoff,
             narrowest,
             direction == "backward",
-            together=bool(known.classes & {"ties", "kinks"}),
+            together=together,
         )
         for roundoff in (SINGLE, DOUBLE)
     }
-    otherwise = Otherwise(replay, direction, f"{api}\0{seed}", narrowest)
+    otherwise = Otherwise(replay, direction, f"{api}\0{seed}", narrowest, together)
     args, kwargs = _plain(replay)
     largest = max((np.size(value) for value in replay.expected.outputs.values()), default=1)
     on_cpu = replay.device.name == "cpu"

@@ -35,9 +35,7 @@ def _tensor(tensor: torch.Tensor) -> dict[str, Any]:
     return row | {"Norm": None if tensor.is_complex() else wide.norm().item()}
 
 
-def entries(
-    name: str, function: Any, *args: Any, backward: bool = False, **kwargs: Any
-) -> dict[str, dict[str, Any]]:
+def entries(name: str, function: Any, *args: Any, backward: bool = False, **kwargs: Any) -> dict[str, dict[str, Any]]:
     """The entries of one call: `name` is "Functional.linear.0"."""
     outputs = function(*args, **kwargs)
     listed = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]

@@ -64,8 +64,8 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Jitter:
-    """Move the results of kernels, and the operands of products after their rounding, by `size` of themselves; before it
-    by `unsure` of themselves and their row, all upwards or all downwards, where they come from steps that rounded."""
+    """Move the results of kernels, and the operands of products after their rounding, by `size` of themselves; before
+    it by `unsure` of themselves and their row, all the same way, where they come from steps that rounded."""
 
     size: float
     seed: int = 0

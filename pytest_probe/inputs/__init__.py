@@ -47,7 +47,8 @@ def build(
 ) -> Arguments:
     """The arguments of one call, in the recorded dtypes or with every floating tensor rounded to dtype.
 
-    kind is "auto", "generated" or "stored". record is the record's name ("Functional.linear.0"), api the recorded API ("Functional.linear"). Complex tensors go
+    kind is "auto", "generated" or "stored". record is the record's name ("Functional.linear.0"), api the recorded API
+    ("Functional.linear"). Complex tensors go
     to the complex dtype of dtype's width where NumPy has one, else they stay. Generated values are drawn for the
     recorded dtype, so all dtypes see the same ones, rounded.
     Raises RecordError where a tensor cannot be had, Unsupported where kind is "stored" and the dump has only

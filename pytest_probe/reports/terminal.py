@@ -140,12 +140,12 @@ def _warnings(tally: Tally) -> Iterator[str]:
 
 
 def wrap(text: str, indent: str = "  ", start: str = "") -> list[str]:
-    """The text in lines of at most LINE columns, words and paths unbroken; its own lines stay. start goes before each
-    of those, indent before what they are continued in."""
+    """The text in lines of at most LINE columns, words and paths unbroken; its own lines stay, indented ones as they
+    are. start goes before each of those, indent before what they are continued in."""
     wrapper = textwrap.TextWrapper(
         LINE, initial_indent=start, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
-    return [part for line in text.splitlines() for part in wrapper.wrap(line) or [""]]
+    return [part for line in text.splitlines() for part in ([line] if line.startswith("  ") else wrapper.wrap(line))]
 
 
 def _says_nothing(worst: Worst) -> bool:

@@ -165,7 +165,8 @@ def confined(question: Question, exact: bool = False) -> str | None:
     bad = _wrong_exactly(question) if exact else _wrong_by_noise(question)
     if bad is None or not bad.any():
         return None
-    return next((words for place in (_tail, _slab, _edge, _few) if (words := place(bad, question))), None)
+    places = (_tail, _few) if np.count_nonzero(bad) == 1 else (_tail, _slab, _edge, _few)
+    return next((words for place in places if (words := place(bad, question))), None)
 
 
 def _wrong_exactly(question: Question) -> BoolArray:

@@ -160,7 +160,9 @@ FAULTS: dict[str, tuple[Any, Patch, str]] = {
     "one wrong element in 10,000": (GELU, after(set_element(1234, 1.01)), "both"),
     "a missing edge in conv2d": (CONV, narrow_only(no_edge), "both"),
     "softmax times 1.0001": (SOFTMAX, after(lambda x: x * 1.0001), "both"),
-    "bfloat16: exp 0.3 % too large": (EXP, narrow_only(lambda right, x: (right(x.float()) * 1.003).to(HALF)), "forward"),
+    "bfloat16: exp 0.3 % too large": (
+        EXP, narrow_only(lambda right, x: (right(x.float()) * 1.003).to(HALF)), "forward"
+    ),
     "bfloat16: one element 2 % off": (HALF_LINEAR, after(set_element(77, 1.02)), "both"),
     "bfloat16: all times 1.005": (
         HALF_MATMUL, narrow_only(lambda right, a, b: (right(a.float(), b.float()) * 1.005).to(HALF)), "forward"
@@ -190,9 +192,7 @@ def dump_of(call: Any, folder: Path) -> Path:
     name, owner, attribute, args, backward = call
     bystanders = entries("Torch.sigmoid.0", torch.sigmoid, normal(8, 8), backward=True)
     bystanders |= entries("Tensor.mul.0", torch.Tensor.mul, normal(8, 8), normal(8, 8), backward=True)
-    return write_dump(
-        folder, bystanders | entries(f"{name}.0", getattr(owner, attribute), *args, backward=backward)
-    )
+    return write_dump(folder, bystanders | entries(f"{name}.0", getattr(owner, attribute), *args, backward=backward))
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -145,12 +145,12 @@ def test_every_wrong_field_is_a_skip_of_its_record(
 def test_a_skip_shows_its_message(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     data = entries()
     data["Functional.relu.0.forward"]["input_args"][0]["shape"] = [-2, 3]
-    dump = make_dump(data=data)
+    make_dump(data=data)
     for args in ([], ["--probe-dtype=float16"]):
         result = pytester.runpytest("--probe-dump=dump.json", "-rs", *args)
         result.assert_outcomes(passed=3, skipped=3)
         message = "input_args.0.shape.0: found -2, expected an integer from 0 on, below 2[*][*]63"
-        result.stdout.fnmatch_lines([f"SKIPPED*: {dump}: Functional.relu.0.forward: {message}"])
+        result.stdout.fnmatch_lines([f"SKIPPED [[]2[]] *:*: {message} (Functional.relu.0.forward)"])
 
 
 def test_a_tensor_beyond_the_memory(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:

@@ -78,12 +78,12 @@ def test_a_failure_has_no_traceback_and_one_line_in_the_short_summary(
     result.stdout.fnmatch_lines(["FAILED dump.json::Functional.relu.0.forward - output.0: noise ratio *"])
 
 
-def test_a_broken_probe_shows_its_traceback(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+def test_a_hook_that_raises_shows_its_own_line_alone(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump()
     pytester.makeconftest("def pytest_probe_verdict(case, verdict): raise RuntimeError('broken')")
     result = pytester.runpytest("--probe-dump=dump.json", "--probe-api=argmax", "--probe-out=out")
-    result.stdout.fnmatch_lines(["*conftest.py*RuntimeError*"])
-    assert "pytest-probe broke: RuntimeError: broken" in (pytester.path / "out/results.jsonl").read_text()
+    result.stdout.fnmatch_lines(["pytest_probe_verdict raised RuntimeError: broken", "  *conftest.py:1: def *"])
+    assert "pytest_probe_verdict raised RuntimeError: broken" in (pytester.path / "out/results.jsonl").read_text()
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_last_failed_stepwise_and_exitfirst(pytester: pytest.Pytester, make_dump
 def test_durations(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump()
     result = pytester.runpytest("--probe-dump=dump.json", "--durations=1", "--durations-min=0")
-    result.stdout.fnmatch_lines(["*s call*dump.json::*"])
+    result.stdout.fnmatch_lines(["*s *dump.json::*"])
 
 
 def test_quiet_and_no_summary(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:

@@ -40,6 +40,11 @@ def test_where_the_error_is(place: Any, words: str) -> None:
     assert confined(wrong(*place)) == words
 
 
+def test_one_element_is_no_column() -> None:
+    values = np.ones((2, 3)) * [[1.0], [1.01]] ** np.array([1, 0, 0])
+    assert confined(question(values, np.ones((2, 3)), dtype="float32")) == "1 of 6 elements, at [1, 0]"
+
+
 def test_an_error_at_the_edges() -> None:
     values = RIGHT * 1.01
     values[..., 2:-2, 2:-2] = RIGHT[..., 2:-2, 2:-2]
