@@ -9,7 +9,8 @@ from pytest_probe.options import OPTIONS, Option
 HEAD = """# Options
 
 Every option has an ini key of the same meaning (`probe_device = "cuda"` under `[tool.pytest.ini_options]`;
-comma lists stay strings, repeatable ones are lists). The command line wins. A wrong value stops the run before anything is collected.
+comma lists stay strings, repeatable ones are lists). The command line wins.
+A wrong value stops the run before anything is collected.
 
 | option | ini key | |
 |---|---|---|
