@@ -20,7 +20,7 @@ AMONG_THEMSELVES = "float32 among themselves"
 # kernel that rounds inside to 11 bits errs by about 24 times what its runs differ by.
 AMONG = Limits(16.0, 4.0)
 WITNESS_LARGEST, WITNESS_RMS, WITNESS_HOPELESS = 2.0, 1.5, 1000.0
-NARROW = Limits(12.0, 2.0)
+NARROW = Limits(16.0, 2.0)
 
 
 @dataclass(frozen=True, slots=True)
