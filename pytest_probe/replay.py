@@ -403,16 +403,17 @@ class Replayer:
         arguments = candidate.arguments
         leaves = named_leaves(arguments)
         every = frozenset(floats_of(leaves))
-        marked = frozenset(name for name, leaf in leaves.items() if leaf.requires_grad and name in every)
-        tries = [Wanted(every, candidate.inplace), Wanted(every, True)] if with_gradient else []
-        run = self._differentiable(candidate, tries)
-        if run is not None:
-            return run
+        if with_gradient:
+            run = self._differentiable(candidate, [Wanted(every, candidate.inplace), Wanted(every, True)])
+            if run is not None:
+                return run
         plain = self.framework.run(candidate.reference, arguments.args, arguments.kwargs, REFERENCE, None)
+        if not with_gradient:
+            return plain, None
         # Running statistics and the like, which the call updates, have no gradient.
         kept = frozenset(name for name in every if same_bytes(plain.after(name), reference_array(leaves[name])))
-        tries = [Wanted(kept, True), Wanted(marked, True)] if with_gradient else []
-        return self._differentiable(candidate, tries) or (plain, None)
+        marked = frozenset(name for name in every if leaves[name].requires_grad)
+        return self._differentiable(candidate, [Wanted(kept, True), Wanted(marked, True)]) or (plain, None)
 
     def _differentiable(self, candidate: Candidate, tries: Sequence[Wanted]) -> tuple[Run, Wanted] | None:
         """The first run that can give gradients."""
