@@ -37,7 +37,7 @@ def forward(
     step: Step = _unchanged,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The output, and the logarithm of the sum of each row's weights."""
-    scores = step(_scores(query, key, causal, attn_mask, scale, product))
+    scores = step(scores_of(query, key, causal, attn_mask, scale, product))
     total = torch.logsumexp(scores, -1)
     return product(step(_weights(scores, total)), value), total
 
@@ -59,26 +59,28 @@ def backward(
     how: Attention = "fused",
 ) -> tuple[torch.Tensor, ...]:
     """Gradients of query, key and value; the weights are computed again."""
-    scores = step(_scores(query, key, causal, attn_mask, scale, product))
+    scores = step(scores_of(query, key, causal, attn_mask, scale, product))
     weights = step(_weights(scores, total))
     of_weights = product(gradient, value.transpose(-2, -1))
     mean = (weights * of_weights if how == "composed" else gradient * out).sum(-1, keepdim=True)
     of_scores = step(weights * step(of_weights - mean))
-    before, behind = (1.0, _factor(query, scale)) if how == "fused" else (_factor(query, scale), 1.0)
+    before, behind = (1.0, factor(query, scale)) if how == "fused" else (factor(query, scale), 1.0)
     of_scores = of_scores * before
     of_query = product(of_scores, key) * behind
     of_key = product(of_scores.transpose(-2, -1), query) * behind
     return of_query, of_key, product(weights.transpose(-2, -1), gradient)
 
 
-def _factor(query: torch.Tensor, scale: float | None) -> float:
+def factor(query: torch.Tensor, scale: float | None) -> float:
+    """What scores are scaled by."""
     return float(query.shape[-1] ** -0.5) if scale is None else scale
 
 
-def _scores(
+def scores_of(
     query: torch.Tensor, key: torch.Tensor, causal: bool, mask: Any, scale: float | None, product: Product
 ) -> torch.Tensor:
-    scores = product(query, key.transpose(-2, -1)) * _factor(query, scale)
+    """Scaled products of queries and keys, -inf where `causal` forbids, the mask added."""
+    scores = product(query, key.transpose(-2, -1)) * factor(query, scale)
     if causal:
         allowed = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
         scores = scores.masked_fill(~allowed, -math.inf)

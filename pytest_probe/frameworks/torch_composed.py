@@ -11,6 +11,9 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from pytest_probe.frameworks import torch_attention
+from pytest_probe.frameworks.torch_attention import factor, scores_of
+
 ATEN = torch.ops.aten
 CHUNKS = 256
 
@@ -57,7 +60,7 @@ def attention(
     scale: float | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The probabilities are rounded before they weigh the values; the scores are not."""
-    scores = _scores(q, k, is_causal, attn_mask, scale)
+    scores = _exactly(lambda: scores_of(q, k, is_causal, attn_mask, scale, torch.matmul))
     weights = _computed(lambda: torch.softmax(scores, -1))
     return weights @ v, _computed(lambda: torch.logsumexp(scores, -1))
 
@@ -76,28 +79,11 @@ def attention_backward(
     scale: float | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The probabilities, and the gradients of the scores, are rounded before the products that they enter."""
-    scores = _scores(q, k, is_causal, attn_mask, scale)
+    scores = _exactly(lambda: scores_of(q, k, is_causal, attn_mask, scale, torch.matmul))
     exact = _exactly(lambda: torch.softmax(scores, -1))
-    inner = _exactly(lambda: exact * (grad @ v.mT - (grad * out).sum(-1, keepdim=True)) * _scale(q, scale))
+    inner = _exactly(lambda: exact * (grad @ v.mT - (grad * out).sum(-1, keepdim=True)) * factor(q, scale))
     weights, slopes = _computed(lambda: exact), _computed(lambda: inner)
     return slopes @ k, slopes.mT @ q, weights.mT @ grad
-
-
-def _scale(q: torch.Tensor, scale: float | None) -> float:
-    return q.shape[-1] ** -0.5 if scale is None else scale
-
-
-def _scores(
-    q: torch.Tensor, k: torch.Tensor, is_causal: bool, mask: torch.Tensor | None, scale: float | None
-) -> torch.Tensor:
-    def made() -> torch.Tensor:
-        scores = q @ k.mT * _scale(q, scale)
-        if is_causal:
-            future = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
-            scores = scores.masked_fill(future, -torch.inf)
-        return scores if mask is None else scores + mask
-
-    return _exactly(made)
 
 
 def _exactly(make: Callable[[], torch.Tensor]) -> torch.Tensor:
@@ -155,8 +141,8 @@ COMPOSED: Mapping[Any, Callable[..., Any]] = {
     ATEN.addcdiv.default: addcdiv,
     ATEN.lerp.Scalar: lerp,
     ATEN.lerp.Tensor: lerp,
-    ATEN._scaled_dot_product_flash_attention_for_cpu.default: attention,
-    ATEN._scaled_dot_product_flash_attention_for_cpu_backward.default: attention_backward,
+    torch_attention.FORWARD: attention,
+    torch_attention.BACKWARD: attention_backward,
     ATEN.native_layer_norm_backward.default: layer_norm_backward,
 }
 COMPOSED_IN_PLACE: Mapping[Any, Callable[..., Any]] = {

@@ -9,12 +9,11 @@ from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from pytest_probe.frameworks import torch_attention
 from pytest_probe.frameworks.base import Jitter
 from pytest_probe.frameworks.modes import Mode, Rounding
-from pytest_probe.frameworks.torch_steps import decompositions, only_moves
+from pytest_probe.frameworks.torch_steps import SplittingMode, decompositions, only_moves
 
 ATEN = torch.ops.aten
 SMALLEST = 2.0**-126  # the smallest normal float32
@@ -58,15 +57,14 @@ def rounded(tensor: torch.Tensor, bits: int, rounding: Rounding) -> torch.Tensor
     return torch.where(torch.isfinite(tensor), cut, tensor)
 
 
-class ModeEmulation(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class ModeEmulation(SplittingMode):
     """One mode in one run. With jitter, operands (after their rounding) and results of kernels move by a roundoff."""
 
     def __init__(self, mode: Mode, jitter: Jitter | None) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.mode = mode
         self.jitter = jitter
         self.generator = torch.Generator().manual_seed(jitter.seed if jitter is not None else 0)
-        self.split: set[Any] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -91,14 +89,7 @@ class ModeEmulation(TorchDispatchMode):  # type: ignore[no-untyped-call]
         composed = decompositions().get(func)
         if composed is None or func in INTRINSICS or func in self.split:
             return NotImplemented
-        self.split.add(func)
-        try:
-            with self:
-                return composed(*args, **kwargs)
-        except (NotImplementedError, RuntimeError, TypeError, AssertionError):
-            return NotImplemented
-        finally:
-            self.split.discard(func)
+        return self.composed(composed, func, args, kwargs)
 
     def _kernel(self, func: Any, args: Any, kwargs: Any) -> Any:
         if self.mode.flush and not func._schema.is_mutable:

@@ -43,7 +43,26 @@ def only_moves(func: Any) -> bool:
     return func in MOVES or any(views)
 
 
-class StepsMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class SplittingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A mode that runs some kernels as the steps that they are made of, itself active in each."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.split: set[Any] = set()
+
+    def composed(self, steps: Callable[..., Any], func: Any, args: Any, kwargs: Any) -> Any:
+        """The steps' result; NotImplemented where they cannot take these arguments. Inside them func is itself."""
+        self.split.add(func)
+        try:
+            with self:
+                return steps(*args, **kwargs)
+        except (NotImplementedError, RuntimeError, TypeError, AssertionError):
+            return NotImplemented
+        finally:
+            self.split.discard(func)
+
+
+class StepsMode(SplittingMode):
     """Rounds every intermediate result to dtype at the moment that a later step reads it.
 
     What no later step reads, the outputs, stays as it is: their rounding is the half ulp that every output is
@@ -51,18 +70,17 @@ class StepsMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """
 
     def __init__(self, dtype: torch.dtype, fine: bool) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.dtype = dtype
         self.fine = fine
         self.pending: dict[int, torch.Tensor] = {}
         self.kept: list[torch.Tensor] = []
-        self.split: set[Any] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         table = decompositions() if self.fine else KNOWN
         if func in table and func not in self.split:
-            result = self._decomposed(table[func], func, args, kwargs)
+            result = self.composed(table[func], func, args, kwargs)
             if result is not NotImplemented:
                 return result
         inputs = {_storage(tensor) for tensor in _tensors((args, kwargs))}
@@ -75,16 +93,6 @@ class StepsMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self.pending[_storage(tensor)] = tensor
                 self.kept.append(tensor)  # a freed storage's address would be taken for another tensor's
         return result
-
-    def _decomposed(self, composed: Callable[..., Any], func: Any, args: Any, kwargs: Any) -> Any:
-        self.split.add(func)
-        try:
-            with self:
-                return composed(*args, **kwargs)
-        except (NotImplementedError, RuntimeError, TypeError, AssertionError):
-            return NotImplemented
-        finally:
-            self.split.discard(func)
 
     def _round(self, tensor: torch.Tensor) -> None:
         if tensor.dtype is torch.float64:
