@@ -69,8 +69,8 @@ class Accounts:
 def wrappers() -> list[tuple[Any, str, Callable[..., str]]]:
     """Whose function of what name is charged to which part."""
     from pytest_probe import execution, inputs, standards
+    from pytest_probe.execution.perturbation import Perturbation
     from pytest_probe.frameworks.torch import TorchFramework
-    from pytest_probe.perturbation import Perturbation
 
     on_device: dict[int, bool] = {}
 

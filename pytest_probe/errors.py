@@ -84,3 +84,7 @@ class ReplayDiffers(Unsupported):
     """The outputs are unlike those that were recorded, so the call that was captured is not the call that ran."""
 
     kind = "replay differs from the record"
+
+
+class DeviceRaised(ProbeError):
+    """The device raised where the reference did not."""

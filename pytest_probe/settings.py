@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_probe.errors import SettingsError
+from pytest_probe.execution.recorded import RECORDED
 from pytest_probe.frameworks.modes import MODES
 from pytest_probe.options import NAMED, OPTIONS
-from pytest_probe.recorded import RECORDED
 from pytest_probe.selection import Selection, normalise
 
 if TYPE_CHECKING:

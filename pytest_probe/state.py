@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_probe import hooked
 from pytest_probe.blame import blaming
 from pytest_probe.errors import DumpError, SettingsError
-from pytest_probe.execution import Case, Checker, Conditions
+from pytest_probe.execution import Case, Checker, Conditions, hooked
 from pytest_probe.records import find_dumps, labels, read_dump, recognised_by
 from pytest_probe.records.model import Dump
 from pytest_probe.records.rawjson import paused_gc

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from pytest_probe.execution.replay import Replay
+from pytest_probe.execution.replayer import Replayer
 from pytest_probe.frameworks.base import Device, Leaf
 from pytest_probe.frameworks.torch import TorchDevice, TorchFramework
 from pytest_probe.inputs import Arguments
 from pytest_probe.numerics.dtypes import numpy_dtype
 from pytest_probe.records.model import Call, Record, TensorSpec
-from pytest_probe.replay import Replay, Replayer
 
 FRAMEWORK = TorchFramework()
 

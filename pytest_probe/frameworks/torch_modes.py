@@ -57,7 +57,7 @@ def rounded(tensor: torch.Tensor, bits: int, rounding: Rounding) -> torch.Tensor
     return torch.where(torch.isfinite(tensor), cut, tensor)
 
 
-class ModeEmulation(SplittingMode):
+class ModeEmulation(SplittingMode):  # type: ignore[no-untyped-call]
     """One mode in one run. With jitter, operands (after their rounding) and results of kernels move by a roundoff."""
 
     def __init__(self, mode: Mode, jitter: Jitter | None) -> None:

@@ -62,7 +62,7 @@ class SplittingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.split.discard(func)
 
 
-class StepsMode(SplittingMode):
+class StepsMode(SplittingMode):  # type: ignore[no-untyped-call]
     """Rounds every intermediate result to dtype at the moment that a later step reads it.
 
     What no later step reads, the outputs, stays as it is: their rounding is the half ulp that every output is

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from pytest_probe.errors import SettingsError
-from pytest_probe.repeats import NON_DETERMINISTIC
+from pytest_probe.execution.repeats import NON_DETERMINISTIC
 from pytest_probe.standards.verdict import SEVERITY, Element, OutputVerdict, Verdict
 
 Result: TypeAlias = "dict[str, Any]"

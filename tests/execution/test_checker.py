@@ -13,7 +13,8 @@ import torch
 import torch.nn.functional as F
 
 from pytest_probe.errors import SettingsError, Unsupported
-from pytest_probe.execution import Case, Checker, Conditions, _range, floating_dtypes, load_framework, preview
+from pytest_probe.execution import Case, Checker, Conditions, floating_dtypes, load_framework, preview
+from pytest_probe.execution.summary import _range
 from pytest_probe.inputs import Arguments
 from pytest_probe.records import read_dump
 from pytest_probe.records.model import Dump
@@ -309,7 +310,7 @@ def test_a_gradient_that_raises_on_the_device_alone_is_an_error(bench: Make, pla
     assert made.check().verdict == "pass"
     found = made.check("backward")
     assert (found.verdict, found.reason.splitlines()[0]) == ("error", "cpu raised ValueError: broken")
-    assert "test_execution.py" in found.reason
+    assert "test_checker.py" in found.reason
 
 
 # One forward for both directions

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from pytest_probe.execution.perturbation import Perturbation, perturbed, ways
+from pytest_probe.execution.replay import Replay
 from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype
-from pytest_probe.perturbation import Perturbation, perturbed, ways
-from pytest_probe.replay import Replay
 from pytest_probe.standards.question import Kind
 from tests.replaying import leaf, normal, replay
 

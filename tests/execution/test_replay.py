@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from pytest_probe.errors import HookFailed, NoKernel, ReplayDiffers, UnknownAPI, Unsupported
+from pytest_probe.errors import DeviceRaised, HookFailed, NoKernel, ReplayDiffers, UnknownAPI, Unsupported
+from pytest_probe.execution.arguments import mapped, named_leaves
+from pytest_probe.execution.likeness import apart, first_line, same_bytes
 from pytest_probe.frameworks.base import Leaf
 from pytest_probe.inputs import Arguments
 from pytest_probe.numerics.dtypes import numpy_dtype, widen
 from pytest_probe.records.model import Lost, SizeSpec
-from pytest_probe.replay import DeviceRaised, apart, first_line, mapped, named_leaves, same_bytes
 from tests.replaying import leaf, normal, replay
 
 BF16 = numpy_dtype("bfloat16")

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from pytest_probe.repeats import Repeats
+from pytest_probe.execution.repeats import Repeats
 from pytest_probe.standards.verdict import Outcome, OutputVerdict
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from pytest_probe.execution.likeness import apart, same_bytes
+from pytest_probe.execution.replay import Replay
 from pytest_probe.numerics.dtypes import AnyArray
-from pytest_probe.replay import Replay, apart, same_bytes
 from pytest_probe.standards.verdict import OutputVerdict
 
 

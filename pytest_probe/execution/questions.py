@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from pytest_probe.execution.arguments import floats_of, mapped
+from pytest_probe.execution.likeness import widened_dtype
+from pytest_probe.execution.otherwise import Otherwise
+from pytest_probe.execution.perturbation import OutputRuns, Perturbation, results
+from pytest_probe.execution.replay import Replay
 from pytest_probe.frameworks.base import Leaf
 from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, numpy_dtype, widen
-from pytest_probe.otherwise import Otherwise
-from pytest_probe.perturbation import OutputRuns, Perturbation, results
 from pytest_probe.records.model import Direction
-from pytest_probe.replay import Replay, floats_of, mapped, widened_dtype
 from pytest_probe.standards.facts import facts
 from pytest_probe.standards.fan_in import fan_in, winograd
 from pytest_probe.standards.question import Question

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from pytest_probe.execution.perturbation import OutputRuns, Perturbation, results
+from pytest_probe.execution.replay import Replay
 from pytest_probe.frameworks.base import Jitter, Way
 from pytest_probe.frameworks.modes import Mode
 from pytest_probe.inputs import Arguments
 from pytest_probe.numerics.dtypes import AnyArray, is_floating, widen
-from pytest_probe.perturbation import OutputRuns, Perturbation, results
 from pytest_probe.records.model import Direction
-from pytest_probe.replay import Replay
 from pytest_probe.standards.question import Assumption, Kind, Question, Runs
 
 # Where a mode rounds operands, runs move by this share of a roundoff and what they do is enlarged as much: so small a

@@ -10,10 +10,10 @@ from typing import TypeAlias
 
 import numpy as np
 
+from pytest_probe.execution.replay import REFERENCE, Replay
 from pytest_probe.frameworks.base import Jitter, Run, Steps, Way
 from pytest_probe.frameworks.modes import Mode
 from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, widen
-from pytest_probe.replay import REFERENCE, Replay
 from pytest_probe.standards.question import Kind
 
 Draw: TypeAlias = Callable[[AnyArray], AnyArray]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import importlib.util
-import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,68 +14,30 @@ from typing import Any
 
 import numpy as np
 
-from pytest_probe import hooked, inputs
-from pytest_probe.errors import HookFailed, NoKernel, NoReference, RecordError, UnknownAPI, Unsupported
-from pytest_probe.frameworks.base import Bound, Device, Framework, Leaf, Way
+from pytest_probe import inputs
+from pytest_probe.errors import DeviceRaised, HookFailed, NoKernel, NoReference, RecordError, UnknownAPI, Unsupported
+from pytest_probe.execution import hooked
+from pytest_probe.execution.case import DIRECTIONS, Case, Pair
+from pytest_probe.execution.likeness import first_line
+from pytest_probe.execution.questions import questions
+from pytest_probe.execution.recorded import RECORDED, Recorded, check_direction, check_stored, stored_run
+from pytest_probe.execution.repeats import Repeats
+from pytest_probe.execution.replay import NO_CALL, Origin, Replay
+from pytest_probe.execution.replayer import Replayer
+from pytest_probe.execution.seeds import incoming
+from pytest_probe.execution.sides import Sides, backward_sides, forward_sides, named_gradients, nearest
+from pytest_probe.execution.summary import summed
+from pytest_probe.frameworks.base import Bound, Device, Framework, Way
 from pytest_probe.frameworks.modes import Behaviour, behaviour
 from pytest_probe.inputs import Arguments
-from pytest_probe.inputs.generated import generate, rounded
 from pytest_probe.inputs.stored import StoredTensors
-from pytest_probe.inputs.streams import Streams
-from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating, widen
-from pytest_probe.questions import questions
-from pytest_probe.recorded import RECORDED, Recorded, check_direction, check_stored, stored_run
-from pytest_probe.records.model import Call, Direction, Dump, Lost, Record, TensorSpec, leaves, tensors
+from pytest_probe.numerics.dtypes import AnyArray
+from pytest_probe.records.model import Call, Direction, Dump, Lost, Record, leaves
 from pytest_probe.records.rawjson import paused_gc
 from pytest_probe.registry import Registry
-from pytest_probe.repeats import Repeats
-from pytest_probe.replay import (
-    NO_CALL,
-    DeviceRaised,
-    Origin,
-    Replay,
-    Replayer,
-    first_line,
-    floats_of,
-    mapped,
-)
-from pytest_probe.sides import Sides, backward_sides, forward_sides, named_gradients, nearest
 from pytest_probe.standards.facts import facts
 from pytest_probe.standards.modal import judged_with_modes
-from pytest_probe.standards.verdict import SEVERITY, ArgumentRow, OutputVerdict, Verdict, worst_of
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """A function under test, the reference of it, and what both are called with."""
-
-    function: Callable[..., Any]
-    reference: Callable[..., Any]
-    arguments: Arguments
-    with_gradient: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A record made runnable in one direction and one dtype; dtype None: as recorded.
-
-    pair is what runs where the case is no record of a dump but two functions (Checker.compare).
-    """
-
-    dump: Dump
-    record: Record
-    direction: Direction
-    dtype: str | None = None
-    pair: Pair | None = None
-
-    @property
-    def id(self) -> str:
-        name = f"{self.record.name}.{self.direction}"
-        return name if self.dtype is None else f"{name}[{self.dtype}]"
-
-    @property
-    def api(self) -> str:
-        return f"{self.record.namespace}.{self.record.api}"
+from pytest_probe.standards.verdict import OutputVerdict, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +63,6 @@ class Lent:
     replay: Replay
     bound: Bound
 
-
-DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")
 
 AdjustInputs = Callable[[Case, Arguments], Arguments | None]
 AdjustVerdict = Callable[[Case, Verdict], Verdict | None]
@@ -298,7 +257,7 @@ class Checker:
         self._last = sides
         if self._repeats(case, replay) > 1:
             return self._repeated(case, sides)
-        return _summed(self.conditions.standard, self._outputs(case, sides), sides.replay)
+        return summed(self.conditions.standard, self._outputs(case, sides), sides.replay)
 
     def _outputs(self, case: Case, sides: Sides) -> tuple[OutputVerdict, ...]:
         judge = hooked.standard(self.registry.standards[self.conditions.standard])
@@ -320,7 +279,7 @@ class Checker:
             sides = self._again(case, sides) if number else sides
             if repeats.add(sides.actual) and repeats.judged(self._outputs(case, sides)):
                 self._last = sides
-        verdict = _summed(self.conditions.standard, repeats.outputs(), sides.replay)
+        verdict = summed(self.conditions.standard, repeats.outputs(), sides.replay)
         return replace(verdict, notes=(*verdict.notes, *repeats.notes()))
 
     def _again(self, case: Case, sides: Sides) -> Sides:
@@ -386,7 +345,7 @@ class Checker:
         self._kept = None  # a graph gives its gradients once
         if replay.wanted is None:
             raise NoReference("no output of the reference can be differentiated")
-        replay.seeds = _seeds(case, replay, self.conditions.seed)
+        replay.seeds = incoming(case, replay, self.conditions.seed)
         readings = list(replay.readings())
         try:
             expected = [self.framework.gradients(reading.expected, replay.seeds) for reading in readings]
@@ -431,70 +390,6 @@ def _blaming(call: Call) -> Iterator[None]:
         ) from error
 
 
-def _seeds(case: Case, replay: Replay, seed: int) -> dict[str, AnyArray]:
-    """The incoming gradient of every differentiable output: as recorded where it was, else generated.
-
-    An output that the record marks as having got none (null) is left out, unless that leaves nothing.
-    """
-    names = [name for name in replay.expected.differentiable if name in replay.actual.differentiable]
-    if not names:
-        raise DeviceRaised("no output of the device can be differentiated; those of the reference can")
-    arrays = list(replay.expected.outputs)
-    recorded = replay.candidate.arguments.gradients or ()
-    places = names if len(recorded) != len(arrays) else arrays
-    given = dict(zip(places, recorded, strict=False))
-    found: dict[str, AnyArray] = {}
-    for name in names:
-        output = replay.actual.outputs[name]
-        leaf = given.get(name)
-        if leaf is not None and leaf.array.shape == output.shape:
-            found[name] = leaf.array.astype(output.dtype)
-        elif name not in given or leaf is not None:
-            found[name] = _generated(case, name, output, seed)
-    return found or {name: _generated(case, name, replay.actual.outputs[name], seed) for name in names}
-
-
-def _generated(case: Case, name: str, output: AnyArray, seed: int) -> AnyArray:
-    spec = TensorSpec(output.dtype.name, output.shape)
-    return rounded(generate(spec, Streams(case.record.name, seed).at(f"grad.{name}")), spec.dtype)
-
-
-def _summed(standard: str, outputs: tuple[OutputVerdict, ...], replay: Replay) -> Verdict:
-    worst = worst_of(outputs)
-    outcome = "pass" if worst is None else worst.verdict
-    reason = "" if worst is None or not worst.reason else f"{worst.name}: {worst.reason}"
-    rows = _rows(replay) if SEVERITY[outcome] > SEVERITY["pass"] else ()
-    names = sorted({dtype.name for dtype in floats_of(replay.leaves).values()})
-    return Verdict(outcome, standard, reason, "", "+".join(names), outputs, rows, replay.notes)
-
-
-def _rows(replay: Replay) -> tuple[ArgumentRow, ...]:
-    """The argument table of a report."""
-    found: list[ArgumentRow] = []
-
-    def row(value: Any, name: str) -> Any:
-        if isinstance(value, Leaf):
-            found.append(ArgumentRow(name, value.array.shape, value.array.dtype.name, _range(value.array)))
-        else:
-            found.append(ArgumentRow(name, None, type(value).__name__, str(value)[:60]))
-        return value
-
-    mapped(replay.candidate.arguments, row)
-    found.extend(
-        ArgumentRow(f"grad.{name}", seed.shape, seed.dtype.name, _range(seed)) for name, seed in replay.seeds.items()
-    )
-    return tuple(found)
-
-
-def _range(array: AnyArray) -> str:
-    wide = np.abs(array) if is_complex(array.dtype) else widen(array)
-    finite = wide[np.isfinite(wide)]
-    if not finite.size:
-        return "empty" if not array.size else "no finite value"
-    text = f"{finite.min():.6g} .. {finite.max():.6g}"
-    return text if finite.size == array.size else f"{text}, {array.size - finite.size:,} not finite"
-
-
 def preview(case: Case, registry: Registry, conditions: Conditions | None = None) -> Verdict | None:
     """The skip that is known without running the case; None where it would run."""
     checker = Checker(conditions or Conditions(device="cpu"), registry)
@@ -508,9 +403,3 @@ def preview(case: Case, registry: Registry, conditions: Conditions | None = None
         kind = error.kind if isinstance(error, Unsupported) else "broken record"
         return Verdict("skip", checker.conditions.standard, str(error), kind)
     return None
-
-
-def floating_dtypes(call: Call) -> tuple[str, ...]:
-    """The floating dtypes of a call's tensor arguments, sorted."""
-    specs = itertools.chain(tensors(call.args), tensors(dict(call.kwargs)))
-    return tuple(sorted({spec.dtype for _, spec in specs if is_floating(spec.dtype) or is_complex(spec.dtype)}))

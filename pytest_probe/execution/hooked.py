@@ -9,9 +9,9 @@ import numpy as np
 
 from pytest_probe.blame import blaming
 from pytest_probe.errors import HookFailed
+from pytest_probe.execution.arguments import named_leaves
 from pytest_probe.frameworks.base import Device
 from pytest_probe.inputs import Arguments
-from pytest_probe.replay import named_leaves
 from pytest_probe.standards import STANDARDS, Question, Standard
 from pytest_probe.standards.verdict import SEVERITY, OutputVerdict, Verdict
 

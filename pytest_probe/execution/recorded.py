@@ -8,10 +8,11 @@ from typing import Any, NoReturn
 import numpy as np
 
 from pytest_probe.errors import Unsupported
+from pytest_probe.execution.likeness import recorded_leaves, same_bytes
+from pytest_probe.execution.replay import Replay
 from pytest_probe.frameworks.base import Run
 from pytest_probe.inputs import StoredTensors
 from pytest_probe.records.model import Argument, Call, Direction, Record, SizeSpec, TensorSpec, tensors
-from pytest_probe.replay import Replay, recorded_leaves, same_bytes
 
 RECORDED = "recorded"
 NOT_STORED = "no stored tensors"

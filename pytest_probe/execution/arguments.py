@@ -1,0 +1,147 @@
+"""The arguments of a call: their tensors by name, and what is changed in them before both sides run."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from pytest_probe.errors import Unsupported
+from pytest_probe.execution.likeness import output_specs
+from pytest_probe.frameworks.base import Leaf
+from pytest_probe.inputs import Arguments
+from pytest_probe.numerics.dtypes import is_complex, is_floating, round_to, widen
+from pytest_probe.records.model import Call, DtypeSpec, Lost, Record, leaves
+
+NARROW = ("bfloat16", "float16")
+# Fused APIs that draw random numbers unless this argument is 0: keyword and position.
+FUSED_DROPOUT: Mapping[str, tuple[str, int]] = {
+    "scaled_dot_product_attention": ("dropout_p", 4),
+    "multi_head_attention_forward": ("dropout_p", 10),
+    "lstm": ("dropout", 5),
+    "gru": ("dropout", 5),
+    "rnn_tanh": ("dropout", 5),
+    "rnn_relu": ("dropout", 5),
+}
+
+
+def named_leaves(arguments: Arguments) -> dict[str, Leaf]:
+    """All tensor arguments by name."""
+    trees = itertools.chain(leaves(arguments.args, "input"), leaves(dict(arguments.kwargs), "kwargs"))
+    return {name: value for name, value in trees if isinstance(value, Leaf)}
+
+
+def mapped(arguments: Arguments, change: Callable[[Any, str], Any]) -> Arguments:
+    """The arguments with every leaf of the tree (tensor or not) replaced by change(leaf, name)."""
+    args = tuple(_map(value, f"input.{index}", change) for index, value in enumerate(arguments.args))
+    kwargs = {key: _map(value, f"kwargs.{key}", change) for key, value in arguments.kwargs.items()}
+    return replace(arguments, args=args, kwargs=kwargs)
+
+
+def _map(tree: Any, name: str, change: Callable[[Any, str], Any]) -> Any:
+    if isinstance(tree, (list, tuple)):
+        return type(tree)(_map(value, f"{name}.{index}", change) for index, value in enumerate(tree))
+    if isinstance(tree, dict):
+        return {key: _map(value, f"{name}.{key}", change) for key, value in tree.items()}
+    return change(tree, name)
+
+
+def with_leaves(arguments: Arguments, leaves: Mapping[str, Leaf]) -> Arguments:
+    return mapped(arguments, lambda value, name: leaves[name] if isinstance(value, Leaf) else value)
+
+
+def tuples(arguments: Arguments) -> Arguments:
+    """Top-level lists as tuples, which dumps cannot tell apart."""
+    args = tuple(tuple(value) if isinstance(value, list) else value for value in arguments.args)
+    kwargs = {key: tuple(value) if isinstance(value, list) else value for key, value in arguments.kwargs.items()}
+    return replace(arguments, args=args, kwargs=kwargs)
+
+
+def floats_of(leaves: Mapping[str, Leaf]) -> dict[str, np.dtype[Any]]:
+    return {
+        name: leaf.array.dtype
+        for name, leaf in leaves.items()
+        if is_floating(leaf.array.dtype) or is_complex(leaf.array.dtype)
+    }
+
+
+def prepared(record: Record, call: Call, arguments: Arguments) -> tuple[Arguments, tuple[str, ...]]:
+    """The arguments with lost ones filled in, dropout of fused APIs off, and Python floats rounded."""
+    notes: list[str] = []
+    arguments = _filled(call, arguments, notes)
+    arguments = _without_dropout(record, arguments, notes)
+    return with_float32(arguments), tuple(notes)
+
+
+def with_float32(arguments: Arguments) -> Arguments:
+    """Python floats rounded to float32, which kernels of tensors that are no wider compute in."""
+    floats = floats_of(named_leaves(arguments))
+    if not floats or any(dtype.itemsize > (8 if dtype.kind == "c" else 4) for dtype in floats.values()):
+        return arguments
+    return mapped(arguments, lambda value, _: _as_float32(value) if type(value) is float else value)
+
+
+def _as_float32(value: float) -> float:
+    with np.errstate(over="ignore"):
+        rounded = float(np.float32(value))
+    return rounded if np.isfinite(rounded) else value
+
+
+def narrow_dtype(leaves: Mapping[str, Leaf]) -> np.dtype[Any] | None:
+    """The dtype of the tensors where all floating ones share one narrower than float32."""
+    dtypes = set(floats_of(leaves).values())
+    only = next(iter(dtypes)) if len(dtypes) == 1 else None
+    return only if only is not None and only.itemsize < 4 else None
+
+
+def has_inexact_floats(arguments: Arguments, dtype: np.dtype[Any]) -> bool:
+    return mapped(arguments, lambda value, _: _rounded_float(value, dtype)) != arguments
+
+
+def with_rounded_floats(dtype: np.dtype[Any], function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def change(value: Any, _: str) -> Any:
+        return _rounded_float(value, dtype)
+
+    return function(*_map(args, "", change), **_map(kwargs, "", change))
+
+
+def _rounded_float(value: Any, dtype: np.dtype[Any]) -> Any:
+    return float(widen(round_to(value, dtype))) if type(value) is float else value
+
+
+def _filled(call: Call, arguments: Arguments, notes: list[str]) -> Arguments:
+    """A lost positional argument is a dtype, or a device where the call then changes no dtype: the recorded output's
+    dtype gives the recorded result either way."""
+    outputs = output_specs(call)
+
+    def fill(value: Any, name: str) -> Any:
+        if not isinstance(value, Lost):
+            return value
+        if not outputs:
+            raise Unsupported(f"{name} was not recorded and no output tells what it was", "lost argument")
+        notes.append(f"{name} was lost; {outputs[0].dtype} gives the recorded output")
+        return DtypeSpec(outputs[0].dtype)
+
+    return mapped(arguments, fill)
+
+
+def _without_dropout(record: Record, arguments: Arguments, notes: list[str]) -> Arguments:
+    keyword, position = FUSED_DROPOUT.get(record.api.rsplit(".", 1)[-1], ("", -1))
+    found = arguments.kwargs.get(keyword, arguments.args[position] if 0 <= position < len(arguments.args) else 0.0)
+    if not keyword or not isinstance(found, float) or found == 0.0:
+        return arguments
+    notes.append(f"run with {keyword} = 0, recorded: {found:g}")
+    if keyword in arguments.kwargs:
+        return replace(arguments, kwargs={**arguments.kwargs, keyword: 0.0})
+    return replace(arguments, args=(*arguments.args[:position], 0.0, *arguments.args[position + 1 :]))
+
+
+def autocast_of(call: Call, arguments: Arguments) -> str:
+    """The 16-bit dtype of an autocast, where the recorded floating dtypes are mixed."""
+    names = {dtype.name for dtype in floats_of(named_leaves(arguments)).values()}
+    names |= {spec.dtype for spec in output_specs(call) if is_floating(spec.dtype)}
+    narrow = [name for name in NARROW if name in names]
+    return narrow[0] if narrow and len(names) > 1 else ""

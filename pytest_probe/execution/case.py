@@ -1,0 +1,53 @@
+"""What one item runs: a record made runnable in one direction and one dtype."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_probe.inputs import Arguments
+from pytest_probe.numerics.dtypes import is_complex, is_floating
+from pytest_probe.records.model import Call, Direction, Dump, Record, tensors
+
+DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A function under test, the reference of it, and what both are called with."""
+
+    function: Callable[..., Any]
+    reference: Callable[..., Any]
+    arguments: Arguments
+    with_gradient: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A record made runnable in one direction and one dtype; dtype None: as recorded.
+
+    pair is what runs where the case is no record of a dump but two functions (Checker.compare).
+    """
+
+    dump: Dump
+    record: Record
+    direction: Direction
+    dtype: str | None = None
+    pair: Pair | None = None
+
+    @property
+    def id(self) -> str:
+        name = f"{self.record.name}.{self.direction}"
+        return name if self.dtype is None else f"{name}[{self.dtype}]"
+
+    @property
+    def api(self) -> str:
+        return f"{self.record.namespace}.{self.record.api}"
+
+
+def floating_dtypes(call: Call) -> tuple[str, ...]:
+    """The floating dtypes of a call's tensor arguments, sorted."""
+    specs = itertools.chain(tensors(call.args), tensors(dict(call.kwargs)))
+    return tuple(sorted({spec.dtype for _, spec in specs if is_floating(spec.dtype) or is_complex(spec.dtype)}))
