@@ -77,6 +77,14 @@ OPTIONS = (
     Option(
         "repeat", "Run the device N times on the same inputs: do the results differ? (default: 1)", "N", "1", kind="int"
     ),
+    Option(
+        "flops",
+        "Sample the reference of products and convolutions that take more than N float64 operations; inf: never "
+        "(default: 2e10)",
+        "N",
+        "2e10",
+    ),
+    Option("reference-device", "Where the float64 reference runs (default: cpu)", "D", "cpu"),
     Option("strict", "Warnings fail", kind="flag"),
     Option("out", "Write results.jsonl and run.json into this folder, which holds no results yet", "DIR"),
     Option(

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from pytest_probe.errors import Unsupported
+from pytest_probe.forecast import forecast
 from pytest_probe.items import missing_framework
 from pytest_probe.records.model import Dump
 from pytest_probe.reports import terminal
@@ -32,7 +33,11 @@ class Reporting:
         self._runs = not probe.config.option.collectonly
         dumps = probe.readable()
         devices = self._describe() if self._runs and self._needs_devices(dumps) else []
-        self._header = [*terminal.header(_conditions(probe, devices), dumps), *_unmatched(probe, dumps)]
+        self._header = [
+            *terminal.header(_conditions(probe, devices), dumps),
+            *_unmatched(probe, dumps),
+            *(_sampled(probe, dumps) if devices else []),
+        ]
         if is_controller(probe.config):
             probe.forget()
         out = probe.settings.out
@@ -114,6 +119,13 @@ def _unmatched(probe: Probe, dumps: Sequence[tuple[str, Dump]]) -> list[str]:
     for family, keys in (("registry.calls", registry.calls), ("registry.references", registry.references)):
         named += [(family, key) for key in keys if key not in apis]
     return [f"probe: {where}: {name} matches no record{_closest(name, apis)}" for where, name in named]
+
+
+def _sampled(probe: Probe, dumps: Sequence[tuple[str, Dump]]) -> list[str]:
+    """A line for cases that are too large for a reference in full."""
+    budget = probe.settings.flops
+    expected = forecast((dump for _, dump in dumps), probe.settings.selection, budget)
+    return [terminal.sampled(expected.cases, budget, expected.seconds)] if expected.cases else []
 
 
 def _closest(name: str, apis: Iterable[str]) -> str:

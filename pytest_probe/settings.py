@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shlex
@@ -30,7 +31,7 @@ DIRECTIONS: Mapping[str, tuple[Direction, ...]] = {
     "backward": ("backward",),
 }
 # What a command that runs one case again repeats of the command line.
-REPEATED = ("inputs", "seed", "standard", "allow", "repeat")
+REPEATED = ("inputs", "seed", "standard", "allow", "repeat", "flops", "reference-device")
 ALONE = ("auto", "none")
 SAVE = ("failing", "all")
 CONFIG_FILES = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
@@ -53,6 +54,8 @@ class Settings:
     standard: str = "auto"
     allow: tuple[str, ...] = ("auto",)
     repeat: int = 1
+    flops: float = 2e10
+    reference_device: str = "cpu"
     strict: bool = False
     out: Path | None = None
     save: Literal["failing", "all"] | None = None
@@ -76,6 +79,8 @@ class Settings:
             "standard": self.standard,
             "allow": list(self.allow),
             "repeat": self.repeat,
+            "flops": "inf" if self.flops == math.inf else self.flops,
+            "reference_device": self.reference_device,
             "strict": self.strict,
             "save": self.save,
             "namespaces": dict(self.namespaces),
@@ -112,6 +117,8 @@ def parse(config: pytest.Config, *, paths_given: bool) -> Settings:
         standard=raw.text("standard"),
         allow=_modes(raw),
         repeat=_repeat(raw),
+        flops=_flops(raw),
+        reference_device=raw.text("reference-device"),
         strict=bool(raw.value("strict")),
         out=out[0] if out else None,
         save=_choice(raw, "save", SAVE) if raw.value("save") else None,  # type: ignore[arg-type]
@@ -260,6 +267,17 @@ def _repeat(raw: _Raw) -> int:
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) < 2**31:
         raise SettingsError(raw.name("repeat"), text, "give a whole number, 1 or more")
     return int(text)
+
+
+def _flops(raw: _Raw) -> float:
+    text = raw.text("flops")
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not value >= 1:
+        raise SettingsError(raw.name("flops"), text, "give a number of operations, as 2e10, or inf to sample nothing")
+    return value
 
 
 def _check_recorded(raw: _Raw, settings: Settings) -> None:

@@ -62,7 +62,15 @@ class Probe:
         settings, hook = self.settings, self.config.hook
         return Checker(
             Conditions(
-                device, settings.seed, settings.inputs, settings.standard, self.workers, settings.allow, settings.repeat
+                device,
+                settings.seed,
+                settings.inputs,
+                settings.standard,
+                self.workers,
+                settings.allow,
+                settings.repeat,
+                settings.reference_device,
+                settings.flops,
             ),
             self.registry,
             adjust_inputs=_adjustment(hook.pytest_probe_inputs, hooked.inputs),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -44,12 +45,16 @@ def replay(
     calls: Mapping[str, Callable[..., Any]] | None = None,
     references: Mapping[str, Callable[..., Any]] | None = None,
     namespaces: Mapping[str, str] | None = None,
+    budget: float = math.inf,
     **kwargs: Any,
 ) -> Replay:
-    """Both sides of a call; outputs are what the record has ("float32[2, 3]", or a value), None where it has none."""
+    """Both sides of a call; outputs are what the record has ("float32[2, 3]", or a value), None where it has none.
+    budget: FLOP from which on the reference is that of a corner."""
     namespace, api = name.split(".", 1)
     record = Record(f"{name}.0", namespace, api, 0, {}, {} if backward else None)
     wanted = None if outputs is None else tuple(spec(item) if isinstance(item, str) else item for item in outputs)
-    replayer = Replayer(FRAMEWORK, device or TorchDevice("cpu"), calls or {}, references or {}, namespaces or {})
+    replayer = Replayer(
+        FRAMEWORK, device or TorchDevice("cpu"), calls or {}, references or {}, namespaces or {}, budget=budget
+    )
     call = Call(args, kwargs, wanted, None)
     return replayer.replay(record, call, Arguments(args, kwargs, None), as_recorded=as_recorded)

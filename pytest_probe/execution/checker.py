@@ -19,13 +19,16 @@ from pytest_probe.errors import DeviceRaised, HookFailed, NoKernel, NoReference,
 from pytest_probe.execution import hooked
 from pytest_probe.execution.case import DIRECTIONS, Case, Pair
 from pytest_probe.execution.likeness import first_line
+from pytest_probe.execution.products import Product
 from pytest_probe.execution.questions import questions
 from pytest_probe.execution.recorded import RECORDED, Recorded, check_direction, check_stored, stored_run
 from pytest_probe.execution.repeats import Repeats
-from pytest_probe.execution.replay import NO_CALL, Origin, Replay
+from pytest_probe.execution.replay import NO_CALL, REFERENCE, Origin, Replay
 from pytest_probe.execution.replayer import Replayer
+from pytest_probe.execution.sampled import placed, sampled_looks
+from pytest_probe.execution.sampling import Sampler
 from pytest_probe.execution.seeds import incoming
-from pytest_probe.execution.sides import Sides, backward_sides, forward_sides, named_gradients, nearest
+from pytest_probe.execution.sides import Looks, Sides, backward_sides, forward_sides, named_gradients, nearest, whole
 from pytest_probe.execution.summary import summed
 from pytest_probe.frameworks.base import Bound, Device, Framework, Way
 from pytest_probe.frameworks.modes import Behaviour, behaviour
@@ -37,14 +40,17 @@ from pytest_probe.records.rawjson import paused_gc
 from pytest_probe.registry import Registry
 from pytest_probe.standards.facts import facts
 from pytest_probe.standards.modal import judged_with_modes
-from pytest_probe.standards.verdict import OutputVerdict, Verdict
+from pytest_probe.standards.verdict import SEVERITY, OutputVerdict, Verdict
+
+FLOPS = 2e10
 
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
     """What a run was asked for: device None is the framework's own choice, workers share the machine's cores,
     repeat is how often the device runs each case, allow names device modes, or says "auto" for what the framework's
-    flags allow, or "none"."""
+    flags allow, or "none". reference_device is where float64 runs, flops how many a product or a convolution may take
+    there in one run before it is sampled."""
 
     device: str | None = None
     seed: int = 0
@@ -53,6 +59,8 @@ class Conditions:
     workers: int = 1
     allow: tuple[str, ...] = ("auto",)
     repeat: int = 1
+    reference_device: str = "cpu"
+    flops: float = FLOPS
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,15 +137,29 @@ class Checker:
         return tuple(behaviour(name) for name in names if name != "none")
 
     @cached_property
+    def _reference_device(self) -> str:
+        """Raises SettingsError where the framework has none of that name."""
+        return self.framework.device(self.conditions.reference_device, "--probe-reference-device").name
+
+    @cached_property
     def _replayer(self) -> Replayer:
         registry = self.registry
         device = self.framework.device("cpu") if self.device.name == RECORDED else self.device
-        return Replayer(self.framework, device, registry.calls, registry.references, registry.namespaces)
+        return Replayer(
+            self.framework,
+            device,
+            registry.calls,
+            registry.references,
+            registry.namespaces,
+            replace(REFERENCE, place=self._reference_device),
+            self.conditions.flops,
+        )
 
     def describe(self) -> dict[str, str]:
         """Framework, version, device and the flags that change numerics."""
         modes = ", ".join(mode.name for mode in self.modes) or "none"
-        return {"device": self.device.name, "modes": modes, **self.framework.describe()}
+        places = {"device": self.device.name, "reference_device": self._reference_device}
+        return {**places, "modes": modes, **self.framework.describe()}
 
     def release(self) -> None:
         """Forget the run kept for the sibling item, and its memory."""
@@ -249,45 +271,70 @@ class Checker:
     def _check(self, case: Case) -> Verdict:
         if self.conditions.device == RECORDED:
             check_direction(case.direction)
-        replay = self._replay(case)
-        if case.direction == "forward":
-            sides = nearest([forward_sides(reading) for reading in replay.readings()])
-        else:
-            sides = nearest(self._backward_sides(case, replay))
-        self._last = sides
-        if self._repeats(case, replay) > 1:
-            return self._repeated(case, sides)
-        return summed(self.conditions.standard, self._outputs(case, sides), sides.replay)
+        looks = self._looks(case, self._replay(case))
+        if self._repeats(case, looks.replay) > 1:
+            return self._repeated(case, looks)
+        return summed(self.conditions.standard, self._outputs(case, looks), looks.replay)
 
-    def _outputs(self, case: Case, sides: Sides) -> tuple[OutputVerdict, ...]:
+    def _looks(self, case: Case, replay: Replay) -> Looks:
+        if replay.product is not None:
+            return self._sampled(case, replay, replay.product)
+        if case.direction == "forward":
+            return whole(nearest([forward_sides(reading) for reading in replay.readings()]))
+        return whole(nearest(self._backward_sides(case, replay)))
+
+    def _outputs(self, case: Case, looks: Looks) -> tuple[OutputVerdict, ...]:
+        """The verdict on each output. The sides of the worst are kept, to be saved."""
+        judged = [(sides, self._judged(case, sides)) for sides in looks.sides]
+        worst = max(judged, key=lambda item: max((SEVERITY[output.verdict] for output in item[1]), default=-1))
+        self._last = worst[0]
+        return tuple(output for _, outputs in judged for output in outputs)
+
+    def _judged(self, case: Case, sides: Sides) -> tuple[OutputVerdict, ...]:
         judge = hooked.standard(self.registry.standards[self.conditions.standard])
         asked = questions(case.api, case.direction, sides.replay, sides.actual, sides.expected, self.conditions.seed)
         judged = (
             item if isinstance(item, OutputVerdict) else judged_with_modes(judge, item, self.modes) for item in asked
         )
+        if sides.sample is not None:
+            judged = (placed(item, sides.sample) for item in judged)
         return (*sides.structural, *judged)
+
+    def _sampled(self, case: Case, replay: Replay, product: Product) -> Looks:
+        actual: Mapping[str, Any] = replay.actual.outputs
+        if case.direction == "backward":
+            self._start_backward(case, replay)
+            actual = self._device_gradients(replay)
+        sampler = Sampler(
+            replay, product, self.conditions.flops, case.direction, case.record.name, self.conditions.seed
+        )
+        return sampled_looks(sampler, actual, self._replayer.rounded)
 
     def _repeats(self, case: Case, replay: Replay) -> int:
         """How often the device runs: what draws random numbers, or leaves memory as it was, is made to differ."""
         differs = not facts(case.api).classes.isdisjoint(("random", "uninitialised"))
         return 1 if differs or replay.origin != "run" else self.conditions.repeat
 
-    def _repeated(self, case: Case, sides: Sides) -> Verdict:
+    def _repeated(self, case: Case, looks: Looks) -> Verdict:
         """The worst verdict on each output of several runs, with how far they lie apart."""
         repeats = Repeats()
+        last: Sides | None = None
         for number in range(self.conditions.repeat):
-            sides = self._again(case, sides) if number else sides
-            if repeats.add(sides.actual) and repeats.judged(self._outputs(case, sides)):
-                self._last = sides
-        verdict = summed(self.conditions.standard, repeats.outputs(), sides.replay)
+            looks = self._again(case, looks) if number else looks
+            if repeats.add(looks.actual) and repeats.judged(self._outputs(case, looks)):
+                last = self._last
+        self._last = last
+        verdict = summed(self.conditions.standard, repeats.outputs(), looks.replay)
         return replace(verdict, notes=(*verdict.notes, *repeats.notes()))
 
-    def _again(self, case: Case, sides: Sides) -> Sides:
-        replay = replace(sides.replay, actual=self._replayer.again(sides.replay))
+    def _again(self, case: Case, looks: Looks) -> Looks:
+        replay = replace(looks.replay, actual=self._replayer.again(looks.replay))
+        if replay.product is not None:
+            return self._looks(case, replay)
         if case.direction == "forward":
-            return forward_sides(replay)
-        actual = self._device_gradients(replay)
-        return backward_sides(replay, actual, sides.expected)
+            return whole(forward_sides(replay))
+        actual = named_gradients(self._device_gradients(replay))
+        return whole(backward_sides(replay, actual, looks.sides[0].expected))
 
     def _replay(self, case: Case) -> Replay:
         key = _key(case)
@@ -341,23 +388,27 @@ class Checker:
         adjusted = self.adjust_inputs(case, arguments) if self.adjust_inputs is not None else None
         return arguments if adjusted is None else adjusted
 
-    def _backward_sides(self, case: Case, replay: Replay) -> list[Sides]:
+    def _start_backward(self, case: Case, replay: Replay) -> None:
+        """Draw the incoming gradients. Raises NoReference where the reference has none to give."""
         self._kept = None  # a graph gives its gradients once
         if replay.wanted is None:
             raise NoReference("no output of the reference can be differentiated")
         replay.seeds = incoming(case, replay, self.conditions.seed)
+
+    def _backward_sides(self, case: Case, replay: Replay) -> list[Sides]:
+        self._start_backward(case, replay)
         readings = list(replay.readings())
         try:
             expected = [self.framework.gradients(reading.expected, replay.seeds) for reading in readings]
         except Exception as error:
             raise NoReference(f"the gradient in float64 raised {type(error).__name__}: {first_line(error)}") from error
-        actual = self._device_gradients(replay)
+        actual = named_gradients(self._device_gradients(replay))
         sides = zip(readings, map(named_gradients, expected), strict=True)
         return [backward_sides(reading, actual, side) for reading, side in sides]
 
     def _device_gradients(self, replay: Replay) -> dict[str, AnyArray]:
         try:
-            return named_gradients(self.framework.gradients(replay.actual, replay.seeds))
+            return self.framework.gradients(replay.actual, replay.seeds)
         except Exception as error:
             raise self._replayer.device_trouble(error) from error
 

@@ -74,7 +74,7 @@ class Otherwise:
             arguments = _with_argument(replay.candidate.arguments, *assumption.argument)
             replay = replace(replay, candidate=replace(replay.candidate, arguments=arguments), _changed=replay.changed)
         rounds = mode is not None and bool(mode.bits) and assumption.sample is None
-        way = Way(dtype="float64", mode=mode)
+        way = replace(replay.reference, mode=mode)
         if assumption.sample is not None:
             way = replace(way, jitter=Jitter(roundoff, assumption.sample))
         shifts = (UNSURE * roundoff, -UNSURE * roundoff) if rounds else ()

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from pytest_probe.execution.replay import REFERENCE, Replay
+from pytest_probe.execution.replay import Replay
 from pytest_probe.frameworks.base import Jitter, Run, Steps, Way
 from pytest_probe.frameworks.modes import Mode
 from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, widen
@@ -22,12 +22,13 @@ REDRAWS = 3
 NUDGE = 4.0
 
 
-def ways(narrow: str) -> Mapping[Kind, Way]:
-    """How each kind of perturbed run is made, for outputs of dtype `narrow`."""
+def ways(narrow: str, reference: Way) -> Mapping[Kind, Way]:
+    """How each kind of perturbed run is made, for outputs of dtype `narrow`. Kernels of float32 and those split into
+    steps are the CPU's: another device's may be what is tested."""
     return {
-        "float64": REFERENCE,
-        "nudged": REFERENCE,
-        "narrowed": REFERENCE,
+        "float64": reference,
+        "nudged": reference,
+        "narrowed": reference,
         "float32": Way(dtype="float32"),
         "fine": Way(dtype="float64", steps=Steps("float32", fine=True)),
         "coarse": Way(dtype="float64", steps=Steps(narrow, fine=False)),
@@ -116,7 +117,7 @@ class Perturbation:
 
     def _results(self, kind: Kind, generator: np.random.Generator, inward: bool, shrink: float) -> dict[str, AnyArray]:
         size = self._size(kind) * shrink
-        way = replace(ways(self.narrow)[kind], mode=self.mode)
+        way = replace(ways(self.narrow, self.replay.reference)[kind], mode=self.mode)
         if self.inside:
             way, size = replace(way, jitter=Jitter(size, int(generator.integers(2**62)))), 0.0
         draw = _apart(generator)

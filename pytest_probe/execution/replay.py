@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 from pytest_probe.execution.arguments import with_leaves
 from pytest_probe.execution.likeness import reference_array, same_bytes
+from pytest_probe.execution.products import Product
 from pytest_probe.frameworks.base import Device, Framework, Leaf, Run, Wanted, Way
 from pytest_probe.inputs import Arguments
 from pytest_probe.numerics.dtypes import AnyArray
@@ -38,6 +39,7 @@ class Replay:
     that the recorded dtypes call for, "" for none; narrow tells that it rounds wider inputs. rounded is another reading
     of the call: some kernels round a Python float to the 16-bit dtype of the tensors (x > 0.1 on a CPU), others don't.
     origin tells where the device's side comes from: a run made here, a call that a test made, a dump's stored outputs.
+    reference is how the reference is run. product: too large for a reference in full; expected is that of a corner.
     """
 
     framework: Framework
@@ -53,6 +55,8 @@ class Replay:
     notes: tuple[str, ...] = ()
     rounded: tuple[Candidate, Run] | None = None
     origin: Origin = "run"
+    reference: Way = REFERENCE
+    product: Product | None = None
     _changed: frozenset[str] | None = None
     seeds: dict[str, AnyArray] = field(default_factory=dict)
 

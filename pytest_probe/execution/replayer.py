@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -36,15 +37,19 @@ from pytest_probe.execution.likeness import (
     shapes_fit,
     widened_dtypes_fit,
 )
+from pytest_probe.execution.products import Product, cut, product
 from pytest_probe.execution.replay import NO_CALL, REFERENCE, Candidate, Origin, Replay
 from pytest_probe.frameworks.base import Device, Framework, Run, Wanted, Way
 from pytest_probe.inputs import Arguments
 from pytest_probe.numerics.dtypes import is_floating, numpy_dtype, round_to, widen
 from pytest_probe.records.model import Call, Record
 
+CORNER = 2
+
 
 class Replayer:
-    """Makes replays of records on one device."""
+    """Makes replays of records on one device. budget: FLOP of a product from which on only samples of it are computed
+    in the reference."""
 
     def __init__(
         self,
@@ -53,18 +58,22 @@ class Replayer:
         calls: Mapping[str, Callable[..., Any]],
         references: Mapping[str, Callable[..., Any]],
         namespaces: Mapping[str, str],
+        reference: Way = REFERENCE,
+        budget: float = math.inf,
     ) -> None:
         self.framework = framework
         self.device = device
         self.calls = calls
         self.references = references
         self.namespaces = namespaces
+        self.reference = reference
+        self.budget = budget
 
     def replay(self, record: Record, call: Call, arguments: Arguments, *, as_recorded: bool) -> Replay:
         """Run both sides. Raises Unsupported for what cannot be decided, DeviceRaised where only the device raises."""
         replayed, autocast = self._with_reference(record, call, arguments, as_recorded)
         self._run_device(replayed, call, as_recorded, autocast)
-        replayed.rounded = self._rounded(replayed)
+        replayed.rounded = self.rounded(replayed)
         return replayed
 
     def expect(self, record: Record, call: Call, arguments: Arguments, *, as_recorded: bool, origin: Origin) -> Replay:
@@ -76,7 +85,7 @@ class Replayer:
         if autocast:
             self._run_on_cpu(replayed, call, autocast)
         replayed.origin = origin
-        replayed.rounded = self._rounded(replayed)
+        replayed.rounded = self.rounded(replayed)
         return replayed
 
     def _run_on_cpu(self, replayed: Replay, call: Call, autocast: str) -> None:
@@ -111,7 +120,7 @@ class Replayer:
         if not expected.outputs and not replayed.changed:
             raise NoReference("the reference returns nothing and changes no argument: there is nothing to judge")
         replayed.actual = self.again(replayed)
-        replayed.rounded = self._rounded(replayed)
+        replayed.rounded = self.rounded(replayed)
         return replayed
 
     def _with_reference(
@@ -119,17 +128,28 @@ class Replayer:
     ) -> tuple[Replay, str]:
         """A replay with the reference's side, and the dtype of an autocast that it may have run under."""
         arguments, notes = prepared(record, call, arguments)
-        candidates = self._candidates(record, arguments)
+        large = self._large(record, call, arguments)
+        shown = (arguments, call) if large is None else _corner(large, arguments, call)
         autocast = autocast_of(call, arguments) if as_recorded else ""
-        found = self._fitting(candidates, call, record, as_recorded and not autocast)
-        candidate, expected, wanted = found
+        candidates = self._candidates(record, shown[0])
+        candidate, expected, wanted = self._fitting(candidates, shown[1], record, as_recorded and not autocast)
+        candidate = replace(candidate, arguments=with_leaves(candidate.arguments, named_leaves(arguments)))
         if expected.outputs and all(isinstance(value, str) for value in expected.outputs.values()):
             raise Unsupported(f"{candidate.path} returns text, which no dtype can be judged by", "no numbers")
         replayed = Replay(
             self.framework, self.device, candidate, call, named_leaves(arguments), expected, expected, wanted,
-            notes=(*notes, *candidate.notes),
+            notes=(*notes, *candidate.notes), reference=self.reference, product=large,
+            _changed=None if large is None else frozenset(),
         )  # fmt: skip
         return replayed, autocast
+
+    def _large(self, record: Record, call: Call, arguments: Arguments) -> Product | None:
+        """The product that the record is, where it is above the budget."""
+        found = product(f"{record.namespace}.{record.api}", arguments.args, arguments.kwargs)
+        if found is None or found.flops <= self.budget or found.tensors != named_leaves(arguments).keys():
+            return None
+        specs = output_specs(call)
+        return found if not specs or (len(specs) == 1 and found.fits(specs[0].shape)) else None
 
     def _run_device(self, replayed: Replay, call: Call, as_recorded: bool, autocast: str) -> None:
         """Fill in the device's side: plain, or under autocast where only that gives the recorded dtypes."""
@@ -163,17 +183,18 @@ class Replayer:
         replayed.candidate = replace(
             replayed.candidate, arguments=with_leaves(replayed.candidate.arguments, replayed.leaves)
         )
-        replayed.expected = replayed.reference_run(replayed.leaves, REFERENCE, replayed.wanted)
+        if replayed.product is None:
+            replayed.expected = replayed.reference_run(replayed.leaves, self.reference, replayed.wanted)
 
-    def _rounded(self, replayed: Replay) -> tuple[Candidate, Run] | None:
+    def rounded(self, replayed: Replay) -> tuple[Candidate, Run] | None:
         """The reference with Python floats rounded to the tensors' 16-bit dtype; None where that changes nothing."""
         candidate, narrow = replayed.candidate, narrow_dtype(replayed.leaves)
-        if narrow is None or not has_inexact_floats(candidate.arguments, narrow):
+        if replayed.product is not None or narrow is None or not has_inexact_floats(candidate.arguments, narrow):
             return None
         rounding = functools.partial(with_rounded_floats, narrow, candidate.reference)
         arguments = candidate.arguments
         try:
-            run = self.framework.run(rounding, arguments.args, arguments.kwargs, REFERENCE, replayed.wanted)
+            run = self.framework.run(rounding, arguments.args, arguments.kwargs, self.reference, replayed.wanted)
         except Exception:
             return None  # beyond the call's domain there (a probability that rounds to 1)
         return replace(candidate, reference=rounding), run
@@ -281,7 +302,7 @@ class Replayer:
             run = self._differentiable(candidate, [Wanted(every, candidate.inplace), Wanted(every, True)])
             if run is not None:
                 return run
-        plain = self.framework.run(candidate.reference, arguments.args, arguments.kwargs, REFERENCE, None)
+        plain = self.framework.run(candidate.reference, arguments.args, arguments.kwargs, self.reference, None)
         if not with_gradient:
             return plain, None
         # Running statistics and the like, which the call updates, have no gradient.
@@ -294,12 +315,26 @@ class Replayer:
         arguments = candidate.arguments
         for wanted in tries:
             try:
-                run = self.framework.run(candidate.reference, arguments.args, arguments.kwargs, REFERENCE, wanted)
+                run = self.framework.run(candidate.reference, arguments.args, arguments.kwargs, self.reference, wanted)
             except (RuntimeError, ValueError, HookFailed):
                 continue
             if run.differentiable:
                 return run, wanted
         return None
+
+
+def _corner(large: Product, arguments: Arguments, call: Call) -> tuple[Arguments, Call]:
+    """The call on the first places of each index, which tells what the record is as well as the whole does."""
+    places = {index: np.arange(min(extent, CORNER)) for index, extent in large.extents.items()}
+    leaves = {
+        name: replace(leaf, array=cut(leaf.array, large.indices(name), places), strides=None)
+        for name, leaf in named_leaves(arguments).items()
+    }
+    specs = [
+        replace(spec, shape=np.shape(cut(np.broadcast_to(0, spec.shape), large.output, places)))
+        for spec in output_specs(call)
+    ]
+    return with_leaves(arguments, leaves), replace(call, outputs=tuple(specs) or None)
 
 
 def _call_anew(lookup: Callable[[], Callable[..., Any]], *args: Any, **kwargs: Any) -> Any:

@@ -10,6 +10,7 @@ import numpy as np
 
 from pytest_probe.execution.likeness import apart, same_bytes
 from pytest_probe.execution.replay import Replay
+from pytest_probe.execution.sampling import Sample
 from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.standards.verdict import OutputVerdict
 
@@ -22,6 +23,20 @@ class Sides:
     actual: Mapping[str, Any]
     expected: Mapping[str, Any]
     structural: tuple[OutputVerdict, ...]
+    sample: Sample | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Looks:
+    """All that the device gave in one direction, and that beside the reference: in one piece, or in samples."""
+
+    replay: Replay
+    actual: Mapping[str, Any]
+    sides: tuple[Sides, ...]
+
+
+def whole(sides: Sides) -> Looks:
+    return Looks(sides.replay, sides.actual, (sides,))
 
 
 def named_gradients(gradients: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
@@ -68,11 +83,15 @@ def forward_sides(replay: Replay) -> Sides:
         actual[name], expected[name] = replay.actual.after(name), replay.expected.after(name)
     one_sided = sorted(actual.keys() ^ expected.keys())
     troubles = [_structural(name, actual.get(name), expected.get(name)) for name in one_sided]
+    return Sides(replay, actual, expected, (*troubles, *changed_arguments(replay)))
+
+
+def changed_arguments(replay: Replay) -> Iterator[OutputVerdict]:
+    """Verdicts on arguments that only the device changed."""
     for name, leaf in replay.leaves.items():
         if name not in replay.changed and not same_bytes(replay.actual.after(name), leaf.array):
             reason = "the device changed this argument; the reference leaves it alone"
-            troubles.append(OutputVerdict(name, leaf.array.shape, leaf.array.dtype.name, "error", "mutated", reason))
-    return Sides(replay, actual, expected, tuple(troubles))
+            yield OutputVerdict(name, leaf.array.shape, leaf.array.dtype.name, "error", "mutated", reason)
 
 
 def _structural(name: str, actual: Any, expected: Any) -> OutputVerdict:

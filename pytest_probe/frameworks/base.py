@@ -74,8 +74,9 @@ class Jitter:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How a run is made: on `device` in the arguments' own dtypes, or on the CPU with all floats as `dtype`, there as
-    under a device mode, with jitter where runs shall tell what rounding does under it."""
+    """How a run is made: on `device` in the arguments' own dtypes, or as a reference with all floats as `dtype`, there
+    as under a device mode, with jitter where runs shall tell what rounding does under it; `place` is a reference's
+    device."""
 
     device: Device | None = None
     dtype: str = ""
@@ -83,6 +84,7 @@ class Way:
     steps: Steps | None = None
     mode: Mode | None = None
     jitter: Jitter | None = None
+    place: str = "cpu"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +133,9 @@ class Framework(Protocol):
     def default_device(self) -> str:
         """The accelerator that the framework finds, else "cpu"."""
 
-    def device(self, name: str) -> Device:
-        """The framework's own device of that name. Raises SettingsError where there is none."""
+    def device(self, name: str, option: str = "--probe-device") -> Device:
+        """The framework's own device of that name. Raises SettingsError, of the option that named it, where there is
+        none."""
 
     def allowed(self, device: str) -> tuple[str, ...]:
         """The device modes that the framework's flags allow on a device: "tf32", "tf32 in convolution"."""

@@ -103,15 +103,13 @@ class TorchFramework:
         accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
         return "cpu" if accelerator is None else accelerator.type
 
-    def device(self, name: str) -> TorchDevice:
+    def device(self, name: str, option: str = "--probe-device") -> TorchDevice:
         try:
             device = TorchDevice(name)
             torch.empty(0, device=device.place)
         except (RuntimeError, AssertionError) as error:
             known = ", ".join(sorted({"cpu", self.default_device()}))
-            raise SettingsError(
-                "--probe-device", name, f"torch says: {_first_line(error)}; found here: {known}"
-            ) from error
+            raise SettingsError(option, name, f"torch says: {_first_line(error)}; found here: {known}") from error
         return device
 
     def candidates(self, namespace: str, api: str, namespaces: Mapping[str, str]) -> tuple[API, ...]:

@@ -138,7 +138,7 @@ class Binder:
         if isinstance(value, DtypeSpec):
             return self._dtype(value.name)
         if isinstance(value, DeviceSpec):
-            return torch.device("cpu" if self.way.device is None else self.way.device.name)
+            return torch.device(self.way.place if self.way.device is None else self.way.device.name)
         if isinstance(value, MemoryFormatSpec):
             return getattr(torch, value.name)
         if isinstance(value, SizeSpec):
@@ -156,7 +156,7 @@ class Binder:
     def _tensor(self, leaf: Leaf, name: str) -> torch.Tensor:
         tensor = to_tensor(leaf.array)
         if self.way.device is None:
-            tensor = widened(tensor, self.way.dtype)
+            tensor = widened(tensor.to(self.way.place), self.way.dtype)
         else:
             tensor = self.way.device.put(tensor)
             tensor = tensor if leaf.strides is None else restrided(tensor, leaf.strides)
@@ -213,7 +213,11 @@ def left(bound: Bound, result: Any) -> Run:
     """What a call on bound arguments left; see Framework.left."""
     way = bound.way
     outputs = dict(_flatten(result, "output", top=True))
-    get = to_array if way.device is None else (lambda tensor: to_array(way.device.get(tensor.detach())))
+    bring = torch.Tensor.cpu if way.device is None else way.device.get
+
+    def get(tensor: torch.Tensor) -> np.ndarray:
+        return to_array(bring(tensor.detach()))
+
     owners = {id(tensor): name for name, tensor in bound.tensors.items()}
     return Run(
         outputs={name: get(value) if isinstance(value, torch.Tensor) else value for name, value in outputs.items()},
@@ -263,4 +267,4 @@ def gradients(run: Run, seeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray
 def _seed(array: np.ndarray, output: torch.Tensor, way: Way) -> torch.Tensor:
     tensor = to_tensor(array)
     tensor = tensor if way.device is None else way.device.put(tensor)
-    return tensor.to(output.dtype)
+    return tensor.to(output) if way.device is None else tensor.to(output.dtype)

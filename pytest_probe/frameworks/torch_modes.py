@@ -111,7 +111,8 @@ class ModeEmulation(SplittingMode):  # type: ignore[no-untyped-call]
 
     def _xi(self, tensor: torch.Tensor) -> torch.Tensor:
         real = tensor.real.dtype if tensor.is_complex() else tensor.dtype
-        return (torch.rand(tensor.shape, generator=self.generator, dtype=real) * 2 - 1) * UNIFORM
+        drawn = torch.rand(tensor.shape, generator=self.generator, dtype=real).to(tensor.device)
+        return (drawn * 2 - 1) * UNIFORM
 
     def _moved(self, tensor: torch.Tensor, roundoffs: float) -> torch.Tensor:
         if self.jitter is None or not (tensor.is_floating_point() or tensor.is_complex()):

@@ -44,6 +44,17 @@ def kinds(dump: Dump) -> list[str]:
     return [f"{n:,} {kind if n != 1 else kind.replace('entries', 'entry')}" for kind, n in dump.skipped.items()]
 
 
+def sampled(cases: int, budget: float, seconds: float) -> str:
+    """The line about cases that are too large for a reference in full."""
+    minutes, rest = divmod(max(1, round(seconds)), 60)
+    time = f"{minutes} min {rest} s" if minutes else f"{rest} s"
+    takes = "takes" if cases == 1 else "take"
+    return (
+        f"probe: {_count(cases, 'case')} {takes} more than {budget:.3g} float64 operations (--probe-flops): "
+        f"judged by samples, in about {time}"
+    )
+
+
 def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 

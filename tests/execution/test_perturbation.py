@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pytest_probe.execution.perturbation import Perturbation, perturbed, ways
-from pytest_probe.execution.replay import Replay
+from pytest_probe.execution.replay import REFERENCE, Replay
 from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype
 from pytest_probe.standards.question import Kind
 from tests.replaying import leaf, normal, replay
@@ -132,8 +132,9 @@ def test_double_precision_has_no_float32_runs(kind: Kind) -> None:
 
 
 def test_ways() -> None:
-    assert set(ways("bfloat16")) == {"float64", "nudged", "narrowed", "float32", "fine", "coarse", "narrow"}
-    steps = ways("bfloat16")["coarse"].steps
+    found = ways("bfloat16", REFERENCE)
+    assert set(found) == {"float64", "nudged", "narrowed", "float32", "fine", "coarse", "narrow"}
+    steps = found["coarse"].steps
     assert steps is not None
     assert (steps.dtype, steps.fine) == ("bfloat16", False)
 
