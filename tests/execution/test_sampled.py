@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from pytest_probe.execution import Lent
 from tests.emulated import product, to_bits
 from tests.execution.conftest import Function, Make, Plant, failed, normal
 
@@ -123,6 +124,17 @@ def test_repeats_look_at_all_elements(bench: Make, plant: Plant) -> None:
     made = bench("Functional.linear", F.linear, *linear(), conditions={**SMALL, "repeat": 3})
     found = made.check()
     assert any("1 of 32,768 elements" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1.0, "pass"), (1.01, "error")])
+def test_a_call_that_a_test_makes(bench: Make, factor: float, verdict: str) -> None:
+    made = bench("Functional.linear", F.linear, *linear(), backward=True, conditions=SMALL)
+    lent = made.checker.lend(made.case(), gradient=True)
+    assert isinstance(lent, Lent)
+    result = factor * F.linear(*lent.bound.args)
+    for direction in ("forward", "backward"):
+        found = made.checker.judge(lent, result, direction)
+        assert (found.verdict, "sampled" in found.outputs[0].metrics) == (verdict, True)
 
 
 def test_a_case_below_the_budget_is_judged_in_full(bench: Make) -> None:

@@ -108,6 +108,13 @@ def test_a_space_before_the_path_that_loses_the_ini(
         (["--probe-seed=x"], "--probe-seed: 'x' *"),
         (["--probe-standard=nosie"], "--probe-standard: 'nosie' *(did you mean noise?)"),
         (["--probe-device=nothing"], "*nothing*"),
+        (["--probe-reference-device=nosuch"], "--probe-reference-device: 'nosuch' cannot be used; torch says: *"),
+        (
+            ["--probe-flops=many"],
+            "--probe-flops: 'many' cannot be used; give a number of operations, as 2e10, or inf *",
+        ),
+        (["--probe-flops=0"], "--probe-flops: '0' *"),
+        (["--probe-flops=nan"], "--probe-flops: 'nan' *"),
         (["--probe-device=cpu,cuda"], "--probe-device: 'cpu,cuda' *; several devices need workers: add -n 2, or *"),
         (["--probe-save=failing"], "--probe-save: 'failing' cannot be used; it needs a folder: add --probe-out=DIR"),
         (["--probe-save=some", "--probe-out=out"], "--probe-save: 'some' *; give one of failing, all"),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pytest_probe.records.model import Dump, Frame, Record
 from pytest_probe.reports.results import Tally
-from pytest_probe.reports.terminal import WIDTH, failure, header, summary_lines
+from pytest_probe.reports.terminal import WIDTH, failure, header, sampled, summary_lines
 from pytest_probe.standards.verdict import ArgumentRow, Element, OutputVerdict, Verdict
 from tests.reports.test_results import outcome, output
 
@@ -25,6 +25,13 @@ def test_header() -> None:
         "probe: rank0/dump.json: 1 record (pytorch, statistics, mix); no items: 2 Module entries, 1 Cell entry",
         "probe: rank0/dump.json: unknown top-level key 'x'",
     ]
+
+
+def test_what_is_sampled() -> None:
+    assert sampled(1, 2e10, 0.2) == (
+        "probe: 1 case takes more than 2e+10 float64 operations (--probe-flops): judged by samples, in about 1 s"
+    )
+    assert sampled(1200, 4e5, 125).endswith("judged by samples, in about 2 min 5 s")
 
 
 def test_failure() -> None:
