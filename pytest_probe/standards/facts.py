@@ -19,6 +19,7 @@ class Facts:
 
     name: str
     classes: frozenset[str]
+    in_place: bool = False
 
     @property
     def elementwise(self) -> bool:
@@ -29,7 +30,9 @@ class Facts:
 def facts(api: str) -> Facts:
     """Facts of "Functional.dropout", "Tensor.__iadd__", "Torch.linalg.svd", "Torch._foreach_add_"."""
     name = canonical(api)
-    return Facts(name, frozenset(_listed(name)))
+    last = api.rpartition(".")[2]
+    in_place = last.startswith("__i") if last.endswith("__") else last.endswith("_")
+    return Facts(name, frozenset(_listed(name)), in_place and last != "__invert__")
 
 
 def _listed(name: str) -> Iterator[str]:

@@ -9,9 +9,10 @@ import numpy as np
 
 from pytest_probe.errors import Unsupported
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, round_to, widen
+from pytest_probe.standards import distributions
 from pytest_probe.standards.noise import NoiseStandard
 from pytest_probe.standards.question import Question
-from pytest_probe.standards.verdict import OutputVerdict
+from pytest_probe.standards.verdict import Outcome, OutputVerdict
 
 # Dimensions of an input without a batch dimension; 0: every element is dropped for itself.
 DROPOUTS: Mapping[str, int] = {"dropout": 0, "dropout1d": 2, "dropout2d": 0, "dropout3d": 4}
@@ -20,11 +21,13 @@ SIGMAS = 6.0
 
 
 class Random:
-    """Dropout. Other random APIs are skipped: their values cannot be known, and say nothing about precision."""
+    """Dropout by its pattern and kept elements, drawn values by their distribution; other random APIs are skipped."""
 
     name = "random"
 
     def judge(self, question: Question) -> OutputVerdict:
+        if question.direction == "forward" and distributions.known(question):
+            return self._drawn(question)
         values = question.argument(0, "input")
         if question.facts.name not in DROPOUTS or not isinstance(values, np.ndarray):
             raise Unsupported(f"{question.facts.name} gives random values", "random values")
@@ -32,6 +35,12 @@ class Random:
         if not training or probability in (0.0, 1.0):
             return NoiseStandard().judge(question)
         return self._dropout(question, widen(values), probability)
+
+    def _drawn(self, question: Question) -> OutputVerdict:
+        trouble = distributions.trouble(question)
+        dtype = question.actual.dtype.name
+        outcome: Outcome = "pass" if trouble is None else "error"
+        return OutputVerdict(question.name, question.actual.shape, dtype, outcome, self.name, trouble or "")
 
     def _dropout(self, question: Question, values: AnyArray, probability: float) -> OutputVerdict:
         source = values if question.direction == "forward" else widen(question.gradients["output.0"])
