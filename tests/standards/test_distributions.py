@@ -81,7 +81,7 @@ def test_a_stale_row_is_an_error(name: str) -> None:
     ("name", "change", "reason"),
     [
         ("randn", lambda x: x * 1.25, "variance of the probabilities off by"),
-        ("randn", lambda x: x + 0.18, "distributed otherwise"),
+        ("randn", lambda x: x + 0.25, "distributed otherwise"),
         ("rand", lambda x: x**2, "Kolmogorov-Smirnov distance"),
         ("rand", lambda x: x * 1.01, "values cannot be drawn"),
         ("rand", lambda x: np.where(x == x.max(), np.nan, x), "1 values cannot be drawn, as nan at"),
