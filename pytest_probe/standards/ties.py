@@ -7,12 +7,10 @@ from dataclasses import replace
 import numpy as np
 
 from pytest_probe.numerics.dtypes import AnyArray, widen
+from pytest_probe.standards import choices
 from pytest_probe.standards.noise import NoiseStandard
 from pytest_probe.standards.question import Question
 from pytest_probe.standards.verdict import OutputVerdict
-
-# Pooling chooses inside a plane, everything else inside the tensor.
-PLANE = {"max_pool1d": 1, "max_pool2d": 2, "max_pool3d": 3}
 
 
 class Ties:
@@ -26,7 +24,7 @@ class Ties:
         fits = isinstance(values, np.ndarray) and values.shape == question.actual.shape
         if plain.verdict != "error" or not fits or not question.name.endswith((".input.0", ".kwargs.input")):
             return plain
-        groups = _groups(values, PLANE.get(question.facts.name.removeprefix("adaptive_"), values.ndim))
+        groups = choices.groups(question, values)
         if groups.max(initial=0) + 1 == values.size:
             return plain
         summed = replace(
@@ -40,14 +38,6 @@ class Ties:
         if verdict.verdict == "error":
             return plain
         return replace(verdict, standard=self.name, shape=question.actual.shape)
-
-
-def _groups(values: AnyArray, plane: int) -> AnyArray:
-    """A number for every element, the same for equal values of one plane (its last `plane` dimensions)."""
-    flat = widen(values).reshape(-1, int(np.prod(values.shape[values.ndim - plane :], dtype=np.int64)))
-    planes = np.broadcast_to(np.arange(len(flat))[:, None], flat.shape)
-    pairs = np.stack([planes.ravel().astype(np.float64), flat.ravel()], axis=1)
-    return np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1)
 
 
 def _sums(groups: AnyArray, gradient: AnyArray) -> AnyArray:

@@ -44,13 +44,24 @@ def test_without_ties_there_is_no_choice() -> None:
     assert judge(OTHER, values=values).verdict == "error"
 
 
-def test_pooling_chooses_inside_a_plane() -> None:
-    values = np.array([[[[1.0, 1.0]], [[1.0, 1.0]]]], np.float32)
-    wanted, swapped = np.array([[[[1.0, 0]], [[2.0, 0]]]]), np.array([[[[0, 1.0]], [[0, 2.0]]]])
-    crossed = np.array([[[[2.0, 0]], [[1.0, 0]]]])
-    for api in ("Functional.max_pool2d", "Functional.adaptive_max_pool2d"):
-        assert judge(swapped, wanted, values, api=api).verdict == "pass"
-        assert judge(crossed, wanted, values, api=api).verdict == "error"
+def test_pooling_chooses_inside_a_window() -> None:
+    values = np.array([[[[1.0, 1.0, 1.0, 1.0]], [[1.0, 1.0, 0.0, 0.0]]]], np.float32)
+    wanted = np.array([[[[1.0, 0, 3.0, 0]], [[2.0, 0, 0, 0]]]])
+    swapped = np.array([[[[0, 1.0, 0, 3.0]], [[0, 2.0, 0, 0]]]])
+    crossed = np.array([[[[3.0, 0, 1.0, 0]], [[2.0, 0, 0, 0]]]])
+    for api, size in (("Functional.max_pool2d", (1, 2)), ("Functional.adaptive_max_pool2d", (1, 2))):
+        asked = {"values": values, "api": api, "args": (values, size)}
+        assert judge(swapped, wanted, **asked).verdict == "pass"
+        assert judge(crossed, wanted, **asked).verdict == "error"
+
+
+def test_a_choice_along_a_dimension_is_made_there() -> None:
+    values = np.ones((2, 3), np.float32)
+    wanted, crossed = np.array([[1.0, 0, 0], [2.0, 0, 0]]), np.array([[2.0, 0, 0], [0, 1.0, 0]])
+    for api, args in (("Torch.amax", (values, 1)), ("Torch.max", (values, -1)), ("Torch.sort", (values,))):
+        assert judge(crossed, wanted, values, api=api, args=args).verdict == "error"
+    for api, args in (("Torch.amax", (values,)), ("Torch.max", (values,)), ("Torch.amax", (values, (0, 1)))):
+        assert judge(crossed, wanted, values, api=api, args=args).verdict == "pass"
 
 
 def test_a_keyword_input_and_another_argument() -> None:
