@@ -13,6 +13,7 @@ from pytest_probe.standards.selection import Selection, is_index
 from pytest_probe.standards.ties import Ties
 from pytest_probe.standards.uninitialised import Uninitialised
 from pytest_probe.standards.verdict import OutputVerdict
+from pytest_probe.standards.writes import Writes
 
 FORWARD: tuple[tuple[str, Standard], ...] = (
     ("uninitialised", Uninitialised()),
@@ -21,6 +22,7 @@ FORWARD: tuple[tuple[str, Standard], ...] = (
     ("selection", Selection()),
     ("factorisation", Factorisation()),
     ("own_dtype", OwnDtype()),
+    ("writes", Writes()),
     ("exact", Exact()),
 )
 BACKWARD: tuple[tuple[str, Standard], ...] = (
@@ -48,7 +50,7 @@ def _by_arguments(question: Question) -> Standard | None:
         return Selection()
     if name == "embedding" and question.argument(3, "max_norm") is not None:
         return NoiseStandard()
-    if name == "index_put" and question.argument(3, "accumulate"):
+    if name in ("index_put", "put") and question.argument(3, "accumulate"):
         return NoiseStandard()
     if name == "scatter" and question.kwargs.get("reduce") is not None:
         return NoiseStandard()

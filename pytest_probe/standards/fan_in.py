@@ -51,7 +51,7 @@ def fan_in(
     terms = _terms(facts.name, shapes)
     if terms is not None:
         return (terms if name.startswith(("output", "input")) else max(1, forward_size * terms // size)), False
-    if facts.elementwise or "exact" in facts.classes:
+    if facts.elementwise or facts.classes & {"exact", "writes"}:
         return max(1, forward_size // size), False
     if facts.name in REDUCTIONS:
         return max(1, max(largest, forward_size) // size), False
