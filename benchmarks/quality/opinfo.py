@@ -48,7 +48,8 @@ def _of_op(op: Any, label: str, api: str, dtype: torch.dtype, wish: Wish) -> Sam
         yield LeftOut(label, f"its samples cannot be made: {type(error).__name__}")
         return
     gradient = bool(op.supports_autograd)
-    for place in sorted({index * len(found) // wish.count for index in range(min(wish.count, len(found)))}):
+    count = min(wish.count, len(found))
+    for place in (index * len(found) // count for index in range(count)):
         yield _taken(op.op, f"{label} {place}", api, found[place], gradient, wish)
     if op.inplace_variant is not None:
         yield from _in_place(op, label, api, found, wish)
