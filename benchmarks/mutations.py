@@ -72,13 +72,13 @@ OF_INTEGERS: Mapping[str, Mutation] = {**MUTATIONS, "one element": one_integer}
 RELATIVE = ("scale", "noise")
 
 
-def mutants(question: Question, seed: int) -> Iterator[tuple[str, AnyArray]]:
+def mutants(question: Question, seed: int, least: float = 0.0) -> Iterator[tuple[str, AnyArray]]:
     """Each mutation of an output that makes it wrong, in its dtype.
 
     Left out are those that no judge could find, since they leave a right answer: memory as it was found, nothing but
     zeros, inf and NaN, a change that rounding undoes, or that stays within twice the error that each element has
-    anyway (where cancellation left only rounding errors, 1 % more of them is nothing), and indices that point at
-    values equal to the right ones.
+    anyway (where cancellation left only rounding errors, 1 % more of them is nothing) or within `least`, what a device
+    loses that flushes sums to zero, and indices that point at values equal to the right ones.
     """
     output = question.actual
     if "uninitialised" in question.facts.classes or not output.size:
@@ -90,7 +90,7 @@ def mutants(question: Question, seed: int) -> Iterator[tuple[str, AnyArray]]:
         if ("row" in name and (not output.ndim or len(output) < 2)) or (name in RELATIVE and not floating):
             continue
         changed = _mutated(mutate, output, np.random.default_rng(seed))
-        if _is_wrong(question, changed):
+        if _is_wrong(question, changed, least):
             yield name, changed
 
 
@@ -99,7 +99,7 @@ def _mutated(mutate: Mutation, output: AnyArray, random: np.random.Generator) ->
         return mutate(output, random).astype(output.dtype)
 
 
-def _is_wrong(question: Question, changed: AnyArray) -> bool:
+def _is_wrong(question: Question, changed: AnyArray, least: float) -> bool:
     output = question.actual
     moved = np.asarray((changed != output) & ~((changed != changed) & (output != output)))
     if output.dtype.kind in "iub":
@@ -107,7 +107,7 @@ def _is_wrong(question: Question, changed: AnyArray) -> bool:
     with np.errstate(invalid="ignore", over="ignore"):
         before, after = (np.abs(widen(value) - question.expected) for value in (output, changed))
         rounding = np.abs(widen(round_to(question.expected, output.dtype)) - question.expected)
-        worse: BoolArray = moved & ~(after <= 2 * np.maximum(before, rounding))
+        worse: BoolArray = moved & ~(after <= np.maximum(2 * np.maximum(before, rounding), least))
     return bool(worse.any())
 
 

@@ -21,6 +21,7 @@ from pytest_probe.standards import STANDARDS, Question, Standard
 from pytest_probe.standards.modes import under_modes
 from pytest_probe.standards.verdict import OutputVerdict, Verdict
 
+LOST = 64 * 2.0**-126
 NO_ONE_ANSWER = frozenset({"random", "uninitialised"})
 
 
@@ -74,7 +75,7 @@ class Scoring:
         if self.kind.is_mode and ("random" in classes or self.framework.alike(question.name, question.actual)):
             self.left_out["outputs that the mode leaves alone"] += 1
             return passed
-        changes = [] if self.kind.faulty else list(mutants(question, seed_of(self.case)))
+        changes = [] if self.kind.faulty else list(mutants(question, seed_of(self.case), LOST * self.kind.tiny))
         asked = [name for name in STANDARDS if name == "auto" or not classes & NO_ONE_ANSWER]
         where = f"{self.case} {question.name}"
         healthy = self._verdicts(question, asked)
