@@ -7,7 +7,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from pytest_probe.numerics.dtypes import AnyArray, float_format, widen
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, is_complex, is_floating, round_to, widen
+from pytest_probe.standards.question import Question
+from pytest_probe.standards.selection import DISTINCT, is_index
 
 Mutation: TypeAlias = Callable[[AnyArray, np.random.Generator], AnyArray]
 
@@ -19,9 +21,9 @@ def sizes(dtype: np.dtype[Any]) -> tuple[float, float]:
 
 
 def one_element(output: AnyArray, random: np.random.Generator) -> AnyArray:
-    """The element nearest to the median magnitude of the non-zero ones, off by 1 %."""
+    """The element nearest to the median magnitude of the finite non-zero ones, off by 1 %."""
     flat = widen(output).ravel().copy()
-    places = np.flatnonzero(flat)
+    places = np.flatnonzero((flat != 0) & np.isfinite(flat))
     place = places[np.argsort(np.abs(flat[places]))[len(places) // 2]]
     flat[place] *= 1 + sizes(output.dtype)[0]
     return flat.reshape(output.shape)
@@ -51,6 +53,13 @@ def shifted(output: AnyArray, random: np.random.Generator) -> AnyArray:
     return np.roll(widen(output), 1)
 
 
+def one_integer(output: AnyArray, random: np.random.Generator) -> AnyArray:
+    """The element in the middle: the next integer, the other truth value."""
+    flat = output.ravel().copy()
+    flat[flat.size // 2] = ~flat[flat.size // 2] if flat.dtype.kind == "b" else flat[flat.size // 2] + 1
+    return flat.reshape(output.shape)
+
+
 MUTATIONS: Mapping[str, Mutation] = {
     "one element": one_element,
     "scale": scale,
@@ -59,16 +68,71 @@ MUTATIONS: Mapping[str, Mutation] = {
     "stale row": stale_row,
     "shifted": shifted,
 }
+OF_INTEGERS: Mapping[str, Mutation] = {**MUTATIONS, "one element": one_integer}
+RELATIVE = ("scale", "noise")
 
 
-def mutants(output: AnyArray, seed: int) -> Iterator[tuple[str, AnyArray]]:
-    """Each mutation of an output that changes it, in its dtype. Outputs without finite non-zero numbers have none."""
-    if not output.size or not np.isfinite(widen(output)).all() or not np.count_nonzero(output):
+def mutants(question: Question, seed: int, least: float = 0.0) -> Iterator[tuple[str, AnyArray]]:
+    """Each mutation of an output that makes it wrong, in its dtype.
+
+    Left out are those that no judge could find, since they leave a right answer: memory as it was found, nothing but
+    zeros, inf and NaN, a change that rounding undoes, or that stays within twice the error that each element has
+    anyway (where cancellation left only rounding errors, 1 % more of them is nothing) or within `least`, what a device
+    loses that flushes sums to zero, and indices that point at values equal to the right ones.
+    """
+    output = question.actual
+    if "uninitialised" in question.facts.classes or not output.size:
         return
-    for name, mutate in MUTATIONS.items():
-        if "row" in name and (not output.ndim or len(output) < 2):
+    floating = is_floating(output.dtype) or is_complex(output.dtype)
+    if floating and not (np.isfinite(widen(output)) & (output != 0)).any():
+        return
+    for name, mutate in (MUTATIONS if floating else OF_INTEGERS).items():
+        if ("row" in name and (not output.ndim or len(output) < 2)) or (name in RELATIVE and not floating):
             continue
-        with np.errstate(all="ignore"):
-            changed = mutate(output, np.random.default_rng(seed)).astype(output.dtype)
-        if not np.array_equal(widen(changed), widen(output)):
+        changed = _mutated(mutate, output, np.random.default_rng(seed))
+        if _is_wrong(question, changed, least):
             yield name, changed
+
+
+def _mutated(mutate: Mutation, output: AnyArray, random: np.random.Generator) -> AnyArray:
+    with np.errstate(all="ignore"):
+        return mutate(output, random).astype(output.dtype)
+
+
+def _is_wrong(question: Question, changed: AnyArray, least: float) -> bool:
+    output = question.actual
+    moved = np.asarray((changed != output) & ~((changed != changed) & (output != output)))
+    if output.dtype.kind in "iub":
+        return bool(moved.any()) and not _points_alike(question, changed)
+    with np.errstate(invalid="ignore", over="ignore"):
+        before, after = (np.abs(widen(value) - question.expected) for value in (output, changed))
+        rounding = np.abs(widen(round_to(question.expected, output.dtype)) - question.expected)
+        worse: BoolArray = moved & ~(after <= np.maximum(2 * np.maximum(before, rounding), least))
+    return bool(worse.any())
+
+
+def _points_alike(question: Question, changed: AnyArray) -> bool:
+    """Do the changed indices choose the very same values? Where each may come once only, they do not."""
+    values = question.argument(0, "input")
+    chooses = "selection" in question.facts.classes and is_index(question) and isinstance(values, np.ndarray)
+    if not chooses or question.facts.name in DISTINCT or changed.min() < 0:
+        return False
+    return any(
+        _same_choice(values, axis, question.actual, changed) for axis in (None, *range(values.ndim))
+    )  # fmt: skip
+
+
+def _same_choice(values: AnyArray, axis: int | None, first: AnyArray, second: AnyArray) -> bool:
+    """Along one axis, or in the flattened tensor: whichever fits the indices' shape."""
+    if axis is None:
+        flat = values.reshape(-1)
+        return not first.ndim and int(second) < flat.size and bool(flat[int(first)] == flat[int(second)])
+    fits = first.ndim == values.ndim
+    chosen = [index if fits else np.expand_dims(index, min(axis, index.ndim)) for index in (first, second)]
+    if chosen[0].ndim != values.ndim or second.max() >= values.shape[axis]:
+        return False
+    others = [size for place, size in enumerate(values.shape) if place != axis]
+    if [size for place, size in enumerate(chosen[0].shape) if place != axis] != others or first.max() >= len(values):
+        return False
+    one, other = (np.take_along_axis(values, index, axis) for index in chosen)
+    return bool((one == other).all())

@@ -1,9 +1,17 @@
-"""How good the verdicts are: the share of wrong outputs found and of healthy outputs flagged.
+"""How good the verdicts are: the share of wrong outputs found and of healthy outputs flagged, as a Markdown table.
 
-    python benchmarks/verdict_quality.py [--dumps DIR] [--dtypes float32,bfloat16,float16] [--alarms]
+    python benchmarks/verdict_quality.py [--source dumps|opinfo|calls] [--device-kind torch|refs|tf32|...] [--alarms]
 
-The CPU is the device. Every output of every case of the dumps of tests/data, or of those below DIR, cast to each dtype,
-is judged, and then every mutation of it (benchmarks/mutations.py).
+Every output of every call is judged by every standard, and then every mutation of it (benchmarks/mutations.py).
+Sources: the dumps of tests/data (or those below --dumps), cast to each dtype; torch's own samples of its operators,
+in-place variants included; calls drawn at random. Devices: torch's CPU kernels, torch._refs, and emulated modes, whose
+outputs count where they are not the CPU's, and are healthy where the mode is allowed; `refused` says how many standards
+find where it is not. Options that are given more than once add up; without one all are taken,
+but dumps on torch only, and modes with drawn calls only.
+
+Not counted are outputs with no one right answer for standards that know no classes, and mutations that leave a right
+one (benchmarks/mutations.py says which). A mutation whose verdict is a skip counts as missed. What is left out is
+counted under the table.
 """
 
 from __future__ import annotations
@@ -12,8 +20,9 @@ import argparse
 import sys
 import tempfile
 import warnings
-from collections import Counter, defaultdict
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -21,106 +30,97 @@ sys.path.insert(0, str(ROOT))
 
 import torch  # noqa: E402
 
-from benchmarks.mutations import mutants  # noqa: E402
-from pytest_probe.execution import Case, Checker, Conditions  # noqa: E402
-from pytest_probe.numerics.dtypes import is_complex, is_floating  # noqa: E402
-from pytest_probe.records import find_dumps, read_dump  # noqa: E402
-from pytest_probe.registry import Registry  # noqa: E402
-from pytest_probe.standards import STANDARDS, Question, Standard  # noqa: E402
-from pytest_probe.standards.verdict import OutputVerdict  # noqa: E402
+from benchmarks.quality import calls, dumps, opinfo  # noqa: E402
+from benchmarks.quality.devices import KINDS, Kind  # noqa: E402
+from benchmarks.quality.samples import Source, Wish  # noqa: E402
+from benchmarks.quality.scoring import Score, Scoring, scored, totals  # noqa: E402
+from pytest_probe.records import find_dumps  # noqa: E402
 from tests.dumps import DUMPS, unpack  # noqa: E402
 
-NAMES = ("auto", "noise", "exact")
+SOURCES = ("dumps", "opinfo", "calls")
+# Which devices are tried on what, where none is named: modes concern few operators.
+DEVICES = {"dumps": ("torch",), "opinfo": ("torch", "refs"), "calls": tuple(KINDS)}
+HEAD = "| source | device | dtype | standard | healthy | flagged | warned | mutated | found | missed most | refused |"
 
 
-@dataclass
-class Score:
-    """What one standard made of one source in one dtype."""
-
-    healthy: int = 0
-    flagged: int = 0
-    warned: int = 0
-    mutated: int = 0
-    found: int = 0
-    missed: Counter[str] = field(default_factory=Counter)
-    alarms: Counter[str] = field(default_factory=Counter)
+def sources(folder: Path, given: Path | None) -> dict[str, Source]:
+    paths = find_dumps(given) if given else [unpack(name, folder) for name in DUMPS]
+    return {"dumps": partial(dumps.samples, paths), "opinfo": opinfo.samples, "calls": calls.samples}
 
 
-@dataclass
-class Scoring:
-    """A standard that judges as another does, and keeps score of it and of others on mutated outputs."""
-
-    name: str = "scoring"
-    scores: dict[str, Score] = field(default_factory=lambda: defaultdict(Score))
-    case: str = ""
-
-    def judge(self, question: Question) -> OutputVerdict:
-        verdicts = [self._score(question, STANDARDS[name], self.scores[name]) for name in NAMES]
-        return verdicts[0]
-
-    def _score(self, question: Question, standard: Standard, score: Score) -> OutputVerdict:
-        verdict = standard.judge(question)
-        score.healthy += 1
-        score.flagged += verdict.verdict == "error"
-        score.warned += verdict.verdict == "warning"
-        if verdict.verdict == "error":
-            score.alarms[f"{self.case} {question.name}: {verdict.reason}"] += 1
-        elif is_floating(question.actual.dtype) or is_complex(question.actual.dtype):
-            for label, changed in mutants(question.actual, score.mutated):
-                outcome = standard.judge(replace(question, actual=changed)).verdict
-                score.mutated += 1
-                score.found += outcome == "error"
-                score.missed[label] += outcome != "error"
-        return verdict
+def rows(names: tuple[str, str, str], scoring: Scoring) -> Iterator[str]:
+    for standard, score in totals(scoring.scores):
+        yield f"| {' | '.join(names)} | {standard} | {' | '.join(cells(score))} |"
 
 
-def from_dumps(paths: list[Path], dtype: str, scoring: Scoring) -> None:
-    """All cases of dumps, cast to dtype."""
-    registry = Registry.default()
-    registry.standards[scoring.name] = scoring
-    checker = Checker(Conditions(device="cpu", standard=scoring.name), registry)
-    for path in paths:
-        dump = read_dump(path)
-        for record in dump.records:
-            for direction in record.directions:
-                scoring.case = f"{path.parent.name}: {record.name}.{direction}"
-                checker.check(Case(dump, record, direction, dtype))
-            checker.release()
+def cells(score: Score) -> Iterator[str]:
+    yield f"{score.healthy:,}"
+    yield f"{len(score.flagged):,}"
+    yield f"{len(score.warned):,}"
+    yield f"{score.mutated:,}"
+    yield share(score.mutated - len(score.missed), score.mutated)
+    yield ", ".join(f"{label} {count}" for label, count in score.kinds.most_common(2))
+    yield f"{share(score.refused - len(score.passed), score.refused)} of {score.refused:,}" if score.refused else ""
+
+
+def share(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.1f} %" if whole else ""
+
+
+def wrong(names: tuple[str, str, str], scoring: Scoring, options: argparse.Namespace) -> Iterator[str]:
+    """The outputs that auto got wrong, as a list."""
+    score = scoring.scores["auto"]
+    if options.alarms:
+        listed = {"flagged": score.flagged, "warned": score.warned}
+        again = f"--source {names[0]} --device-kind '{names[1]}' --dtypes {names[2]} --samples {options.samples}"
+        yield from (f"- {words}, {again}: {item}" for words, items in listed.items() for item in items)
+    if options.missed:
+        listed = {"missed": score.missed, "passed": score.passed}
+        yield from (f"- {words}, {' '.join(names)}: {item}" for words, items in listed.items() for item in items)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dumps", type=Path, help="a folder of dumps, instead of those of tests/data")
-    parser.add_argument("--dtypes", default="float32,bfloat16,float16")
-    parser.add_argument("--alarms", action="store_true", help="list every healthy output that auto flags")
-    options = parser.parse_args()
+    options = parsed()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    print(
-        "| source | dtype | standard | healthy | flagged | warned | mutated | found | missed most |\n"
-        + "|---" * 8
-        + "|"
-    )
+    print(f"{HEAD}\n{'|---' * HEAD.count(' |')}|", flush=True)
+    below: list[str] = []
+    left_out: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as folder:
-        paths = find_dumps(options.dumps) if options.dumps else [unpack(name, Path(folder)) for name in DUMPS]
-        for dtype in options.dtypes.split(","):
-            scoring = Scoring()
-            from_dumps(paths, dtype, scoring)
-            report(dtype, scoring, options.alarms)
+        known = sources(Path(folder), options.dumps)
+        for source, kind, dtype in plan(options):
+            wish = Wish(dtype, options.samples, options.api, kind.tiny)
+            names = (source, kind.name, dtype)
+            scoring = scored(kind, known[source](wish))
+            print("".join(f"{line}\n" for line in rows(names, scoring)), end="", flush=True)
+            below += wrong(names, scoring, options)
+            left_out.update({f"{source}: {reason}": count for reason, count in scoring.left_out.items()})
+    print("\nLeft out:\n")
+    print("\n".join(f"- {reason}: {count:,}" for reason, count in sorted(left_out.items())))
+    print("\n" + "\n".join(below) if below else "", end="")
 
 
-def report(dtype: str, scoring: Scoring, alarms: bool) -> None:
-    for name, score in scoring.scores.items():
-        missed = ", ".join(f"{label} {count}" for label, count in score.missed.most_common(2) if count)
-        share = score.found / max(score.mutated, 1)
-        print(
-            f"| {dtype} | {name} | {score.healthy:,} | {score.flagged:,} | {score.warned:,} "
-            f"| {score.mutated:,} | {share:.1%} | {missed} |",
-            flush=True,
-        )
-    if alarms:
-        for alarm in scoring.scores["auto"].alarms:
-            print(f"    {alarm}", flush=True)
+def plan(options: argparse.Namespace) -> Iterator[tuple[str, Kind, str]]:
+    kinds = options.device_kind or list(KINDS)
+    for source in options.source or SOURCES:
+        for name in kinds:
+            for dtype in options.dtypes.split(","):
+                beyond = not options.device_kind and name not in DEVICES[source]
+                if dtype in KINDS[name].dtypes and not beyond:
+                    yield source, KINDS[name], dtype
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--source", action="append", choices=SOURCES, help="repeatable; default: all")
+    parser.add_argument("--device-kind", action="append", choices=KINDS, help="repeatable; default: all")
+    parser.add_argument("--dtypes", default="float32,bfloat16,float16")
+    parser.add_argument("--dumps", type=Path, help="a folder of dumps, instead of those of tests/data")
+    parser.add_argument("--samples", type=int, default=4, help="samples of each operator or call (default: 4)")
+    parser.add_argument("--api", default="*", help="a pattern that APIs' names match, as 'Functional.*'")
+    parser.add_argument("--alarms", action="store_true", help="list every healthy output that auto flags or warns of")
+    parser.add_argument("--missed", action="store_true", help="list every wrong output that auto does not find")
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

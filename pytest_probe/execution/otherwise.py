@@ -49,6 +49,7 @@ class Otherwise:
     key: str
     narrow: str
     together: bool = False
+    fixed: frozenset[str] = frozenset()
     _made: dict[Assumption, Reference | None] = field(default_factory=dict)
 
     def __call__(self, question: Question, assumption: Assumption) -> Question | None:
@@ -86,7 +87,9 @@ class Otherwise:
         size = roundoff * SHARE if rounds else roundoff
         backward = self.direction == "backward"
         return Reference(
-            found, crossed, Perturbation(replay, self.key, size, self.narrow, backward, mode, self.together)
+            found,
+            crossed,
+            Perturbation(replay, self.key, size, self.narrow, backward, mode, self.together, self.fixed),
         )
 
     def _results(self, replay: Replay, way: Way) -> Results:

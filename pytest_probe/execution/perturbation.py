@@ -52,7 +52,8 @@ class Perturbation:
     """Perturbed runs of one case, each made once and kept for all its outputs.
 
     roundoff is u_c; narrow the dtype for `coarse` and `narrow` runs; gradient tells whether the case is the backward.
-    together: equal values move alike, so that a choice among them stays. redrawn counts runs that raised and were
+    together: equal values move alike, so that a choice among them stays. fixed names arguments that hold labels, which
+    stay as they are: moved, they would be none. redrawn counts runs that raised and were
     drawn again. Under a mode that rounds operands the arguments stay as they are, since that rounding would swallow a
     roundoff: what moves is operands after it, and results of kernels.
     """
@@ -66,6 +67,7 @@ class Perturbation:
         gradient: bool,
         mode: Mode | None = None,
         together: bool = False,
+        fixed: frozenset[str] = frozenset(),
     ) -> None:
         self.replay = replay
         self.key = key
@@ -74,6 +76,7 @@ class Perturbation:
         self.gradient = gradient
         self.mode = mode
         self.together = together
+        self.fixed = fixed
         self.inside = mode is not None and bool(mode.bits)
         self.redrawn = 0
         self._made: dict[Kind, list[dict[str, AnyArray]]] = {}
@@ -123,7 +126,7 @@ class Perturbation:
         draw = _apart(generator)
         move = functools.partial(by_value, salt=int(generator.integers(2**62))) if self.together else draw
         leaves = {
-            name: replace(leaf, array=perturbed(leaf.array, move, size, inward, way.dtype))
+            name: replace(leaf, array=perturbed(leaf.array, move, size * (name not in self.fixed), inward, way.dtype))
             for name, leaf in self.replay.leaves.items()
         }
         if not self.gradient:

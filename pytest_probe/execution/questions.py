@@ -22,6 +22,7 @@ from pytest_probe.standards.question import Question
 from pytest_probe.standards.verdict import OutputVerdict
 
 SINGLE, DOUBLE = 2.0**-24, 2.0**-53
+LABELS = "labels@"
 WIDE = ("float64", "complex128")
 
 
@@ -57,6 +58,7 @@ def questions(
     floats = floats_of(replay.leaves)
     narrowest = _narrowest(replay, floats)
     together = bool(known.classes & {"ties", "kinks"})
+    fixed = frozenset(kind.removeprefix(LABELS) for kind in known.classes if kind.startswith(LABELS))
     perturbations = {
         roundoff: Perturbation(
             replay,
@@ -65,10 +67,11 @@ def questions(
             narrowest,
             direction == "backward",
             together=together,
+            fixed=fixed,
         )
         for roundoff in (SINGLE, DOUBLE)
     }
-    otherwise = Otherwise(replay, direction, f"{api}\0{seed}", narrowest, together)
+    otherwise = Otherwise(replay, direction, f"{api}\0{seed}", narrowest, together, fixed)
     args, kwargs = _plain(replay)
     largest = max((np.size(value) for value in replay.expected.outputs.values()), default=1)
     on_cpu = replay.device.name == "cpu"
@@ -100,6 +103,7 @@ def questions(
             args=args,
             kwargs=kwargs,
             forward=replay.actual.outputs,
+            reference=replay.expected.outputs,
             gradients=replay.seeds,
             otherwise=otherwise,
         )

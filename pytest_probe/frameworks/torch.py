@@ -56,6 +56,7 @@ NO_KERNEL = (
     "could not run 'aten::",
     "no kernel image",
     "not currently implemented for",
+    "low precision dtypes not supported",
     "without overflow",  # a Python number that the dtype cannot hold
 )
 

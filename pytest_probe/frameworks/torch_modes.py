@@ -17,6 +17,9 @@ from pytest_probe.frameworks.torch_steps import SplittingMode, decompositions, o
 
 ATEN = torch.ops.aten
 SMALLEST = 2.0**-126  # the smallest normal float32
+# What a device's float32 cannot tell from a number that rounds otherwise (1 - 1e-12 from 1) is taken for that number;
+# no jitter takes it back.
+SEEN_BITS = 30
 UNIFORM = 3.0**0.5
 ULP = 2.0**-23
 # What CUDA's fast intrinsics may be off by, of a result and arguments: the tables of the CUDA programming guide.
@@ -130,6 +133,7 @@ class ModeEmulation(SplittingMode):  # type: ignore[no-untyped-call]
             return [self._moved(tensor, 1.0)]
         if self.jitter is not None and self.jitter.unsure and not tensor.is_complex():
             tensor = _shifted(tensor, self.jitter.unsure)
+        tensor = rounded(tensor, SEEN_BITS, "even")
         high = rounded(tensor, bits, rounding)
         if not self.mode.split:
             return [self._moved(high, 1.0)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -11,6 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from pytest_probe.frameworks import torch_attention
 from pytest_probe.frameworks.torch_composed import COMPOSED, COMPOSED_IN_PLACE
+
+_ATEN = torch.ops.aten
 
 
 @functools.cache
@@ -22,12 +25,22 @@ def decompositions() -> Mapping[Any, Callable[..., Any]]:
         **torch._decomp.decomposition_table,
         torch_attention.FORWARD: torch_attention.forward,
         torch_attention.BACKWARD: torch_attention.backward,
+        _ATEN.gelu_backward.default: _gelu_backward,
     }
+
+
+def _gelu_backward(grad: torch.Tensor, x: torch.Tensor, approximate: str = "none") -> torch.Tensor:
+    """Both terms of the derivative meet one half before they meet each other, as in torch's vectorised kernel: in the
+    tail nothing is left of either."""
+    if approximate != "none":
+        composed: torch.Tensor = torch._decomp.decomposition_table[_ATEN.gelu_backward.default](grad, x, approximate)
+        return composed
+    density = torch.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
+    return grad * (0.5 + (0.5 * torch.erf(x * math.sqrt(0.5)) + x * density))
 
 
 KNOWN = {**COMPOSED, **COMPOSED_IN_PLACE}
 # Kernels that only move values: rounding waits for the next that computes with them.
-_ATEN = torch.ops.aten
 MOVES = frozenset(
     {
         _ATEN.clone.default, _ATEN._to_copy.default, _ATEN.copy_.default, _ATEN.cat.default, _ATEN.stack.default,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pytest_probe.standards.discrete import Discrete
 from pytest_probe.standards.exact import Exact
 from pytest_probe.standards.factorisation import Factorisation
@@ -56,9 +58,28 @@ def _by_arguments(question: Question) -> Standard | None:
         return NoiseStandard()
     if name == "interpolate" and question.argument(3, "mode", "nearest") in ("nearest", "nearest-exact"):
         return Exact()
+    if name == "histogram" and (question.name == "output.1" or _weighs(question, 3)):
+        return Edges() if question.name == "output.1" else NoiseStandard()
+    if name == "bincount" and question.argument(1, "weights") is not None:
+        return NoiseStandard()
     if name in ("div", "divide") and question.kwargs.get("rounding_mode") is not None:
         return Discrete()
     return None
+
+
+def _weighs(question: Question, place: int) -> bool:
+    """Does a histogram sum weights, or divide by widths, rather than count?"""
+    return question.argument(place, "weight") is not None or bool(question.argument(place + 1, "density", False))
+
+
+class Edges:
+    """Bin edges, by noise as a factory's numbers: they divide a range evenly, and may cross zero in it."""
+
+    name = "noise"
+
+    def judge(self, question: Question) -> OutputVerdict:
+        facts = replace(question.facts, classes=question.facts.classes | {"factory"})
+        return NoiseStandard().judge(replace(question, facts=facts))
 
 
 def _by_class(question: Question) -> Standard:

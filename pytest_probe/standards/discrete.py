@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from pytest_probe.numerics import metrics
+from pytest_probe.numerics.dtypes import AnyArray, is_floating, widen
+from pytest_probe.numerics.ulp import ulp
 from pytest_probe.standards.exact import Exact, alike, correctly_rounded, elements
 from pytest_probe.standards.question import Question
 from pytest_probe.standards.verdict import OutputVerdict
 
 RUNS = 4
+NEAR = 4.0
 
 
 class Discrete:
@@ -28,6 +31,7 @@ class Discrete:
             low = correctly_rounded(np.minimum.reduce(runs), question.actual.dtype)
             high = correctly_rounded(np.maximum.reduce(runs), question.actual.dtype)
             inside = (question.actual >= low) & (question.actual <= high)
+        inside |= _near_inexact_step(question)
         inside |= alike(question.actual, correctly_rounded(question.expected, question.actual.dtype))
         shape, dtype = question.actual.shape, question.actual.dtype.name
         measured = metrics.describe(question.actual, question.expected)
@@ -38,3 +42,16 @@ class Discrete:
         return OutputVerdict(
             question.name, shape, dtype, "error", self.name, reason, measured, elements(question, ~inside)
         )
+
+
+def _near_inexact_step(question: Question) -> AnyArray:
+    """Is it the reference's own step, where that is no number of the dtype (round to three decimals), but for rounding
+    in the arithmetic that leads there?"""
+    wanted = correctly_rounded(question.expected, question.actual.dtype)
+    if not is_floating(wanted.dtype):
+        return np.zeros(wanted.shape, dtype=bool)
+    with np.errstate(invalid="ignore"):
+        reach = NEAR * question.roundoff * np.abs(question.expected)
+        unit = ulp(question.expected, question.actual.dtype)
+        near = np.abs(widen(question.actual) - question.expected) <= reach + unit / 2
+        return np.asarray(near & (widen(wanted) != question.expected))

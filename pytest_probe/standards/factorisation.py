@@ -21,7 +21,8 @@ VALUES: Mapping[str, str] = {"svd": "output.1", "eigh": "output.0", "eig": "outp
 class Factorisation:
     """Residual and spectrum in units of u |M| sqrt(n), orthogonality in units of u sqrt(n), each at most 32.
 
-    By noise where a call does not give all factors. Gradients by noise, undecided where other signs may explain it.
+    By noise where a call does not give all factors. Gradients by noise, undecided where the device's factors differ
+    from the reference's, since other signs may explain it.
     """
 
     name = "factorisation"
@@ -46,10 +47,24 @@ class Factorisation:
 
 def _gradient(question: Question) -> OutputVerdict:
     verdict = NoiseStandard().judge(question)
-    if verdict.verdict == "error" and set(question.gradients) != {VALUES.get(question.facts.name)}:
+    hangs = set(question.gradients) != {VALUES.get(question.facts.name)}
+    if verdict.verdict == "error" and hangs and not _same_factors(question):
         found = f"{question.name}: {verdict.reason}, but it hangs on the signs or basis of the factors, which are free"
         raise Unsupported(found, "free signs or basis")
     return verdict
+
+
+def _same_factors(question: Question) -> bool:
+    """Has the device chosen the reference's signs and basis? Its factors agree to half of their digits then."""
+    pairs = [(question.forward.get(name), value) for name, value in question.reference.items()]
+    arrays = [(actual, value) for actual, value in pairs if isinstance(actual, np.ndarray)]
+    return bool(arrays) and all(_agree(actual, value, question.roundoff**0.5) for actual, value in arrays)
+
+
+def _agree(actual: AnyArray, expected: AnyArray, share: float) -> bool:
+    if actual.shape != np.shape(expected):
+        return False
+    return bool(np.all(np.abs(widen(actual) - expected) <= share * np.max(np.abs(expected), initial=0.0)))
 
 
 def _errors(question: Question, matrix: AnyArray) -> Mapping[str, float]:

@@ -21,6 +21,7 @@ SAMPLED_RMS = 1.0
 # Rounding has no direction: a common factor this many times its standard error away from 1 is something else.
 SCALED_T = 6.0
 IN_USE = 0.25
+SMALLEST = 2.0**-126
 
 
 def under_modes(
@@ -55,10 +56,24 @@ def emulations(question: Question, behaviour: Behaviour) -> Iterator[Question]:
     attends = "attention" in question.facts.name and behaviour.rounds
     for mode in with_attention(behaviour.variants) if attends else behaviour.variants:
         emulated = None if question.otherwise is None else question.otherwise(question, Assumption(mode))
-        if emulated is not None:
+        if mode.flush and question.fan_in > 1:
+            yield _with_lost_terms(emulated or question)
+        elif emulated is not None:
             yield emulated
         elif mode.bits and mode.attention == "fused":
             return  # no products in this call
+
+
+def _with_lost_terms(question: Question) -> Question:
+    """The question where sums are flushed on their way: terms and partial sums below the smallest normal number are
+    lost, though neither operands nor results tell. The largest error that passes is that of all terms."""
+    lost = SMALLEST * min(1.0, question.fan_in / noise.LARGEST)
+
+    def runs(kind: Kind, count: int) -> list[AnyArray]:
+        found = question.runs(kind, count)
+        return [*found, question.expected + lost] if kind == "float64" and count else found
+
+    return replace(question, runs=runs)
 
 
 def _concerns(question: Question, behaviour: Behaviour) -> bool:

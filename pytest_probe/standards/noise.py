@@ -100,10 +100,11 @@ def _findings(question: Question) -> Iterator[Finding]:
     if not question.on_cpu:
         runs = runs + question.runs("float32", STAGES[-1])
         yield _finding(question, _scatter(question, runs), limits, STAGES[-1], "float32")
-        return
     runs = runs + question.runs("fine", STAGES[-1])
     spread = _pooled(question, _scatter(question, runs))
     yield _finding(question, spread, limits, STAGES[-1], "steps")
+    if not question.on_cpu:
+        return
     if question.narrow:
         yield _between_steps(question, runs, limits)
     own = _pooled(question, noise.among(question.runs("float32", STAGES[-1]), question.actual.dtype))

@@ -47,9 +47,10 @@ class Question:
 
     precision is the dtype whose half ulp the output is granted: its own, or narrower where a wider tensor carries
     16-bit values. roundoff is u_c of the arithmetic inside; narrow tells that tensors narrower than float32 take part.
-    args and kwargs hold arrays where the call took tensors; forward holds the device's forward outputs, gradients the
-    incoming ones. witness gives what the framework's own CPU kernel makes of the case; None where that is the device
-    under test. otherwise asks the same of another reference; None where there is none to ask of.
+    args and kwargs hold arrays where the call took tensors; forward holds the device's forward outputs, reference those
+    of the reference, gradients the incoming ones. witness gives what the framework's own CPU kernel makes of the case;
+    None where that is the device under test. otherwise asks the same of another reference; None where there is none to
+    ask of.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Question:
     args: Sequence[Any] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     forward: Mapping[str, Any] = field(default_factory=dict)
+    reference: Mapping[str, Any] = field(default_factory=dict)
     gradients: Mapping[str, AnyArray] = field(default_factory=dict)
     otherwise: Otherwise | None = None
 

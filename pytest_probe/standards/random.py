@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -18,6 +19,7 @@ from pytest_probe.standards.verdict import Outcome, OutputVerdict
 DROPOUTS: Mapping[str, int] = {"dropout": 0, "dropout1d": 2, "dropout2d": 0, "dropout3d": 4}
 CHANNELWISE = frozenset({"dropout1d", "dropout2d", "dropout3d"})
 SIGMAS = 6.0
+UNLIKELY = 1e-9
 
 
 class Random:
@@ -97,8 +99,22 @@ def _pattern_trouble(kept: BoolArray, telling: BoolArray, probability: float, ch
         kept, telling = np.asarray((kept & telling).any(-1)), np.asarray(telling.any(-1))
     trials = int(np.count_nonzero(telling))
     dropped = trials - int(np.count_nonzero(kept & telling))
+    run, longest = _longest_run(telling & ~kept), _longest_likely(trials, probability)
+    if run > longest:
+        return f"{run:,} elements in a row are dropped where p = {probability:g} explains {longest:,}"
     spread = SIGMAS * (trials * probability * (1 - probability)) ** 0.5
     if abs(dropped - trials * probability) <= spread + 1:
         return None
     explained = f"p = {probability:g} explains {trials * probability:,.0f} +- {spread:,.0f}"
     return f"{dropped:,} of {trials:,} elements are dropped where {explained}"
+
+
+def _longest_run(flags: BoolArray) -> int:
+    """How many in a row are set at most, in memory's order."""
+    ends = np.flatnonzero(~np.concatenate([[False], flags.ravel(), [False]]))
+    return int(np.diff(ends).max(initial=1)) - 1
+
+
+def _longest_likely(trials: int, probability: float) -> int:
+    """The longest run that comes by chance more than once in 10^9 outputs."""
+    return math.ceil(math.log(UNLIKELY / max(trials, 1)) / math.log(probability))

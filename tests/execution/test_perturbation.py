@@ -183,3 +183,12 @@ def test_a_call_that_never_bears_it_has_no_runs() -> None:
     made = perturbation(replay("X.once", leaf([1.0]), calls=functions, references=functions))
     assert made.output("output.0", "float64", 4) == []
     assert made.redrawn == 3
+
+
+def test_labels_stay() -> None:
+    labels = np.array([1.0, -1.0] * 4)
+    made = replay("Torch.add", leaf(np.arange(1.0, 9.0)), leaf(labels))
+    fixed = Perturbation(made, "key", U, "float32", False, fixed=frozenset({"input.0"}))
+    (found,) = fixed.output("output.0", "float64", 1)
+    shift = np.abs(found - np.arange(1.0, 9.0) - labels)
+    assert 0 < shift.max() <= ROOT * U

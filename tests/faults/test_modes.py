@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,12 @@ from typing import Any
 import pytest
 import torch
 
+from pytest_probe.execution import Checker, Conditions
 from pytest_probe.frameworks.modes import MODES
+from pytest_probe.registry import Registry
 from pytest_probe.standards.verdict import OutputVerdict
 from tests.checking import verdicts
-from tests.emulated import CALLS, Function, narrow_only, normal, patches, to_bits
+from tests.emulated import CALLS, Function, narrow_only, normal, patches, product, to_bits
 from tests.faults.test_faults import FAULTS, HEALTHY, dump_of
 from tests.writing import entries, write_dump
 
@@ -221,3 +224,46 @@ def test_a_healthy_device_needs_no_mode(difference: str, tmp_path: Path, monkeyp
     monkeypatch.setattr(call[1], call[2], patch(getattr(call[1], call[2])))
     found = [output for verdict in verdicts(path, allow=EVERY).values() for output in verdict.outputs]
     assert [(output.name, output.reason) for output in found if output.reason or "mode" in output.metrics] == []
+
+
+def causal(multiply: Function) -> Function:
+    """Causal attention: the first query sees one key, whose weight is 1 exactly."""
+
+    def function(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        scores = multiply(query, key.transpose(-2, -1)) / math.sqrt(query.shape[-1])
+        unseen = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+        return multiply(torch.softmax(scores.masked_fill(unseen, -torch.inf), -1), value)
+
+    return function
+
+
+@pytest.mark.parametrize("how", ["even", "zero"])
+@pytest.mark.parametrize("size", [1.0, 10.0])
+def test_a_weight_of_1_hides_nothing(how: str, size: float) -> None:
+    args = [size * normal(2, 2, 8 + extra, 8)[:, :, :8] for extra in range(3)]
+    device, right = causal(product(to_bits(11, how))), causal(torch.matmul)
+    checker = Checker(Conditions(device="cpu", allow=("tf32",)), Registry.default())
+
+    def outcomes(factor: float) -> list[str]:
+        wrong = narrow_only(right, lambda *args: device(*args) * factor)
+        api = "Functional.scaled_dot_product_attention"
+        return [verdict.verdict for verdict in checker.compare(wrong, right, args, api=api, backward=True)]
+
+    assert outcomes(1.0) == ["pass", "pass"]
+    assert outcomes(1.001) == ["error", "error"]
+
+
+@pytest.mark.parametrize(("wrong", "verdict"), [(0.0, "pass"), (1e-36, "error")])
+def test_sums_lose_their_terms_under_flush_to_zero(wrong: float, verdict: str) -> None:
+    a, b = 2.0**-63 * normal(8, 40), 2.0**-63 * normal(40, 6)
+
+    def flushed(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        terms = (x.unsqueeze(-1) * y).double()
+        lost = terms.masked_fill(terms.abs() < 2.0**-126, 0.0)
+        return lost.sum(-2).float() + wrong
+
+    device = narrow_only(torch.matmul, flushed)
+    refused = Checker(Conditions(device="cpu", allow=("none",)), Registry.default())
+    assert refused.compare(device, torch.matmul, (a, b), api="Torch.matmul")[0].verdict == "error"
+    checker = Checker(Conditions(device="cpu", allow=("ftz",)), Registry.default())
+    assert checker.compare(device, torch.matmul, (a, b), api="Torch.matmul")[0].verdict == verdict

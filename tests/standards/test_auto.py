@@ -69,3 +69,24 @@ def test_nextafter_is_judged_in_its_own_dtype() -> None:
     args = (np.asarray(one), np.asarray(two))
     assert verdict(right, [1.0 + 2.0**-52], api="Torch.nextafter", args=args) == ("pass", "own_dtype")
     assert verdict(one, [1.0 + 2.0**-52], api="Torch.nextafter", args=args) == ("error", "own_dtype")
+
+
+@pytest.mark.parametrize(
+    ("api", "more"),
+    [
+        ("Torch.histogram", {"kwargs": {"weight": ONES}}),
+        ("Torch.histogram", {"args": (ONES, 4, None, ONES)}),
+        ("Torch.histogram", {"kwargs": {"density": True}}),
+        ("Torch.bincount", {"args": (ONES, ONES)}),
+    ],
+)
+def test_sums_of_weights_are_no_counts(api: str, more: dict[str, Any]) -> None:
+    assert verdict(NEARLY, api=api, **more) == ("pass", "noise")
+    assert verdict(NEARLY, api=api) == ("error", "discrete")
+
+
+def test_bin_edges_are_as_near_as_their_range_allows() -> None:
+    edges = np.linspace(-1.0, 1.0, 5)
+    more: Any = {"api": "Torch.histogram", "name": "output.1"}
+    assert verdict(edges + 1e-7, edges, **more) == ("pass", "noise")
+    assert verdict(edges + 1e-3, edges, **more) == ("error", "noise")

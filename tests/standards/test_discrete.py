@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from pytest_probe.standards.discrete import Discrete
 from tests.standards.asking import question
@@ -40,3 +41,10 @@ def test_counts_are_steps_too() -> None:
 def test_nan_is_no_step() -> None:
     asked = question([np.nan], [2.0], api="Torch.floor", dtype="float32", runs={"nudged": [[2.0]]})
     assert Discrete().judge(asked).verdict == "error"
+
+
+@pytest.mark.parametrize(("ulps", "verdict"), [(1, "pass"), (2, "pass"), (40, "error"), (-1, "pass")])
+def test_a_step_that_is_no_number_of_the_dtype_may_be_missed_by_rounding(ulps: int, verdict: str) -> None:
+    near = np.float32(-1.234) + ulps * np.spacing(np.float32(1.0))
+    asked = question([near, 2.0], [-1.234, 2.0], api="Torch.round", dtype="float32", runs={"nudged": [[-1.234, 2.0]]})
+    assert Discrete().judge(asked).verdict == verdict

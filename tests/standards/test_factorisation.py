@@ -172,8 +172,10 @@ def test_factors_of_wrong_shapes_have_an_error_of_their_own() -> None:
 # Gradients
 
 
-def gradient(actual: AnyArray, seeds: set[str]) -> OutputVerdict:
+def gradient(actual: AnyArray, seeds: set[str], factors: Any = EIGH) -> OutputVerdict:
     more: Any = {"name": "grad.input.0", "direction": "backward", "args": (A.astype(np.float32),)}
+    more["forward"] = {f"output.{index}": value.astype(np.float32) for index, value in enumerate(factors)}
+    more["reference"] = {f"output.{index}": value for index, value in enumerate(EIGH)}
     asked = question(actual, A, api="Torch.linalg.eigh", dtype="float32", gradients=dict.fromkeys(seeds, A), **more)
     return Factorisation().judge(asked)
 
@@ -184,8 +186,13 @@ def test_gradients_are_judged_by_noise() -> None:
 
 def test_a_gradient_of_vectors_may_hang_on_their_signs() -> None:
     with pytest.raises(Unsupported, match="hangs on the signs or basis") as caught:
-        gradient(-A, {"output.0", "output.1"})
+        gradient(-A, {"output.0", "output.1"}, [EIGH[0], -EIGH[1]])
     assert caught.value.kind == "free signs or basis"
+
+
+def test_a_gradient_is_wrong_where_the_signs_are_the_references() -> None:
+    assert gradient(-A, {"output.0", "output.1"}).verdict == "error"
+    assert gradient(A, {"output.0", "output.1"}).verdict == "pass"
 
 
 def test_a_gradient_of_values_alone_does_not() -> None:

@@ -53,6 +53,12 @@ def test_rounding_of_steps_explains_an_error_on_the_cpu() -> None:
     assert (found.verdict, found.metrics["scale_from"]) == ("pass", "steps")
 
 
+def test_rounding_of_steps_explains_an_error_of_another_device() -> None:
+    runs = {"float64": [ONES] * 4, "float32": [ONES] * 4, "fine": [off(100)]}
+    found = judge(off(1000), ONES, runs=runs, on_cpu=False)
+    assert (found.verdict, found.metrics["scale_from"]) == ("pass", "steps")
+
+
 def test_a_fault_of_the_cpus_float32_kernel_does_not_hide_itself() -> None:
     runs = {"float64": [ONES] * 4, "fine": [ONES] * 4, "float32": [off(1000)] * 4}
     assert judge(off(1000), ONES, runs=runs).verdict == "error"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,14 @@ def test_a_wrong_share_is_an_error(p: float) -> None:
     assert (
         found.reason == f"{np.count_nonzero(draws < p)} of 2,000 elements are dropped where p = 0.1 explains 200 +- 80"
     )
+
+
+def test_rows_that_were_never_written_are_an_error_though_their_share_is_right() -> None:
+    wrong = dropped(0.1)
+    wrong[-1] = 0
+    found = judge(wrong)
+    assert found.verdict == "error"
+    assert re.fullmatch(r"4\d elements in a row are dropped where p = 0.1 explains 13", found.reason)
 
 
 def test_zeros_of_the_input_tell_nothing() -> None:

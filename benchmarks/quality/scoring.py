@@ -1,0 +1,192 @@
+"""Keeps score of the standards on healthy outputs and on mutated ones."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+
+from benchmarks.mutations import mutants
+from benchmarks.quality.devices import Emulated, Kind, Watched
+from benchmarks.quality.samples import LeftOut, Sample, Samples, seed_of
+from pytest_probe.errors import Unsupported
+from pytest_probe.execution import Checker, Conditions
+from pytest_probe.frameworks.modes import Behaviour
+from pytest_probe.numerics.dtypes import AnyArray
+from pytest_probe.registry import Registry
+from pytest_probe.standards import STANDARDS, Question, Standard
+from pytest_probe.standards.modes import under_modes
+from pytest_probe.standards.verdict import OutputVerdict, Verdict
+
+LOST = 64 * 2.0**-126
+NO_ONE_ANSWER = frozenset({"random", "uninitialised"})
+
+
+@dataclass
+class Score:
+    """What one standard made of one source on one device in one dtype; lists are of the outputs that it got wrong.
+
+    refused counts outputs of a device in a mode that is not allowed, and caught those that are found so.
+    """
+
+    healthy: int = 0
+    flagged: list[str] = field(default_factory=list)
+    warned: list[str] = field(default_factory=list)
+    mutated: int = 0
+    missed: list[str] = field(default_factory=list)
+    kinds: Counter[str] = field(default_factory=Counter)
+    refused: int = 0
+    passed: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A standard's verdict, and that under the modes that are allowed; None where it decides nothing."""
+
+    plain: OutputVerdict | None
+    allowed: OutputVerdict | None
+
+
+@dataclass
+class Scoring:
+    """In the place of a standard: asks all standards what a checker asks, on the healthy output and on mutated ones.
+
+    Its own verdict is always a pass. A standard that knows no classes is not asked of outputs with no one right
+    answer: random values, memory as it was found.
+    """
+
+    framework: Watched
+    kind: Kind
+    modes: Sequence[Behaviour]
+    name: str = "scoring"
+    scores: dict[str, Score] = field(default_factory=lambda: {name: Score() for name in STANDARDS})
+    left_out: Counter[str] = field(default_factory=Counter)
+    case: str = ""
+
+    def judge(self, question: Question) -> OutputVerdict:
+        passed = OutputVerdict(question.name, question.actual.shape, question.actual.dtype.name, "pass", self.name)
+        classes = question.facts.classes
+        if self.framework.draws and "random" not in classes:
+            self.left_out["random values in an API that is not random by name"] += 1
+            return passed
+        if self.kind.is_mode and ("random" in classes or self.framework.alike(question.name, question.actual)):
+            self.left_out["outputs that the mode leaves alone"] += 1
+            return passed
+        changes = [] if self.kind.faulty else list(mutants(question, seed_of(self.case), LOST * self.kind.tiny))
+        asked = [name for name in STANDARDS if name == "auto" or not classes & NO_ONE_ANSWER]
+        where = f"{self.case} {question.name}"
+        healthy = self._verdicts(question, asked)
+        for name, outcome in healthy.items():
+            self._count(name, where, outcome)
+        decided = [name for name, outcome in healthy.items() if outcome.allowed is not None]
+        for label, changed in changes:
+            for name, outcome in self._verdicts(_with(question, changed), decided).items():
+                self._count_mutant(self.scores[name], f"{where}: {label}", outcome.allowed)
+        return passed
+
+    def _verdicts(self, question: Question, names: Sequence[str]) -> dict[str, Outcome]:
+        """What the standards say. auto says who judged: that one need not be asked again."""
+        found: dict[str, Outcome] = {}
+        judged: dict[str, Outcome] = {}
+        for name in names:
+            found[name] = judged[name] if name in judged else self._asked(STANDARDS[name], question)
+            plain = found[name].plain
+            if plain is not None:
+                judged.setdefault(plain.standard, found[name])
+        return found
+
+    def _asked(self, standard: Standard, question: Question) -> Outcome:
+        plain = _judged(standard, question)
+        if plain is None or plain.verdict not in ("error", "warning") or not self.modes:
+            return Outcome(plain, plain)
+        return Outcome(plain, under_modes(standard, question, plain, self.modes) or plain)
+
+    def _count(self, name: str, where: str, outcome: Outcome) -> None:
+        score = self.scores[name]
+        if self.kind.is_mode:
+            score.refused += 1
+            if outcome.plain is None or outcome.plain.verdict != "error":
+                score.passed.append(where)
+        if self.kind.faulty:
+            return
+        verdict = outcome.allowed
+        if verdict is None:
+            self.left_out[f"outputs that {name} does not decide"] += 1
+            return
+        score.healthy += 1
+        if verdict.verdict in ("error", "warning"):
+            listed = score.flagged if verdict.verdict == "error" else score.warned
+            listed.append(f"{where}: {verdict.reason}")
+
+    def _count_mutant(self, score: Score, where: str, verdict: OutputVerdict | None) -> None:
+        score.mutated += 1
+        if verdict is None or verdict.verdict != "error":
+            score.kinds[where.rpartition(": ")[2]] += 1
+            score.missed.append(where)
+
+    def add(self, verdict: Verdict) -> None:
+        """Count what a case ended in before a standard was asked."""
+        if verdict.verdict == "skip":
+            self.left_out[f"cases skipped: {verdict.kind}"] += 1
+        elif verdict.verdict == "error":
+            reasons = [f"{output.name}: {output.reason}" for output in verdict.outputs if output.verdict == "error"]
+            for score in self.scores.values():
+                score.healthy += len(reasons) or 1
+                score.flagged += [f"{self.case} {reason}" for reason in reasons or [verdict.reason.splitlines()[0]]]
+
+
+def _with(question: Question, changed: AnyArray) -> Question:
+    """The question where the device gave that; some judges look at all that it gave in the forward."""
+    given = question.forward | {question.name: changed} if question.direction == "forward" else question.forward
+    return replace(question, actual=changed, forward=given)
+
+
+def _judged(standard: Standard, question: Question) -> OutputVerdict | None:
+    """The verdict; None where the standard decides nothing."""
+    try:
+        with np.errstate(all="ignore"):
+            return standard.judge(question)
+    except Unsupported:
+        return None
+
+
+def scored(kind: Kind, samples: Samples) -> Scoring:
+    """What all standards make of the samples on a device."""
+    framework = Watched()
+    registry = Registry.default()
+    checker = Checker(Conditions(device="cpu", standard=Scoring.name, allow=(kind.allow,)), registry)
+    device = Emulated(kind)
+    checker.framework = framework
+    if kind.name != "torch":
+        checker.device = device
+    scoring = Scoring(framework, kind, checker.modes)
+    registry.standards[scoring.name] = scoring
+    for number, sample in enumerate(samples):
+        if isinstance(sample, LeftOut):
+            scoring.left_out[sample.reason] += 1
+            continue
+        device.variant = number
+        _check(sample, checker, scoring)
+    return scoring
+
+
+def _check(sample: Sample, checker: Checker, scoring: Scoring) -> None:
+    torch.manual_seed(seed_of(sample.label))
+    scoring.framework.draws = False
+    try:
+        cases = sample.cases(checker)
+    except Unsupported as error:
+        scoring.left_out[f"cases skipped: {error.kind}"] += 1
+        return
+    for case in cases:
+        scoring.case = f"{sample.label} {case.direction}"
+        scoring.add(checker.check(case))
+    checker.release()
+
+
+def totals(scores: Mapping[str, Score]) -> Iterator[tuple[str, Score]]:
+    """Standards that were asked something."""
+    return ((name, score) for name, score in scores.items() if score.healthy or score.refused)

@@ -1,0 +1,115 @@
+"""Calls whose verdict was wrong once: what torch's own kernels do, and what no kernel should."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from pytest_probe.execution import Checker, Conditions
+from pytest_probe.frameworks.torch import TorchDevice
+from pytest_probe.registry import Registry
+from pytest_probe.standards.verdict import Verdict
+
+Function = Callable[..., Any]
+
+
+def normal(*shape: int, scale: float = 1.0) -> torch.Tensor:
+    return scale * torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def compare(function: Function, reference: Function, *args: Any, api: str, **kwargs: Any) -> tuple[Verdict, ...]:
+    checker = Checker(Conditions(device="cpu"), Registry.default())
+    return checker.compare(function, reference, args, kwargs, api=api, backward=True)
+
+
+def outcomes(function: Function, *args: Any, api: str, **kwargs: Any) -> list[str]:
+    return [verdict.verdict for verdict in compare(function, function, *args, api=api, **kwargs)]
+
+
+def narrow_only(change: Function, right: Function) -> Function:
+    """The right function, and its result changed where the first argument is narrower than float64."""
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        result = right(*args, **kwargs)
+        return result if args[0].dtype is torch.float64 else change(result)
+
+    return function
+
+
+def test_nothing_is_left_of_the_gradient_in_the_tail_of_gelu() -> None:
+    for size in range(400, 600, 20):
+        x = normal(size, scale=10)
+        assert outcomes(F.gelu, x, api="Functional.gelu") == ["pass", "pass"]
+        assert outcomes(F.gelu, x, api="Functional.gelu", approximate="tanh") == ["pass", "pass"]
+    wrong = narrow_only(lambda result: result * 1.001, F.gelu)
+    verdicts = compare(wrong, F.gelu, normal(400), api="Functional.gelu")
+    assert [verdict.verdict for verdict in verdicts] == ["error", "error"]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("density", [False, True])
+def test_histograms(weighted: bool, density: bool) -> None:
+    for bins in range(3, 9):
+        x = normal(5, bins, scale=4)
+        more = {"weight": normal(bins, 5).t()} if weighted else {}
+        verdicts = outcomes(torch.histogram, x, bins, api="Torch.histogram", density=density, **more)
+        assert verdicts[0] == "pass"
+
+
+LABELS = torch.tensor([1.0, -1.0] * 8)
+
+
+@pytest.mark.parametrize(
+    ("loss", "args"),
+    [
+        (F.hinge_embedding_loss, (normal(16), LABELS)),
+        (F.cosine_embedding_loss, (normal(16, 8), normal(8, 16).t(), LABELS)),
+    ],
+)
+def test_losses_that_compare_their_target(loss: Function, args: tuple[Any, ...]) -> None:
+    api = f"Functional.{loss.__name__}"
+    assert outcomes(loss, *args, api=api) == ["pass", "pass"]
+    wrong = narrow_only(lambda result: result * 1.001, loss)
+    assert [verdict.verdict for verdict in compare(wrong, loss, *args, api=api)] == ["error", "error"]
+
+
+def test_a_device_without_low_precision_kernels_is_not_wrong() -> None:
+    found = compare(torch.linalg.inv, torch.linalg.inv, torch.eye(4).half(), api="Torch.linalg.inv")
+    assert [(verdict.verdict, verdict.kind) for verdict in found] == [("skip", "unsupported by the device")] * 2
+
+
+class TanhInSteps(torch.autograd.Function):
+    """Its gradient squares before it subtracts, each rounded, where torch's kernel fuses both."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        y = torch.tanh(x)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        (y,) = ctx.saved_tensors
+        return gradient * (1 - y * y)
+
+
+class Elsewhere(TorchDevice):
+    """The CPU under another name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__("cpu")
+        self.name = name
+
+
+def test_another_device_may_take_other_steps() -> None:
+    registry = Registry.default()
+    registry.devices["elsewhere"] = Elsewhere
+    checker = Checker(Conditions(device="elsewhere"), registry)
+    for size in range(100, 200, 5):
+        args = (normal(size, scale=4),)
+        found = checker.compare(TanhInSteps.apply, torch.tanh, args, api="Torch.tanh", backward=True)
+        assert [verdict.verdict for verdict in found] == ["pass", "pass"]
