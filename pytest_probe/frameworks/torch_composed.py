@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
 ATEN = torch.ops.aten
 CHUNKS = 256
@@ -44,71 +43,6 @@ def addcdiv(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor, *, value: float =
 
 def lerp(x: torch.Tensor, end: torch.Tensor, weight: torch.Tensor | float) -> torch.Tensor:
     return x + (end - x) * weight
-
-
-def attention(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    attn_mask: torch.Tensor | None = None,
-    scale: float | None = None,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The probabilities are rounded before they weigh the values; the scores are not."""
-    scores = _scores(q, k, is_causal, attn_mask, scale)
-    weights = _computed(lambda: torch.softmax(scores, -1))
-    return weights @ v, _computed(lambda: torch.logsumexp(scores, -1))
-
-
-def attention_backward(
-    grad: torch.Tensor,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    out: torch.Tensor,
-    logsumexp: torch.Tensor,
-    dropout_p: float,
-    is_causal: bool,
-    *,
-    attn_mask: torch.Tensor | None = None,
-    scale: float | None = None,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The probabilities, and the gradients of the scores, are rounded before the products that they enter."""
-    scores = _scores(q, k, is_causal, attn_mask, scale)
-    exact = _exactly(lambda: torch.softmax(scores, -1))
-    inner = _exactly(lambda: exact * (grad @ v.mT - (grad * out).sum(-1, keepdim=True)) * _scale(q, scale))
-    weights, slopes = _computed(lambda: exact), _computed(lambda: inner)
-    return slopes @ k, slopes.mT @ q, weights.mT @ grad
-
-
-def _scale(q: torch.Tensor, scale: float | None) -> float:
-    return q.shape[-1] ** -0.5 if scale is None else scale
-
-
-def _scores(
-    q: torch.Tensor, k: torch.Tensor, is_causal: bool, mask: torch.Tensor | None, scale: float | None
-) -> torch.Tensor:
-    def made() -> torch.Tensor:
-        scores = q @ k.mT * _scale(q, scale)
-        if is_causal:
-            future = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
-            scores = scores.masked_fill(future, -torch.inf)
-        return scores if mask is None else scores + mask
-
-    return _exactly(made)
-
-
-def _exactly(make: Callable[[], torch.Tensor]) -> torch.Tensor:
-    """Made without rounding, as inside a kernel."""
-    with _disable_current_modes():
-        return make()
-
-
-def _computed(make: Callable[[], torch.Tensor]) -> torch.Tensor:
-    """Made without rounding, and rounded where the next step reads it."""
-    return ATEN.clone.default(_exactly(make))  # type: ignore[no-any-return]
 
 
 def layer_norm_backward(
@@ -155,8 +89,6 @@ COMPOSED: Mapping[Any, Callable[..., Any]] = {
     ATEN.addcdiv.default: addcdiv,
     ATEN.lerp.Scalar: lerp,
     ATEN.lerp.Tensor: lerp,
-    ATEN._scaled_dot_product_flash_attention_for_cpu.default: attention,
-    ATEN._scaled_dot_product_flash_attention_for_cpu_backward.default: attention_backward,
     ATEN.native_layer_norm_backward.default: layer_norm_backward,
 }
 COMPOSED_IN_PLACE: Mapping[Any, Callable[..., Any]] = {

@@ -11,6 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from pytest_probe.frameworks import torch_attention
 from pytest_probe.frameworks.torch_composed import COMPOSED, COMPOSED_IN_PLACE
+from pytest_probe.frameworks.torch_formulas import FORMULAS
+from pytest_probe.frameworks.torch_sequential import kernels
 
 
 @functools.cache
@@ -25,7 +27,7 @@ def decompositions() -> Mapping[Any, Callable[..., Any]]:
     }
 
 
-KNOWN = {**COMPOSED, **COMPOSED_IN_PLACE}
+KNOWN = {**FORMULAS, **COMPOSED, **COMPOSED_IN_PLACE}
 # Kernels that only move values: rounding waits for the next that computes with them.
 _ATEN = torch.ops.aten
 MOVES = frozenset(
@@ -69,7 +71,9 @@ class StepsMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not only_moves(func):
             for key in inputs & self.pending.keys():
                 self._round(self.pending.pop(key))
-        result = func(*args, **kwargs)
+        result = NotImplemented if self.fine else kernels(self.dtype).get(func, _none)(*args, **kwargs)
+        if result is NotImplemented:
+            result = func(*args, **kwargs)
         for tensor in _tensors(result):
             if func._schema.is_mutable or _storage(tensor) not in inputs:
                 self.pending[_storage(tensor)] = tensor
@@ -92,6 +96,10 @@ class StepsMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         elif tensor.dtype is torch.complex128:
             parts = torch.view_as_real(tensor.data.resolve_conj())
             parts.copy_(parts.to(self.dtype))
+
+
+def _none(*args: Any, **kwargs: Any) -> Any:
+    return NotImplemented
 
 
 def _storage(tensor: torch.Tensor) -> int:
