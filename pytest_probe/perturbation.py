@@ -51,7 +51,8 @@ class Perturbation:
     """Perturbed runs of one case, each made once and kept for all its outputs.
 
     roundoff is u_c; narrow the dtype for `coarse` and `narrow` runs; gradient tells whether the case is the backward.
-    together: equal values move alike, so that a choice among them stays. redrawn counts runs that raised and were
+    together: equal values move alike, so that a choice among them stays, and inward, since the arguments' ranges may
+    differ. redrawn counts runs that raised and were
     drawn again. Under a mode that rounds operands the arguments stay as they are, since that rounding would swallow a
     roundoff: what moves is operands after it, and results of kernels.
     """
@@ -122,7 +123,7 @@ class Perturbation:
         draw = _apart(generator)
         move = functools.partial(by_value, salt=int(generator.integers(2**62))) if self.together else draw
         leaves = {
-            name: replace(leaf, array=perturbed(leaf.array, move, size, inward, way.dtype))
+            name: replace(leaf, array=perturbed(leaf.array, move, size, inward or self.together, way.dtype))
             for name, leaf in self.replay.leaves.items()
         }
         if not self.gradient:

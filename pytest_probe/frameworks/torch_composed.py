@@ -5,13 +5,12 @@ Most kernels compute 16-bit tensors in float32 and round once; these do not, on 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
 ATEN = torch.ops.aten
-CHUNKS = 256
 
 
 def rsqrt(x: torch.Tensor) -> torch.Tensor:
@@ -45,31 +44,6 @@ def lerp(x: torch.Tensor, end: torch.Tensor, weight: torch.Tensor | float) -> to
     return x + (end - x) * weight
 
 
-def layer_norm_backward(
-    grad: torch.Tensor,
-    x: torch.Tensor,
-    shape: Sequence[int],
-    mean: torch.Tensor,
-    rstd: torch.Tensor,
-    weight: torch.Tensor | None,
-    bias: torch.Tensor | None,
-    wanted: Sequence[bool],
-) -> tuple[Any, ...]:
-    """Gradients of weight and bias are accumulated row by row in the tensors' dtype."""
-    exact = ATEN.native_layer_norm_backward.default(grad, x, shape, mean, rstd, weight, bias, wanted)
-    normal = (x - mean) * rstd
-    rows = [accumulated(grad * normal, shape), accumulated(grad, shape)]
-    return (exact[0], *(row if asked else None for row, asked in zip(rows, wanted[1:], strict=True)))
-
-
-def accumulated(values: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
-    """The sum over all but the trailing `shape`, as a chain of at most 256 additions."""
-    total, *rest = (chunk.sum(0) for chunk in values.reshape(-1, *shape).chunk(CHUNKS))
-    for chunk in rest:
-        total = total + chunk
-    return total
-
-
 def in_place(composed: Callable[..., Any]) -> Callable[..., Any]:
     """The same steps for the version that writes to its first argument."""
 
@@ -89,7 +63,6 @@ COMPOSED: Mapping[Any, Callable[..., Any]] = {
     ATEN.addcdiv.default: addcdiv,
     ATEN.lerp.Scalar: lerp,
     ATEN.lerp.Tensor: lerp,
-    ATEN.native_layer_norm_backward.default: layer_norm_backward,
 }
 COMPOSED_IN_PLACE: Mapping[Any, Callable[..., Any]] = {
     ATEN.add_.Tensor: in_place(add),

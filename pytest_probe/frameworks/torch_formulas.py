@@ -170,6 +170,14 @@ def renorm(x: torch.Tensor, p: float, dim: int, largest: float) -> torch.Tensor:
     return x * torch.where(norm > largest, largest / (norm + 1e-7), 1.0)
 
 
+def euclidean(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Distances by one matrix product."""
+    x_norm, y_norm = x.square().sum(-1, keepdim=True), y.square().sum(-1, keepdim=True)
+    left = torch.cat([x * -2, x_norm, torch.ones_like(x_norm)], -1)
+    right = torch.cat([y, torch.ones_like(y_norm), y_norm], -1)
+    return (left @ right.mT).clamp(min=0).sqrt()
+
+
 def linspace(start: float, end: float, steps: int, **kwargs: Any) -> torch.Tensor:
     """From both ends to the middle."""
     first, last = number(start), number(end)
@@ -179,9 +187,50 @@ def linspace(start: float, end: float, steps: int, **kwargs: Any) -> torch.Tenso
     return torch.where(places < steps // 2, first + from_first, last - from_last)
 
 
+def window(shape: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """A window from what it is of 0, 1, 2, ... and their last; a periodic one lacks its last value."""
+
+    def function(count: int, periodic: bool = True, *more: float, **kwargs: Any) -> torch.Tensor:
+        last = count if periodic else count - 1
+        places = torch.arange(last + 1).double()
+        return torch.ones(count, dtype=torch.float64) if count <= 1 else shape(places, last, *more).narrow(0, 0, count)
+
+    return function
+
+
+def hamming(places: torch.Tensor, last: int, alpha: float = 0.54, beta: float = 0.46) -> torch.Tensor:
+    return (places * (2 * math.pi / last)).cos() * -beta + alpha
+
+
+def hann(places: torch.Tensor, last: int) -> torch.Tensor:
+    return hamming(places, last, 0.5, 0.5)
+
+
+def bartlett(places: torch.Tensor, last: int) -> torch.Tensor:
+    rising = places * (2 / last)
+    falling = rising * -1 + 2
+    return torch.where(torch.arange(last + 1) <= last // 2, rising, falling)
+
+
+def blackman(places: torch.Tensor, last: int) -> torch.Tensor:
+    angles = places * (math.pi / last)
+    return (angles * 4).cos() * 0.08 - (angles * 2).cos() * 0.5 + 0.42
+
+
+def windows(name: str, shape: Callable[..., torch.Tensor]) -> dict[Any, Callable[..., Any]]:
+    """The window for all ways to ask for it."""
+    packet = getattr(ATEN, name)
+    return {getattr(packet, way): window(shape) for way in packet.overloads() if not way.endswith("out")}
+
+
 FORMULAS: Mapping[Any, Callable[..., Any]] = {
+    **windows("hamming_window", hamming),
+    **windows("hann_window", hann),
+    **windows("bartlett_window", bartlett),
+    **windows("blackman_window", blackman),
     ATEN.special_entr.default: entr,
     ATEN.renorm.default: renorm,
+    ATEN._euclidean_dist.default: euclidean,
     ATEN.linspace.default: linspace,
     ATEN.xlogy.Tensor: xlogy,
     ATEN.special_xlog1py.default: xlog1py,

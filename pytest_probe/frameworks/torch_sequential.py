@@ -354,6 +354,23 @@ def softmax(dtype: torch.dtype, x: torch.Tensor, dim: int, to_float: bool) -> to
     return result
 
 
+def layer_norm_backward(
+    dtype: torch.dtype,
+    grad: torch.Tensor,
+    x: torch.Tensor,
+    shape: Sequence[int],
+    mean: torch.Tensor,
+    rstd: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    wanted: Sequence[bool],
+) -> tuple[torch.Tensor | None, ...]:
+    """Gradients of weight and bias are added up row by row."""
+    exact = ATEN.native_layer_norm_backward.default(grad, x, shape, mean, rstd, weight, bias, wanted)
+    rows = [chain(dtype, terms.reshape(-1, *shape).movedim(0, -1)) for terms in (grad * (x - mean) * rstd, grad)]
+    return (exact[0], *(row if asked else None for row, asked in zip(rows, wanted[1:], strict=True)))
+
+
 def batch_norm(
     dtype: torch.dtype,
     x: torch.Tensor,
@@ -476,6 +493,7 @@ SEQUENTIAL: Mapping[Any, Callable[..., Any]] = {
     ATEN.glu_backward.default: glu_backward,
     torch_attention.FORWARD: torch_attention.narrow_forward,
     torch_attention.BACKWARD: torch_attention.narrow_backward,
+    ATEN.native_layer_norm_backward.default: layer_norm_backward,
     ATEN.native_batch_norm.default: batch_norm,
     ATEN._embedding_bag.default: embedding_bag,
     ATEN._embedding_bag_forward_only.default: embedding_bag,

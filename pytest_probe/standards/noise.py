@@ -26,7 +26,7 @@ NARROW = Limits(16.0, 2.0)
 # Kernels whose steps are written down: a healthy one differs from them where a rounding falls to the other side. Where
 # that is rare no element is far off.
 STEPS = Limits(16.0, 1.0)
-STEPS_LEAST, STEPS_SHARE = 6.0, 60.0
+STEPS_LEAST, STEPS_SHARE, STEPS_SMALL = 6.0, 60.0, 3.0
 STEPS_BIAS = 0.5
 
 
@@ -135,13 +135,13 @@ def _between_steps(question: Question, runs: list[AnyArray], limits: Limits) -> 
     if inside:
         runs = runs + question.runs("narrow", STAGES[-1]) + question.runs("narrowed", STAGES[-1])
     spread = _pooled(question, _scatter(question, runs + sampled))
-    growth = limits.rms / (noise.ELEMENTWISE_RMS if question.facts.elementwise else noise.RMS)
     center = question.expected if inside or not sampled else noise.nearest(question.actual, sampled)
     measured = _measure(replace(question, expected=center), spread)
     if inside:
+        growth = limits.rms / (noise.ELEMENTWISE_RMS if question.facts.elementwise else noise.RMS)
         close = Limits(min(limits.largest, NARROW.largest), NARROW.rms * growth)
     else:
-        close = Limits(_outlying(measured), STEPS.rms * growth)
+        close = Limits(_outlying(measured), STEPS.rms * (1 + STEPS_SMALL / max(measured.count, 1) ** 0.5))
     return Finding(measured, close, STAGES[-1], BETWEEN_STEPS, spread, center)
 
 

@@ -67,7 +67,7 @@ PRODUCTS: Table = {
     "prod": (
         lambda m: call("Torch.prod", m.between(0.8, 1.2), -1),
         lambda m: call("Torch.prod", m.between(0.8, 1.2), 0),
-        lambda m: call("Torch.prod", m.between(0.99, 1.01)),
+        lambda m: call("Torch.prod", m.between(0.99, 1.01, m.cols)),
     ),
     "logsumexp": (lambda m: call("Torch.logsumexp", m.x(), -1), lambda m: call("Torch.logsumexp", m.x(), 0)),
     "softmax": (
@@ -273,35 +273,32 @@ POINTWISE: Table = {
     "sigmoid": (lambda m: call("Torch.sigmoid", m.x()),),
 }
 
-COMPUTING: Table = {
-    **PRODUCTS, **LOSSES, **NORMALISATIONS, **POOLING, **SCATTERING, **SCALARS, **POINTWISE,
+REDUCING: Table = {
+    "index": (lambda m: call("Tensor.__getitem__", m.x(), m.index(m.rows, 3, m.cols)),),
+    "index_select": (lambda m: call("Torch.index_select", m.x(), 0, m.index(m.rows, 3 * m.rows)),),
+    "gather": (lambda m: call("Torch.gather", m.x(), 1, m.index(m.cols)),),
+    "take": (lambda m: call("Torch.take", m.x(), m.index(m.rows)),),
+    "repeat_interleave": (lambda m: call("Torch.repeat_interleave", m.x(), 5, 0),),
+    "max_pool1d": (lambda m: call("Functional.max_pool1d", m.x(2, 3, m.cols), 3, 1),),
+    "max_pool2d": (lambda m: call("Functional.max_pool2d", m.x(2, 3, m.rows, m.cols), 3, 1),),
+    "adaptive_max_pool2d": (lambda m: call("Functional.adaptive_max_pool2d", m.x(2, 3, m.rows, m.cols), (5, 4)),),
+    "scatter_reduce": (
+        lambda m: call("Torch.scatter_reduce", m.x(), 0, m.index(m.rows), m.x(), "sum"),
+        lambda m: call("Torch.scatter_reduce", m.x(), 0, m.index(m.rows), m.x(), "mean"),
+    ),
+    "sum": (lambda m: call("Torch.sum", m.x(), 0),),
+    "mean": (lambda m: call("Torch.mean", m.x(), 1),),
+    "cumsum": (lambda m: call("Torch.cumsum", m.x(), 1), lambda m: call("Torch.cumsum", m.x(), 0)),
+    "cumprod": (lambda m: call("Torch.cumprod", m.between(0.9, 1.1), 1),),
 }
 
-GATHERING: Table = {
-    "index": (lambda m: call("Tensor.__getitem__", m.x(), m.index(m.rows, 3, m.cols)),),
-    "index_select": (lambda m: call("Torch.index_select", m.x(), 0, m.index(m.rows, 3 * m.rows)),
-       lambda m: call("Torch.index_select", m.x(), 1, m.index(m.cols, 3 * m.cols))),
-    "gather": (lambda m: call("Torch.gather", m.x(), 1, m.index(m.cols)),lambda m: call("Torch.gather", m.x(), 0, m.index(m.rows))),
-    "take": (lambda m: call("Torch.take", m.x(), m.index(m.rows)),),
-    "take_along_dim": (lambda m: call("Torch.take_along_dim", m.x(), m.index(m.cols), 1),),
-    "repeat_interleave": (lambda m: call("Torch.repeat_interleave", m.x(), 5, 0),),
-    "repeat": (lambda m: call("Torch.Tensor.repeat" if 0 else "Tensor.repeat", m.x(), 5, 1),),
-    "adaptive_max_pool2d": (lambda m: call("Functional.adaptive_max_pool2d", m.x(2,3,m.rows,m.cols), (5, 4)),),
-    "max_pool2d": (lambda m: call("Functional.max_pool2d", m.x(2,3,m.rows,m.cols), 3, 1),),
-    "max_pool1d": (lambda m: call("Functional.max_pool1d", m.x(2,3,m.cols), 3, 1),),
-    "expand": (lambda m: call("Tensor.expand", m.x(), 50, m.rows, m.cols),),
-    "scatter_reduce": (lambda m: call("Torch.scatter_reduce", m.x(), 0, m.index(m.rows), m.x(), "sum"),lambda m: call("Torch.scatter_reduce", m.x(), 0, m.index(m.rows), m.x(), "mean"),),
-    "cumsum": (lambda m: call("Torch.cumsum", m.x(), 1),lambda m: call("Torch.cumsum", m.x(), 0)),
-    "cumprod": (lambda m: call("Torch.cumprod", m.between(.9,1.1), 1),),
-    "sum": (lambda m: call("Torch.sum", m.x(), 0),),
-    "ctc": (),
+COMPUTING: Table = {
+    **PRODUCTS,
+    **LOSSES,
+    **NORMALISATIONS,
+    **POOLING,
+    **SCATTERING,
+    **SCALARS,
+    **POINTWISE,
+    **REDUCING,
 }
-COMPUTING = {**COMPUTING, **GATHERING}
-PROBE = {"sdpa": (
-        lambda m: call("Functional.scaled_dot_product_attention", *(m.x(2, 3, m.rows, 8) for _ in range(3))),
-        lambda m: call("Functional.scaled_dot_product_attention", *(m.x(2, 3, m.rows, 64) for _ in range(3)), is_causal=True),
-        lambda m: call("Functional.scaled_dot_product_attention", *(m.x(1, 2, m.rows, 32) for _ in range(3)),attn_mask=m.x(m.rows, m.rows)),
-        lambda m: call("Functional.scaled_dot_product_attention", *(m.x(1, 2, m.cols, 8) for _ in range(3))),
-        lambda m: call("Functional.scaled_dot_product_attention", *(m.x(1, 2, 10*m.rows, 8) for _ in range(3))),
-)}
-COMPUTING = {**COMPUTING, **PROBE}

@@ -66,8 +66,8 @@ BINARY: Table = {
     **each("addcmul", lambda m, api: call(api, m.x(), m.x(), m.x(), value=0.3)),
     **each("addcdiv", lambda m, api: call(api, m.x(), m.x(), m.positive(), value=0.3)),
     **each("lerp", lambda m, api: call(api, m.x(), m.x(), 0.3)),
+    "rrelu": (lambda m: call("Functional.rrelu", m.wide(), 0.1, 0.3),),
     "glu": (lambda m: call("Functional.glu", m.x(m.rows, 2 * m.cols)),),
-    "quantize": (),
 }
 
 CHOOSING: Table = {
@@ -121,7 +121,6 @@ CHOOSING: Table = {
     "masked_fill": (lambda m: call("Tensor.masked_fill", m.x(), m.mask(), 0.5),),
     "masked_scatter": (lambda m: call("Torch.masked_scatter", m.x(), m.mask(), m.x()),),
     "masked_select": (lambda m: call("Torch.masked_select", m.x(), m.mask()),),
-    **each("gather take_along_dim", lambda m, api: call(api, m.x(), index_first(m), 1)),
     "gather": (lambda m: call("Torch.gather", m.x(), 1, m.index(m.cols)),),
     "take_along_dim": (lambda m: call("Torch.take_along_dim", m.x(), m.index(m.cols), 1),),
     "take": (lambda m: call("Torch.take", m.x(), m.index(m.rows)),),
@@ -129,10 +128,7 @@ CHOOSING: Table = {
     "index": (lambda m: call("Tensor.__getitem__", m.x(), m.index(m.rows, 9)),),
     "index_fill": (lambda m: call("Torch.index_fill", m.x(), 0, m.order(m.rows)[:2], 0.5),),
     "index_copy": (lambda m: call("Torch.index_copy", m.x(), 0, m.order(m.rows)[:2], m.x(2, m.cols)),),
-    "index_put": (
-        lambda m: call("Torch.index_put", m.x(), (m.order(m.rows)[:2],), m.x(2, m.cols)),
-        lambda m: call("Torch.index_put", m.x(), (m.index(m.rows, 9),), m.x(9, m.cols), accumulate=True),
-    ),
+    "index_put": (lambda m: call("Torch.index_put", m.x(), (m.order(m.rows)[:2],), m.x(2, m.cols)),),
     "scatter": (lambda m: call("Torch.scatter", m.x(), 0, m.order(m.rows)[:, None].repeat(1, m.cols), m.x()),),
     "embedding": (lambda m: call("Functional.embedding", m.index(m.rows, 9), m.x()),),
     "fill": (lambda m: call("Tensor.fill_", m.x(), 0.5),),
@@ -153,17 +149,9 @@ CHOOSING: Table = {
 }
 
 
-def index_first(m: Maker) -> torch.Tensor:
-    return m.index(m.cols)
-
-
 STEPS: Table = {
-    "quantize_per_tensor": (lambda m: call("Torch.fake_quantize_per_tensor_affine", m.wide(), 0.1, 0, -128, 127),),
-    "quantize_per_channel": (
-        lambda m: call(
-            "Torch.fake_quantize_per_channel_affine", m.wide(), m.wide(m.rows).abs() + 0.1,
-            torch.zeros(m.rows, dtype=torch.int32), 0, -128, 127,
-        ),
+    "fake_quantize_per_tensor_affine": (
+        lambda m: call("Torch.fake_quantize_per_tensor_affine", m.wide(), 0.1, 0, -128, 127),
     ),
     "bucketize": (lambda m: call("Torch.bucketize", m.x(), m.x(9).sort().values),),
     "searchsorted": (lambda m: call("Torch.searchsorted", m.x(9).sort().values, m.x()),),
@@ -172,12 +160,6 @@ STEPS: Table = {
     "bincount": (lambda m: call("Torch.bincount", m.index(9, 50)),),
     "upsample_nearest": (lambda m: call("Functional.upsample_nearest", m.x(2, 3, m.rows, m.cols), scale_factor=2),),
 }
-STEPS = {
-    **STEPS,
-    "fake_quantize_per_tensor_affine": STEPS["quantize_per_tensor"],
-    "fake_quantize_per_channel_affine": STEPS["quantize_per_channel"],
-}
-
 MADE: Table = {
     **each("zeros ones empty rand randn", lambda m, api: call(api, m.rows, m.cols, dtype=m.dtype)),
     "eye": (lambda m: call("Torch.eye", m.rows, dtype=m.dtype),),
@@ -224,7 +206,7 @@ RANDOM: Table = {
     "cauchy": (lambda m: call("Tensor.cauchy_", m.x()),),
     "log_normal": (lambda m: call("Tensor.log_normal_", m.x()),),
     "poisson": (lambda m: call("Torch.poisson", m.positive()),),
-    "rrelu": (lambda m: call("Functional.rrelu", m.x(), 0.1, 0.3, True),),
+    "rrelu": (lambda m: call("Functional.rrelu", m.wide(), 0.1, 0.3, True),),
     "gumbel_softmax": (lambda m: call("Functional.gumbel_softmax", m.x()),),
     "fractional_max_pool2d": (lambda m: call("Functional.fractional_max_pool2d", m.x(2, 3, 20, 20), 2, output_size=9),),
     "fractional_max_pool3d": (
@@ -241,20 +223,20 @@ FACTORS: Table = {
     "qr": (lambda m: call("linalg.qr", m.wide(6, 5)),),
 }
 
+# Where equal values are at a kink.
 KINKS: Table = {
-    **each("l1_loss smooth_l1_loss", lambda m, api: call(api, m.x(), m.x())),
+    "l1_loss": (lambda m: call("Functional.l1_loss", m.x(), m.x()),),
+    "smooth_l1_loss": (lambda m: call("Functional.smooth_l1_loss", m.x(), m.x(), beta=0.0),),
     "margin_ranking_loss": (
-        lambda m: call("Functional.margin_ranking_loss", m.x(m.rows), m.x(m.rows), m.x(m.rows).sign()),
+        lambda m: call("Functional.margin_ranking_loss", m.x(m.rows), m.x(m.rows), (m.x(m.rows) + 0.5).sign()),
     ),
-    "multi_margin_loss": (lambda m: call("Functional.multi_margin_loss", m.x(), m.index(m.cols, m.rows)),),
+    "multi_margin_loss": (
+        lambda m: call("Functional.multi_margin_loss", m.wide(), m.index(m.cols, m.rows), margin=0.0),
+    ),
     **each("quantile nanquantile", lambda m, api: call(api, m.wide(), 0.3, 1)),
-    "cdist": (lambda m: call("Torch.cdist", m.wide(), m.wide()),),
+    "cdist": (lambda m: call("Torch.cdist", m.wide(), m.wide(), 1.0),),
     "dist": (lambda m: call("Torch.dist", m.x(), m.x(), 1.0),),
 }
 
-MOVING: Table = {
-    name: makings
-    for table in (UNARY, BINARY, CHOOSING, STEPS, MADE, RANDOM, FACTORS, KINKS)
-    for name, makings in table.items()
-    if makings
-}
+# Later tables win.
+MOVING: Table = {**RANDOM, **UNARY, **BINARY, **CHOOSING, **STEPS, **MADE, **FACTORS}
