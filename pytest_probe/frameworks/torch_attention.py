@@ -110,7 +110,8 @@ def narrow_forward(
     scores = _scores(query, key, causal, attn_mask, scale, torch.matmul)
     largest = scores.new_full((*scores.shape[:-1], 1), -math.inf)
     out, total = torch.zeros_like(query[..., :1]), torch.zeros_like(largest)
-    for part, values in zip(scores.split(KEYS, -1), value.split(KEYS, -2), strict=True):
+    for left in range(0, key.shape[-2], KEYS):
+        part, values = scores[..., left : left + KEYS], value[..., left : left + KEYS, :]
         higher = torch.maximum(largest, part.amax(-1, keepdim=True))
         powers = torch.nan_to_num((part - higher).exp())
         before = torch.nan_to_num((largest - higher).exp())

@@ -1,9 +1,9 @@
-"""PyTorch: formulas that 16-bit kernels of torch's own CPU evaluate step by step, rounding each, written as those steps."""
+"""PyTorch: formulas that 16-bit kernels of torch's own CPU evaluate step by step, rounding each, as those steps."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -64,6 +64,10 @@ def addr(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor, *, beta: float = 1, 
     return product if beta == 0 else number(beta) * x + product
 
 
+def addmv(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
+    return NotImplemented if beta in (0, 1) else torch.addmv(x * beta, y, z, alpha=alpha)
+
+
 def addbmm(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor, *, beta: float = 1, alpha: float = 1) -> torch.Tensor:
     total = x
     for first, second in zip(y, z, strict=True):
@@ -78,7 +82,7 @@ def cross(x: torch.Tensor, y: torch.Tensor, *, dim: int = -1) -> torch.Tensor:
     def part(tensor: torch.Tensor, order: list[int]) -> torch.Tensor:
         return tensor.index_select(dim, torch.tensor(order))
 
-    x, y = torch.broadcast_tensors(x, y)
+    x, y = torch.broadcast_tensors(x, y)  # type: ignore[no-untyped-call]
     return part(x, after) * part(y, before) - part(x, before) * part(y, after)
 
 
@@ -98,9 +102,7 @@ def huber(x: torch.Tensor, y: torch.Tensor, reduction: int = MEAN, delta: float 
     return reduced(loss, reduction)
 
 
-def huber_backward(
-    grad: torch.Tensor, x: torch.Tensor, y: torch.Tensor, reduction: int, delta: float
-) -> torch.Tensor:
+def huber_backward(grad: torch.Tensor, x: torch.Tensor, y: torch.Tensor, reduction: int, delta: float) -> torch.Tensor:
     gap, edge, norm = x - y, number(delta), share(x, reduction)
     outside = torch.where(gap < 0, -norm, norm) * grad * edge
     return torch.where(gap.abs() < edge, norm * gap * grad, outside)
@@ -111,11 +113,8 @@ def smooth_l1(x: torch.Tensor, y: torch.Tensor, reduction: int = MEAN, beta: flo
     return reduced(torch.where(gap < edge, 0.5 * gap * gap / edge, gap - 0.5 * edge), reduction)
 
 
-def smooth_l1_backward(
-    grad: torch.Tensor, x: torch.Tensor, y: torch.Tensor, reduction: int, beta: float
-) -> torch.Tensor:
-    gap, edge, norm = x - y, number(beta), share(x, reduction)
-    return torch.where(gap.abs() < edge, norm * gap * grad / edge, torch.where(gap < 0, -norm, norm) * grad)
+def sigmoid_backward(grad: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return grad * (1 - y) * y
 
 
 def soft_margin(x: torch.Tensor, y: torch.Tensor, reduction: int = MEAN) -> torch.Tensor:
@@ -157,7 +156,7 @@ def binary_cross_entropy_with_logits(
     return reduced(loss if weight is None else loss * weight, reduction)
 
 
-def logsumexp(x: torch.Tensor, dims: Sequence[int], keep: bool = False) -> torch.Tensor:
+def logsumexp(x: torch.Tensor, dims: list[int], keep: bool = False) -> torch.Tensor:
     largest = x.amax(dims, keepdim=True)
     largest = torch.where(largest.abs() == math.inf, 0.0, largest)
     sums = (x - largest).exp().sum(dims, keepdim=keep).log()
@@ -239,17 +238,20 @@ FORMULAS: Mapping[Any, Callable[..., Any]] = {
     ATEN.mvlgamma.default: mvlgamma,
     ATEN.addr.default: addr,
     ATEN.addbmm.default: addbmm,
+    ATEN.addmv.default: addmv,
     ATEN.linalg_cross.default: cross,
     ATEN.mse_loss.default: mse,
     ATEN.mse_loss_backward.default: mse_backward,
-    ATEN.huber_loss.default: huber,
     ATEN.huber_loss_backward.default: huber_backward,
-    ATEN.smooth_l1_loss.default: smooth_l1,
-    ATEN.smooth_l1_loss_backward.default: smooth_l1_backward,
     ATEN.soft_margin_loss.default: soft_margin,
     ATEN.soft_margin_loss_backward.default: soft_margin_backward,
     ATEN.binary_cross_entropy.default: binary_cross_entropy,
     ATEN.binary_cross_entropy_backward.default: binary_cross_entropy_backward,
     ATEN.binary_cross_entropy_with_logits.default: binary_cross_entropy_with_logits,
     ATEN.logsumexp.default: logsumexp,
+}
+# What only one of the dtypes computes in its own precision.
+OF_DTYPE: Mapping[torch.dtype, Mapping[Any, Callable[..., Any]]] = {
+    torch.bfloat16: {ATEN.huber_loss.default: huber},
+    torch.float16: {ATEN.smooth_l1_loss.default: smooth_l1, ATEN.sigmoid_backward.default: sigmoid_backward},
 }

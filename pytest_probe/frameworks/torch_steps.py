@@ -10,9 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pytest_probe.frameworks import torch_attention
-from pytest_probe.frameworks.torch_composed import COMPOSED, COMPOSED_IN_PLACE
-from pytest_probe.frameworks.torch_formulas import FORMULAS
-from pytest_probe.frameworks.torch_sequential import kernels
+from pytest_probe.frameworks.torch_narrow import kernels, steps
 
 
 @functools.cache
@@ -27,7 +25,6 @@ def decompositions() -> Mapping[Any, Callable[..., Any]]:
     }
 
 
-KNOWN = {**FORMULAS, **COMPOSED, **COMPOSED_IN_PLACE}
 # Kernels that only move values: rounding waits for the next that computes with them.
 _ATEN = torch.ops.aten
 MOVES = frozenset(
@@ -62,7 +59,7 @@ class StepsMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        table = decompositions() if self.fine else KNOWN
+        table = decompositions() if self.fine else steps(self.dtype)
         if func in table and func not in self.split:
             result = self._decomposed(table[func], func, args, kwargs)
             if result is not NotImplemented:

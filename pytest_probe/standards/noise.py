@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -147,7 +148,7 @@ def _between_steps(question: Question, runs: list[AnyArray], limits: Limits) -> 
 
 def _outlying(measured: Noise) -> float:
     """The largest ratio that goes with what the other elements show."""
-    others = (max(measured.rms**2 * measured.count - measured.largest**2, 0.0) / max(measured.count - 1, 1)) ** 0.5
+    others = math.sqrt(max(measured.rms**2 * measured.count - measured.largest**2, 0.0) / max(measured.count - 1, 1))
     return min(STEPS.largest, max(STEPS_LEAST, STEPS_SHARE * others))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.calls.making import Maker, Table, call
+from tests.calls.making import Maker, Making, Table, call
 
 PRODUCTS: Table = {
     "addmm": (
@@ -89,18 +89,18 @@ PRODUCTS: Table = {
 
 def _loss(name: str, target: str = "x", values: str = "x") -> tuple:
     def made(reduction: str):
-        return lambda m: call(
-            f"Functional.{name}", getattr(m, values)(), getattr(m, target)(), reduction=reduction
-        )
+        return lambda m: call(f"Functional.{name}", getattr(m, values)(), getattr(m, target)(), reduction=reduction)
 
     return tuple(made(reduction) for reduction in ("mean", "sum", "none"))
 
 
 def _classes(name: str, **kwargs) -> tuple:
     return tuple(
-        (lambda m, reduction=reduction: call(
-            f"Functional.{name}", m.x(), m.index(m.cols, m.rows), reduction=reduction, **kwargs
-        ))
+        (
+            lambda m, reduction=reduction: call(
+                f"Functional.{name}", m.x(), m.index(m.cols, m.rows), reduction=reduction, **kwargs
+            )
+        )
         for reduction in ("mean", "sum", "none")
     )
 
@@ -114,9 +114,8 @@ LOSSES: Table = {
     "huber_loss": _loss("huber_loss"),
     "smooth_l1_loss": _loss("smooth_l1_loss"),
     "soft_margin_loss": tuple(
-        (lambda m, reduction=reduction: call(
-            "Functional.soft_margin_loss", m.x(), m.x().sign(), reduction=reduction
-        )) for reduction in ("mean", "sum", "none")
+        (lambda m, reduction=reduction: call("Functional.soft_margin_loss", m.x(), m.x().sign(), reduction=reduction))
+        for reduction in ("mean", "sum", "none")
     ),
     "binary_cross_entropy": _loss("binary_cross_entropy", "unit", "unit"),
     "binary_cross_entropy_with_logits": _loss("binary_cross_entropy_with_logits", "unit"),
@@ -126,9 +125,12 @@ LOSSES: Table = {
         lambda m: call("Functional.kl_div", _logs(m), _logs(m), log_target=True, reduction="sum"),
     ),
     "nll_loss": tuple(
-        (lambda m, reduction=reduction: call(
-            "Functional.nll_loss", _logs(m), m.index(m.cols, m.rows), reduction=reduction
-        )) for reduction in ("mean", "sum", "none")
+        (
+            lambda m, reduction=reduction: call(
+                "Functional.nll_loss", _logs(m), m.index(m.cols, m.rows), reduction=reduction
+            )
+        )
+        for reduction in ("mean", "sum", "none")
     ),
     "cross_entropy": (
         *_classes("cross_entropy"),
@@ -138,9 +140,7 @@ LOSSES: Table = {
         lambda m: call("Functional.cross_entropy", m.x(2, m.rows, m.cols), m.index(m.rows, 2, m.cols)),
     ),
     "linear_cross_entropy": (
-        lambda m: call(
-            "Functional.linear_cross_entropy", m.x(), m.x(11, m.cols), m.index(11, m.rows)
-        ),
+        lambda m: call("Functional.linear_cross_entropy", m.x(), m.x(11, m.cols), m.index(11, m.rows)),
     ),
 }
 
@@ -165,12 +165,27 @@ NORMALISATIONS: Table = {
     "layer_norm": (lambda m: call("Functional.layer_norm", m.x(), [m.cols], m.x(m.cols), m.x(m.cols)),),
 }
 
+
+def _grid(mode: str, padding: str) -> Making:
+    return lambda m: call(
+        "Functional.grid_sample",
+        m.x(2, 3, 4, 4),
+        m.between(-1.1, 1.1, 2, 8, m.rows, 2),
+        mode=mode,
+        padding_mode=padding,
+        align_corners=False,
+    )
+
+
+# A small image: in a large one 16-bit coordinates fall into another cell.
 _GRIDS = tuple(
-    (lambda m, mode=mode: call(
-        "Functional.grid_sample", m.x(2, 3, m.rows, 9), m.between(-1.1, 1.1, 2, 8, m.rows, 2),
-        mode=mode, padding_mode=padding, align_corners=False,
-    ))
-    for mode, padding in (("bilinear", "zeros"), ("bilinear", "reflection"), ("nearest", "border"), ("bicubic", "zeros"))
+    _grid(mode, padding)
+    for mode, padding in (
+        ("bilinear", "zeros"),
+        ("bilinear", "reflection"),
+        ("nearest", "border"),
+        ("bicubic", "zeros"),
+    )
 )
 
 POOLING: Table = {
@@ -186,19 +201,19 @@ POOLING: Table = {
     "max_pool3d": (lambda m: call("Functional.max_pool3d", m.x(2, 3, 7, m.rows, 9), 3, 1),),
     "grid_sample": _GRIDS,
     "grid_sampler_2d": (
-        lambda m: call(
-            "Torch.grid_sampler_2d", m.x(2, 3, m.rows, 9), m.between(-1.1, 1.1, 2, 8, m.rows, 2), 0, 0, False
-        ),
+        lambda m: call("Torch.grid_sampler_2d", m.x(2, 3, 4, 4), m.between(-1.1, 1.1, 2, 8, m.rows, 2), 0, 0, False),
     ),
     "grid_sampler_3d": (
         lambda m: call(
-            "Torch.grid_sampler_3d", m.x(2, 3, m.rows, 5, 6), m.between(-1.1, 1.1, 2, 4, 5, m.rows, 3), 0, 0, False
+            "Torch.grid_sampler_3d", m.x(2, 3, 4, 4, 4), m.between(-1.1, 1.1, 2, 4, 5, m.rows, 3), 0, 0, False
         ),
     ),
     "interpolate": tuple(
-        (lambda m, shape=shape, kwargs=kwargs: call(
-            "Functional.interpolate", m.x(2, 3, *(m.rows if n is None else n for n in shape)), **kwargs
-        ))
+        (
+            lambda m, shape=shape, kwargs=kwargs: call(
+                "Functional.interpolate", m.x(2, 3, *(m.rows if n is None else n for n in shape)), **kwargs
+            )
+        )
         for shape, kwargs in (
             ((None,), {"scale_factor": 2.0, "mode": "linear"}),
             ((None, 11), {"scale_factor": 2.0, "mode": "bilinear"}),
@@ -235,11 +250,17 @@ SCATTERING: Table = {
     "scatter_add": (lambda m: call("Torch.scatter_add", m.x(), 0, m.index(m.rows), m.x()),),
     "index_add": (lambda m: call("Torch.index_add", m.x(), 0, m.index(m.rows, m.rows), m.x()),),
     "index_reduce": tuple(
-        (lambda m, how=how: call("Tensor.index_reduce", m.positive(5, m.cols), 0, m.index(5, m.rows), m.positive(), how))
+        (
+            lambda m, how=how: call(
+                "Tensor.index_reduce", m.positive(5, m.cols), 0, m.index(5, m.rows), m.positive(), how
+            )
+        )
         for how in ("prod", "mean", "amax")
     ),
-    "as_strided": (lambda m: call("Torch.as_strided", m.x(), (m.rows, m.cols - 1), (m.cols - 1, 1)),
-                   lambda m: call("Torch.as_strided", m.x(), (m.rows, m.cols, 4), (1, 1, 1)) ),
+    "as_strided": (
+        lambda m: call("Torch.as_strided", m.x(), (m.rows, m.cols - 1), (m.cols - 1, 1)),
+        lambda m: call("Torch.as_strided", m.x(), (m.rows, m.cols, 4), (1, 1, 1)),
+    ),
     "pad": (
         lambda m: call("Functional.pad", m.x(2, 3, m.rows + 4, m.cols + 4), (2, 3, 1, 2)),
         lambda m: call("Functional.pad", m.x(2, 3, m.rows + 4, m.cols + 4), (2, 3, 1, 2), mode="reflect"),
@@ -263,11 +284,17 @@ POINTWISE: Table = {
     "i0e": (lambda m: call("special.i0e", m.x()),),
     "logit": (lambda m: call("Torch.logit", m.unit()), lambda m: call("Torch.logit", m.unit(), 0.1)),
     "mvlgamma": (lambda m: call("Torch.mvlgamma", m.between(2, 9), 3),),
-    "polygamma": (lambda m: call("Torch.polygamma", 1, m.positive()), lambda m: call("Torch.polygamma", 2, m.positive())),
+    "polygamma": (
+        lambda m: call("Torch.polygamma", 1, m.positive()),
+        lambda m: call("Torch.polygamma", 2, m.positive()),
+    ),
     "xlog1py": (lambda m: call("special.xlog1py", m.x(), m.positive()),),
     "xlogy": (lambda m: call("Torch.xlogy", m.x(), m.positive()),),
     "ldexp": (lambda m: call("Torch.ldexp", m.x(), m.index(5)),),
-    "glu": (lambda m: call("Functional.glu", m.x(m.rows, 2 * m.cols)), lambda m: call("Functional.glu", m.x(2 * m.rows, m.cols), 0)),
+    "glu": (
+        lambda m: call("Functional.glu", m.x(m.rows, 2 * m.cols)),
+        lambda m: call("Functional.glu", m.x(2 * m.rows, m.cols), 0),
+    ),
     "fmod": (lambda m: call("Torch.fmod", m.x(), m.positive()),),
     "rsqrt": (lambda m: call("Torch.rsqrt", m.positive()),),
     "sigmoid": (lambda m: call("Torch.sigmoid", m.x()),),

@@ -42,13 +42,13 @@ def call(api: str, *args: Any, **kwargs: Any) -> Call:
 def place_of(name: str) -> str:
     """The recorded name of the function: "Functional.gelu"; where torch has several the first that is public."""
     for place in ("Torch", "Functional", "Tensor", "special", "linalg"):
-        if inspect.isroutine(getattr(PLACES[place], name, None)) or place == "Tensor" and hasattr(torch.Tensor, name):
+        if inspect.isroutine(getattr(PLACES[place], name, None)) or (place == "Tensor" and hasattr(torch.Tensor, name)):
             return f"{place}.{name}"
     raise LookupError(name)
 
 
 class Maker:
-    """Makes tensors of one dtype from one stream; calls take `rows` and `cols` for the extents that they are free in."""
+    """Makes tensors of one dtype from one stream; calls take `rows` and `cols` where they are free to."""
 
     def __init__(self, dtype: str, rows: int, cols: int, seed: int) -> None:
         self.dtype: torch.dtype = getattr(torch, dtype)
@@ -81,7 +81,6 @@ class Maker:
 
     def mask(self, *shape: int) -> torch.Tensor:
         return torch.from_numpy(np.asarray(self._random.random(shape or (self.rows, self.cols)) < 0.5))
-
 
     def wide(self, *shape: int) -> torch.Tensor:
         """Standard normal, float32: for kernels that exist in no narrower dtype."""

@@ -1,5 +1,7 @@
-"""Every entry of classes.yaml, proved on generated calls: the class's property holds, healthy outputs pass, and an output
-with one element off does not."""
+"""Every entry of classes.yaml, proved on generated calls.
+
+The class's property holds, healthy outputs pass, and an output with one element off does not.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ import pytest
 import torch
 
 from pytest_probe.execution import Checker, Conditions
-from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, round_to, widen
+from pytest_probe.numerics.dtypes import AnyArray, float_format, round_to, widen
 from pytest_probe.registry import Registry
 from pytest_probe.standards import STANDARDS, Question
 from pytest_probe.standards.exact import alike, correctly_rounded
