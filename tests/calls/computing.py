@@ -169,7 +169,7 @@ NORMALISATIONS: Table = {
 def _grid(mode: str, padding: str) -> Making:
     return lambda m: call(
         "Functional.grid_sample",
-        m.x(2, 3, 4, 4),
+        m.x(2, 3, m.rows, 9),
         m.between(-1.1, 1.1, 2, 8, m.rows, 2),
         mode=mode,
         padding_mode=padding,
@@ -177,7 +177,6 @@ def _grid(mode: str, padding: str) -> Making:
     )
 
 
-# A small image: in a large one 16-bit coordinates fall into another cell.
 _GRIDS = tuple(
     _grid(mode, padding)
     for mode, padding in (
@@ -201,11 +200,13 @@ POOLING: Table = {
     "max_pool3d": (lambda m: call("Functional.max_pool3d", m.x(2, 3, 7, m.rows, 9), 3, 1),),
     "grid_sample": _GRIDS,
     "grid_sampler_2d": (
-        lambda m: call("Torch.grid_sampler_2d", m.x(2, 3, 4, 4), m.between(-1.1, 1.1, 2, 8, m.rows, 2), 0, 0, False),
+        lambda m: call(
+            "Torch.grid_sampler_2d", m.x(2, 3, m.rows, 9), m.between(-1.1, 1.1, 2, 8, m.rows, 2), 0, 0, False
+        ),
     ),
     "grid_sampler_3d": (
         lambda m: call(
-            "Torch.grid_sampler_3d", m.x(2, 3, 4, 4, 4), m.between(-1.1, 1.1, 2, 4, 5, m.rows, 3), 0, 0, False
+            "Torch.grid_sampler_3d", m.x(2, 3, m.rows, 5, 6), m.between(-1.1, 1.1, 2, 4, 5, m.rows, 3), 0, 0, False
         ),
     ),
     "interpolate": tuple(
