@@ -174,7 +174,7 @@ def euclidean(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 def linspace(start: float, end: float, steps: int, **kwargs: Any) -> torch.Tensor:
     """From both ends to the middle."""
     first, last = number(start), number(end)
-    step = (last - first) / max(steps - 1, 1)
+    step = (last - first) / number(max(steps - 1, 1))
     places = torch.arange(steps)
     from_first, from_last = places.double() * step, (steps - 1 - places).double() * step
     return torch.where(places < steps // 2, first + from_first, last - from_last)
