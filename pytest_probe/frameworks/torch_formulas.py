@@ -53,12 +53,6 @@ def logit_backward(grad: torch.Tensor, x: torch.Tensor, eps: float | None = None
     return torch.where((x < number(eps)) | (x > number(1 - eps)), 0.0, slope)
 
 
-def mvlgamma(x: torch.Tensor, p: int) -> torch.Tensor:
-    parts = torch.arange(1 - p, 1, dtype=x.dtype) / 2
-    constant = p * (p - 1) * math.log(math.pi) / 4
-    return (x.unsqueeze(-1) + parts).lgamma().sum(-1) + constant
-
-
 def addr(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor, *, beta: float = 1, alpha: float = 1) -> torch.Tensor:
     product = number(alpha) * y.unsqueeze(1) * z
     return product if beta == 0 else number(beta) * x + product
@@ -180,7 +174,7 @@ def euclidean(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 def linspace(start: float, end: float, steps: int, **kwargs: Any) -> torch.Tensor:
     """From both ends to the middle."""
     first, last = number(start), number(end)
-    step = (last - first) / max(steps - 1, 1)
+    step = (last - first) / number(max(steps - 1, 1))
     places = torch.arange(steps)
     from_first, from_last = places.double() * step, (steps - 1 - places).double() * step
     return torch.where(places < steps // 2, first + from_first, last - from_last)
@@ -235,7 +229,6 @@ FORMULAS: Mapping[Any, Callable[..., Any]] = {
     ATEN.special_xlog1py.default: xlog1py,
     ATEN.logit.default: logit,
     ATEN.logit_backward.default: logit_backward,
-    ATEN.mvlgamma.default: mvlgamma,
     ATEN.addr.default: addr,
     ATEN.addbmm.default: addbmm,
     ATEN.addmv.default: addmv,
