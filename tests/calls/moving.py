@@ -138,6 +138,7 @@ CHOOSING: Table = {
     "index_copy": (lambda m: call("Torch.index_copy", m.x(), 0, m.order(m.rows)[:2], m.x(2, m.cols)),),
     "index_put": (lambda m: call("Torch.index_put", m.x(), (m.order(m.rows)[:2],), m.x(2, m.cols)),),
     "scatter": (lambda m: call("Torch.scatter", m.x(), 0, m.order(m.rows)[:, None].repeat(1, m.cols), m.x()),),
+    "put": (lambda m: call("Torch.put", m.x(), m.order(m.rows)[:2], m.x(2)),),
     "embedding": (lambda m: call("Functional.embedding", m.index(m.rows, 9), m.x()),),
     "fill": (lambda m: call("Tensor.fill_", m.x(), 0.5),),
     "pixel_shuffle": (lambda m: call("Functional.pixel_shuffle", m.x(2, 4, m.rows, m.cols), 2),),
@@ -235,6 +236,12 @@ FACTORS: Table = {
 }
 
 # Where equal values are at a kink.
+LABELS: Table = {
+    "hinge_embedding_loss": (lambda m: call("Functional.hinge_embedding_loss", m.x(), (m.x() + 0.5).sign()),),
+    "cosine_embedding_loss": (
+        lambda m: call("Functional.cosine_embedding_loss", m.x(), m.x(), (m.x(m.rows) + 0.5).sign()),
+    ),
+}
 KINKS: Table = {
     "l1_loss": (lambda m: call("Functional.l1_loss", m.x(), m.x()),),
     "smooth_l1_loss": (lambda m: call("Functional.smooth_l1_loss", m.x(), m.x(), beta=0.0),),

@@ -23,7 +23,7 @@ from pytest_probe.standards.facts import Facts, _classes, canonical
 from pytest_probe.standards.verdict import OutputVerdict, Verdict
 from tests.calls.computing import COMPUTING
 from tests.calls.making import Call, Maker, Table
-from tests.calls.moving import KINKS, MOVING, RANDOM
+from tests.calls.moving import KINKS, LABELS, MOVING, RANDOM
 
 DTYPES = ("float32", "bfloat16", "float16")
 ENTRIES = [(kind, entry) for kind, names in sorted(_classes().items()) for entry in sorted(names)]
@@ -85,7 +85,14 @@ def ask(call: Call) -> Asked:
 
 
 def table_for(kind: str) -> Table:
-    special = {"random": RANDOM, "kinks": KINKS, "narrow_forward": COMPUTING, "narrow_backward": COMPUTING}
+    narrow = {"narrow_forward": COMPUTING, "narrow_backward": COMPUTING}
+    special = {"random": RANDOM, "labels": LABELS, "kinks": KINKS, **narrow}
+        "random": RANDOM,
+        "labels": LABELS,
+        "kinks": KINKS,
+        "narrow_forward": COMPUTING,
+        "narrow_backward": COMPUTING,
+    }
     return {**COMPUTING, **MOVING, **special.get(kind, {})}
 
 
@@ -243,6 +250,7 @@ def factory(asked: Asked) -> None:
 PROOFS: Mapping[str, Callable[[Asked], None]] = {
     "exact": exact,
     "exact_backward": exact_backward,
+    "writes": exact,
     "elementwise": elementwise,
     "discrete": discrete,
     "selection": selection,
@@ -259,9 +267,10 @@ PROOFS: Mapping[str, Callable[[Asked], None]] = {
 # Casts to a dtype by name have no wider reference to be compared with.
 CASTS = ("float", "half", "bfloat16")
 NARROW = ("narrow_forward", "narrow_backward")
+ELSEWHERE = (*NARROW, "labels")
 
 
-@pytest.mark.parametrize(("kind", "entry"), [(k, e) for k, e in ENTRIES if k not in NARROW and e not in CASTS])
+@pytest.mark.parametrize(("kind", "entry"), [(k, e) for k, e in ENTRIES if k not in ELSEWHERE and e not in CASTS])
 def test_an_entry_is_what_its_list_says(kind: str, entry: str) -> None:
     maker = Tied if kind == "kinks" else Maker
     asked = [ask(call) for dtype in DTYPES for call in calls(kind, entry, dtype, maker)]
@@ -313,6 +322,21 @@ def test_an_entry_of_a_narrow_list_is_needed(kind: str, entry: str) -> None:
     assert flagged
 
 
+@pytest.mark.parametrize("entry", [entry for kind, entry in ENTRIES if kind == "labels"])
+def test_labels_that_move_by_a_roundoff_are_none(entry: str) -> None:
+    name, _, argument = entry.partition("@")
+    (made,) = calls("labels", name, "float32")
+    place = 2 if "cosine" in name else 1
+    assert argument in (f"input.{place}", "kwargs.target")
+    moved = made.args[place].double() * (1 + 1e-9)
+    wide = [value.double() for value in made.args]
+    right, other = (made.function(*wide[:place], labels, *wide[place + 1 :]) for labels in (wide[place], moved))
+    assert float((right - other).abs()) > 0.01 * float(right.abs())
+    for question, verdict in ask(made).questions:
+        assert verdict.verdict == "pass"
+        assert judged(question, spoiled(question.actual)) == "error"
+
+
 def test_every_entry_has_a_call() -> None:
     assert not [pair for pair in ENTRIES if pair[1].partition("@")[0] not in table_for(pair[0])]
-    assert not {kind for kind, _ in ENTRIES} - PROOFS.keys() - set(NARROW)
+    assert not {kind for kind, _ in ENTRIES} - PROOFS.keys() - set(ELSEWHERE)
