@@ -20,8 +20,9 @@ def powers(values: Float64Array, layout: FloatFormat, out: Float64Array, least: 
     below `least`."""
     binades(values, out)
     if not least >= 2.0**layout.min_exponent:
+        # The binade of zero is 0.
+        np.add(out, values == 0, out=out)
         np.maximum(out, 2.0**layout.min_exponent, out=out)
-        np.copyto(out, 1.0, where=values == 0)
     return out
 
 

@@ -23,6 +23,11 @@ def dot(first: Float64Array, second: Float64Array) -> float:
     return sum(float(np.dot(first[at : at + _DOT], second[at : at + _DOT])) for at in starts)
 
 
+def total(values: Float64Array) -> float:
+    """The sum of a one-dimensional array."""
+    return float(np.einsum("i->", values))
+
+
 class Vectors:
     """Sums of a*a, b*b, a*b and (a - b)^2 over blocks."""
 
@@ -33,11 +38,12 @@ class Vectors:
 
     def add(self, a: Float64Array, b: Float64Array, difference: Float64Array) -> float:
         """Take in a block. Returns its sum of (a - b)^2; the difference's signs do not matter."""
-        self.aa += dot(a, a)
-        self.bb += dot(b, b)
-        self.ab += dot(a, b)
-        squares = dot(difference, difference)
+        first, second, squares = dot(a, a), dot(b, b), dot(difference, difference)
+        near = squares <= min(first, second)
+        self.aa += first
+        self.bb += second
         self.dd += squares
+        self.ab += (first + second - squares) / 2 if near else dot(a, b)
         return squares
 
     @property
