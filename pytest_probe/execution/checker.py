@@ -39,8 +39,8 @@ from pytest_probe.records.model import Call, Direction, Dump, Lost, Record, leav
 from pytest_probe.records.rawjson import paused_gc
 from pytest_probe.registry import Registry
 from pytest_probe.standards.facts import facts
-from pytest_probe.standards.measured import measures
 from pytest_probe.standards.modal import judged_with_modes
+from pytest_probe.standards.peer_measures import measures
 from pytest_probe.standards.question import Question, Standard
 from pytest_probe.standards.verdict import SEVERITY, OutputVerdict, Verdict
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pytest_probe.standards.measured import measures
+from pytest_probe.standards.peer_measures import measures
 from tests.standards.asking import normal, question
 
 X = normal(4, 5)
