@@ -260,14 +260,15 @@ class Totals:
         return gap.size - _count(drop), dot(gap, gap)
 
     def _count_outside(self, a: Float64Array, b: Float64Array, size: Float64Array, finite: BoolArray) -> None:
-        """msprobe's test of NaN and inf: clipped to the finite range they are as near as rtol, or both NaN."""
+        """msprobe's test of NaN and inf: clipped to the finite range they are as near as rtol, or both NaN. Its
+        difference of opposite inf overflows; a reference that is inf forgives any finite one."""
         rule = self.rule
         if rule.alike or rule.rtol is None or finite.all():
             return
         chosen = ~finite
         given, wanted = a[chosen], self._in_container(b)[chosen]
         top = _MSPROBE_BFLOAT16_MAX if self.single and self.layout.name == "bfloat16" else self.layout.max
-        gap = np.abs(np.clip(given, -top, top) - np.clip(wanted, -top, top))
+        gap = self.container.overflowed(np.abs(np.clip(given, -top, top) - np.clip(wanted, -top, top)))
         below = size[chosen]
         below = below + (rule.eps if rule.eps_at == "all" else rule.eps * (below == 0))
         agreed = (gap / below <= rule.rtol) | (np.isnan(given) & np.isnan(wanted))

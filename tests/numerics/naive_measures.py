@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -69,7 +71,7 @@ def _floating(given: AnyArray, wanted: AnyArray, rule: Convention) -> Measures:
         ten_thousandth_ratio=float(np.mean(rel < 0.0001)),
         small_value_error_ratio=None if none else _share(small & (err > rule.small_atol), small),
         error_balance=_balance(a, rounded),
-        inf_nan_error_ratio=_outside(a, b, rounded, unlike, top, rule),
+        inf_nan_error_ratio=_outside(a, b, rounded, unlike, top, container, rule),
         rel_error_ratio=None if rule.rtol is None else _share(normal & (rel > (rule.rtol or 0.0)), normal),
         abs_error_ratio=None if none else _share(small & (err > rule.absolute_atol), small),
         ulp_max=None if ulps is None else float(ulps.max()),
@@ -108,13 +110,14 @@ def _ulps(a: AnyArray, b: AnyArray, layout: FloatFormat, rule: Convention) -> Fl
 
 
 def _outside(
-    a: AnyArray, b: AnyArray, rounded: AnyArray, unlike: BoolArray, top: float, rule: Convention
+    a: AnyArray, b: AnyArray, rounded: AnyArray, unlike: BoolArray, top: float, container: Any, rule: Convention
 ) -> float | None:
     if rule.alike:
         return _share(unlike, ~(np.isfinite(a) & np.isfinite(b)))
     if rule.rtol is None or a.dtype.kind == "c":
         return None
     gap = np.abs(np.clip(a, -top, top) - np.clip(rounded, -top, top))
+    gap = np.where(gap > float_format(container).max, np.inf, gap)
     agreed = (gap / _denominators(np.abs(b), rule) <= rule.rtol) | (np.isnan(a) & np.isnan(rounded))
     outside = ~(np.isfinite(a) & np.isfinite(rounded))
     return _share(outside & ~agreed, outside)
