@@ -22,6 +22,8 @@ ELEMENTWISE_RMS = 2.0
 SMALL_SAMPLE = 7.0
 FAN_IN_START = 1024
 FAN_IN_CAP = 8.0
+WINOGRAD_LARGEST = 8.0
+WINOGRAD_RMS = 4.0
 FLOOR = 0.5
 NEIGHBOURS = 8
 BIAS_T = 10.0
@@ -52,14 +54,17 @@ class Noise:
         return self.largest <= limits.largest and self.rms <= limits.rms
 
 
-def limits(*, elementwise: bool, fan_in: int, count: int, factor: float = 1.0) -> Limits:
+def limits(*, elementwise: bool, fan_in: int, count: int, winograd: bool = False, factor: float = 1.0) -> Limits:
     """The limits for an output of `count` non-zero elements, each a sum of at most fan_in terms.
 
     The RMS of few elements scatters more: times 1 + 7 / sqrt(count). Beyond 1,024 terms both grow with the square
     root of the terms (sequential accumulation), at most 8 times, lest a mean 0.03 % wrong pass at 10^7 terms.
+    Winograd's F4 errs four times as much, and by one corner of its tiles eight times.
     """
     growth = min(FAN_IN_CAP, max(1.0, fan_in / FAN_IN_START) ** 0.5) * factor
     largest, rms = (ELEMENTWISE_LARGEST, ELEMENTWISE_RMS) if elementwise else (LARGEST, RMS)
+    if winograd:
+        largest, rms = largest * WINOGRAD_LARGEST, rms * WINOGRAD_RMS
     return Limits(largest * growth, rms * growth * (1 + SMALL_SAMPLE / max(count, 1) ** 0.5))
 
 

@@ -156,6 +156,7 @@ def _limits(question: Question) -> Limits:
         elementwise=question.facts.elementwise,
         fan_in=question.fan_in,
         count=int(np.count_nonzero(question.expected)),
+        winograd=question.winograd,
         factor=question.factor * wide,
     )
 

@@ -89,9 +89,10 @@ def test_limits_grow_with_the_fan_in() -> None:
     assert judge(off(60), ONES, fan_in=1024).verdict == "error"
 
 
-def test_winograd_is_allowed_four_times_as_much() -> None:
-    assert judge(off(100), ONES).verdict == "error"
-    assert judge(off(100), ONES, factor=4.0).verdict == "pass"
+def test_winograd_is_allowed_eight_times_as_much() -> None:
+    assert judge(off(200), ONES).verdict == "error"
+    assert judge(off(200), ONES, winograd=True).verdict == "pass"
+    assert judge(off(300), ONES, winograd=True).verdict == "error"
 
 
 def test_float64_is_allowed_twice_as_much() -> None:
