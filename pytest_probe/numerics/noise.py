@@ -257,7 +257,8 @@ def biases(actual: AnyArray, rounded: AnyArray, expected: AnyArray, allowed: Any
     """Is the output shifted, or scaled, on average? One Bias for the plain shift and one for that away from zero.
 
     rounded: the reference correctly rounded to the output's dtype, since plain rounding errors of few distinct values
-    have a mean of their own. allowed: A. Empty where fewer than 32 distinct rounded values are there.
+    have a mean of their own. allowed: A. Empty where fewer than 32 distinct rounded values are there. Equal elements
+    count as one: what a kernel makes of a value it makes of all its copies (rows of padding).
     """
     wide = widen(rounded)
     usable = np.isfinite(wide) & np.isfinite(allowed) & np.isfinite(widen(actual))
@@ -265,7 +266,15 @@ def biases(actual: AnyArray, rounded: AnyArray, expected: AnyArray, allowed: Any
         shift = ((widen(actual) - wide) / allowed)[usable]
     if not shift.any() or np.unique(wide[usable]).size < BIAS_DISTINCT:
         return ()
-    return _bias(shift), _bias(shift * np.sign(expected[usable]))
+    shift, values = _copies_as_one(shift, expected[usable])
+    return _bias(shift), _bias(shift * np.sign(values))
+
+
+def _copies_as_one(shift: AnyArray, values: AnyArray) -> tuple[AnyArray, AnyArray]:
+    """The mean shift of each distinct value. Distinct in float32: a reference's last bits differ from row to row."""
+    with np.errstate(over="ignore"):
+        found, which, counts = np.unique(values.astype(np.float32), return_inverse=True, return_counts=True)
+    return np.bincount(which.ravel(), weights=shift) / counts, found
 
 
 def _bias(values: AnyArray) -> Bias:
