@@ -75,7 +75,10 @@ class Totals:
         finite = None if settled and reach[1] <= self.container.max else self._finite(a, b)
         if finite is not None and self.parts == 1:
             self._count_outside(a, b, size, finite)
-        left = None if settled else self._part_nonfinite(a, b, gap)
+        left: BoolArray | None = None
+        if not settled:
+            left, b = self._part_nonfinite(a, b, gap)
+            reach = 0.0, reach[1]
         squares = self._angle(a, b, gap, left)
         if self.ulp:
             self._count_ulps(a, b, gap, reach, rows[0])
@@ -138,8 +141,9 @@ class Totals:
         outside = ~(np.isfinite(a) & np.isfinite(self._in_container(b)))
         return ~_any_part(outside, self.parts)
 
-    def _part_nonfinite(self, a: Float64Array, b: Float64Array, gap: Float64Array) -> BoolArray:
-        """Elements with NaN or inf on a side. Where the rule goes by likeness, sets their gaps."""
+    def _part_nonfinite(self, a: Float64Array, b: Float64Array, gap: Float64Array) -> tuple[BoolArray, Float64Array]:
+        """Elements with NaN or inf on a side, and the reference. Where the rule goes by likeness, sets gaps to 0 or inf
+        and the reference to 0 there."""
         nonfinite = ~(np.isfinite(a) & np.isfinite(b))
         unlike = nonfinite & ~alike(a, self.layout.overflowed(b))
         number = _count(_any_part(unlike, self.parts))
@@ -150,7 +154,8 @@ class Totals:
             np.copyto(gap, math.inf, where=unlike)
             self.outside += _count(left)
             self.outside_errors += number
-        return left
+            b = np.where(nonfinite, 0.0, b)
+        return left, b
 
     def _angle(self, a: Float64Array, b: Float64Array, gap: Float64Array, left: BoolArray | None) -> float:
         """Add to the cosine's sums. Returns the sum of squared errors."""
@@ -206,7 +211,7 @@ class Totals:
                 gap.size if within else _count(np.less(relative, limit, out=self._marks[0, : gap.size]))
             )
         if rule.small_value is not None and (finite is not None or least <= rule.small_value):
-            number, squares = self._count_small(gap, size, relative, finite, rule.small_value)
+            number, squares = self._count_small(gap, size, relative, largest, finite)
             largest = _largest(relative)
             kept = number
         else:
@@ -237,26 +242,26 @@ class Totals:
         return work
 
     def _count_small(
-        self, gap: Float64Array, size: Float64Array, relative: Float64Array, finite: BoolArray | None, limit: float
+        self, gap: Float64Array, size: Float64Array, relative: Float64Array, largest: float, finite: BoolArray | None
     ) -> tuple[int, float]:
         """Count the small elements, set what is not normal to zero in gap and relative, use up size. Returns the
         number of normal elements and the sum of their squared errors."""
         rule, off = self.rule, self._marks[1, : gap.size]
-        small = np.less_equal(size, limit, out=self._marks[0, : gap.size])
+        small = np.less_equal(size, rule.small_value or 0.0, out=self._marks[0, : gap.size])
         if finite is not None:
             small &= finite
         number = _count(small)
         self.small += number
         self.small_errors += _count(np.logical_and(np.greater(gap, rule.small_atol, out=off), small, out=off))
         self.absolute_errors += _count(np.logical_and(np.greater(gap, rule.absolute_atol, out=off), small, out=off))
-        if finite is None:
+        drop = small if finite is None else np.logical_or(small, ~finite, out=off)
+        if finite is None and largest < math.inf:
             keep = np.subtract(1.0, small, out=size)
             gap *= keep
             relative *= keep
-            return gap.size - number, dot(gap, gap)
-        drop = np.logical_or(small, ~finite, out=off)
-        np.copyto(gap, 0.0, where=drop)
-        np.copyto(relative, 0.0, where=drop)
+        else:
+            np.copyto(gap, 0.0, where=drop)
+            np.copyto(relative, 0.0, where=drop)
         return gap.size - _count(drop), dot(gap, gap)
 
     def _count_outside(self, a: Float64Array, b: Float64Array, size: Float64Array, finite: BoolArray) -> None:
