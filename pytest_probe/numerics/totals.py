@@ -71,7 +71,7 @@ class Totals:
         reach = _extremes(size)
         settled = _largest(gap) < math.inf
         self._magnitudes(actual, a, b, reach)
-        self._compare(actual, expected, a, b, settled)
+        self._compare(actual, expected, a, b, settled, reach[1])
         finite = None if settled and reach[1] <= self.container.max else self._finite(a, b)
         if finite is not None and self.parts == 1:
             self._count_outside(a, b, size, finite)
@@ -107,12 +107,14 @@ class Totals:
             tops = max(_largest(side), -float(np.minimum.reduce(side))), reach[1]
         self.actual_top, self.expected_top = _top(self.actual_top, tops[0]), _top(self.expected_top, tops[1])
 
-    def _compare(self, actual: AnyArray, expected: AnyArray, a: Float64Array, b: Float64Array, settled: bool) -> None:
+    def _compare(
+        self, actual: AnyArray, expected: AnyArray, a: Float64Array, b: Float64Array, settled: bool, top: float
+    ) -> None:
         """Count what is above, below and not equal. One comparison in float32 costs half of one in float64."""
         balance = 0
         if self.parts == 1:
             marks = self._marks[0, : a.size]
-            first, second = self._rounded(actual, expected, a, b)
+            first, second = self._rounded(actual, expected, a, b, top)
             above = int(np.count_nonzero(np.greater(first, second, out=marks)))
             below = int(np.count_nonzero(np.less(first, second, out=marks)))
             self.above, self.below, balance = self.above + above, self.below + below, above + below
@@ -122,19 +124,21 @@ class Totals:
             self.differing += _count(_any_part(a != b, self.parts))
 
     def _rounded(
-        self, actual: AnyArray, expected: AnyArray, a: Float64Array, b: Float64Array
+        self, actual: AnyArray, expected: AnyArray, a: Float64Array, b: Float64Array, top: float
     ) -> tuple[AnyArray, AnyArray]:
         """Both sides in the container's numbers."""
         if self.single:
             pair = zip((actual, expected), self._narrow[:, : a.size], strict=True)
             first, second = (side if side.dtype == np.float32 else _cast(side, row) for side, row in pair)
             return first, second
-        return a, self._in_container(b)
+        return a, self._in_container(b, top)
 
-    def _in_container(self, b: Float64Array) -> Float64Array:
+    def _in_container(self, b: Float64Array, top: float = math.inf) -> Float64Array:
+        """The reference, none of whose magnitudes is above top, rounded to the container's numbers."""
         if self.container.name == "float64":
             return b
-        return self.container.overflowed(nearest(b, self.container.spacing(b)))
+        rounded = nearest(b, self.container.spacing(b))
+        return rounded if top <= self.container.max else self.container.overflowed(rounded)
 
     def _finite(self, a: Float64Array, b: Float64Array) -> BoolArray:
         """Elements finite on both sides, the reference in the container's numbers."""
