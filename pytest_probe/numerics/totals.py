@@ -68,8 +68,8 @@ class Totals:
         a, b = self._wide(actual, rows[0]), self._wide(expected, rows[1])
         gap, size = np.subtract(a, b, out=rows[2]), np.abs(b, out=rows[3])
         np.abs(gap, out=gap)
-        reach = _extremes(size)
-        settled = _largest(gap) < math.inf
+        reach, error = _extremes(size), _largest(gap)
+        settled = error < math.inf
         self._magnitudes(actual, a, b, reach)
         self._compare(actual, expected, a, b, settled, reach[1])
         finite = None if settled and reach[1] <= self.container.max else self._finite(a, b)
@@ -86,7 +86,10 @@ class Totals:
             gap, size = np.hypot(gap[::2], gap[1::2]), np.hypot(size[::2], size[1::2])
         if left is not None and self.rule.alike:
             np.copyto(size, 0.0, where=left)
-        self._count_errors(gap, size, rows[0][: gap.size], finite, left, squares)
+        if left is not None or self.parts == 2:
+            reach, error = _extremes(size), _largest(gap)
+        self.error_top = _top(self.error_top, error)
+        self._count_errors(gap, size, reach[0], rows[0][: gap.size], finite, left, squares)
         self.count += actual.size
 
     def _wide(self, piece: AnyArray, row: Float64Array) -> Float64Array:
@@ -199,14 +202,14 @@ class Totals:
         self,
         gap: Float64Array,
         size: Float64Array,
+        least: float,
         work: Float64Array,
         finite: BoolArray | None,
         left: BoolArray | None,
         squares: float,
     ) -> None:
-        """The metrics of absolute and relative errors of elements; finite and left are None where all or none is."""
-        rule, least = self.rule, float(np.minimum.reduce(size))
-        self.error_top = _top(self.error_top, _largest(gap))
+        """Count and sum absolute and relative errors; finite and left are None where all elements or none are."""
+        rule = self.rule
         relative = self._relative(gap, size, least, work)
         largest = _largest(relative)
         for index, limit in enumerate(CLOSE):
