@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, is_complex, is_floating, round_to, widen
 from pytest_probe.standards.question import Question
-from pytest_probe.standards.selection import DISTINCT, is_index
+from pytest_probe.standards.selection import DISTINCT, chosen_from, is_index
 
 Mutation: TypeAlias = Callable[[AnyArray, np.random.Generator], AnyArray]
 
@@ -113,26 +114,13 @@ def _is_wrong(question: Question, changed: AnyArray, least: float) -> bool:
 
 def _points_alike(question: Question, changed: AnyArray) -> bool:
     """Do the changed indices choose the very same values? Where each may come once only, they do not."""
-    values = question.argument(0, "input")
-    chooses = "selection" in question.facts.classes and is_index(question) and isinstance(values, np.ndarray)
-    if not chooses or question.facts.name in DISTINCT or changed.min() < 0:
+    if "selection" not in question.facts.classes or not is_index(question) or question.facts.name in DISTINCT:
         return False
-    return any(
-        _same_choice(values, axis, question.actual, changed) for axis in (None, *range(values.ndim))
-    )  # fmt: skip
-
-
-def _same_choice(values: AnyArray, axis: int | None, first: AnyArray, second: AnyArray) -> bool:
-    """Along one axis, or in the flattened tensor: whichever fits the indices' shape."""
-    if axis is None:
-        flat = values.reshape(-1)
-        return not first.ndim and int(second) < flat.size and bool(flat[int(first)] == flat[int(second)])
-    fits = first.ndim == values.ndim
-    chosen = [index if fits else np.expand_dims(index, min(axis, index.ndim)) for index in (first, second)]
-    if chosen[0].ndim != values.ndim or second.max() >= values.shape[axis]:
+    found = chosen_from(replace(question, expected=changed))
+    if found is None:
         return False
-    others = [size for place, size in enumerate(values.shape) if place != axis]
-    if [size for place, size in enumerate(chosen[0].shape) if place != axis] != others or first.max() >= len(values):
+    values, dim, right, other = found
+    if other.min() < 0 or other.max() >= values.shape[dim]:
         return False
-    one, other = (np.take_along_axis(values, index, axis) for index in chosen)
-    return bool((one == other).all())
+    chosen = [np.take_along_axis(values, index, dim) for index in (right, other)]
+    return bool((chosen[0] == chosen[1]).all())

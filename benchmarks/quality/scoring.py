@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -102,7 +103,9 @@ class Scoring:
         plain = _judged(standard, question)
         if plain is None or plain.verdict not in ("error", "warning") or not self.modes:
             return Outcome(plain, plain)
-        return Outcome(plain, under_modes(standard, question, plain, self.modes) or plain)
+        with contextlib.suppress(Unsupported):
+            return Outcome(plain, under_modes(standard, question, plain, self.modes) or plain)
+        return Outcome(plain, None)
 
     def _count(self, name: str, where: str, outcome: Outcome) -> None:
         score = self.scores[name]

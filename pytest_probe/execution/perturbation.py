@@ -52,8 +52,9 @@ class Perturbation:
     """Perturbed runs of one case, each made once and kept for all its outputs.
 
     roundoff is u_c; narrow the dtype for `coarse` and `narrow` runs; gradient tells whether the case is the backward.
-    together: equal values move alike, so that a choice among them stays. fixed names arguments that hold labels, which
-    stay as they are: moved, they would be none. redrawn counts runs that raised and were
+    together: equal values move alike, so that a choice among them stays, and inward, since the arguments' ranges may
+    differ. fixed names arguments that hold labels, which stay as they are: moved, they would be none. redrawn counts
+    runs that raised and were
     drawn again. Under a mode that rounds operands the arguments stay as they are, since that rounding would swallow a
     roundoff: what moves is operands after it, and results of kernels.
     """
@@ -125,8 +126,9 @@ class Perturbation:
             way, size = replace(way, jitter=Jitter(size, int(generator.integers(2**62)))), 0.0
         draw = _apart(generator)
         move = functools.partial(by_value, salt=int(generator.integers(2**62))) if self.together else draw
+        inwards = inward or self.together
         leaves = {
-            name: replace(leaf, array=perturbed(leaf.array, move, size * (name not in self.fixed), inward, way.dtype))
+            name: replace(leaf, array=perturbed(leaf.array, move, size * (name not in self.fixed), inwards, way.dtype))
             for name, leaf in self.replay.leaves.items()
         }
         if not self.gradient:

@@ -56,7 +56,8 @@ def questions(
     """A question for every output that both sides have; a verdict where shapes or dtypes already differ."""
     known = facts(api)
     floats = floats_of(replay.leaves)
-    narrowest = _narrowest(replay, floats)
+    made = floats or {name: value.dtype for name, value in actual.items() if _is_float(value)}
+    narrowest = _narrowest(replay, made)
     together = bool(known.classes & {"ties", "kinks"})
     fixed = frozenset(kind.removeprefix(LABELS) for kind in known.classes if kind.startswith(LABELS))
     perturbations = {
@@ -121,6 +122,10 @@ def _narrowest(replay: Replay, floats: Mapping[str, np.dtype[Any]]) -> str:
     real = [dtype for dtype in floats.values() if not is_complex(dtype)]
     narrowest = min(real, key=lambda dtype: float_format(dtype).precision, default=np.dtype(np.float32))
     return narrowest.name if float_format(narrowest).precision < 24 else "float32"
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and is_floating(value.dtype)
 
 
 def _as_arrays(actual: Any, expected: Any, floats: Mapping[str, np.dtype[Any]]) -> tuple[AnyArray, AnyArray]:

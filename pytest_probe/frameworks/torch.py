@@ -57,6 +57,7 @@ NO_KERNEL = (
     "no kernel image",
     "not currently implemented for",
     "low precision dtypes not supported",
+    "mkl fft doesn't support tensors of type",
     "without overflow",  # a Python number that the dtype cannot hold
 )
 

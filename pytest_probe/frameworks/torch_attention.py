@@ -37,7 +37,7 @@ def forward(
     step: Step = _unchanged,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The output, and the logarithm of the sum of each row's weights."""
-    scores = step(scores_of(query, key, causal, attn_mask, scale, product))
+    scores = step(_scores(query, key, causal, attn_mask, scale, product))
     total = torch.logsumexp(scores, -1)
     return product(step(_weights(scores, total)), value), total
 
@@ -59,28 +59,28 @@ def backward(
     how: Attention = "fused",
 ) -> tuple[torch.Tensor, ...]:
     """Gradients of query, key and value; the weights are computed again."""
-    scores = step(scores_of(query, key, causal, attn_mask, scale, product))
+    scores = step(_scores(query, key, causal, attn_mask, scale, product))
     weights = step(_weights(scores, total))
     of_weights = product(gradient, value.transpose(-2, -1))
     mean = (weights * of_weights if how == "composed" else gradient * out).sum(-1, keepdim=True)
     of_scores = step(weights * step(of_weights - mean))
-    before, behind = (1.0, factor(query, scale)) if how == "fused" else (factor(query, scale), 1.0)
+    before, behind = (1.0, _factor(query, scale)) if how == "fused" else (_factor(query, scale), 1.0)
     of_scores = of_scores * before
     of_query = product(of_scores, key) * behind
     of_key = product(of_scores.transpose(-2, -1), query) * behind
     return of_query, of_key, product(weights.transpose(-2, -1), gradient)
 
 
-def factor(query: torch.Tensor, scale: float | None) -> float:
+def _factor(query: torch.Tensor, scale: float | None) -> float:
     """What scores are scaled by."""
     return float(query.shape[-1] ** -0.5) if scale is None else scale
 
 
-def scores_of(
+def _scores(
     query: torch.Tensor, key: torch.Tensor, causal: bool, mask: Any, scale: float | None, product: Product
 ) -> torch.Tensor:
     """Scaled products of queries and keys, -inf where `causal` forbids, the mask added."""
-    scores = product(query, key.transpose(-2, -1)) * factor(query, scale)
+    scores = product(query, key.transpose(-2, -1)) * _factor(query, scale)
     if causal:
         allowed = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
         scores = scores.masked_fill(~allowed, -math.inf)
@@ -89,3 +89,71 @@ def scores_of(
 
 def _weights(scores: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
     return torch.where(torch.isneginf(scores), torch.zeros_like(scores), torch.exp(scores - total.unsqueeze(-1)))
+
+
+# How the CPU's 16-bit kernel cuts keys, and queries by their number, into blocks.
+KEYS = 512
+QUERIES = ((768, 256), (192, 64), (0, 32))
+
+
+def narrow_forward(
+    dtype: torch.dtype,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    dropout: float = 0.0,
+    causal: bool = False,
+    *,
+    attn_mask: torch.Tensor | None = None,
+    scale: float | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """As the CPU computes 16-bit tensors: powers are rounded before they weigh the values, and divided by their sum
+    in the end."""
+    scores = _scores(query, key, causal, attn_mask, scale, torch.matmul)
+    largest = scores.new_full((*scores.shape[:-1], 1), -math.inf)
+    out, total = torch.zeros_like(query[..., :1]), torch.zeros_like(largest)
+    for left in range(0, key.shape[-2], KEYS):
+        part, values = scores[..., left : left + KEYS], value[..., left : left + KEYS, :]
+        higher = torch.maximum(largest, part.amax(-1, keepdim=True))
+        powers = torch.nan_to_num((part - higher).exp())
+        before = torch.nan_to_num((largest - higher).exp())
+        out = out * before + powers.to(dtype).double() @ values
+        total = total * before + powers.sum(-1, keepdim=True)
+        largest = higher
+    return torch.where(total == 0, 0.0, out / total), (largest + total.log()).squeeze(-1)
+
+
+def narrow_backward(
+    dtype: torch.dtype,
+    gradient: torch.Tensor,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    out: torch.Tensor,
+    total: torch.Tensor,
+    dropout: float,
+    causal: bool,
+    *,
+    attn_mask: torch.Tensor | None = None,
+    scale: float | None = None,
+) -> tuple[torch.Tensor, ...]:
+    """As the CPU computes 16-bit tensors: weights, and the gradients of scores, are rounded before the products that
+    they enter, and so are the sums over blocks."""
+    scores = _scores(query, key, causal, attn_mask, scale, torch.matmul)
+    exact = _weights(scores, torch.logsumexp(scores, -1))
+    slopes = (exact * (gradient @ value.mT - (gradient * out).sum(-1, keepdim=True))).to(dtype).double()
+    weights = exact.to(dtype).double()
+    rows = next(size for count, size in QUERIES if query.shape[-2] >= count)
+    factor = _factor(query, scale)
+    of_query, of_key, of_value = torch.zeros_like(query), torch.zeros_like(key), torch.zeros_like(value)
+    for low in range(0, query.shape[-2], rows):
+        for left in range(0, key.shape[-2], KEYS):
+            here, there = slice(low, low + rows), slice(left, left + KEYS)
+            block = (..., here, there)
+            for total_of, where, part in (
+                (of_value, there, weights[block].mT @ gradient[..., here, :]),
+                (of_query, here, slopes[block] @ key[..., there, :] * factor),
+                (of_key, there, slopes[block].mT @ query[..., here, :] * factor),
+            ):
+                total_of[..., where, :] = (total_of[..., where, :] + part).to(dtype)
+    return of_query, of_key, of_value

@@ -133,7 +133,8 @@ class ModeEmulation(SplittingMode):  # type: ignore[no-untyped-call]
             return [self._moved(tensor, 1.0)]
         if self.jitter is not None and self.jitter.unsure and not tensor.is_complex():
             tensor = _shifted(tensor, self.jitter.unsure)
-        tensor = rounded(tensor, SEEN_BITS, "even")
+        if bits < SEEN_BITS:
+            tensor = rounded(tensor, SEEN_BITS, "even")
         high = rounded(tensor, bits, rounding)
         if not self.mode.split:
             return [self._moved(high, 1.0)]

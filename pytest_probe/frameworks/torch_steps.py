@@ -11,7 +11,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pytest_probe.frameworks import torch_attention
-from pytest_probe.frameworks.torch_composed import COMPOSED, COMPOSED_IN_PLACE
+from pytest_probe.frameworks.torch_narrow import kernels, steps
 
 _ATEN = torch.ops.aten
 
@@ -39,7 +39,6 @@ def _gelu_backward(grad: torch.Tensor, x: torch.Tensor, approximate: str = "none
     return grad * (0.5 + (0.5 * torch.erf(x * math.sqrt(0.5)) + x * density))
 
 
-KNOWN = {**COMPOSED, **COMPOSED_IN_PLACE}
 # Kernels that only move values: rounding waits for the next that computes with them.
 MOVES = frozenset(
     {
@@ -91,7 +90,7 @@ class StepsMode(SplittingMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        table = decompositions() if self.fine else KNOWN
+        table = decompositions() if self.fine else steps(self.dtype)
         if func in table and func not in self.split:
             result = self.composed(table[func], func, args, kwargs)
             if result is not NotImplemented:
@@ -100,7 +99,9 @@ class StepsMode(SplittingMode):  # type: ignore[no-untyped-call]
         if not only_moves(func):
             for key in inputs & self.pending.keys():
                 self._round(self.pending.pop(key))
-        result = func(*args, **kwargs)
+        result = NotImplemented if self.fine else kernels(self.dtype).get(func, _none)(*args, **kwargs)
+        if result is NotImplemented:
+            result = func(*args, **kwargs)
         for tensor in _tensors(result):
             if func._schema.is_mutable or _storage(tensor) not in inputs:
                 self.pending[_storage(tensor)] = tensor
@@ -113,6 +114,10 @@ class StepsMode(SplittingMode):  # type: ignore[no-untyped-call]
         elif tensor.dtype is torch.complex128:
             parts = torch.view_as_real(tensor.data.resolve_conj())
             parts.copy_(parts.to(self.dtype))
+
+
+def _none(*args: Any, **kwargs: Any) -> Any:
+    return NotImplemented
 
 
 def _storage(tensor: torch.Tensor) -> int:

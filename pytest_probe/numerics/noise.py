@@ -99,6 +99,15 @@ def _widest(distances: Iterable[AnyArray]) -> Spread | None:
     return found
 
 
+def nearest(actual: AnyArray, runs: list[AnyArray]) -> AnyArray:
+    """Of each element the value among the runs that is nearest to the actual one."""
+    found, wide = runs[0], widen(actual)
+    with np.errstate(invalid="ignore"):
+        for run in runs[1:]:
+            found = np.where(np.abs(wide - run) < np.abs(wide - found), run, found)
+    return found
+
+
 def scale(
     expected: AnyArray, spread: Spread | None, *, dtype: npt.DTypeLike, roundoff: float, floor: float
 ) -> AnyArray:

@@ -50,6 +50,8 @@ def _by_arguments(question: Question) -> Standard | None:
     name = question.facts.name
     if name in ("max", "min") and is_index(question):
         return Selection()
+    if name == "histogram" and question.name == "output.1":
+        return NoiseStandard()
     if name == "embedding" and question.argument(3, "max_norm") is not None:
         return NoiseStandard()
     if name in ("index_put", "put") and question.argument(3, "accumulate"):

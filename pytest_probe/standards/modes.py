@@ -27,13 +27,20 @@ SMALLEST = 2.0**-126
 def under_modes(
     standard: Standard, question: Question, verdict: OutputVerdict, allowed: Sequence[Behaviour]
 ) -> OutputVerdict | None:
-    """The verdict where an allowed mode explains the output: pass, with the mode's name as a metric."""
+    """The verdict where an allowed mode explains the output: pass, with the mode's name as a metric.
+
+    Raises Unsupported for gradients of factors under a mode that rounds operands: a device knows factors less precisely
+    than any tie between such operands, so that its own go another way than the emulated ones.
+    """
     for behaviour in allowed:
         for emulated in emulations(question, behaviour):
             found = judged(standard, emulated)
             if found is not None and found.verdict == "pass":
                 reason = f"as {behaviour.name} ({behaviour.words}): {numbers(found)} instead of {numbers(verdict)}"
                 return replace(found, reason=reason, metrics={**found.metrics, "mode": behaviour.name})
+    of_factors = question.direction == "backward" and "factorisation" in question.facts.classes
+    if of_factors and any(behaviour.rounds and _concerns(question, behaviour) for behaviour in allowed):
+        raise Unsupported(f"{question.name}: {verdict.reason}, under a mode that rounds factors", "rounded factors")
     return None
 
 

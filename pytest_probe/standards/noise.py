@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,22 +17,33 @@ from pytest_probe.standards.verdict import Metric, Outcome, OutputVerdict
 
 STAGES = (0, 1, 2, 4)
 AMONG_THEMSELVES = "float32 among themselves"
+BETWEEN_STEPS = "16-bit steps"
 # What float32 kernels do among themselves shows their own rounding, and nothing else that may explain an error: a
 # kernel that rounds inside to 11 bits errs by about 24 times what its runs differ by.
 AMONG = Limits(16.0, 4.0)
 WITNESS_LARGEST, WITNESS_RMS, WITNESS_HOPELESS = 2.0, 1.5, 1000.0
+# Kernels whose 16-bit steps are not known: inputs perturbed by a roundoff of the dtype sample them.
 NARROW = Limits(16.0, 2.0)
+# Kernels whose steps are written down: a healthy one differs from them where a rounding falls to the other side. Where
+# that is rare no element is far off.
+STEPS = Limits(16.0, 1.0)
+STEPS_LEAST, STEPS_SHARE, STEPS_SMALL = 6.0, 60.0, 3.0
+STEPS_BIAS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Noise ratios against one spread, their limits, the K that they took, and from what runs."""
+    """Noise ratios against one spread, their limits, the K that they took, and from what runs.
+
+    center is what the output was measured against: the reference, or a run that rounds as the device does.
+    """
 
     noise: Noise
     limits: Limits
     k: int
     source: str
     spread: Spread | None
+    center: AnyArray
 
     @property
     def content(self) -> bool:
@@ -117,15 +129,28 @@ def _findings(question: Question) -> Iterator[Finding]:
 def _between_steps(question: Question, runs: list[AnyArray], limits: Limits) -> Finding:
     """Against the rounding that 16-bit tensors undergo between kernels, and inside those that are known to round.
 
-    Such rounding is sampled as it happens, not estimated, so the limits are close.
+    Such rounding is sampled as it happens, not estimated, so the limits are close; and where each step is known the
+    output is measured against the nearest sample, not against the reference.
     """
-    runs = runs + question.runs("coarse", STAGES[-1])
-    if _rounds_inside(question):
+    sampled = question.runs("coarse", STAGES[-1])
+    inside = _rounds_inside(question)
+    if inside:
         runs = runs + question.runs("narrow", STAGES[-1]) + question.runs("narrowed", STAGES[-1])
-    spread = _pooled(question, _scatter(question, runs))
-    factor = NARROW.rms / (noise.ELEMENTWISE_RMS if question.facts.elementwise else noise.RMS)
-    close = Limits(min(limits.largest, NARROW.largest), limits.rms * factor)
-    return _finding(question, spread, close, STAGES[-1], "16-bit steps")
+    spread = _pooled(question, _scatter(question, runs + sampled))
+    center = question.expected if inside or not sampled else noise.nearest(question.actual, sampled)
+    measured = _measure(replace(question, expected=center), spread)
+    if inside:
+        growth = limits.rms / (noise.ELEMENTWISE_RMS if question.facts.elementwise else noise.RMS)
+        close = Limits(min(limits.largest, NARROW.largest), NARROW.rms * growth)
+    else:
+        close = Limits(_outlying(measured), STEPS.rms * (1 + STEPS_SMALL / max(measured.count, 1) ** 0.5))
+    return Finding(measured, close, STAGES[-1], BETWEEN_STEPS, spread, center)
+
+
+def _outlying(measured: Noise) -> float:
+    """The largest ratio that goes with what the other elements show."""
+    others = math.sqrt(max(measured.rms**2 * measured.count - measured.largest**2, 0.0) / max(measured.count - 1, 1))
+    return min(STEPS.largest, max(STEPS_LEAST, STEPS_SHARE * others))
 
 
 def _scatter(question: Question, runs: list[AnyArray]) -> Spread | None:
@@ -133,11 +158,11 @@ def _scatter(question: Question, runs: list[AnyArray]) -> Spread | None:
 
 
 def _rounds_inside(question: Question) -> bool:
-    classes = question.facts.classes
-    if f"narrow_inner_{question.direction}" in classes:
-        return question.argument(1, "dim", -1) not in (-1, question.expected.ndim - 1)
+    facts = question.facts
+    if facts.name == "interpolate" and question.argument(3, "mode", "nearest") != "bicubic":
+        return False
     kind = f"narrow_{question.direction}"
-    return kind in classes or f"{kind}@{question.precision.name}" in classes
+    return kind in facts.classes or f"{kind}@{question.precision.name}" in facts.classes
 
 
 def _pooled(question: Question, spread: Spread | None) -> Spread | None:
@@ -179,7 +204,7 @@ def _finding(question: Question, spread: Spread | None, limits: Limits, k: int, 
     if "factory" in question.facts.classes:
         size = question.roundoff * noise.root_mean_square(np.abs(question.expected[np.isfinite(question.expected)]))
         spread = Spread(np.full(question.expected.shape, size), np.zeros(question.expected.shape, dtype=bool))
-    return Finding(_measure(question, spread), limits, k, source, spread)
+    return Finding(_measure(question, spread), limits, k, source, spread, question.expected)
 
 
 def _is_narrow(question: Question) -> bool:
@@ -199,8 +224,10 @@ def _shift(question: Question, finding: Finding) -> str | None:
             floor=_floor(question),
         )
     # Near a tie either neighbour is right: whole classes of quotients lie there.
-    rounded = np.where(finding.noise.ratios <= 1, question.actual, round_to(question.expected, question.precision))
+    rounded = np.where(finding.noise.ratios <= 1, question.actual, round_to(finding.center, question.precision))
     limit = noise.ELEMENTWISE_RMS if question.facts.elementwise else noise.RMS
+    if finding.source == BETWEEN_STEPS:
+        rounded, limit = round_to(finding.center, question.precision), STEPS_BIAS
     found: tuple[Bias, ...] = noise.biases(question.actual, rounded, question.expected, allowed)
     for shift, words in zip(found, ("shifted", "scaled"), strict=False):
         if shift.beyond(limit):

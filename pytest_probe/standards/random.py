@@ -31,6 +31,8 @@ class Random:
         if question.direction == "forward" and distributions.known(question):
             return self._drawn(question)
         values = question.argument(0, "input")
+        if question.facts.name == "rrelu" and not question.argument(3, "training", False):
+            return NoiseStandard().judge(question)
         if question.facts.name not in DROPOUTS or not isinstance(values, np.ndarray):
             raise Unsupported(f"{question.facts.name} gives random values", "random values")
         probability, training = _settings(question)

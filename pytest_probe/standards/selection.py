@@ -49,7 +49,7 @@ class Selection:
         return OutputVerdict(question.name, shape, dtype, "error", self.name, trouble, exact.metrics, exact.worst)
 
     def _trouble(self, question: Question) -> str | None:
-        source = _source(question)
+        source = chosen_from(question)
         if source is None:
             return "indices differ from the reference's"
         values, dim, actual, expected = source
@@ -83,7 +83,7 @@ def is_index(question: Question) -> bool:
     return question.name == place and question.actual.dtype.kind in "iu"
 
 
-def _source(question: Question) -> tuple[AnyArray, int, AnyArray, AnyArray] | None:
+def chosen_from(question: Question) -> tuple[AnyArray, int, AnyArray, AnyArray] | None:
     """The tensor chosen from, the dimension, and both index arrays, all of one rank; None where they don't fit."""
     values = question.argument(0, "input")
     place = DIMENSIONS.get(question.facts.name)

@@ -245,6 +245,7 @@ def test_devices() -> None:
         (RuntimeError("\"addmm_impl_cpu_\" not implemented for 'Half'"), True),
         (RuntimeError("Could not run 'aten::add' with arguments from the 'CUDA' backend"), True),
         (RuntimeError("value cannot be converted to type c10::Half without overflow"), True),
+        (RuntimeError("MKL FFT doesn't support tensors of type: Half"), True),
         (RuntimeError("linalg.inv: Low precision dtypes not supported. Got Half"), True),
         (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
         (ValueError("no"), False),

@@ -9,7 +9,6 @@ import torch
 
 from pytest_probe.frameworks.base import Leaf, Steps, Wanted, Way
 from pytest_probe.frameworks.torch_calls import gradients, run
-from pytest_probe.frameworks.torch_composed import COMPOSED, accumulated
 from pytest_probe.frameworks.torch_steps import StepsMode
 from pytest_probe.numerics.dtypes import AnyArray
 
@@ -136,16 +135,16 @@ def test_rsub_rounds_what_it_takes_away() -> None:
     assert same(under(lambda x, y: torch.rsub(x, y, alpha=0.3), X, y), y - rounded(X * 0.3))
 
 
-def test_gradients_of_layer_norm_are_accumulated() -> None:
-    """600 rows are a chain of 200 additions of 3."""
-    assert torch.ops.aten.native_layer_norm_backward.default in COMPOSED
-    ones = torch.ones(600, 4, dtype=torch.float64)
-    wanted = torch.tensor(3.0, dtype=torch.float64)
-    for _ in range(199):
-        wanted = rounded(wanted) + 3
-    assert accumulated(ones, [4]).tolist() == [600.0] * 4
-    assert under(lambda x: accumulated(x, [4]), ones).tolist() == [wanted.item()] * 4
-    assert wanted != 600
+def test_a_kernel_that_rounds_inside_is_replaced() -> None:
+    """A sum of ones in bfloat16 ends at 256, and what stands in says so; the mode rounds what goes into it."""
+    index = torch.zeros(600, dtype=torch.long)
+    ones = torch.ones(600, dtype=torch.float64)
+
+    def added(ones: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(1, dtype=torch.float64).index_put((index,), ones, accumulate=True)
+
+    assert under(added, ones).tolist() == [256.0]
+    assert under(added, ones, fine=True).tolist() == [600.0]
 
 
 # A whole run, backward included

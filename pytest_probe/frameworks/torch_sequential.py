@@ -1,0 +1,209 @@
+"""PyTorch: sums that 16-bit kernels of torch's own CPU take term by term, rounding each, and the kernels that scatter.
+
+Written as they run: each kernel takes the dtype to round to and then its own arguments, in float64.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+ATEN = torch.ops.aten
+
+
+def rounded(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return values.to(dtype).to(values.dtype)
+
+
+def piled(
+    dtype: torch.dtype,
+    total: torch.Tensor,
+    index: torch.Tensor,
+    terms: torch.Tensor,
+    join: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = torch.add,
+) -> torch.Tensor:
+    """terms[i] added to total[index[i]], or multiplied with it, in the order of i, every result rounded."""
+    order = torch.argsort(index, stable=True)
+    places, counts = torch.unique_consecutive(index[order], return_counts=True)
+    starts = counts.cumsum(0) - counts
+    by_count = torch.argsort(counts, descending=True)
+    places, starts, counts = places[by_count], starts[by_count], counts[by_count]
+    sums = total[places]
+    longest = int(counts[0]) if len(counts) else 0
+    lasting = torch.searchsorted(-counts, -torch.arange(longest), side="left").tolist()
+    for turn, still in enumerate(lasting):
+        sums[:still] = rounded(join(sums[:still], terms[order[starts[:still] + turn]]), dtype)
+    result = total.clone()
+    result[places] = sums
+    return result
+
+
+def chain(dtype: torch.dtype, rows: torch.Tensor) -> torch.Tensor:
+    """The sum of each row, added up from its first element, every sum rounded."""
+    total = torch.zeros_like(rows[..., 0]) if rows.shape[-1] else rows.new_zeros(rows.shape[:-1])
+    for column in rows.unbind(-1):
+        total = rounded(total + column, dtype)
+    return total
+
+
+def cascade(dtype: torch.dtype, terms: torch.Tensor, places: torch.Tensor, count: int) -> torch.Tensor:
+    """The sum of terms at some of `count` places, on eight levels: what has come together up to every 16th place (or a
+    higher power of 2) goes to the next level as one."""
+    bits = max(4, math.ceil(math.log2(max(count, 1))) // 8)
+    rests = []
+    for level in range(8):
+        full = ((places >> bits * level) & ((1 << bits) - 1)) == 0 if level < 7 else torch.zeros_like(places) > 0
+        groups = int(full.sum())
+        sums = piled(dtype, terms.new_zeros(groups + 1), full.cumsum(0) - full.long(), terms)
+        rests.append(sums[groups])
+        terms, places = sums[:groups], places[full]
+    return chain(dtype, torch.stack(rests))
+
+
+def embedding_backward(
+    dtype: torch.dtype, grad: torch.Tensor, indices: torch.Tensor, rows: int, padding: int, by_frequency: bool
+) -> Any:
+    if by_frequency:
+        return NotImplemented
+    chosen = (indices != padding).reshape(-1)
+    terms = grad.reshape(-1, grad.shape[-1])[chosen]
+    return piled(dtype, grad.new_zeros(rows, grad.shape[-1]), indices.reshape(-1)[chosen], terms)
+
+
+def index_add(
+    dtype: torch.dtype, x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, *, alpha: float = 1
+) -> Any:
+    if x.ndim != 1:
+        return NotImplemented
+    terms = source if alpha == 1 else rounded(source * alpha, dtype)
+    return piled(dtype, x, index.reshape(-1), terms)
+
+
+def index_put(
+    dtype: torch.dtype,
+    x: torch.Tensor,
+    indices: Sequence[torch.Tensor | None],
+    values: torch.Tensor,
+    accumulate: bool = False,
+    unsafe: bool = False,
+) -> Any:
+    if not accumulate:
+        return NotImplemented
+    places = torch.arange(x.numel()).view(x.shape)[tuple(slice(None) if item is None else item for item in indices)]
+    terms = values.expand(places.shape).reshape(-1)
+    return piled(dtype, x.reshape(-1), places.reshape(-1), terms).view(x.shape)
+
+
+def scatter_mean(
+    dtype: torch.dtype,
+    x: torch.Tensor,
+    dim: int,
+    index: torch.Tensor,
+    source: torch.Tensor,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> Any:
+    """A mean is a rounded sum, divided."""
+    if reduce != "mean":
+        return NotImplemented
+    found: list[torch.Tensor] = []
+    for values, more in ((x, source), (torch.ones_like(x), torch.ones_like(source))):
+        found.append(ATEN.scatter_reduce.two(values, dim, index, more, "sum", include_self=include_self))
+    return rounded(found[0], dtype) / found[1].clamp(min=1)
+
+
+def index_reduce(
+    dtype: torch.dtype,
+    x: torch.Tensor,
+    dim: int,
+    index: torch.Tensor,
+    source: torch.Tensor,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> Any:
+    if reduce not in ("prod", "mean") or not include_self:
+        return NotImplemented
+    join = torch.mul if reduce == "prod" else torch.add
+    total = piled(dtype, x.movedim(dim, 0), index, source.movedim(dim, 0), join)
+    if reduce == "mean":
+        counts = torch.ones(len(total), dtype=torch.float64).index_add(0, index, torch.ones_like(index).double())
+        total = total / rounded(counts, dtype).view(-1, *[1] * (total.ndim - 1))
+    return total.movedim(0, dim).contiguous()
+
+
+def take_backward(
+    dtype: torch.dtype, x: torch.Tensor, index: torch.Tensor, source: torch.Tensor, accumulate: bool = False
+) -> Any:
+    if not accumulate:
+        return NotImplemented
+    return piled(dtype, x.reshape(-1), index.reshape(-1) % x.numel(), source.reshape(-1)).view(x.shape)
+
+
+def embedding_bag(dtype: torch.dtype, weight: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    """The mean is a rounded sum, divided."""
+    results = list(ATEN._embedding_bag.default(weight, *args, **kwargs))
+    mode = args[3] if len(args) > 3 else kwargs.get("mode", 0)
+    if mode == 1:
+        sizes = results[2].clamp(min=1).unsqueeze(-1)
+        results[0] = rounded(results[0] * sizes, dtype) / sizes
+    return tuple(results)
+
+
+def embedding_bag_backward(
+    dtype: torch.dtype,
+    grad: torch.Tensor,
+    indices: torch.Tensor,
+    offsets: torch.Tensor,
+    bags: torch.Tensor,
+    sizes: torch.Tensor,
+    largest: torch.Tensor,
+    rows: int,
+    by_frequency: bool,
+    mode: int,
+    sparse: bool,
+    weights: torch.Tensor | None,
+    padding: int = -1,
+) -> Any:
+    if mode == 2 or by_frequency or sparse or weights is not None:
+        return NotImplemented
+    starts = torch.zeros(len(indices) + 1, dtype=torch.long).index_add(0, offsets, torch.ones_like(offsets))
+    indices, order = indices.sort()  # not stable, and that is the order of the sums
+    owners = (starts.cumsum(0)[:-1] - 1)[order]
+    chosen = indices != padding
+    terms = grad[owners[chosen]]
+    if mode == 1:
+        terms = rounded(terms * rounded(1 / sizes.double(), dtype)[owners[chosen]].unsqueeze(-1), dtype)
+    return piled(dtype, grad.new_zeros(rows, grad.shape[-1]), indices[chosen], terms)
+
+
+def in_place(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """The same for the version that writes to its first argument."""
+
+    def function(dtype: torch.dtype, x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        result = kernel(dtype, x, *args, **kwargs)
+        return result if result is NotImplemented else x.copy_(result)
+
+    return function
+
+
+SCATTERING: Mapping[Any, Callable[..., Any]] = {
+    ATEN._embedding_bag.default: embedding_bag,
+    ATEN._embedding_bag_forward_only.default: embedding_bag,
+    ATEN._embedding_bag_backward.default: embedding_bag_backward,
+    ATEN.put.default: take_backward,
+    ATEN.embedding_dense_backward.default: embedding_backward,
+    ATEN.index_add.default: index_add,
+    ATEN.index_put.default: index_put,
+    ATEN._unsafe_index_put.default: index_put,
+    ATEN.scatter_reduce.two: scatter_mean,
+    ATEN.index_reduce.default: index_reduce,
+    ATEN.index_add_.default: in_place(index_add),
+    ATEN.index_put_.default: in_place(index_put),
+    ATEN._index_put_impl_.default: in_place(index_put),
+    ATEN.put_.default: in_place(take_backward),
+}

@@ -1,0 +1,109 @@
+"""What stands in for 16-bit kernels gives what torch's own CPU kernels give, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pytest_probe.execution import Checker, Conditions
+from pytest_probe.frameworks.torch_sequential import cascade, chain, piled
+from pytest_probe.numerics.dtypes import AnyArray, round_to, widen
+from pytest_probe.numerics.noise import nearest
+from pytest_probe.registry import Registry
+from pytest_probe.standards import STANDARDS, Question
+from pytest_probe.standards.verdict import OutputVerdict
+from tests.calls.computing import COMPUTING
+from tests.calls.making import Maker
+
+# Where a kernel's own exponential, a tie of float32, or a Python float rounded in a loop's tail decides otherwise.
+LEAST = {
+    **dict.fromkeys("addbmm addmm addmv addr baddbmm embedding_bag".split(), 0.9),
+    **dict.fromkeys("polygamma renorm scaled_dot_product_attention".split(), 0.5),
+}
+# Written as no steps, for no dtype or not for both.
+UNKNOWN = frozenset(
+    "prod grid_sample grid_sampler_2d grid_sampler_3d interpolate matrix_exp mvlgamma i0e logspace rsqrt".split()
+)
+CONVOLUTIONS = frozenset("conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d".split())
+
+
+@dataclass
+class Comparing:
+    """Compares outputs with the run that rounds between the steps; judges nothing."""
+
+    name: str = "comparing"
+    least: float = 0.99
+    wrong: list[str] = field(default_factory=list)
+
+    def judge(self, question: Question) -> OutputVerdict:
+        runs = question.runs("coarse", 1)
+        if runs and question.actual.dtype.itemsize == 2:
+            # Some kernels round nothing: as the reference, but for ties.
+            center = nearest(question.actual, [*runs, question.expected])
+            same = _equal(round_to(center, question.actual.dtype), question.actual)
+            if same.mean() < min(self.least, 1 - 1 / same.size):
+                self.wrong.append(f"{question.direction} {question.name} {question.actual.shape}: {same.mean():.3f}")
+        return replace(STANDARDS["exact"].judge(question), verdict="pass")  # lest a cause be looked for
+
+
+def _equal(first: AnyArray, second: AnyArray) -> AnyArray:
+    one, other = widen(first), widen(second)
+    return np.asarray((one == other) | (np.isnan(one) & np.isnan(other)))
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Several threads may cut loops, and so tails of vectors, in other places."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("name", sorted(COMPUTING.keys() - UNKNOWN))
+def test_steps_give_what_the_kernel_gives(name: str, dtype: str) -> None:
+    if dtype == "float16" and name in CONVOLUTIONS:
+        pytest.skip("float16 convolutions round inside, and not in known steps")
+    comparing = Comparing(least=LEAST.get(name, 0.98))
+    registry = Registry.default()
+    registry.standards[comparing.name] = comparing
+    checker = Checker(Conditions(device="cpu", standard=comparing.name, allow=("none",)), registry)
+    for making in COMPUTING[name]:
+        for size in ((3, 5), (37, 69)):
+            call = making(Maker(dtype, *size, 0))
+            checker.compare(call.function, call.function, call.args, call.kwargs, api=call.api, backward=True)
+    assert comparing.wrong == []
+
+
+HALF = torch.float16
+
+
+def doubles(*values: float) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def test_terms_are_added_in_order_and_every_sum_is_rounded() -> None:
+    """2,048 and 1 is 2,048 in float16, so that the order shows."""
+    index = torch.tensor([0, 1, 0, 1, 0])
+    found = piled(HALF, torch.zeros(2, dtype=torch.float64), index, doubles(2048, 1, 1, 1, 1))
+    assert found.tolist() == [2048, 2]
+    assert piled(HALF, torch.zeros(2, dtype=torch.float64), index, doubles(1, 1, 1, 1, 2048)).tolist() == [2050, 2]
+
+
+def test_a_chain_stagnates_and_a_cascade_does_not() -> None:
+    ones = torch.ones(5000, dtype=torch.float64)
+    assert chain(HALF, ones).item() == 2048
+    assert abs(cascade(HALF, ones, torch.arange(5000), 5000).item() - 5000) < 10
+
+
+def test_nothing_is_added_where_there_is_nothing() -> None:
+    empty: Any = torch.zeros(0, dtype=torch.float64)
+    assert piled(HALF, doubles(1, 2), torch.zeros(0, dtype=torch.long), empty).tolist() == [1, 2]
+    assert cascade(HALF, empty, torch.zeros(0, dtype=torch.long), 0).item() == 0

@@ -1,0 +1,336 @@
+"""Every entry of classes.yaml, proved on generated calls.
+
+The class's property holds, healthy outputs pass, and an output with one element off does not.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pytest_probe.execution import Checker, Conditions
+from pytest_probe.numerics.dtypes import AnyArray, float_format, round_to, widen
+from pytest_probe.registry import Registry
+from pytest_probe.standards import STANDARDS, Question
+from pytest_probe.standards.exact import alike, correctly_rounded
+from pytest_probe.standards.facts import Facts, _classes, canonical
+from pytest_probe.standards.verdict import OutputVerdict, Verdict
+from tests.calls.computing import COMPUTING
+from tests.calls.making import Call, Maker, Table
+from tests.calls.moving import KINKS, LABELS, MOVING, RANDOM
+
+DTYPES = ("float32", "bfloat16", "float16")
+ENTRIES = [(kind, entry) for kind, names in sorted(_classes().items()) for entry in sorted(names)]
+BACKWARD = ("exact_backward", "ties", "kinks", "narrow_backward")
+# Whose verdict says nothing of values: planted faults pass.
+BLIND = ("uninitialised", "random")
+
+
+class Tied(Maker):
+    """Makes tensors of few values, so that many are equal."""
+
+    def x(self, *shape: int) -> torch.Tensor:
+        return super().x(*shape).round()
+
+    unit = positive = x
+
+
+@dataclass
+class Asking:
+    """The default standard, which keeps what it was asked."""
+
+    name: str = "asking"
+    asked: list[tuple[Question, OutputVerdict]] | None = None
+
+    def judge(self, question: Question) -> OutputVerdict:
+        verdict = STANDARDS["auto"].judge(question)
+        if self.asked is not None:
+            self.asked.append((question, verdict))
+        return replace(verdict, verdict="pass")
+
+
+ASKING = Asking()
+
+
+@functools.cache
+def checker() -> Checker:
+    registry = Registry.default()
+    registry.standards[ASKING.name] = ASKING
+    return Checker(Conditions(device="cpu", standard=ASKING.name, allow=("none",)), registry)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A call, what was asked about it, and the verdicts on its forward and backward."""
+
+    call: Call
+    questions: tuple[tuple[Question, OutputVerdict], ...]
+    verdicts: tuple[Verdict, ...]
+
+    def of(self, direction: str) -> list[tuple[Question, OutputVerdict]]:
+        return [pair for pair in self.questions if pair[0].direction == direction]
+
+
+def ask(call: Call) -> Asked:
+    ASKING.asked = []
+    torch.manual_seed(0)
+    verdicts = checker().compare(call.function, call.function, call.args, call.kwargs, api=call.api, backward=True)
+    return Asked(call, tuple(ASKING.asked), verdicts)
+
+
+def table_for(kind: str) -> Table:
+    narrow = {"narrow_forward": COMPUTING, "narrow_backward": COMPUTING}
+    special = {"random": RANDOM, "labels": LABELS, "kinks": KINKS, **narrow}
+    return {**COMPUTING, **MOVING, **special.get(kind, {})}
+
+
+def calls(kind: str, entry: str, dtype: str, maker: type[Maker] = Maker, rows: int = 5, cols: int = 7) -> list[Call]:
+    makings = table_for(kind)[entry.partition("@")[0]]
+    return [making(maker(dtype, rows, cols, 0)) for making in makings]
+
+
+def spoiled(array: AnyArray) -> AnyArray:
+    """The array with one element off: a float by a percent or 16 roundoffs, the largest in magnitude."""
+    flat = array.reshape(-1).copy()
+    if array.dtype.kind == "b":
+        flat[0] = ~flat[0]
+    elif array.dtype.kind in "iu":
+        flat[0] += 1
+    else:
+        place = int(np.nanargmax(np.where(np.isfinite(widen(flat)), np.abs(widen(flat)), -1)))
+        by = max(0.01, 16 * float_format(array.dtype).roundoff)
+        flat[place] = flat[place] * (1 + by) if flat[place] else 1
+    return flat.reshape(array.shape)
+
+
+# Proofs: what membership of a list says of a call, in one dtype.
+
+
+def exact(asked: Asked) -> None:
+    """The outputs are the reference, bit for bit."""
+    for question, _ in asked.of("forward"):
+        assert alike(question.actual, correctly_rounded(question.expected, question.actual.dtype)).all()
+
+
+def exact_backward(asked: Asked) -> None:
+    for question, _ in asked.of("backward"):
+        assert alike(question.actual, correctly_rounded(question.expected, question.actual.dtype)).all()
+
+
+def elementwise(asked: Asked) -> None:
+    """One element of one input reaches at most one element of each output."""
+    places = [place for place, value in enumerate(asked.call.args) if _is_float_tensor(value)]
+    largest = max(asked.call.args[place].numel() for place in places)
+    for place in places:
+        first = _outputs(asked.call, asked.call.args)
+        changed = asked.call.args[place].clone()
+        if changed.numel() < largest:
+            continue  # one element of a broadcast tensor reaches many
+        changed.view(-1)[2] = changed.view(-1)[2] * 1.25 + 0.125
+        args = (*asked.call.args[:place], changed, *asked.call.args[place + 1 :])
+        for before, after in zip(first, _outputs(asked.call, args), strict=True):
+            assert ((before != after) & ~(before.isnan() & after.isnan())).sum() <= 1
+
+
+def _is_float_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
+
+
+def _outputs(call: Call, args: tuple[Any, ...]) -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    wide = [value.double() if _is_float_tensor(value) else value for value in args]
+    copies = (value.clone() if isinstance(value, torch.Tensor) else value for value in wide)
+    result = call.function(*copies, **call.kwargs)
+    found = result if isinstance(result, (tuple, list)) else [result]
+    return [value for value in found if isinstance(value, torch.Tensor)]
+
+
+def discrete(asked: Asked) -> None:
+    """Few elements lie so near an edge that another step is right."""
+    question = asked.of("forward")[0][0]
+    assert alike(question.actual, correctly_rounded(question.expected, question.actual.dtype)).mean() >= 0.9
+
+
+def selection(asked: Asked) -> None:
+    """Values of the input, or integers that say where they are."""
+    given = widen(asked.questions[0][0].args[0])
+    for question, _ in asked.of("forward"):
+        assert question.actual.dtype.kind in "iu" or np.isin(widen(question.actual), given).all()
+
+
+def ties(asked: Asked) -> None:
+    """Every incoming gradient goes to some of the inputs, whole."""
+    gradients = [question.expected for question, _ in asked.of("backward")]
+    seeds = [seed for question, _ in asked.of("backward")[:1] for seed in question.gradients.values()]
+    assert np.isclose(sum(map(np.sum, gradients)), sum(np.sum(widen(seed)) for seed in seeds), rtol=1e-9, atol=1e-9)
+
+
+def kinks(asked: Asked) -> None:
+    """Where equal values move apart the gradient changes by much, where they move alike it does not."""
+    question = asked.of("backward")[0][0]
+    size = np.abs(question.expected).max()
+    together = [np.abs(run - question.expected).max() for run in question.runs("float64", 4)]
+    first, *moved = (_gradient(asked.call, seed) for seed in range(5))
+    assert together
+    assert max(together) < 1e-4 * size
+    assert max(float((other - first).abs().max()) for other in moved) > 0.1 * float(first.abs().max())
+
+
+def _gradient(call: Call, seed: int) -> torch.Tensor:
+    """The first argument's gradient in float64, all arguments moved a little, each element for itself; not by 0."""
+    torch.manual_seed(seed)
+    args = [
+        (value.double() + seed * 1e-9 * torch.randn(value.shape, dtype=torch.float64)).requires_grad_()
+        if _is_float_tensor(value)
+        else value
+        for value in call.args
+    ]
+    result = call.function(*args, **call.kwargs)
+    return torch.autograd.grad(result.sum(), args[0])[0]
+
+
+def factorisation(asked: Asked) -> None:
+    """The factors' product is the matrix."""
+    matrix = widen(asked.questions[0][0].args[0])
+    factors = [widen(question.actual) for question, _ in asked.of("forward")]
+    made = {
+        "svd": lambda u, s, v: (u[:, : len(s)] * s) @ v[: len(s)],
+        "qr": lambda q, r: q @ r,
+        "eigh": lambda w, v: (v * w) @ v.T,
+        "eig": lambda w, v: v @ np.diag(w) @ np.linalg.inv(v),
+    }[canonical(asked.call.api)](*factors)
+    assert np.allclose(made, matrix, atol=1e-4)
+
+
+def random(asked: Asked) -> None:
+    """Another seed gives other values."""
+    found = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        result = asked.call.function(
+            *(value.clone() if isinstance(value, torch.Tensor) else value for value in asked.call.args),
+            **asked.call.kwargs,
+        )
+        found.append(result[0] if isinstance(result, tuple) else result)
+    assert not torch.equal(*found)
+
+
+def own_dtype(asked: Asked) -> None:
+    """NumPy's function of that name in that dtype says the same; float64's does not."""
+    question = asked.of("forward")[0][0]
+    assert np.array_equal(getattr(np, question.facts.name)(*question.args), question.actual)
+    assert not alike(question.actual, correctly_rounded(question.expected, question.actual.dtype)).all()
+
+
+def uninitialised(asked: Asked) -> None:
+    """Any values will do."""
+    for question, _ in asked.of("forward"):
+        other = replace(question, actual=np.ones_like(question.actual))
+        assert STANDARDS["auto"].judge(other).verdict == "pass"
+
+
+def factory(asked: Asked) -> None:
+    """Other tensors make no difference to the last output."""
+    other = tuple(value + 0.5 if _is_float_tensor(value) else value for value in asked.call.args)
+    assert torch.equal(_outputs(asked.call, asked.call.args)[-1], _outputs(asked.call, other)[-1])
+
+
+PROOFS: Mapping[str, Callable[[Asked], None]] = {
+    "exact": exact,
+    "exact_backward": exact_backward,
+    "writes": exact,
+    "elementwise": elementwise,
+    "discrete": discrete,
+    "selection": selection,
+    "ties": ties,
+    "kinks": kinks,
+    "factorisation": factorisation,
+    "random": random,
+    "own_dtype": own_dtype,
+    "uninitialised": uninitialised,
+    "factory": factory,
+}
+
+
+# Casts to a dtype by name have no wider reference to be compared with.
+CASTS = ("float", "half", "bfloat16")
+NARROW = ("narrow_forward", "narrow_backward")
+ELSEWHERE = (*NARROW, "labels")
+
+
+@pytest.mark.parametrize(("kind", "entry"), [(k, e) for k, e in ENTRIES if k not in ELSEWHERE and e not in CASTS])
+def test_an_entry_is_what_its_list_says(kind: str, entry: str) -> None:
+    maker = Tied if kind == "kinks" else Maker
+    asked = [ask(call) for dtype in DTYPES for call in calls(kind, entry, dtype, maker)]
+    ran = [item for item in asked if item.verdicts[0].verdict != "skip" or kind == "random"]
+    assert ran
+    for item in ran:
+        PROOFS[kind](item)
+        for question, verdict in item.of("backward" if kind in BACKWARD else "forward"):
+            assert verdict.verdict == "pass", f"{question.actual.dtype} {question.name}: {verdict.reason}"
+            if kind not in BLIND and question.actual.size:
+                assert judged(question, spoiled(question.actual)) == "error", f"{question.actual.dtype} {question.name}"
+
+
+def judged(question: Question, actual: AnyArray) -> str:
+    """The verdict where the device's output were another."""
+    forward = {**question.forward, question.name: actual} if question.direction == "forward" else question.forward
+    return STANDARDS["auto"].judge(replace(question, actual=actual, forward=forward)).verdict
+
+
+@pytest.mark.parametrize("entry", [entry for kind, entry in ENTRIES if kind == "ties"])
+def test_gradients_of_equal_values_pass(entry: str) -> None:
+    for dtype in DTYPES:
+        for call in calls("ties", entry, dtype, Tied):
+            for question, verdict in ask(call).of("backward"):
+                assert verdict.verdict == "pass", f"{dtype} {question.name}: {verdict.reason}"
+
+
+@pytest.mark.parametrize("entry", CASTS)
+def test_a_cast_is_exact(entry: str) -> None:
+    values = Maker("float32", 5, 7, 0).x()
+    rounded = getattr(values, entry)().double().numpy()
+    assert np.array_equal(rounded, widen(round_to(values.double().numpy(), str(getattr(values, entry)().dtype)[6:])))
+
+
+@pytest.mark.parametrize(("kind", "entry"), [pair for pair in ENTRIES if pair[0] in NARROW])
+def test_an_entry_of_a_narrow_list_is_needed(kind: str, entry: str) -> None:
+    """Without the entry a healthy output fails in one of the dtypes that it is for, with it none."""
+    name, _, only = entry.partition("@")
+    flagged = 0
+    for dtype in [only] if only else DTYPES[1:]:
+        for size in ((3, 5), (37, 65)):
+            if flagged:
+                break
+            for call in calls(kind, name, dtype, Maker, *size):
+                for question, verdict in ask(call).of(kind.removeprefix("narrow_")):
+                    assert verdict.verdict == "pass", f"{dtype} {size} {question.name}: {verdict.reason}"
+                    unlisted = Facts(name, frozenset(item for item in question.facts.classes if "narrow" not in item))
+                    flagged += STANDARDS["auto"].judge(replace(question, facts=unlisted)).verdict == "error"
+    assert flagged
+
+
+@pytest.mark.parametrize("entry", [entry for kind, entry in ENTRIES if kind == "labels"])
+def test_labels_that_move_by_a_roundoff_are_none(entry: str) -> None:
+    name, _, argument = entry.partition("@")
+    (made,) = calls("labels", name, "float32")
+    place = 2 if "cosine" in name else 1
+    assert argument in (f"input.{place}", "kwargs.target")
+    moved = made.args[place].double() * (1 + 1e-9)
+    wide = [value.double() for value in made.args]
+    right, other = (made.function(*wide[:place], labels, *wide[place + 1 :]) for labels in (wide[place], moved))
+    assert float((right - other).abs()) > 0.01 * float(right.abs())
+    for question, verdict in ask(made).questions:
+        assert verdict.verdict == "pass"
+        assert judged(question, spoiled(question.actual)) == "error"
+
+
+def test_every_entry_has_a_call() -> None:
+    assert not [pair for pair in ENTRIES if pair[1].partition("@")[0] not in table_for(pair[0])]
+    assert not {kind for kind, _ in ENTRIES} - PROOFS.keys() - set(ELSEWHERE)
