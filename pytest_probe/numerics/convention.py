@@ -80,6 +80,9 @@ def convention(family: str, dtype: npt.DTypeLike, reference: npt.DTypeLike = "fl
     """The convention of a family of tools for outputs of a floating or complex dtype, compared with a reference of
     another: from the reference's dtype the tools take the eps of their denominators and the precision of thresholds.
 
+    Not imitated: where the tools' float32 arithmetic on 16-bit outputs overflows (squares of errors above 1e19, ULP of
+    bfloat16 below 2^-120), they print inf or NaN.
+
     Families: own (NaN and inf by likeness, fractional ULP, nothing small), msprobe-1.0, msprobe-26 (1.2.2 to 26.2),
     paddleapex, mindspore (msprobe's checker for MindSpore), ptdbg. Raises ValueError on any other.
     """

@@ -6,16 +6,18 @@ them and differ in what they call small, in what keeps a denominator from zero, 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from pytest_probe.numerics.blocks import blocks
 from pytest_probe.numerics.convention import Convention
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray, Float64Array, FloatFormat, float_format, round_to, widen
+from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.numerics.metrics import describe
-from pytest_probe.numerics.peer_ulp import float8_distance, powers
-from pytest_probe.numerics.ulp import nonfinite_distance, ulp_distance
+from pytest_probe.numerics.totals import BLOCK, CLOSE, Totals
+from pytest_probe.numerics.vectors import rescaled
 
 __all__ = ["Convention", "Measures", "measure"]
 
@@ -86,10 +88,13 @@ def measure(actual: npt.ArrayLike, expected: npt.ArrayLike, convention: Conventi
         raise ValueError(f"actual has shape {given.shape}, expected {wanted.shape}")
     if not given.size:
         return Measures(0)
+    if given.dtype.kind in "iub":
+        return _discrete(given, wanted)
     with np.errstate(all="ignore"):
-        if given.dtype.kind in "iub":
-            return _discrete(given, wanted)
-        return _floating(given.reshape(-1), wanted.reshape(-1), convention)
+        totals = Totals(given, wanted, convention)
+        for pair in blocks(given, wanted, BLOCK):
+            totals.add(*pair)
+        return _summary(totals, _cosine_distance(totals, given, wanted))
 
 
 def _discrete(given: AnyArray, wanted: AnyArray) -> Measures:
@@ -103,113 +108,55 @@ def _discrete(given: AnyArray, wanted: AnyArray) -> Measures:
     )
 
 
-def _floating(given: AnyArray, wanted: AnyArray, rule: Convention) -> Measures:
-    a, b = widen(given), widen(wanted)
-    layout = float_format(given.dtype)
-    container = "float32" if rule.widens_bfloat16 and layout.name == "bfloat16" else given.dtype
-    rounded = widen(round_to(b, container))
-    top = 3.3895313892515355e38 if rule.widens_bfloat16 and layout.name == "bfloat16" else layout.max
-    err, unlike, left_out = np.abs(a - b), _unlike(a, b, layout), np.zeros(a.shape, bool)
-    finite = np.isfinite(a) & np.isfinite(b)
-    if rule.alike:
-        err, left_out = np.where(finite, err, np.where(unlike, np.inf, 0.0)), ~finite
-    rel = np.where(err == 0, 0.0, err / _denominators(np.abs(b), rule))
-    rel = np.where(left_out, err, rel)
-    both = np.isfinite(a) & np.isfinite(rounded)
-    small, normal = np.zeros(a.shape, bool), np.ones(a.shape, bool)
-    if rule.small_value is not None:
-        small = both & (np.abs(b) <= rule.small_value)
-        normal = both & ~small
-    ulps = _ulps(a, b, layout, rule)
-    none = rule.small_value is None
+def _summary(totals: Totals, cosine: float | None) -> Measures:
+    rule, count = totals.rule, totals.count
+    small = None if rule.small_value is None else totals.small
+    shares = dict(zip(CLOSE, (number / count for number in totals.close), strict=True))
     return Measures(
-        count=a.size,
-        actual_magnitude=float(np.abs(a).max()),
-        expected_magnitude=float(np.abs(b).max()),
-        cosine_distance=_cosine(a, b, left_out, rule),
-        max_abs_error=float(err.max()),
-        max_rel_error=float(rel[normal].max()) if normal.any() else 0.0,
-        mean_rel_error=float(rel[normal].mean()) if normal.any() else 0.0,
-        rmse=_rmse(err, normal & ~left_out, rule),
-        hundredth_ratio=float(np.mean(rel < 0.01)),
-        thousandth_ratio=float(np.mean(rel < 0.001)),
-        five_thousandth_ratio=float(np.mean(rel < 0.005)),
-        ten_thousandth_ratio=float(np.mean(rel < 0.0001)),
-        small_value_error_ratio=None if none else _share(small & (err > rule.small_atol), small),
-        error_balance=_balance(a, rounded),
-        inf_nan_error_ratio=_outside(a, b, rounded, unlike, top, rule),
-        rel_error_ratio=None if rule.rtol is None else _share(normal & (rel > (rule.rtol or 0.0)), normal),
-        abs_error_ratio=None if none else _share(small & (err > rule.absolute_atol), small),
-        ulp_max=None if ulps is None else float(ulps.max()),
-        ulp_mean=None if ulps is None else float(ulps.mean()),
-        ulp_over_ratio=None if ulps is None else float(np.mean(ulps > rule.ulp_threshold)),
-        binary_mismatch_ratio=float(np.mean(a != b)),
-        nonfinite_mismatch=int(np.sum(unlike)),
+        count=count,
+        actual_magnitude=totals.actual_top,
+        expected_magnitude=totals.expected_top,
+        cosine_distance=cosine,
+        max_abs_error=totals.error_top,
+        max_rel_error=totals.relative_top,
+        mean_rel_error=totals.relative_sum / totals.normal if totals.normal else 0.0,
+        rmse=_rmse(totals),
+        hundredth_ratio=shares[0.01],
+        thousandth_ratio=shares[0.001],
+        five_thousandth_ratio=shares[0.005],
+        ten_thousandth_ratio=shares[0.0001],
+        small_value_error_ratio=_share(totals.small_errors, small),
+        error_balance=abs(totals.above - totals.below) / count if totals.parts == 1 else None,
+        inf_nan_error_ratio=_share(totals.outside_errors, totals.outside if totals.judges_outside else None),
+        rel_error_ratio=_share(totals.relative_errors, None if rule.rtol is None else totals.normal),
+        abs_error_ratio=_share(totals.absolute_errors, small),
+        ulp_max=totals.ulp_top * totals.ulp_unit if totals.ulp else None,
+        ulp_mean=totals.ulp_sum * totals.ulp_unit / count if totals.ulp else None,
+        ulp_over_ratio=totals.ulp_over / count if totals.ulp else None,
+        binary_mismatch_ratio=totals.differing / count,
+        nonfinite_mismatch=totals.unlike,
     )
 
 
-def _denominators(magnitude: Float64Array, rule: Convention) -> Float64Array:
-    return np.asarray(magnitude + rule.eps * ((rule.eps_at == "all") | (magnitude == 0)))
-
-
-def _unlike(a: AnyArray, b: AnyArray, layout: FloatFormat) -> BoolArray:
-    if a.dtype.kind == "c" or b.dtype.kind == "c":
-        return _unlike(a.real, b.real, layout) | _unlike(a.imag, b.imag, layout)
-    return np.asarray(nonfinite_distance(a, b, layout)[1] > 0) & ~(np.isfinite(a) & np.isfinite(b))
-
-
-def _ulps(a: AnyArray, b: AnyArray, layout: FloatFormat, rule: Convention) -> Float64Array | None:
-    if rule.ulp == "own":
-        return ulp_distance(a, b, layout.name)
-    if rule.ulp is None or a.dtype.kind == "c":
+def _share(part: int, whole: int | None) -> float | None:
+    if whole is None:
         return None
-    if layout.name.startswith("float8"):
-        return float8_distance(a, b)
-    return np.asarray(np.abs(a - b) / powers(b, layout) * 2.0 ** (layout.precision - 1))
+    return part / whole if whole else 0.0
 
 
-def _outside(
-    a: AnyArray, b: AnyArray, rounded: AnyArray, unlike: BoolArray, top: float, rule: Convention
-) -> float | None:
-    if rule.alike:
-        return _share(unlike, ~(np.isfinite(a) & np.isfinite(b)))
-    if rule.rtol is None or a.dtype.kind == "c":
-        return None
-    gap = np.abs(np.clip(a, -top, top) - np.clip(rounded, -top, top))
-    agreed = (gap / _denominators(np.abs(b), rule) <= rule.rtol) | (np.isnan(a) & np.isnan(rounded))
-    outside = ~(np.isfinite(a) & np.isfinite(rounded))
-    return _share(outside & ~agreed, outside)
-
-
-def _balance(a: AnyArray, rounded: AnyArray) -> float | None:
-    if a.dtype.kind == "c":
-        return None
-    return abs(int(np.sum(a > rounded)) - int(np.sum(a < rounded))) / a.size
-
-
-def _share(part: BoolArray, whole: BoolArray) -> float:
-    return float(np.sum(part) / np.sum(whole)) if whole.any() else 0.0
-
-
-def _rmse(err: Float64Array, kept: BoolArray, rule: Convention) -> float:
-    number, damping = int(np.sum(kept)), rule.rmse_damping
-    if not number:
+def _rmse(totals: Totals) -> float:
+    if not totals.kept:
         return 0.0
-    mean = float(np.sum(np.where(kept, err, 0.0) ** 2)) / err.size
-    return float(np.sqrt(mean * (err.size / (number + damping) + damping)))
+    damping = totals.rule.rmse_damping
+    return math.sqrt(totals.squares / totals.count * (totals.count / (totals.kept + damping) + damping))
 
 
-def _cosine(a: AnyArray, b: AnyArray, left_out: BoolArray, rule: Convention) -> float | None:
-    top, reference_top = float(np.abs(a).max()), float(np.abs(b).max())
-    if not rule.cosine_offset and (a.size == 1 or top <= rule.zero or reference_top <= rule.zero):
-        return None
-    a, b = np.where(left_out, 0.0, a), np.where(left_out, 0.0, b)
-    first, second = a.astype(np.complex128) / (np.abs(a).max() or 1.0), b / (np.abs(b).max() or 1.0)
-    first, second = first / (np.linalg.norm(first) or 1.0), second / (np.linalg.norm(second) or 1.0)
-    if not (np.any(first) and np.any(second)) and not rule.cosine_offset:
-        return None
-    distance = min(2.0, float(np.sum(np.abs(first - second) ** 2)) / 2)
+def _cosine_distance(totals: Totals, actual: AnyArray, expected: AnyArray) -> float | None:
+    rule, vectors = totals.rule, totals.vectors
     if rule.cosine_offset:
-        product = float(np.linalg.norm(a) * np.linalg.norm(b))
-        return distance * product / (product + rule.cosine_offset)
-    return distance
+        return vectors.distance(rule.cosine_offset)
+    if totals.count == 1 or totals.actual_top <= rule.zero or totals.expected_top <= rule.zero:
+        return None
+    if not (rule.alike or math.isfinite(totals.actual_top + totals.expected_top)):
+        return math.nan
+    return (vectors if vectors.exact else rescaled(actual, expected, BLOCK)).distance()

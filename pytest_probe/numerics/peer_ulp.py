@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from pytest_probe.numerics.dtypes import Float64Array, FloatFormat
+from pytest_probe.numerics.dtypes import Float64Array, FloatFormat, binades
 
 FLOAT8_LEAST_EXPONENT = -22.0
 FLOAT8_TINY = 2.0**-1000
 
 
-def powers(values: Float64Array, layout: FloatFormat) -> Float64Array:
-    """2^e of each reference value: 1 where it is zero, inf where it is NaN or inf."""
-    found = np.empty(values.shape)
-    np.bitwise_and(values.view(np.int64), np.int64(0x7FF0_0000_0000_0000), out=found.view(np.int64))
-    np.maximum(found, 2.0**layout.min_exponent, out=found)
-    np.copyto(found, 1.0, where=values == 0)
-    return found
+def powers(values: Float64Array, layout: FloatFormat, out: Float64Array, least: float = 0.0) -> Float64Array:
+    """2^e of each reference value, written to `out`: 1 where it is zero, inf where it is NaN or inf. No magnitude is
+    below `least`."""
+    binades(values, out)
+    if not least >= 2.0**layout.min_exponent:
+        # The binade of zero is 0.
+        np.add(out, values == 0, out=out)
+        np.maximum(out, 2.0**layout.min_exponent, out=out)
+    return out
 
 
 def float8_distance(actual: Float64Array, expected: Float64Array) -> Float64Array:
