@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pytest_probe.numerics.dtypes import float_format
+from pytest_probe.numerics.dtypes import AnyArray, float_format, widen
 from pytest_probe.standards.by_rule import justification, justified, measured_for, ruled
 from pytest_probe.standards.exact import correctly_rounded
 from pytest_probe.standards.measured import is_float
@@ -24,12 +24,17 @@ def with_table(question: Question, verdict: OutputVerdict, table: Table, standar
     found = _judged(question, rule)
     if found.verdict != "error":
         return verdict
-    rounded = replace(question, actual=correctly_rounded(question.expected, question.actual.dtype))
-    if _judged(rounded, rule).verdict == "error":
+    if _judged(replace(question, actual=_right(question)), rule).verdict == "error":
         return verdict
     reason = f"noise is content, msprobe's table for the API is not: {found.reason}"
     metrics = {**verdict.metrics, TABLE: rule.name, **justification(rule)}
     return replace(verdict, verdict="warning", standard=standard, reason=reason, metrics=metrics)
+
+
+def _right(question: Question) -> AnyArray:
+    """The reference rounded once, to what the output's dtype carries: 16 bit in a float32 gradient of autocast."""
+    rounded = correctly_rounded(question.expected, question.precision)
+    return correctly_rounded(widen(rounded), question.actual.dtype)
 
 
 def _asked(rule: Rule, question: Question) -> bool:

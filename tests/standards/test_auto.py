@@ -131,6 +131,15 @@ def test_what_the_right_result_fails_as_well_tells_nothing() -> None:
     )
 
 
+def test_a_wider_tensor_that_carries_16_bit_is_as_right_as_they_are() -> None:
+    third = np.full(40, 1 / 3)
+    narrow = question(third, third, dtype="bfloat16").actual.astype(np.float32)
+    runs = {"float64": [third * 1.5, third * 0.5]}
+    asked = question(narrow, third, api="Functional.linear", runs=runs, precision=np.dtype("bfloat16"))
+    assert Auto().judge(asked).verdict == "pass"
+    assert Auto().judge(replace(asked, precision=np.dtype(np.float32))).verdict == "warning"
+
+
 def test_tables_know_no_modes() -> None:
     asked = question(ONES + 1e-4, ONES, api="Torch.mul", dtype="float32", runs=UNSURE)
     assert Auto().judge(asked).verdict == "warning"
