@@ -66,7 +66,20 @@ OPTIONS = (
     ),
     Option("skip-api", "Leave out what matches, also where --probe-api names it. Repeatable.", "GLOB", kind="list"),
     Option("direction", "Run both, forward or backward (default: both)", "DIRECTION", "both"),
-    Option("standard", "The standard that judges: auto, noise, exact (default: auto)", "NAME", "auto"),
+    Option(
+        "standard",
+        "The standard that judges: auto, noise, exact; one of msprobe's rules: absolute_threshold, binary, ulp, "
+        "thousandth, accumulative; a tool's: msprobe, msprobe-1.0, msprobe-26, paddleapex, mindspore, ptdbg "
+        "(default: auto)",
+        "NAME",
+        "auto",
+    ),
+    Option(
+        "standards-file",
+        "Rules and limits of the project's own for some APIs, each with its justification, as YAML; or msprobe's "
+        "config.json with white_list and black_list",
+        "FILE",
+    ),
     Option(
         "allow",
         "Device modes that explain an error: tf32, hf32, bf16x3, bf16, ftz, reduced-reduction, fast-math, or none "

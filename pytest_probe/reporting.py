@@ -20,6 +20,7 @@ from pytest_probe.reports import terminal
 from pytest_probe.reports.csv import write_csv
 from pytest_probe.reports.results import ResultsWriter, Tally, digest
 from pytest_probe.selection import matches
+from pytest_probe.settings import Settings
 from pytest_probe.state import Probe
 from pytest_probe.workers import is_controller
 
@@ -110,10 +111,14 @@ def _conditions(probe: Probe, devices: list[dict[str, str]]) -> list[str]:
     settings = probe.settings
     names = [device["device"] for device in devices] or list(settings.devices) or ["default device"]
     framework = [f"{devices[0]['framework']} {devices[0]['version']}"] if devices else []
-    judged = [f"standard {settings.standard}", f"inputs {settings.inputs}", f"seed {settings.seed}"]
+    judged = [f"standard {settings.standard}", *_rules(settings), f"inputs {settings.inputs}", f"seed {settings.seed}"]
     modes = dict.fromkeys(device["modes"] for device in devices if device["modes"] != "none")
     allowed = [f"{mode} allowed" for mode in modes]
     return [" ".join(dict.fromkeys(names)), *framework, *judged, *allowed]
+
+
+def _rules(settings: Settings) -> list[str]:
+    return [f"rules of {settings.standards_file.name}"] if settings.standards_file else []
 
 
 def _unmatched(probe: Probe, dumps: Sequence[tuple[str, Dump]]) -> list[str]:

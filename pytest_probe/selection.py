@@ -24,6 +24,7 @@ _SPELLINGS = (
 class Selection:
     """What runs: names that match a glob of `apis` (all where there is none) and none of `skip_apis`.
 
+    white_list and black_list name APIs as a file of msprobe's does, "conv2d"; an empty white_list admits all.
     dtypes holds the dtypes to run in; None stands for the recorded one.
     """
 
@@ -31,15 +32,21 @@ class Selection:
     skip_apis: tuple[str, ...] = ()
     directions: tuple[Direction, ...] = ("forward", "backward")
     dtypes: tuple[str | None, ...] = (None,)
+    white_list: tuple[str, ...] = ()
+    black_list: tuple[str, ...] = ()
 
     def admits(self, record: Record, direction: Direction) -> bool:
         """Is this direction of the record among what runs?"""
-        if direction not in self.directions:
+        if direction not in self.directions or not self._listed(record.api):
             return False
         if not (self.apis or self.skip_apis):
             return True
         names = _names(record, direction)
         return (not self.apis or _any_matches(self.apis, names)) and not _any_matches(self.skip_apis, names)
+
+    def _listed(self, api: str) -> bool:
+        names = {api, api.rpartition(".")[2]}
+        return names.isdisjoint(self.black_list) and (not self.white_list or not names.isdisjoint(self.white_list))
 
 
 def matches(glob: str, records: Iterable[Record]) -> bool:

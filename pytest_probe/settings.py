@@ -17,6 +17,7 @@ from pytest_probe.execution.recorded import RECORDED
 from pytest_probe.frameworks.modes import MODES
 from pytest_probe.options import NAMED, OPTIONS
 from pytest_probe.selection import Selection, normalise
+from pytest_probe.standards.overrides import StandardsFile, read_standards_file
 
 if TYPE_CHECKING:
     import pytest
@@ -42,8 +43,8 @@ class Settings:
     """What the user asked for.
 
     dumps are absolute paths of files and folders as given; devices is empty where the framework's default is meant.
-    given maps the options that are not at their default to their value as text, from_ini names those that an ini file
-    set.
+    rules is what standards_file says. given maps the options that are not at their default to their value as text,
+    from_ini names those that an ini file set.
     """
 
     dumps: tuple[Path, ...] = ()
@@ -52,6 +53,8 @@ class Settings:
     seed: int = 0
     selection: Selection = field(default_factory=Selection)
     standard: str = "auto"
+    standards_file: Path | None = None
+    rules: StandardsFile = field(default_factory=StandardsFile)
     allow: tuple[str, ...] = ("auto",)
     repeat: int = 1
     flops: float = 2e10
@@ -77,6 +80,7 @@ class Settings:
             "skip_apis": list(selection.skip_apis),
             "directions": list(selection.directions),
             "standard": self.standard,
+            "standards_file": str(self.standards_file) if self.standards_file else None,
             "allow": list(self.allow),
             "repeat": self.repeat,
             "flops": "inf" if self.flops == math.inf else self.flops,
@@ -96,6 +100,8 @@ class Settings:
         elif "dtype" in self.from_ini:
             words.append(_option("dtype", "recorded"))
         words += [_option(name, self.given[name]) for name in REPEATED if name in self.given]
+        if "standards-file" in self.given and "standards-file" not in self.from_ini:
+            words.append(_option("standards-file", self.given["standards-file"]))
         if self.strict:
             words.append(NAMED["strict"].flag)
         return " ".join(words)
@@ -107,14 +113,17 @@ def parse(config: pytest.Config, *, paths_given: bool) -> Settings:
     Raises SettingsError naming the option, its value and what would do.
     """
     raw = _Raw(config)
-    out = raw.paths("out")
+    out, standards_file = raw.paths("out"), raw.paths("standards-file")
+    rules = read_standards_file(standards_file[0]) if standards_file else StandardsFile()
     settings = Settings(
         dumps=() if paths_given and raw.is_ini("dump") else raw.paths("dump"),
         devices=_comma_list(raw, "device"),
         inputs=_choice(raw, "inputs", INPUTS),
         seed=_seed(raw),
-        selection=_selection(raw),
+        selection=_selection(raw, rules),
         standard=raw.text("standard"),
+        standards_file=standards_file[0] if standards_file else None,
+        rules=rules,
         allow=_modes(raw),
         repeat=_repeat(raw),
         flops=_flops(raw),
@@ -152,7 +161,7 @@ def passed_over(config: pytest.Config, positional: Iterable[str]) -> str | None:
     pytest looks for rootdir before it knows our options, and takes PATH for a positional argument there.
     """
     words = [*shlex.split(os.environ.get("PYTEST_ADDOPTS", "")), *map(str, config.invocation_params.args)]
-    flags = {NAMED[name].flag for name in ("dump", "out")}
+    flags = {NAMED[name].flag for name in ("dump", "out", "standards-file")}
     pairs = [(flag, value) for flag, value in pairwise(words) if flag in flags]
     pairs = [(flag, value) for flag, value in pairs if (config.invocation_params.dir / value).exists()]
     if not pairs or config.getoption("inifilename", None):
@@ -295,13 +304,15 @@ def _check_recorded(raw: _Raw, settings: Settings) -> None:
             raise SettingsError(raw.name(name), raw.text(name), wanted)
 
 
-def _selection(raw: _Raw) -> Selection:
+def _selection(raw: _Raw, rules: StandardsFile) -> Selection:
     dtypes = [check_name(raw.name("dtype"), dtype, DTYPES) for dtype in _comma_list(raw, "dtype")]
     return Selection(
         apis=tuple(map(normalise, raw.value("api") or ())),
         skip_apis=tuple(map(normalise, raw.value("skip-api") or ())),
         directions=DIRECTIONS[_choice(raw, "direction", tuple(DIRECTIONS))],
         dtypes=tuple(None if dtype == "recorded" else dtype for dtype in dtypes),
+        white_list=rules.white_list,
+        black_list=rules.black_list,
     )
 
 

@@ -24,6 +24,8 @@ from pytest_probe.records.model import Dump
 from pytest_probe.records.rawjson import paused_gc
 from pytest_probe.registry import Registry
 from pytest_probe.settings import Settings, check_name, parse
+from pytest_probe.standards import standards
+from pytest_probe.standards.table import packaged
 from pytest_probe.standards.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -194,6 +196,8 @@ def make_probe(config: pytest.Config, positional: Iterable[str] = ()) -> Probe:
     settings = parse(config, paths_given=bool(positional))
     registry = Registry.default()
     registry.namespaces.update(settings.namespaces)
+    if settings.rules.entries:
+        registry.standards.update(standards(packaged().with_entries(settings.rules.entries)))
     with blaming("pytest_probe_register"):
         config.hook.pytest_probe_register.call_historic(kwargs={"registry": registry})
     _check_namespaces(registry.namespaces)

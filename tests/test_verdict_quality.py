@@ -15,6 +15,7 @@ from benchmarks.quality import calls
 from benchmarks.quality.devices import KINDS
 from benchmarks.quality.samples import Wish
 from benchmarks.quality.scoring import scored
+from pytest_probe.standards import STANDARDS
 from tests.standards.asking import normal, question
 
 SCRIPT = Path(__file__).parent.parent / "benchmarks" / "verdict_quality.py"
@@ -54,7 +55,7 @@ def test_the_table(kind: str) -> None:
     printed = subprocess.run([sys.executable, str(SCRIPT), *options, "--alarms"], capture_output=True, text=True)
     assert printed.returncode == 0, printed.stderr
     rows = [line.strip("| ").split(" | ") for line in printed.stdout.splitlines() if line.startswith("| calls")]
-    assert [row[:4] for row in rows] == [["calls", kind, "float32", name] for name in ("auto", "noise", "exact")]
+    assert [row[:4] for row in rows] == [["calls", kind, "float32", name] for name in STANDARDS]
     healthy, flagged, warned, mutated, found = rows[0][4:9]
     assert (healthy, flagged, warned, found) == ("6", "0", "0", "100.0 %")
     assert 20 < int(mutated) <= 36

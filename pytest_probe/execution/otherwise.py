@@ -64,9 +64,10 @@ class Otherwise:
             return None
         runs: Runs = OutputRuns(made.perturbation, name, expected.shape)
         if not made.crossed:
-            return replace(question, expected=expected, runs=runs, witness=None)
+            return replace(question, expected=expected, runs=runs, witness=None, emulated=True)
         reached = _reached(question.actual, expected, [_array(run, name) for run in made.crossed])
-        return replace(question, expected=reached, runs=Enlarged(runs, expected, reached), witness=None)
+        enlarged = Enlarged(runs, expected, reached)
+        return replace(question, expected=reached, runs=enlarged, witness=None, emulated=True)
 
     def _reference(self, assumption: Assumption, roundoff: float) -> Reference | None:
         mode = self._resolved(assumption.mode)

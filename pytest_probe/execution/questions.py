@@ -88,6 +88,7 @@ def questions(
         terms, assumed = fan_in(known, name, wanted, args, kwargs, largest)
         yield Question(
             name=name,
+            api=api,
             facts=known,
             direction=direction,
             actual=found,

@@ -5,10 +5,35 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pytest_probe.standards.auto import Auto
+from pytest_probe.standards.by_rule import ByRule
 from pytest_probe.standards.exact import Exact
+from pytest_probe.standards.mindspore import MindSpore
+from pytest_probe.standards.msprobe import Msprobe
+from pytest_probe.standards.msprobe_tool import MSPROBE_1_0, MSPROBE_26
 from pytest_probe.standards.noise import NoiseStandard
+from pytest_probe.standards.paddleapex import PaddleApex
+from pytest_probe.standards.ptdbg import Ptdbg
 from pytest_probe.standards.question import Question, Standard
+from pytest_probe.standards.table import RULES, Table, packaged
 
-STANDARDS: Mapping[str, Standard] = {standard.name: standard for standard in (Auto(), NoiseStandard(), Exact())}
 
-__all__ = ["STANDARDS", "Question", "Standard"]
+def standards(table: Table) -> Mapping[str, Standard]:
+    """All standards by name; those that ask a table ask this one."""
+    known: tuple[Standard, ...] = (
+        Auto(table),
+        NoiseStandard(),
+        Exact(),
+        *(ByRule(name, table) for name in RULES),
+        Msprobe(table),
+        MSPROBE_1_0,
+        MSPROBE_26,
+        PaddleApex(),
+        MindSpore(),
+        Ptdbg(),
+    )
+    return {standard.name: standard for standard in known}
+
+
+STANDARDS: Mapping[str, Standard] = standards(packaged())
+
+__all__ = ["STANDARDS", "Question", "Standard", "standards"]

@@ -1,4 +1,4 @@
-"""The default: the judge of the API's class, else noise."""
+"""The default: the judge of the API's class, else noise, and a warning where the API's table disagrees with it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from pytest_probe.standards.noise import NoiseStandard
 from pytest_probe.standards.own_dtype import OwnDtype
 from pytest_probe.standards.question import Question, Standard
 from pytest_probe.standards.random import Random
+from pytest_probe.standards.second_opinion import with_table
 from pytest_probe.standards.selection import Selection, is_index
+from pytest_probe.standards.table import Table, packaged
 from pytest_probe.standards.ties import Ties
 from pytest_probe.standards.uninitialised import Uninitialised
 from pytest_probe.standards.verdict import OutputVerdict
@@ -40,9 +42,15 @@ class Auto:
 
     name = "auto"
 
+    def __init__(self, table: Table | None = None) -> None:
+        self.table = table or packaged()
+
     def judge(self, question: Question) -> OutputVerdict:
         judge = _by_arguments(question) if question.direction == "forward" else None
-        return (judge or _by_class(question)).judge(question)
+        verdict = (judge or _by_class(question)).judge(question)
+        if verdict.verdict == "pass" and verdict.standard == "noise":
+            return with_table(question, verdict, self.table, self.name)
+        return verdict
 
 
 def _by_arguments(question: Question) -> Standard | None:

@@ -14,7 +14,7 @@ from pytest_probe.numerics import noise
 from pytest_probe.numerics.dtypes import AnyArray, round_to
 from pytest_probe.standards.exact import correctly_rounded
 from pytest_probe.standards.question import Assumption, Kind, Question, Standard
-from pytest_probe.standards.verdict import OutputVerdict
+from pytest_probe.standards.verdict import TABLE, OutputVerdict
 
 # Sampled rounding is what the device does, but for where: limits of 8 and 1.
 SAMPLED_RMS = 1.0
@@ -32,6 +32,8 @@ def under_modes(
     Raises Unsupported for gradients of factors under a mode that rounds operands: a device knows factors less precisely
     than any tie between such operands, so that its own go another way than the emulated ones.
     """
+    if TABLE in verdict.metrics:
+        return None  # noise is content without a mode
     for behaviour in allowed:
         for emulated in emulations(question, behaviour):
             found = judged(standard, emulated)
@@ -80,7 +82,7 @@ def _with_lost_terms(question: Question) -> Question:
         found = question.runs(kind, count)
         return [*found, question.expected + lost] if kind == "float64" and count else found
 
-    return replace(question, runs=runs)
+    return replace(question, runs=runs, emulated=True)
 
 
 def _concerns(question: Question, behaviour: Behaviour) -> bool:
@@ -103,7 +105,7 @@ def _sampled(question: Question, variants: Sequence[Mode]) -> Question | None:
         return plain + samples[:count] if kind == "float64" else plain
 
     close = SAMPLED_RMS / (noise.ELEMENTWISE_RMS if question.facts.elementwise else noise.RMS)
-    return replace(question, runs=runs, factor=question.factor * close, witness=None)
+    return replace(question, runs=runs, factor=question.factor * close, witness=None, emulated=True)
 
 
 def _in_use(question: Question, samples: Sequence[AnyArray]) -> bool:

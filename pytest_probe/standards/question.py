@@ -43,17 +43,19 @@ class Otherwise(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One output. actual has the output's dtype, expected is float64, complex128, an integer type or bool.
+    """One output of an API ("Functional.linear"). actual has the output's dtype, expected is float64, complex128, an
+    integer type or bool.
 
     precision is the dtype whose half ulp the output is granted: its own, or narrower where a wider tensor carries
     16-bit values. roundoff is u_c of the arithmetic inside; narrow tells that tensors narrower than float32 take part.
     args and kwargs hold arrays where the call took tensors; forward holds the device's forward outputs, reference those
     of the reference, gradients the incoming ones. witness gives what the framework's own CPU kernel makes of the case;
     None where that is the device under test. otherwise asks the same of another reference; None where there is none to
-    ask of.
+    ask of. emulated tells that the reference is that of a device mode, or of another argument.
     """
 
     name: str
+    api: str
     facts: Facts
     direction: Direction
     actual: AnyArray
@@ -74,6 +76,7 @@ class Question:
     reference: Mapping[str, Any] = field(default_factory=dict)
     gradients: Mapping[str, AnyArray] = field(default_factory=dict)
     otherwise: Otherwise | None = None
+    emulated: bool = False
 
     def argument(self, position: int, name: str, default: Any = None) -> Any:
         """An argument of the call, positional or by keyword."""
@@ -83,6 +86,7 @@ class Question:
 class Standard(Protocol):
     """A rule that turns one output's metrics into a verdict."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     def judge(self, question: Question) -> OutputVerdict: ...

@@ -39,3 +39,10 @@ def test_skip_wins_and_case_counts() -> None:
 def test_an_entry_name_selects_its_direction() -> None:
     selection = Selection(apis=("Functional.linear.0.backward",))
     assert [selection.admits(LINEAR, direction) for direction in LINEAR.directions] == [False, True]
+
+
+def test_lists_of_msprobe_hold_names_without_namespace() -> None:
+    assert Selection(white_list=("linear",)).admits(LINEAR, "forward")
+    assert not Selection(white_list=("linear",)).admits(NORM, "forward")
+    assert not Selection(white_list=("linear",), black_list=("linear",)).admits(LINEAR, "forward")
+    assert not Selection(white_list=("linear",), apis=("Torch.*",)).admits(LINEAR, "forward")

@@ -30,6 +30,7 @@ def question(
     return Question(
         **{
             "name": "output.0",
+            "api": api,
             "facts": facts(api),
             "direction": "forward",
             "actual": found,

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from pytest_probe.frameworks.modes import behaviour
 from pytest_probe.standards.auto import Auto
+from pytest_probe.standards.modal import judged_with_modes
 from tests.standards.asking import question
 
 ONES = np.ones(40)
@@ -24,9 +27,9 @@ def verdict(actual: Any, expected: Any = ONES, **more: Any) -> tuple[str, str]:
         ("Tensor.view", "forward", ("error", "exact")),
         ("Tensor.view", "backward", ("error", "exact")),
         ("Functional.relu", "forward", ("error", "exact")),
-        ("Tensor.masked_fill", "backward", ("pass", "noise")),
+        ("Tensor.masked_fill", "backward", ("warning", "auto")),
         ("Torch.floor", "forward", ("error", "discrete")),
-        ("Torch.floor", "backward", ("pass", "noise")),
+        ("Torch.floor", "backward", ("warning", "auto")),
         ("Torch.sort", "forward", ("error", "exact")),
         ("Torch.amax", "backward", ("pass", "noise")),
         ("Torch.empty", "forward", ("pass", "uninitialised")),
@@ -90,3 +93,68 @@ def test_bin_edges_are_as_near_as_their_range_allows() -> None:
     more: Any = {"api": "Torch.histogram", "name": "output.1"}
     assert verdict(edges + 1e-7, edges, **more) == ("pass", "noise")
     assert verdict(edges + 1e-3, edges, **more) == ("error", "noise")
+
+
+# Warnings of the APIs' own tables
+
+UNSURE = {"float64": [np.full(40, 1.5), np.full(40, 0.5)]}  # noise is content with anything near 1
+
+
+@pytest.mark.parametrize(
+    ("api", "dtype", "error", "table"),
+    [
+        ("Torch.mul", "float32", 1.1e-6, "absolute_threshold"),
+        ("Torch.mul", "bfloat16", 2.0**-7, "absolute_threshold"),
+        ("Functional.linear", "float32", 70 * 2.0**-23, "ulp"),
+        ("Functional.linear", "float16", 2 * 2.0**-10, "ulp"),
+        ("Functional.gelu", "float32", 0.1, ""),
+        ("Functional.conv2d", "float32", 0.1, ""),
+        ("Functional.conv2d", "bfloat16", 0.1, ""),
+        ("Torch.mul", "float64", 0.1, ""),
+    ],
+)
+def test_a_table_may_warn_where_noise_is_content(api: str, dtype: str, error: float, table: str) -> None:
+    asked = question(ONES + error, ONES, api=api, dtype=dtype, runs=UNSURE)
+    found = Auto().judge(asked)
+    assert (found.verdict, found.standard) == (("warning", "auto") if table else ("pass", "noise"))
+    assert found.metrics.get("table", "") == table
+    assert "noise_ratio" in found.metrics
+    assert Auto().judge(replace(asked, actual=ONES.astype(asked.actual.dtype))).verdict == "pass"
+
+
+def test_what_the_right_result_fails_as_well_tells_nothing() -> None:
+    asked = question(ONES, ONES + 2.0**-30, api="Torch.gather", dtype="float32", direction="backward", runs=UNSURE)
+    assert Auto().judge(asked).verdict == "pass"
+    assert (
+        Auto().judge(replace(asked, expected=ONES, actual=asked.actual + asked.actual.dtype.type(0.1))).verdict
+        == "warning"
+    )
+
+
+def test_a_wider_tensor_that_carries_16_bit_is_as_right_as_they_are() -> None:
+    third = np.full(40, 1 / 3)
+    narrow = question(third, third, dtype="bfloat16").actual.astype(np.float32)
+    runs = {"float64": [third * 1.5, third * 0.5]}
+    asked = question(narrow, third, api="Functional.linear", runs=runs, precision=np.dtype("bfloat16"))
+    assert Auto().judge(asked).verdict == "pass"
+    assert Auto().judge(replace(asked, precision=np.dtype(np.float32))).verdict == "warning"
+
+
+def test_tables_know_no_modes() -> None:
+    asked = question(ONES + 1e-4, ONES, api="Torch.mul", dtype="float32", runs=UNSURE)
+    assert Auto().judge(asked).verdict == "warning"
+    assert Auto().judge(replace(asked, emulated=True)).verdict == "pass"
+
+
+def test_what_noise_does_not_pass_stays_as_it_is() -> None:
+    asked = question(ONES + 1e-4, ONES, api="Torch.mul", dtype="float32")
+    found = Auto().judge(asked)
+    assert (found.verdict, found.standard) == ("error", "noise")
+
+
+def test_no_mode_is_asked_to_explain_a_table() -> None:
+    def never(*_: Any) -> None:
+        pytest.fail("noise is content without a mode")
+
+    asked = question(ONES + 1e-4, ONES, api="Functional.linear", dtype="float32", runs=UNSURE, otherwise=never)
+    assert judged_with_modes(Auto(), asked, [behaviour("tf32")]).metrics["table"] == "ulp"

@@ -1,0 +1,116 @@
+"""Rows of the tools' own CSV files, with their metric columns as Measures."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pytest_probe.numerics.measures import Measures
+
+# Columns of msprobe, PaddleAPEX; of msprobe for MindSpore; of ptdbg's compare(); of api_accuracy_checker, 2023.
+COLUMNS: Mapping[str, str] = {
+    "最大绝对误差": "max_abs_error",
+    "双百指标": "hundredth_ratio",
+    "双千指标": "thousandth_ratio",
+    "双万指标": "ten_thousandth_ratio",
+    "二进制一致错误率": "binary_mismatch_ratio",
+    "误差均衡性": "error_balance",
+    "均方根误差": "rmse",
+    "小值域错误占比": "small_value_error_ratio",
+    "相对误差最大值": "max_rel_error",
+    "相对误差平均值": "mean_rel_error",
+    "inf/nan错误率": "inf_nan_error_ratio",
+    "相对误差错误率": "rel_error_ratio",
+    "绝对误差错误率": "abs_error_ratio",
+    "ULP误差最大值": "ulp_max",
+    "ULP误差平均值": "ulp_mean",
+    "ULP误差大于阈值占比": "ulp_over_ratio",
+    "MaxAbsErr": "max_abs_error",
+    "MaxRelativeErr": "max_rel_error",
+    "One Thousandth Err Ratio": "thousandth_ratio",
+    "Five Thousandths Err Ratio": "five_thousandth_ratio",
+    "Max Abs Error": "max_abs_error",
+    "Relative Error (dual hundredth)": "hundredth_ratio",
+    "Relative Error (dual thousandth)": "thousandth_ratio",
+    "Relative Error (dual ten thousandth)": "ten_thousandth_ratio",
+    "Error Rate": "binary_mismatch_ratio",
+}
+COSINES = ("余弦相似度", "Cosine", "Cosine Similarity")
+NAMES = ("API Name", "NPU Name", "Npu Name")
+DTYPES = ("DEVICE Dtype", "Tested Dtype", "NPU Tensor Dtype", "NPU Dtype")
+STATUSES = ("Status", "比对结果", "Accuracy Reached or Not")
+VERDICTS = {"warning": "warning", "Warning": "warning", "Yes": "pass", "No": "error", "Nan": "warning", "SKIP": "skip"}
+ZERO_DEVICE, ZERO_BENCH = "All the data is zero in device", "All the data is zero in bench"
+NONFINITE = "The position of inf or nan"
+
+
+@dataclass(frozen=True, slots=True)
+class PeerRow:
+    """One output. verdict is the tool's, in our words; cells has the row as it was printed."""
+
+    name: str
+    api: str
+    dtype: str
+    verdict: str
+    measures: Measures
+    cells: Mapping[str, str]
+
+
+def read_rows(path: Path) -> list[PeerRow]:
+    packed = path.suffix == ".gz"
+    text = (gzip.decompress(path.read_bytes()) if packed else path.read_bytes()).decode("utf-8-sig")
+    return [_row(cells) for cells in csv.DictReader(io.StringIO(text))]
+
+
+def _row(cells: Mapping[str, str]) -> PeerRow:
+    name = _first(cells, NAMES)
+    status = _first(cells, STATUSES)
+    return PeerRow(name, _api(name), _dtype(cells), VERDICTS.get(status, status), _measures(cells), cells)
+
+
+def _first(cells: Mapping[str, str], columns: tuple[str, ...]) -> str:
+    return next((cells[column].strip() for column in columns if cells.get(column)), "")
+
+
+def _api(name: str) -> str:
+    """Functional.conv2d of Functional.conv2d.0.forward.output.0; paddle.add of paddle.add*0.forward.output.0."""
+    return re.sub(r"[.*]\d+\.(forward|backward)\..*", "", name)
+
+
+def _dtype(cells: Mapping[str, str]) -> str:
+    return _first(cells, DTYPES).rpartition(".")[2].lower()
+
+
+def _measures(cells: Mapping[str, str]) -> Measures:
+    found: dict[str, Any] = dict(_numbers(cells))
+    message = cells.get("Message") or cells.get("Err_message") or ""
+    if ZERO_DEVICE in message:
+        found |= {"actual_magnitude": 0.0, "expected_magnitude": 1.0}
+    if ZERO_BENCH in message:
+        found |= {"actual_magnitude": 1.0, "expected_magnitude": 0.0}
+    if NONFINITE in message:
+        found["nonfinite_mismatch"] = 1
+    shape = _first(cells, ("Shape", "NPU Tensor Shape"))
+    sizes = [int(size) for size in re.findall(r"\d+", shape)]
+    count = 1
+    for size in sizes:
+        count *= size
+    return Measures(count, **found)
+
+
+def _numbers(cells: Mapping[str, str]) -> Iterator[tuple[str, float]]:
+    for column, text in cells.items():
+        try:
+            value = float(text or "")
+        except ValueError:
+            continue
+        if column in COSINES:
+            yield "cosine_distance", 1 - value
+        elif column in COLUMNS:
+            yield COLUMNS[column], value
