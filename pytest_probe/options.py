@@ -97,6 +97,11 @@ OPTIONS = (
         "N",
         "2e10",
     ),
+    Option(
+        "benchmark",
+        "Judge three-party: the errors of this run against those of another, whose --probe-out this is",
+        "DIR",
+    ),
     Option("reference-device", "Where the float64 reference runs (default: cpu)", "D", "cpu"),
     Option("strict", "Warnings fail", kind="flag"),
     Option("out", "Write results and msprobe's CSV files into this folder, which holds no results yet", "DIR"),

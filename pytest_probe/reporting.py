@@ -44,7 +44,11 @@ class Reporting:
         if is_controller(probe.config):
             probe.forget()
         out = probe.settings.out
-        self._writer = ResultsWriter(out, _run(probe, devices)) if out and self._runs else None
+        run = _run(probe, devices) if (out or probe.benchmark) and self._runs else {}
+        if probe.benchmark is not None and run:
+            probe.benchmark.check(run)
+        self._seen: set[str] = set()
+        self._writer = ResultsWriter(out, run) if out and self._runs else None
 
     def _needs_devices(self, dumps: Iterable[tuple[str, Dump]]) -> bool:
         """A framework takes seconds to import: only for what will run, or where the user named what to look at."""
@@ -79,6 +83,8 @@ class Reporting:
         outcome = getattr(report, "probe", None)
         for each in [] if outcome is None else getattr(report, "probe_checks", [outcome]):
             self._tally.add(each)
+            if self._probe.benchmark is not None:
+                self._seen.add(each["id"])
             if self._writer is not None:
                 self._writer.write(each)
 
@@ -91,8 +97,16 @@ class Reporting:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self._runs and not self._probe.config.getoption("no_summary", False):
             terminal.summary(terminalreporter, self._tally, not_run=self._session.testscollected - self._finished)
+        if self._probe.benchmark is not None and self._runs:
+            for line in terminal.one_sided(self._alone(), self._probe.benchmark.only(self._seen)):
+                terminalreporter.write_line(line)
         if self._trouble:
             terminalreporter.write_line(self._trouble)
+
+    def _alone(self) -> list[str]:
+        """Ids of cases that the benchmark's results do not have."""
+        benchmark = self._probe.benchmark
+        return sorted(identity for identity in self._seen if benchmark is not None and benchmark.of(identity) is None)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:

@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-import msgspec
-
 from pytest_probe.reports.columns import BLANK, COSINE, DETAILS, MEASURED, RESULT
 from pytest_probe.reports.results import RESULTS, number
+from pytest_probe.reports.rows import entry_of, read_results
 
 RESULT_FILE, DETAILS_FILE = "accuracy_checking_result_{}.csv", "accuracy_checking_details_{}.csv"
 # An API's row has two statuses; of several outputs, and of several items, the worst counts. SKIP only where all skip.
@@ -30,7 +29,7 @@ def write_csv(folder: Path, stamp: str) -> list[Path]:
     tables: dict[str, Tables] = {}
     with ExitStack() as stack:
         for outcome in read_results(folder / RESULTS):
-            group, name = _named(outcome["id"])
+            group, name = _group(outcome["id"])
             if outcome["api"] and group not in tables:
                 tables[group] = stack.enter_context(Tables.open(folder, f"{stamp}.{len(tables)}"))
             if outcome["api"]:
@@ -42,20 +41,10 @@ def write_csv(folder: Path, stamp: str) -> list[Path]:
     return written
 
 
-def read_results(path: Path) -> Iterator[dict[str, Any]]:
-    """The results of a run, one an item; a line that was cut off at the end is no result. Raises OSError."""
-    decoder = msgspec.json.Decoder(dict[str, Any])
-    with path.open("rb") as file:
-        for line in file:
-            if line.endswith(b"\n"):
-                yield decoder.decode(line)
-
-
-def _named(identity: str) -> tuple[str, str]:
+def _group(identity: str) -> tuple[str, str]:
     """Group ("gpt/dump.json/bfloat16") and entry ("Functional.linear.0.forward") of a portable id."""
-    label, _, name = identity.partition("::")
-    entry, bracket, dtype = name.partition("[")
-    return f"{label}/{dtype.removesuffix(']')}" if bracket else label, entry
+    label, entry, dtype = entry_of(identity)
+    return f"{label}/{dtype}" if dtype else label, entry
 
 
 def _safe(part: str) -> str:

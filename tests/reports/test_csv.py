@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from pytest_probe.reports.columns import DETAILS
-from pytest_probe.reports.csv import read_results, write_csv
+from pytest_probe.reports.csv import write_csv
 from pytest_probe.reports.results import RESULTS
+from pytest_probe.reports.rows import read_results
 
 STAMP = "20261121093000"
 MEASURES = {"cosine_distance": 0.25, "max_abs_error": 0.5, "rmse": "nan", "ulp_max": 3.0, "binary_mismatch_ratio": 1}
