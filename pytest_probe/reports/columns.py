@@ -27,6 +27,12 @@ MEASURED: Mapping[str, str] = {
     "ULP误差平均值": "ulp_mean",
     "ULP误差大于阈值占比": "ulp_over_ratio",
 }
+# Columns that msprobe fills where its tables choose the rule, and leaves blank elsewhere: its comparison goes by that.
+OF_RULE: Mapping[str, tuple[str, ...]] = {
+    "absolute_threshold": ("inf/nan错误率", "相对误差错误率", "绝对误差错误率"),
+    "ulp": ("ULP误差最大值", "ULP误差平均值", "ULP误差大于阈值占比"),
+    "binary": ("二进制一致错误率",),
+}
 DETAILS = (NAME, BENCH, DEVICE, SHAPE, *MEASURED, STATUS, MESSAGE)
 RESULT = ("API name", "Forward Test Success", "Backward Test Success", MESSAGE)
 

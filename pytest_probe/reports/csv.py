@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from pytest_probe.reports.columns import BLANK, COSINE, DETAILS, MEASURED, RESULT
+from pytest_probe.reports.columns import BLANK, COSINE, DETAILS, MEASURED, OF_RULE, RESULT
 from pytest_probe.reports.results import RESULTS, number
 from pytest_probe.reports.rows import entry_of, read_results
+from pytest_probe.standards.table import BENCHMARK, packaged
 
 RESULT_FILE, DETAILS_FILE = "accuracy_checking_result_{}.csv", "accuracy_checking_details_{}.csv"
 # An API's row has two statuses; of several outputs, and of several items, the worst counts. SKIP only where all skip.
@@ -83,7 +84,10 @@ class Tables:
         known[direction] = max(known.get(direction, status), status, key=ORDER.index)
         if status == "SKIP":
             self.messages[name] = outcome["reason"]
-        self.rows(_detail(f"{entry}.output.{index}", output) for index, output in enumerate(outcome["outputs"]))
+        self.rows(
+            _detail(f"{entry}.output.{index}", output, _left_blank(outcome, output["dtype"]))
+            for index, output in enumerate(outcome["outputs"])
+        )
 
     def place(self, folder: Path, stamp: str) -> list[Path]:
         """Move the details to their folder, and write the result file beside them."""
@@ -102,9 +106,17 @@ class Tables:
             yield [*row, self.messages[name]] if name in self.messages else row
 
 
-def _detail(name: str, output: Mapping[str, Any]) -> Sequence[object]:
+def _left_blank(outcome: Mapping[str, Any], dtype: str) -> set[str]:
+    """Columns of rules that do not judge this API. msprobe 26 judges all floats by ratios."""
+    floating = "float" in dtype or "complex" in dtype
+    rule = packaged().rule(outcome["api"], dtype).name if outcome["standard"] != "msprobe-26" else BENCHMARK
+    kept = OF_RULE.get(rule, ()) if floating else OF_RULE["binary"]
+    return {column for columns in OF_RULE.values() for column in columns} - set(kept)
+
+
+def _detail(name: str, output: Mapping[str, Any], blank: set[str]) -> Sequence[object]:
     measures = output.get("measures", {})
-    cells = (_cell(column, measures.get(measure)) for column, measure in MEASURED.items())
+    cells = (BLANK if column in blank else _cell(column, measures.get(measure)) for column, measure in MEASURED.items())
     shape = f"({', '.join(map(str, output['shape']))}{',' if len(output['shape']) == 1 else ''})"
     return [
         name,

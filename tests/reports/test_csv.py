@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from pytest_probe.reports.columns import DETAILS
+from pytest_probe.reports.columns import DETAILS, MEASURED, OF_RULE
 from pytest_probe.reports.csv import write_csv
 from pytest_probe.reports.results import RESULTS
 from pytest_probe.reports.rows import read_results
@@ -22,7 +22,7 @@ def output(**more: Any) -> dict[str, Any]:
 
 
 def outcome(entry: str, verdict: str = "pass", *outputs: Any, label: str = "dump.json", **more: Any) -> dict[str, Any]:
-    found = {"id": f"{label}::{entry}", "api": "Torch.add", "verdict": verdict, "reason": "why"}
+    found = {"id": f"{label}::{entry}", "api": "Torch.add", "standard": "auto", "verdict": verdict, "reason": "why"}
     return {**found, "outputs": list(outputs), **more}
 
 
@@ -50,7 +50,8 @@ def test_details(tmp_path: Path) -> None:
         "0.50000000000000",
         "nan",
     )
-    assert (found["二进制一致错误率"], found["双百指标"]) == ("1", " ")
+    assert (found["二进制一致错误率"], found["双百指标"]) == (" ", " ")
+    assert second[9] == "0.00000000000000"
     assert second[:4] == ["Torch.add.0.forward.output.1", "torch.int64", "torch.int64", "()"]
 
 
@@ -99,3 +100,23 @@ def test_a_torn_last_line_is_no_result(tmp_path: Path) -> None:
     with (tmp_path / RESULTS).open("ab") as file:
         file.write(b'{"id": "dump.json::Torch')
     assert len(list(read_results(tmp_path / RESULTS))) == 1
+
+
+@pytest.mark.parametrize(
+    ("api", "standard", "filled"),
+    [
+        ("Torch.add", "auto", {"inf/nan错误率", "相对误差错误率", "绝对误差错误率"}),
+        ("Functional.linear", "msprobe", {"ULP误差最大值", "ULP误差平均值", "ULP误差大于阈值占比"}),
+        ("Functional.relu", "noise", {"二进制一致错误率"}),
+        ("Functional.softmax", "auto", set()),
+        ("Torch.add", "msprobe-26", set()),
+    ],
+)
+def test_only_the_columns_of_the_rule_are_filled(tmp_path: Path, api: str, standard: str, filled: set[str]) -> None:
+    measures = dict.fromkeys(MEASURED.values(), 0.5)
+    written(tmp_path, outcome(f"{api}.0.forward", "pass", output(measures=measures), api=api, standard=standard))
+    header, row = rows(tmp_path / f"accuracy_checking_details_{STAMP}.csv")
+    of_rules = {column for columns in OF_RULE.values() for column in columns}
+    found = dict(zip(header, row, strict=True))
+    assert {column for column in of_rules if found[column].strip()} == filled
+    assert all(found[column].strip() for column in set(MEASURED) - of_rules)
