@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pytest_probe import comparing
 from pytest_probe.errors import DumpError, ProbeError, RecordError
 from pytest_probe.execution import Case, floating_dtypes, preview
 from pytest_probe.options import NAMED
@@ -47,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = _parser()
     arguments = parser.parse_args(argv)
     try:
-        status = _show(arguments)
+        status: int = arguments.run(arguments)
         sys.stdout.flush()
     except ProbeError as error:
         print(f"pytest-probe: error: {error}", file=sys.stderr)
@@ -60,7 +61,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="pytest-probe", description="Look at dumps without a test run.")
+    parser = argparse.ArgumentParser(
+        prog="pytest-probe", description="Look at dumps, and compare results, without a test run."
+    )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     show = commands.add_parser(
         "show",
@@ -76,6 +79,8 @@ def _parser() -> argparse.ArgumentParser:
     for name in ("direction", "dtype"):
         option = NAMED[name]
         show.add_argument(f"--{name}", option.flag, default=option.default, metavar=option.metavar, help=option.help)
+    show.set_defaults(run=_show)
+    comparing.add_parser(commands)
     return parser
 
 

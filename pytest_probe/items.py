@@ -179,9 +179,13 @@ class NoticeItem(pytest.Item):
         report.user_properties = list(self.user_properties)
         report.probe = outcome  # type: ignore[attr-defined]
 
+    @property
+    def portable_id(self) -> str:
+        """The same on every machine: the dump's label and the item's name."""
+        return f"{self.probe.label(self.path)}::{self.name}"
+
     def result(self, verdict: Verdict, duration: float) -> Result:
-        portable = f"{self.probe.label(self.path)}::{self.name}"
-        return result(verdict, id=portable, api="", direction="", dtype="", device="", duration=duration)
+        return result(verdict, id=self.portable_id, api="", direction="", dtype="", device="", duration=duration)
 
     def reportinfo(self) -> tuple[PathLike[str] | str, int | None, str]:
         return self.path, None, self.name
@@ -225,6 +229,8 @@ class ProbeItem(NoticeItem):
 
     def judge(self) -> Verdict:
         verdict = self.probe.checker.check(self.case)
+        if self.probe.benchmark is not None:
+            verdict = self.probe.benchmark.judge(verdict, self.portable_id, self.case.api)
         return self.probe.save(verdict, self._file()) if self.probe.saves(verdict) else verdict
 
     def shown(self, reason: str) -> str:
@@ -250,7 +256,7 @@ class ProbeItem(NoticeItem):
     def result(self, verdict: Verdict, duration: float) -> Result:
         return result(
             verdict,
-            id=f"{self.probe.label(self.path)}::{self.name}",
+            id=self.portable_id,
             api=self.case.api,
             direction=self.direction,
             dtype=self.dtype or "",

@@ -97,9 +97,14 @@ OPTIONS = (
         "N",
         "2e10",
     ),
+    Option(
+        "benchmark",
+        "Judge three-party: the errors of this run against those of another, whose --probe-out this is",
+        "DIR",
+    ),
     Option("reference-device", "Where the float64 reference runs (default: cpu)", "D", "cpu"),
     Option("strict", "Warnings fail", kind="flag"),
-    Option("out", "Write results.jsonl and run.json into this folder, which holds no results yet", "DIR"),
+    Option("out", "Write results and msprobe's CSV files into this folder, which holds no results yet", "DIR"),
     Option(
         "save",
         "Save inputs, outputs and gradients of both sides into --probe-out: of failing cases, or of all",

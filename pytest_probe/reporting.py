@@ -17,6 +17,7 @@ from pytest_probe.forecast import forecast
 from pytest_probe.items import missing_framework
 from pytest_probe.records.model import Dump
 from pytest_probe.reports import terminal
+from pytest_probe.reports.csv import write_csv
 from pytest_probe.reports.results import ResultsWriter, Tally, digest
 from pytest_probe.selection import matches
 from pytest_probe.settings import Settings
@@ -31,6 +32,7 @@ class Reporting:
         self._probe = probe
         self._tally = Tally()
         self._finished = 0
+        self._trouble = ""
         self._runs = not probe.config.option.collectonly
         dumps = probe.readable()
         devices = self._describe() if self._runs and self._needs_devices(dumps) else []
@@ -42,7 +44,11 @@ class Reporting:
         if is_controller(probe.config):
             probe.forget()
         out = probe.settings.out
-        self._writer = ResultsWriter(out, _run(probe, devices)) if out and self._runs else None
+        run = _run(probe, devices) if (out or probe.benchmark) and self._runs else {}
+        if probe.benchmark is not None and run:
+            probe.benchmark.check(run)
+        self._seen: set[str] = set()
+        self._writer = ResultsWriter(out, run) if out and self._runs else None
 
     def _needs_devices(self, dumps: Iterable[tuple[str, Dump]]) -> bool:
         """A framework takes seconds to import: only for what will run, or where the user named what to look at."""
@@ -77,6 +83,8 @@ class Reporting:
         outcome = getattr(report, "probe", None)
         for each in [] if outcome is None else getattr(report, "probe_checks", [outcome]):
             self._tally.add(each)
+            if self._probe.benchmark is not None:
+                self._seen.add(each["id"])
             if self._writer is not None:
                 self._writer.write(each)
 
@@ -89,6 +97,16 @@ class Reporting:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self._runs and not self._probe.config.getoption("no_summary", False):
             terminal.summary(terminalreporter, self._tally, not_run=self._session.testscollected - self._finished)
+        if self._probe.benchmark is not None and self._runs:
+            for line in terminal.one_sided(self._alone(), self._probe.benchmark.only(self._seen)):
+                terminalreporter.write_line(line)
+        if self._trouble:
+            terminalreporter.write_line(self._trouble)
+
+    def _alone(self) -> list[str]:
+        """Ids of cases that the benchmark's results do not have."""
+        benchmark = self._probe.benchmark
+        return sorted(identity for identity in self._seen if benchmark is not None and benchmark.of(identity) is None)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
@@ -97,6 +115,10 @@ class Reporting:
             self._writer.close(
                 finished=_now(), exit_status=int(exitstatus), verdicts=dict(self._tally.verdicts), not_run=not_run
             )
+            try:
+                write_csv(self._writer.folder, datetime.now().strftime("%Y%m%d%H%M%S"))
+            except OSError as error:
+                self._trouble = f"probe: CSV files not written: {error}; results.jsonl has all that they would hold"
 
 
 def _conditions(probe: Probe, devices: list[dict[str, str]]) -> list[str]:

@@ -32,7 +32,7 @@ DIRECTIONS: Mapping[str, tuple[Direction, ...]] = {
     "backward": ("backward",),
 }
 # What a command that runs one case again repeats of the command line.
-REPEATED = ("inputs", "seed", "standard", "allow", "repeat", "flops", "reference-device")
+REPEATED = ("inputs", "seed", "standard", "allow", "repeat", "flops", "reference-device", "benchmark")
 ALONE = ("auto", "none")
 SAVE = ("failing", "all")
 CONFIG_FILES = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
@@ -59,6 +59,7 @@ class Settings:
     repeat: int = 1
     flops: float = 2e10
     reference_device: str = "cpu"
+    benchmark: Path | None = None
     strict: bool = False
     out: Path | None = None
     save: Literal["failing", "all"] | None = None
@@ -85,6 +86,7 @@ class Settings:
             "repeat": self.repeat,
             "flops": "inf" if self.flops == math.inf else self.flops,
             "reference_device": self.reference_device,
+            "benchmark": None if self.benchmark is None else str(self.benchmark),
             "strict": self.strict,
             "save": self.save,
             "namespaces": dict(self.namespaces),
@@ -128,6 +130,7 @@ def parse(config: pytest.Config, *, paths_given: bool) -> Settings:
         repeat=_repeat(raw),
         flops=_flops(raw),
         reference_device=raw.text("reference-device"),
+        benchmark=next(iter(raw.paths("benchmark")), None),
         strict=bool(raw.value("strict")),
         out=out[0] if out else None,
         save=_choice(raw, "save", SAVE) if raw.value("save") else None,  # type: ignore[arg-type]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_probe.against import Benchmark
 from pytest_probe.blame import blaming
 from pytest_probe.errors import DumpError, SettingsError
 from pytest_probe.execution import Case, Checker, Conditions, hooked
@@ -73,11 +74,17 @@ class Probe:
                 settings.repeat,
                 settings.reference_device,
                 settings.flops,
+                bool(settings.out or settings.benchmark),
             ),
             self.registry,
             adjust_inputs=_adjustment(hook.pytest_probe_inputs, hooked.inputs),
             adjust_verdict=_adjustment(hook.pytest_probe_verdict, hooked.verdict),
         )
+
+    @cached_property
+    def benchmark(self) -> Benchmark | None:
+        """The run to judge this one against. Raises SettingsError where the folder holds none."""
+        return None if self.settings.benchmark is None else Benchmark.read(self.settings.benchmark)
 
     @cached_property
     def device_name(self) -> str:

@@ -124,6 +124,8 @@ class Perturbation:
         way = replace(ways(self.narrow, self.replay.reference)[kind], mode=self.mode)
         if self.inside:
             way, size = replace(way, jitter=Jitter(size, int(generator.integers(2**62)))), 0.0
+        elif way.steps is not None and way.steps.fine:
+            way = replace(way, steps=replace(way.steps, seed=int(generator.integers(2**62))))
         draw = _apart(generator)
         move = functools.partial(by_value, salt=int(generator.integers(2**62))) if self.together else draw
         inwards = inward or self.together

@@ -10,13 +10,11 @@ from pytest_probe.execution.arguments import floats_of, mapped
 from pytest_probe.execution.replay import Replay
 from pytest_probe.frameworks.base import Leaf
 from pytest_probe.numerics.dtypes import AnyArray, is_complex, widen
-from pytest_probe.standards.verdict import SEVERITY, ArgumentRow, OutputVerdict, Verdict, worst_of
+from pytest_probe.standards.verdict import SEVERITY, ArgumentRow, OutputVerdict, Verdict, conclusion
 
 
 def summed(standard: str, outputs: tuple[OutputVerdict, ...], replay: Replay) -> Verdict:
-    worst = worst_of(outputs)
-    outcome = "pass" if worst is None else worst.verdict
-    reason = "" if worst is None or not worst.reason else f"{worst.name}: {worst.reason}"
+    outcome, reason = conclusion(outputs)
     rows = _rows(replay) if SEVERITY[outcome] > SEVERITY["pass"] else ()
     names = sorted({dtype.name for dtype in floats_of(replay.leaves).values()})
     return Verdict(outcome, standard, reason, "", "+".join(names), outputs, rows, replay.notes)

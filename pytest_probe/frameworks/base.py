@@ -56,10 +56,12 @@ class API:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Round what passes from step to step inside a call to dtype; fine splits kernels into their decompositions."""
+    """Round what passes from step to step inside a call to dtype; fine splits kernels into their decompositions, whose
+    library functions are off by what seed draws."""
 
     dtype: str
     fine: bool
+    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)

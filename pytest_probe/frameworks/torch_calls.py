@@ -119,7 +119,7 @@ class Binder:
         bound_args = [self._value(value, f"input.{index}") for index, value in enumerate(args)]
         bound_kwargs = {name: self._value(value, f"kwargs.{name}") for name, value in kwargs.items()}
         steps = self.way.steps
-        mode = None if steps is None else StepsMode(getattr(torch, steps.dtype), steps.fine)
+        mode = None if steps is None else StepsMode(getattr(torch, steps.dtype), steps.fine, steps.seed)
         versions = {name: tensor._version for name, tensor in self.tensors.items()}
         return Bound(bound_args, bound_kwargs, self.tensors, self.leaves, self.way, mode, versions)
 

@@ -68,14 +68,17 @@ class Totals:
         a, b = self._wide(actual, rows[0]), self._wide(expected, rows[1])
         gap, size = np.subtract(a, b, out=rows[2]), np.abs(b, out=rows[3])
         np.abs(gap, out=gap)
-        reach = _extremes(size)
-        settled = _largest(gap) < math.inf
+        reach, error = _extremes(size), _largest(gap)
+        settled = error < math.inf
         self._magnitudes(actual, a, b, reach)
-        self._compare(actual, expected, a, b, settled)
+        self._compare(actual, expected, a, b, settled, reach[1])
         finite = None if settled and reach[1] <= self.container.max else self._finite(a, b)
         if finite is not None and self.parts == 1:
             self._count_outside(a, b, size, finite)
-        left = None if settled else self._part_nonfinite(a, b, gap)
+        left: BoolArray | None = None
+        if not settled:
+            left, b = self._part_nonfinite(a, b, gap)
+            reach = 0.0, reach[1]
         squares = self._angle(a, b, gap, left)
         if self.ulp:
             self._count_ulps(a, b, gap, reach, rows[0])
@@ -83,7 +86,10 @@ class Totals:
             gap, size = np.hypot(gap[::2], gap[1::2]), np.hypot(size[::2], size[1::2])
         if left is not None and self.rule.alike:
             np.copyto(size, 0.0, where=left)
-        self._count_errors(gap, size, rows[0][: gap.size], finite, left, squares)
+        if left is not None or self.parts == 2:
+            reach, error = _extremes(size), _largest(gap)
+        self.error_top = _top(self.error_top, error)
+        self._count_errors(gap, size, reach[0], rows[0][: gap.size], finite, left, squares)
         self.count += actual.size
 
     def _wide(self, piece: AnyArray, row: Float64Array) -> Float64Array:
@@ -104,12 +110,14 @@ class Totals:
             tops = max(_largest(side), -float(np.minimum.reduce(side))), reach[1]
         self.actual_top, self.expected_top = _top(self.actual_top, tops[0]), _top(self.expected_top, tops[1])
 
-    def _compare(self, actual: AnyArray, expected: AnyArray, a: Float64Array, b: Float64Array, settled: bool) -> None:
+    def _compare(
+        self, actual: AnyArray, expected: AnyArray, a: Float64Array, b: Float64Array, settled: bool, top: float
+    ) -> None:
         """Count what is above, below and not equal. One comparison in float32 costs half of one in float64."""
         balance = 0
         if self.parts == 1:
             marks = self._marks[0, : a.size]
-            first, second = self._rounded(actual, expected, a, b)
+            first, second = self._rounded(actual, expected, a, b, top)
             above = int(np.count_nonzero(np.greater(first, second, out=marks)))
             below = int(np.count_nonzero(np.less(first, second, out=marks)))
             self.above, self.below, balance = self.above + above, self.below + below, above + below
@@ -119,27 +127,30 @@ class Totals:
             self.differing += _count(_any_part(a != b, self.parts))
 
     def _rounded(
-        self, actual: AnyArray, expected: AnyArray, a: Float64Array, b: Float64Array
+        self, actual: AnyArray, expected: AnyArray, a: Float64Array, b: Float64Array, top: float
     ) -> tuple[AnyArray, AnyArray]:
         """Both sides in the container's numbers."""
         if self.single:
             pair = zip((actual, expected), self._narrow[:, : a.size], strict=True)
             first, second = (side if side.dtype == np.float32 else _cast(side, row) for side, row in pair)
             return first, second
-        return a, self._in_container(b)
+        return a, self._in_container(b, top)
 
-    def _in_container(self, b: Float64Array) -> Float64Array:
+    def _in_container(self, b: Float64Array, top: float = math.inf) -> Float64Array:
+        """The reference, none of whose magnitudes is above top, rounded to the container's numbers."""
         if self.container.name == "float64":
             return b
-        return self.container.overflowed(nearest(b, self.container.spacing(b)))
+        rounded = nearest(b, self.container.spacing(b))
+        return rounded if top <= self.container.max else self.container.overflowed(rounded)
 
     def _finite(self, a: Float64Array, b: Float64Array) -> BoolArray:
         """Elements finite on both sides, the reference in the container's numbers."""
         outside = ~(np.isfinite(a) & np.isfinite(self._in_container(b)))
         return ~_any_part(outside, self.parts)
 
-    def _part_nonfinite(self, a: Float64Array, b: Float64Array, gap: Float64Array) -> BoolArray:
-        """Elements with NaN or inf on a side. Where the rule goes by likeness, sets their gaps."""
+    def _part_nonfinite(self, a: Float64Array, b: Float64Array, gap: Float64Array) -> tuple[BoolArray, Float64Array]:
+        """Elements with NaN or inf on a side, and the reference. Where the rule goes by likeness, sets gaps to 0 or inf
+        and the reference to 0 there."""
         nonfinite = ~(np.isfinite(a) & np.isfinite(b))
         unlike = nonfinite & ~alike(a, self.layout.overflowed(b))
         number = _count(_any_part(unlike, self.parts))
@@ -150,7 +161,8 @@ class Totals:
             np.copyto(gap, math.inf, where=unlike)
             self.outside += _count(left)
             self.outside_errors += number
-        return left
+            b = np.where(nonfinite, 0.0, b)
+        return left, b
 
     def _angle(self, a: Float64Array, b: Float64Array, gap: Float64Array, left: BoolArray | None) -> float:
         """Add to the cosine's sums. Returns the sum of squared errors."""
@@ -190,14 +202,14 @@ class Totals:
         self,
         gap: Float64Array,
         size: Float64Array,
+        least: float,
         work: Float64Array,
         finite: BoolArray | None,
         left: BoolArray | None,
         squares: float,
     ) -> None:
-        """The metrics of absolute and relative errors of elements; finite and left are None where all or none is."""
-        rule, least = self.rule, float(np.minimum.reduce(size))
-        self.error_top = _top(self.error_top, _largest(gap))
+        """Count and sum absolute and relative errors; finite and left are None where all elements or none are."""
+        rule = self.rule
         relative = self._relative(gap, size, least, work)
         largest = _largest(relative)
         for index, limit in enumerate(CLOSE):
@@ -206,7 +218,7 @@ class Totals:
                 gap.size if within else _count(np.less(relative, limit, out=self._marks[0, : gap.size]))
             )
         if rule.small_value is not None and (finite is not None or least <= rule.small_value):
-            number, squares = self._count_small(gap, size, relative, finite, rule.small_value)
+            number, squares = self._count_small(gap, size, relative, largest, finite)
             largest = _largest(relative)
             kept = number
         else:
@@ -237,26 +249,26 @@ class Totals:
         return work
 
     def _count_small(
-        self, gap: Float64Array, size: Float64Array, relative: Float64Array, finite: BoolArray | None, limit: float
+        self, gap: Float64Array, size: Float64Array, relative: Float64Array, largest: float, finite: BoolArray | None
     ) -> tuple[int, float]:
         """Count the small elements, set what is not normal to zero in gap and relative, use up size. Returns the
         number of normal elements and the sum of their squared errors."""
         rule, off = self.rule, self._marks[1, : gap.size]
-        small = np.less_equal(size, limit, out=self._marks[0, : gap.size])
+        small = np.less_equal(size, rule.small_value or 0.0, out=self._marks[0, : gap.size])
         if finite is not None:
             small &= finite
         number = _count(small)
         self.small += number
         self.small_errors += _count(np.logical_and(np.greater(gap, rule.small_atol, out=off), small, out=off))
         self.absolute_errors += _count(np.logical_and(np.greater(gap, rule.absolute_atol, out=off), small, out=off))
-        if finite is None:
+        drop = small if finite is None else np.logical_or(small, ~finite, out=off)
+        if finite is None and largest < math.inf:
             keep = np.subtract(1.0, small, out=size)
             gap *= keep
             relative *= keep
-            return gap.size - number, dot(gap, gap)
-        drop = np.logical_or(small, ~finite, out=off)
-        np.copyto(gap, 0.0, where=drop)
-        np.copyto(relative, 0.0, where=drop)
+        else:
+            np.copyto(gap, 0.0, where=drop)
+            np.copyto(relative, 0.0, where=drop)
         return gap.size - _count(drop), dot(gap, gap)
 
     def _count_outside(self, a: Float64Array, b: Float64Array, size: Float64Array, finite: BoolArray) -> None:

@@ -17,6 +17,7 @@ WIDTH = 80
 LINE = 100
 MANY_ULP = 1e6
 WORST_APIS = 10
+ONE_SIDED = 20
 _ORDER = ("pass", "warning", "error", "skip")
 _API_WIDTH = 40
 
@@ -136,6 +137,16 @@ def summary(reporter: pytest.TerminalReporter, tally: Tally, *, not_run: int) ->
     reporter.write_sep("=", "probe")
     for line in lines:
         reporter.write_line(line)
+
+
+def one_sided(here: Sequence[str], there: Sequence[str]) -> Iterator[str]:
+    """Cases that only this run has, and those that only the benchmark has."""
+    for where, names in (("this run", here), ("the benchmark", there)):
+        if names:
+            yield f"probe: only in {where}: {_count(len(names), 'case')}"
+            yield from (f"  {name}" for name in names[:ONE_SIDED])
+            if len(names) > ONE_SIDED:
+                yield f"  and {len(names) - ONE_SIDED:,} more"
 
 
 def _warnings(tally: Tally) -> Iterator[str]:

@@ -34,7 +34,7 @@ class OutputVerdict:
     ("grad.input.1", "grad.kwargs.weight").
 
     reason names what failed, with the number and its limit; worst holds the five worst elements of an output that
-    failed or was warned about.
+    failed or was warned about. measures are the field's metrics, as msprobe's files have them, where a run writes them.
     """
 
     name: str
@@ -45,6 +45,7 @@ class OutputVerdict:
     reason: str = ""
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     worst: tuple[Element, ...] = ()
+    measures: Mapping[str, Metric] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,14 @@ class Verdict:
     outputs: tuple[OutputVerdict, ...] = ()
     arguments: tuple[ArgumentRow, ...] = ()
     notes: tuple[str, ...] = ()
+
+
+def conclusion(outputs: tuple[OutputVerdict, ...]) -> tuple[Outcome, str]:
+    """The outcome of a case, and its reason: those of its worst output, by name."""
+    worst = worst_of(outputs)
+    if worst is None:
+        return "pass", ""
+    return worst.verdict, f"{worst.name}: {worst.reason}" if worst.reason else ""
 
 
 def worst_of(outputs: tuple[OutputVerdict, ...]) -> OutputVerdict | None:

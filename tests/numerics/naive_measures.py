@@ -100,13 +100,20 @@ def _unlike(a: AnyArray, b: AnyArray, layout: FloatFormat) -> BoolArray:
 
 
 def _ulps(a: AnyArray, b: AnyArray, layout: FloatFormat, rule: Convention) -> Float64Array | None:
-    if rule.ulp == "own":
-        return ulp_distance(a, b, layout.name)
-    if rule.ulp is None or a.dtype.kind == "c":
+    if rule.ulp is None or (rule.ulp == "exponent" and a.dtype.kind == "c"):
         return None
-    if layout.name.startswith("float8"):
-        return float8_distance(a, b)
-    return np.asarray(np.abs(a - b) / powers(b, layout, np.empty(b.shape)) * 2.0 ** (layout.precision - 1))
+    if a.dtype.kind == "c":
+        parts = [_ulps(each.copy(), other.copy(), layout, rule) for each, other in ((a.real, b.real), (a.imag, b.imag))]
+        return np.maximum(*parts)
+    if rule.ulp == "exponent" and layout.name.startswith("float8"):
+        return float8_distance(a, np.where(np.isfinite(a) & np.isfinite(b), b, 0.0) if rule.alike else b)
+    if rule.ulp == "own" and rule.alike:
+        return ulp_distance(a, b, layout.name)
+    err = _likeness(a, b, layout) if rule.alike else np.abs(a - b)
+    if rule.ulp == "own":
+        return np.asarray(err / layout.spacing(b))
+    wanted = np.where(np.isfinite(a) & np.isfinite(b), b, 0.0) if rule.alike else b
+    return np.asarray(err / powers(wanted, layout, np.empty(b.shape)) * 2.0 ** (layout.precision - 1))
 
 
 def _outside(

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from pytest_probe.errors import SettingsError
+from pytest_probe.reports.csv import write_csv
+from pytest_probe.reports.results import RESULTS
+from pytest_probe.reports.rows import read_rows
+from tests.reports.test_csv import STAMP, outcome, output
+
+MEASURES = {"count": 6, "cosine_distance": 0.25, "max_abs_error": 0.5, "rmse": "nan", "max_rel_error": 2.0**-20}
+
+
+def folder_of(folder: Path, *outcomes: Any) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / RESULTS).write_bytes(b"".join(msgspec.json.encode(item) + b"\n" for item in outcomes))
+    return folder
+
+
+def test_a_folder_of_ours(tmp_path: Path) -> None:
+    found = read_rows(
+        folder_of(
+            tmp_path,
+            outcome("Torch.linalg.norm.3.forward[bfloat16]", "error", output(measures=MEASURES), output()),
+            outcome("Torch.add.0.backward", "skip"),
+            outcome("(damaged)", "error", api=""),
+        )
+    )
+    assert list(found) == [
+        "Torch.linalg.norm.3.forward.output.0", "Torch.linalg.norm.3.forward.output.1", "Torch.add.0.backward.output.0"
+    ]  # fmt: skip
+    first, _, skipped = found.values()
+    assert (first.call, first.api, first.direction) == ("Torch.linalg.norm.3", "Torch.linalg.norm", "forward")
+    assert (first.dtype, first.status, first.measures.count, first.measures.max_abs_error) == (
+        "float32",
+        "pass",
+        6,
+        0.5,
+    )
+    assert first.measures.rmse is not None
+    assert math.isnan(first.measures.rmse)
+    assert (skipped.dtype, skipped.status, skipped.reason) == ("", "SKIP", "why")
+
+
+def test_several_dumps_are_told_apart(tmp_path: Path) -> None:
+    made = [outcome("Torch.add.0.forward", "pass", output(), label=label) for label in ("rank0/d.json", "rank1/d.json")]
+    assert list(read_rows(folder_of(tmp_path, *made))) == [
+        f"rank{rank}/d.json::Torch.add.0.forward.output.0" for rank in (0, 1)
+    ]
+
+
+def test_a_details_file_is_read_as_it_was_written(tmp_path: Path) -> None:
+    folder_of(tmp_path, outcome("Functional.relu.0.forward", "warning", output(measures=MEASURES)))
+    direct = read_rows(tmp_path)
+    write_csv(tmp_path, STAMP)
+    (row,) = read_rows(tmp_path / f"accuracy_checking_details_{STAMP}.csv").values()
+    (same,) = direct.values()
+    assert (row.key, row.entry, row.dtype, row.status) == (same.key, same.entry, same.dtype, same.status)
+    assert (row.measures.count, row.measures.cosine_distance, row.measures.max_abs_error) == (6, 0.25, 0.5)
+    assert row.measures.max_rel_error == pytest.approx(2.0**-20, abs=1e-14)
+    assert row.measures.ulp_max is None
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "trouble"),
+    [
+        ("a.csv", "API Name,Shape\nx,()\n", "it has no column DEVICE Dtype"),
+        ("b.csv", "\xff\xfe", "it has no column API Name"),
+        ("none", "", "it cannot be read: .*No such file"),
+    ],
+)
+def test_what_is_no_run(tmp_path: Path, name: str, text: str, trouble: str) -> None:
+    if text:
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    with pytest.raises(SettingsError, match=trouble):
+        read_rows(tmp_path / name)
+
+
+def test_a_folder_without_a_run(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="it holds 0 details files and no results"):
+        read_rows(tmp_path)
+
+
+def test_results_that_are_damaged(tmp_path: Path) -> None:
+    (tmp_path / RESULTS).write_bytes(b"{]\n")
+    with pytest.raises(SettingsError, match="it cannot be read"):
+        read_rows(tmp_path)
