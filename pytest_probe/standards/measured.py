@@ -13,9 +13,10 @@ from pytest_probe.numerics import metrics
 from pytest_probe.numerics.convention import Convention, convention
 from pytest_probe.numerics.dtypes import is_complex, is_floating, round_to
 from pytest_probe.numerics.measures import Measures, measure
+from pytest_probe.standards.exact import alike, correctly_rounded, elements
 from pytest_probe.standards.question import Question
 from pytest_probe.standards.ruling import Ruling
-from pytest_probe.standards.verdict import Metric, OutputVerdict
+from pytest_probe.standards.verdict import Element, Metric, OutputVerdict
 
 NARROW = ("float16", "bfloat16")
 # What a tool compares with: float64 all the time, or its own next precision, or the output's dtype.
@@ -84,4 +85,10 @@ def verdict(
         standard,
         ruling.reason,
         {**taken, **(more or {})},
+        () if ruling.verdict == "pass" else differing(question),
     )
+
+
+def differing(question: Question) -> tuple[Element, ...]:
+    """The elements that are farthest off, of those that are not the correctly rounded reference."""
+    return elements(question, ~alike(question.actual, correctly_rounded(question.expected, question.actual.dtype)))

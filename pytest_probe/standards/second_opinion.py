@@ -7,7 +7,7 @@ from dataclasses import replace
 from pytest_probe.numerics.dtypes import AnyArray, float_format, widen
 from pytest_probe.standards.by_rule import justification, justified, measured_for, ruled
 from pytest_probe.standards.exact import correctly_rounded
-from pytest_probe.standards.measured import is_float
+from pytest_probe.standards.measured import differing, is_float
 from pytest_probe.standards.question import Question
 from pytest_probe.standards.ruling import Ruling
 from pytest_probe.standards.table import BENCHMARK, Rule, Table
@@ -28,7 +28,9 @@ def with_table(question: Question, verdict: OutputVerdict, table: Table, standar
         return verdict
     reason = f"noise is content, msprobe's table for the API is not: {found.reason}"
     metrics = {**verdict.metrics, TABLE: rule.name, **justification(rule)}
-    return replace(verdict, verdict="warning", standard=standard, reason=reason, metrics=metrics)
+    return replace(
+        verdict, verdict="warning", standard=standard, reason=reason, metrics=metrics, worst=differing(question)
+    )
 
 
 def _right(question: Question) -> AnyArray:

@@ -119,6 +119,7 @@ def test_a_table_may_warn_where_noise_is_content(api: str, dtype: str, error: fl
     assert (found.verdict, found.standard) == (("warning", "auto") if table else ("pass", "noise"))
     assert found.metrics.get("table", "") == table
     assert "noise_ratio" in found.metrics
+    assert bool(found.worst) == bool(table)
     assert Auto().judge(replace(asked, actual=ONES.astype(asked.actual.dtype))).verdict == "pass"
 
 

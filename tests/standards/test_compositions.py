@@ -44,6 +44,15 @@ def test_a_wrong_output_is_found(name: str, dtype: str) -> None:
     assert verdict(name, VALUES[::-1] * 2, dtype=dtype) == "error"
 
 
+@pytest.mark.parametrize("name", TOOLS)
+def test_a_failure_shows_its_worst_elements(name: str) -> None:
+    wrong = VALUES.copy()
+    wrong[[3, 7]] = 1e6, 2e6
+    found = STANDARDS[name].judge(question(wrong, VALUES, dtype="float32", api="Functional.softmax"))
+    assert [element.index for element in found.worst[:2]] == [(7,), (3,)]
+    assert STANDARDS[name].judge(question(VALUES, VALUES, dtype="float32", api="Functional.softmax")).worst == ()
+
+
 @pytest.mark.parametrize("name", [*TOOLS, *RULES])
 @pytest.mark.parametrize("dtype", ["int64", "bool"])
 def test_integers_are_exact(name: str, dtype: str) -> None:
