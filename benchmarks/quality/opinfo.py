@@ -15,6 +15,8 @@ from benchmarks.quality.samples import LeftOut, Sample, Samples, Wish, of_functi
 from pytest_probe.errors import UnknownAPI
 from pytest_probe.frameworks.torch import TorchFramework
 
+# What OpInfo calls by another name than it says.
+MISNAMED = {"rand_like": "Torch.randn_like", "normal.in_place": "Tensor.normal_"}
 NAMESPACES = (("nn.functional.", "Functional."), ("", "Torch."), ("", "Tensor."))
 
 
@@ -23,7 +25,7 @@ def samples(wish: Wish) -> Samples:
     dtype = getattr(torch, wish.dtype)
     for op in invocations.op_db:
         label = ".".join(part for part in (op.name, op.variant_test_name) if part)
-        api = api_of(op.name)
+        api = MISNAMED.get(label) or api_of(op.name)
         if not (wish.takes(api) or wish.takes(label)):
             continue
         if dtype not in op.supported_dtypes("cpu"):
