@@ -86,7 +86,7 @@ OPTIONS = (
     ),
     Option("reference-device", "Where the float64 reference runs (default: cpu)", "D", "cpu"),
     Option("strict", "Warnings fail", kind="flag"),
-    Option("out", "Write results.jsonl and run.json into this folder, which holds no results yet", "DIR"),
+    Option("out", "Write results and msprobe's CSV files into this folder, which holds no results yet", "DIR"),
     Option(
         "save",
         "Save inputs, outputs and gradients of both sides into --probe-out: of failing cases, or of all",

@@ -17,6 +17,7 @@ from pytest_probe.forecast import forecast
 from pytest_probe.items import missing_framework
 from pytest_probe.records.model import Dump
 from pytest_probe.reports import terminal
+from pytest_probe.reports.csv import write_csv
 from pytest_probe.reports.results import ResultsWriter, Tally, digest
 from pytest_probe.selection import matches
 from pytest_probe.state import Probe
@@ -30,6 +31,7 @@ class Reporting:
         self._probe = probe
         self._tally = Tally()
         self._finished = 0
+        self._trouble = ""
         self._runs = not probe.config.option.collectonly
         dumps = probe.readable()
         devices = self._describe() if self._runs and self._needs_devices(dumps) else []
@@ -88,6 +90,8 @@ class Reporting:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self._runs and not self._probe.config.getoption("no_summary", False):
             terminal.summary(terminalreporter, self._tally, not_run=self._session.testscollected - self._finished)
+        if self._trouble:
+            terminalreporter.write_line(self._trouble)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
@@ -96,6 +100,10 @@ class Reporting:
             self._writer.close(
                 finished=_now(), exit_status=int(exitstatus), verdicts=dict(self._tally.verdicts), not_run=not_run
             )
+            try:
+                write_csv(self._writer.folder, datetime.now().strftime("%Y%m%d%H%M%S"))
+            except OSError as error:
+                self._trouble = f"probe: CSV files not written: {error}; results.jsonl has all that they would hold"
 
 
 def _conditions(probe: Probe, devices: list[dict[str, str]]) -> list[str]:

@@ -71,6 +71,7 @@ class Probe:
                 settings.repeat,
                 settings.reference_device,
                 settings.flops,
+                settings.out is not None,
             ),
             self.registry,
             adjust_inputs=_adjustment(hook.pytest_probe_inputs, hooked.inputs),

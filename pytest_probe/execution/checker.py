@@ -40,6 +40,8 @@ from pytest_probe.records.rawjson import paused_gc
 from pytest_probe.registry import Registry
 from pytest_probe.standards.facts import facts
 from pytest_probe.standards.modal import judged_with_modes
+from pytest_probe.standards.peer_measures import measures
+from pytest_probe.standards.question import Question, Standard
 from pytest_probe.standards.verdict import SEVERITY, OutputVerdict, Verdict
 
 FLOPS = 2e10
@@ -50,7 +52,7 @@ class Conditions:
     """What a run was asked for: device None is the framework's own choice, workers share the machine's cores,
     repeat is how often the device runs each case, allow names device modes, or says "auto" for what the framework's
     flags allow, or "none". reference_device is where float64 runs, flops how many a product or a convolution may take
-    there in one run before it is sampled."""
+    there in one run before it is sampled. measured: verdicts carry the measures that msprobe's files hold."""
 
     device: str | None = None
     seed: int = 0
@@ -61,6 +63,7 @@ class Conditions:
     repeat: int = 1
     reference_device: str = "cpu"
     flops: float = FLOPS
+    measured: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,12 +296,16 @@ class Checker:
     def _judged(self, case: Case, sides: Sides) -> tuple[OutputVerdict, ...]:
         judge = hooked.standard(self.registry.standards[self.conditions.standard])
         asked = questions(case.api, case.direction, sides.replay, sides.actual, sides.expected, self.conditions.seed)
-        judged = (
-            item if isinstance(item, OutputVerdict) else judged_with_modes(judge, item, self.modes) for item in asked
-        )
+        judged = (item if isinstance(item, OutputVerdict) else self._output(judge, item) for item in asked)
         if sides.sample is not None:
             judged = (placed(item, sides.sample) for item in judged)
         return (*sides.structural, *judged)
+
+    def _output(self, judge: Standard, question: Question) -> OutputVerdict:
+        verdict = judged_with_modes(judge, question, self.modes)
+        if not self.conditions.measured:
+            return verdict
+        return replace(verdict, measures=measures(question, self.conditions.standard))
 
     def _sampled(self, case: Case, replay: Replay, product: Product) -> Looks:
         actual: Mapping[str, Any] = replay.actual.outputs

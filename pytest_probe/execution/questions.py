@@ -99,7 +99,7 @@ def questions(
             on_cpu=on_cpu,
             fan_in=terms,
             fan_in_assumed=assumed,
-            factor=winograd(known, args, kwargs),
+            winograd=winograd(known, args, kwargs),
             witness=None if on_cpu else Witness(replay, direction, run_name),
             args=args,
             kwargs=kwargs,

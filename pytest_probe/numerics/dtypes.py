@@ -85,21 +85,31 @@ class FloatFormat:
         """The largest relative error of one rounding, 2**-precision."""
         return 2.0**-self.precision
 
+    @property
+    def top_binade(self) -> float:
+        """The largest power of two that the format has."""
+        return 2.0 ** (math.frexp(self.max)[1] - 1)
+
     def spacing(self, values: Float64Array) -> Float64Array:
         """The distance between neighbours of the format in the binade of each value, as a new array.
 
         Zeros and subnormals have the spacing of the smallest normal; values beyond max, inf and NaN that of max.
         """
-        power = np.empty(values.shape)
-        np.bitwise_and(values.view(np.int64), _EXPONENT_BITS, out=power.view(np.int64))
+        power = binades(values, np.empty(values.shape))
         np.maximum(power, 2.0**self.min_exponent, out=power)
-        np.minimum(power, 2.0 ** (math.frexp(self.max)[1] - 1), out=power)
+        np.minimum(power, self.top_binade, out=power)
         power *= 2.0 ** (1 - self.precision)
         return power
 
     def overflowed(self, values: Float64Array) -> Float64Array:
         """The values, with overflow (in the value's sign) in place of all beyond max."""
         return np.where(np.abs(values) > self.max, np.copysign(self.overflow, values), values)
+
+
+def binades(values: Float64Array, out: Float64Array) -> Float64Array:
+    """The largest power of two up to each magnitude, written to `out`: 0 for subnormals of float64, inf for NaN."""
+    np.bitwise_and(values.view(np.int64), _EXPONENT_BITS, out=out.view(np.int64))
+    return out
 
 
 def float_format(dtype: npt.DTypeLike) -> FloatFormat:

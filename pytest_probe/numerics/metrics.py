@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from pytest_probe.numerics.blocks import blocks
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, Float64Array, FloatFormat, float_format, nearest, widen
 from pytest_probe.numerics.ulp import alike, nonfinite_distance
 
@@ -32,7 +32,7 @@ def describe(actual: npt.ArrayLike, expected: npt.ArrayLike) -> dict[str, float 
         return _describe_discrete(values, wanted)
     layout = float_format(values.dtype)
     with np.errstate(all="ignore"):
-        rows = [_measure(widen(a), widen(e), layout) for a, e in _blocks(values, wanted)]
+        rows = [_measure(widen(a), widen(e), layout) for a, e in blocks(values, wanted, _BLOCK)]
     size = max(values.size, 1)
     return {
         "max_abs": max((row.max_abs for row in rows), default=0.0),
@@ -42,17 +42,6 @@ def describe(actual: npt.ArrayLike, expected: npt.ArrayLike) -> dict[str, float 
         "mismatch": sum(row.differing for row in rows) / size,
         "nonfinite_mismatch": sum(row.nonfinite for row in rows),
     }
-
-
-def _blocks(actual: AnyArray, expected: AnyArray) -> Iterator[tuple[AnyArray, AnyArray]]:
-    """Matching one-dimensional pieces of two arrays of one shape, of whatever strides, without a copy of the whole."""
-    pieces: Any = np.nditer(
-        (actual, expected),
-        flags=("external_loop", "buffered", "zerosize_ok"),
-        op_flags=(("readonly",), ("readonly",)),
-        buffersize=_BLOCK,
-    )
-    yield from pieces
 
 
 class _Row(NamedTuple):
@@ -116,7 +105,7 @@ def _largest_relative(gap: Float64Array, magnitude: Float64Array) -> float:
 def _describe_discrete(actual: AnyArray, expected: AnyArray) -> dict[str, float | int]:
     largest: float | int = 0
     differing = 0
-    for values, wanted in _blocks(actual, expected):
+    for values, wanted in blocks(actual, expected, _BLOCK):
         differing += int(np.count_nonzero(values != wanted))
         largest = max(largest, _largest_difference(values, wanted))
     return {"max_abs": largest, "mismatch": differing / max(actual.size, 1)}

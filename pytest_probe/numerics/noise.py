@@ -22,6 +22,8 @@ ELEMENTWISE_RMS = 2.0
 SMALL_SAMPLE = 7.0
 FAN_IN_START = 1024
 FAN_IN_CAP = 8.0
+WINOGRAD_LARGEST = 8.0
+WINOGRAD_RMS = 4.0
 FLOOR = 0.5
 NEIGHBOURS = 8
 BIAS_T = 10.0
@@ -52,14 +54,17 @@ class Noise:
         return self.largest <= limits.largest and self.rms <= limits.rms
 
 
-def limits(*, elementwise: bool, fan_in: int, count: int, factor: float = 1.0) -> Limits:
+def limits(*, elementwise: bool, fan_in: int, count: int, winograd: bool = False, factor: float = 1.0) -> Limits:
     """The limits for an output of `count` non-zero elements, each a sum of at most fan_in terms.
 
     The RMS of few elements scatters more: times 1 + 7 / sqrt(count). Beyond 1,024 terms both grow with the square
     root of the terms (sequential accumulation), at most 8 times, lest a mean 0.03 % wrong pass at 10^7 terms.
+    Winograd's F4 errs four times as much, and by one corner of its tiles eight times.
     """
     growth = min(FAN_IN_CAP, max(1.0, fan_in / FAN_IN_START) ** 0.5) * factor
     largest, rms = (ELEMENTWISE_LARGEST, ELEMENTWISE_RMS) if elementwise else (LARGEST, RMS)
+    if winograd:
+        largest, rms = largest * WINOGRAD_LARGEST, rms * WINOGRAD_RMS
     return Limits(largest * growth, rms * growth * (1 + SMALL_SAMPLE / max(count, 1) ** 0.5))
 
 
@@ -252,7 +257,8 @@ def biases(actual: AnyArray, rounded: AnyArray, expected: AnyArray, allowed: Any
     """Is the output shifted, or scaled, on average? One Bias for the plain shift and one for that away from zero.
 
     rounded: the reference correctly rounded to the output's dtype, since plain rounding errors of few distinct values
-    have a mean of their own. allowed: A. Empty where fewer than 32 distinct rounded values are there.
+    have a mean of their own. allowed: A. Empty where fewer than 32 distinct rounded values are there. Equal elements
+    count as one: what a kernel makes of a value it makes of all its copies (rows of padding).
     """
     wide = widen(rounded)
     usable = np.isfinite(wide) & np.isfinite(allowed) & np.isfinite(widen(actual))
@@ -260,7 +266,15 @@ def biases(actual: AnyArray, rounded: AnyArray, expected: AnyArray, allowed: Any
         shift = ((widen(actual) - wide) / allowed)[usable]
     if not shift.any() or np.unique(wide[usable]).size < BIAS_DISTINCT:
         return ()
-    return _bias(shift), _bias(shift * np.sign(expected[usable]))
+    shift, values = _copies_as_one(shift, expected[usable])
+    return _bias(shift), _bias(shift * np.sign(values))
+
+
+def _copies_as_one(shift: AnyArray, values: AnyArray) -> tuple[AnyArray, AnyArray]:
+    """The mean shift of each distinct value. Distinct in float32: a reference's last bits differ from row to row."""
+    with np.errstate(over="ignore"):
+        found, which, counts = np.unique(values.astype(np.float32), return_inverse=True, return_counts=True)
+    return np.bincount(which.ravel(), weights=shift) / counts, found
 
 
 def _bias(values: AnyArray) -> Bias:

@@ -77,6 +77,7 @@ def _rank(value: float) -> float:
 
 
 def _output(output: OutputVerdict) -> Result:
+    measured = {"measures": {name: plain(value) for name, value in output.measures.items()}} if output.measures else {}
     return {
         "name": output.name,
         "shape": [int(extent) for extent in output.shape],
@@ -86,6 +87,7 @@ def _output(output: OutputVerdict) -> Result:
         "reason": output.reason,
         "metrics": {name: plain(value) for name, value in output.metrics.items()},
         "worst": [_element(element) for element in output.worst],
+        **measured,
     }
 
 
@@ -106,7 +108,7 @@ class ResultsWriter:
     """
 
     def __init__(self, folder: Path, run: Mapping[str, Any]) -> None:
-        self._folder = folder
+        self.folder = folder
         self._run = {"schema": SCHEMA, **run}
         path = folder / RESULTS
         try:
@@ -129,9 +131,9 @@ class ResultsWriter:
         self._write_run()
 
     def _write_run(self) -> None:
-        temporary = self._folder / f".{RUN}.{os.getpid()}"
+        temporary = self.folder / f".{RUN}.{os.getpid()}"
         temporary.write_bytes(msgspec.json.format(msgspec.json.encode(self._run), indent=2) + b"\n")
-        os.replace(temporary, self._folder / RUN)
+        os.replace(temporary, self.folder / RUN)
 
 
 def digest(path: Path) -> str:

@@ -73,11 +73,11 @@ def _terms(name: str, shapes: Sequence[tuple[int, ...]]) -> int | None:
     return None
 
 
-def winograd(facts: Facts, args: Sequence[Any], kwargs: Mapping[str, Any]) -> float:
-    """4 for a convolution that may be computed by Winograd's F4 (kernel of 3 or more, stride 1), else 1."""
+def winograd(facts: Facts, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Is it a convolution that may be computed by Winograd's F4: kernel of 3 or more, stride 1?"""
     weight = args[1] if len(args) > 1 else kwargs.get("weight")
     if facts.name not in CONVOLUTIONS or not isinstance(weight, np.ndarray):
-        return 1.0
+        return False
     stride = args[3] if len(args) > 3 else kwargs.get("stride", 1)
     strides = stride if isinstance(stride, (list, tuple)) else [stride]
-    return 4.0 if max(weight.shape[2:], default=1) >= 3 and all(step == 1 for step in strides) else 1.0
+    return max(weight.shape[2:], default=1) >= 3 and all(step == 1 for step in strides)

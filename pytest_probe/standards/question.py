@@ -65,6 +65,7 @@ class Question:
     on_cpu: bool
     fan_in: int
     fan_in_assumed: bool
+    winograd: bool = False
     factor: float = 1.0
     witness: Callable[[], AnyArray | None] | None = None
     args: Sequence[Any] = ()

@@ -32,7 +32,7 @@ class OutputVerdict:
     ("grad.input.1", "grad.kwargs.weight").
 
     reason names what failed, with the number and its limit; worst holds the five worst elements of an output that
-    failed or was warned about.
+    failed or was warned about. measures are the field's metrics, as msprobe's files have them, where a run writes them.
     """
 
     name: str
@@ -43,6 +43,7 @@ class OutputVerdict:
     reason: str = ""
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     worst: tuple[Element, ...] = ()
+    measures: Mapping[str, Metric] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from tests.checking import verdicts
+from tests.faults.winograd import winograd
 from tests.writing import entries, write_dump
 
 Function = Callable[..., Any]
@@ -133,6 +134,9 @@ LAYER_NORM = (
     "Functional.layer_norm", F, "layer_norm", (normal(32, 64), [64], normal(64), normal(64, scale=0.1), 1e-5), True
 )  # fmt: skip
 CONV = ("Functional.conv2d", F, "conv2d", (normal(2, 3, 10, 10), normal(4, 3, 3, 3), normal(4), 1, 1), True)
+DEEP_CONV = (
+    "Functional.conv2d", F, "conv2d", (normal(2, 128, 16, 16), normal(64, 128, 3, 3), normal(64), 1, 1), True
+)  # fmt: skip
 GELU = ("Functional.gelu", F, "gelu", (normal(100, 100),), True)
 SOFTMAX = ("Torch.softmax", torch, "softmax", (normal(32, 100), -1), True)
 EXP = ("Torch.exp", torch, "exp", (normal(64, 100, dtype=HALF),), False)
@@ -180,6 +184,7 @@ HEALTHY: dict[str, tuple[Any, Patch]] = {
     "two-pass layer_norm": (LAYER_NORM, narrow_only(two_pass_layer_norm)),
     "division by the reciprocal": (DIV, narrow_only(lambda right, a, b: a * torch.reciprocal(b))),
     "another order of summation": (SUM, narrow_only(reversed_sum)),
+    "convolution by Winograd's F4": (DEEP_CONV, narrow_only(lambda right, *args: winograd(*args))),
     "bfloat16: ties away from zero": (HALF_MATMUL, narrow_only(tie_away)),
     "bfloat16: split-K in float32": (
         HALF_MATMUL, narrow_only(lambda right, a, b: split_k(right, a.float(), b.float()).to(HALF))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import xml.etree.ElementTree as ElementTree
 from typing import Any
 
@@ -50,7 +51,9 @@ def test_results_and_run(pytester: pytest.Pytester, make_dump: DumpMaker, worker
     assert run["dumps"][0]["digest"].startswith("sha256:")
     assert run["devices"][0]["device"] == "cpu"
     assert run["finished"] >= run["started"]
-    assert sorted(path.name for path in (pytester.path / "out").iterdir()) == ["results.jsonl", "run.json"]
+    names = [re.sub(r"\d{14}", "STAMP", path.name) for path in (pytester.path / "out").iterdir()]
+    tables = ["accuracy_checking_details_STAMP.csv", "accuracy_checking_result_STAMP.csv"]
+    assert sorted(names) == [*tables, "results.jsonl", "run.json"]
 
 
 def test_a_folder_with_results_is_refused(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:

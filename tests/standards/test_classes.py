@@ -87,12 +87,6 @@ def ask(call: Call) -> Asked:
 def table_for(kind: str) -> Table:
     narrow = {"narrow_forward": COMPUTING, "narrow_backward": COMPUTING}
     special = {"random": RANDOM, "labels": LABELS, "kinks": KINKS, **narrow}
-        "random": RANDOM,
-        "labels": LABELS,
-        "kinks": KINKS,
-        "narrow_forward": COMPUTING,
-        "narrow_backward": COMPUTING,
-    }
     return {**COMPUTING, **MOVING, **special.get(kind, {})}
 
 

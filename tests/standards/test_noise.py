@@ -89,9 +89,10 @@ def test_limits_grow_with_the_fan_in() -> None:
     assert judge(off(60), ONES, fan_in=1024).verdict == "error"
 
 
-def test_winograd_is_allowed_four_times_as_much() -> None:
-    assert judge(off(100), ONES).verdict == "error"
-    assert judge(off(100), ONES, factor=4.0).verdict == "pass"
+def test_winograd_is_allowed_eight_times_as_much() -> None:
+    assert judge(off(200), ONES).verdict == "error"
+    assert judge(off(200), ONES, winograd=True).verdict == "pass"
+    assert judge(off(300), ONES, winograd=True).verdict == "error"
 
 
 def test_float64_is_allowed_twice_as_much() -> None:
@@ -214,6 +215,17 @@ def test_no_digits_left_is_a_warning() -> None:
     found = judge(off(5000), ONES, on_cpu=False, witness=lambda: off(600).astype(np.float32))
     assert found.verdict == "warning"
     assert found.reason == "undecided: the CPU's own kernel has noise ratio 1,199, no digits are left"
+
+
+def test_a_witness_that_overflows_excuses_an_overflow_and_nothing_else() -> None:
+    place = np.arange(100) == 3
+    asked = {"on_cpu": False, "witness": lambda: np.where(place, np.inf, off(90)).astype(np.float32)}
+    found = judge(np.where(place, np.inf, ONES), ONES, **asked)
+    assert (found.verdict, found.reason) == ("pass", "as-cpu: the CPU's own kernel overflows as well")
+    assert judge(np.where(place, np.inf, off(100)), ONES, **asked).verdict == "pass"
+    assert judge(np.where(place, np.inf, off(400)), ONES, **asked).verdict == "error"
+    assert judge(np.where(place, 1.01, ONES), ONES, **asked).verdict == "error"
+    assert judge(np.where(place, np.nan, ONES), ONES, **asked).verdict == "error"
 
 
 def test_without_a_witness_the_error_stands() -> None:

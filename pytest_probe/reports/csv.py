@@ -1,0 +1,143 @@
+"""accuracy_checking_result_*.csv and accuracy_checking_details_*.csv in msprobe's columns, from a run's results.
+
+msprobe's own api_precision_compare reads the details. UTF-8 with a byte order mark, floats with 14 decimals, a
+space in cells that are not used.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+import msgspec
+
+from pytest_probe.reports.columns import BLANK, COSINE, DETAILS, MEASURED, RESULT
+from pytest_probe.reports.results import RESULTS, number
+
+RESULT_FILE, DETAILS_FILE = "accuracy_checking_result_{}.csv", "accuracy_checking_details_{}.csv"
+# An API's row has two statuses; of several outputs, and of several items, the worst counts. SKIP only where all skip.
+ORDER = ("SKIP", "pass", "warning", "error")
+
+
+def write_csv(folder: Path, stamp: str) -> list[Path]:
+    """The files of the results in a folder, named by a stamp ("20261121093000"). A dump, and a dtype of --probe-dtype,
+    has a pair of its own, in a folder below where there are several. Raises OSError."""
+    tables: dict[str, Tables] = {}
+    with ExitStack() as stack:
+        for outcome in read_results(folder / RESULTS):
+            group, name = _named(outcome["id"])
+            if outcome["api"] and group not in tables:
+                tables[group] = stack.enter_context(Tables.open(folder, f"{stamp}.{len(tables)}"))
+            if outcome["api"]:
+                tables[group].add(name, outcome)
+    written = []
+    for group, table in tables.items():
+        below = folder if len(tables) == 1 else folder.joinpath(*(_safe(part) for part in group.split("/")))
+        written += table.place(below, stamp)
+    return written
+
+
+def read_results(path: Path) -> Iterator[dict[str, Any]]:
+    """The results of a run, one an item; a line that was cut off at the end is no result. Raises OSError."""
+    decoder = msgspec.json.Decoder(dict[str, Any])
+    with path.open("rb") as file:
+        for line in file:
+            if line.endswith(b"\n"):
+                yield decoder.decode(line)
+
+
+def _named(identity: str) -> tuple[str, str]:
+    """Group ("gpt/dump.json/bfloat16") and entry ("Functional.linear.0.forward") of a portable id."""
+    label, _, name = identity.partition("::")
+    entry, bracket, dtype = name.partition("[")
+    return f"{label}/{dtype.removesuffix(']')}" if bracket else label, entry
+
+
+def _safe(part: str) -> str:
+    return "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in part).strip(".") or "_"
+
+
+@dataclass
+class Tables:
+    """One details file as it is written, and what its result file will say."""
+
+    path: Path
+    file: TextIO
+    statuses: dict[str, dict[str, str]] = field(default_factory=dict)
+    messages: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def open(cls, folder: Path, stamp: str) -> Tables:
+        path = folder / f".{DETAILS_FILE.format(stamp)}.{os.getpid()}"
+        made = cls(path, path.open("w", encoding="utf-8-sig", newline=""))
+        made.rows([DETAILS])
+        return made
+
+    def __enter__(self) -> Tables:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
+
+    def rows(self, rows: Iterable[Sequence[object]]) -> None:
+        csv.writer(self.file, lineterminator="\n").writerows(rows)
+
+    def add(self, entry: str, outcome: Mapping[str, Any]) -> None:
+        name, _, direction = entry.rpartition(".")
+        status = "SKIP" if outcome["verdict"] == "skip" else outcome["verdict"]
+        known = self.statuses.setdefault(name, {})
+        known[direction] = max(known.get(direction, status), status, key=ORDER.index)
+        if status == "SKIP":
+            self.messages[name] = outcome["reason"]
+        self.rows(_detail(f"{entry}.output.{index}", output) for index, output in enumerate(outcome["outputs"]))
+
+    def place(self, folder: Path, stamp: str) -> list[Path]:
+        """Move the details to their folder, and write the result file beside them."""
+        folder.mkdir(parents=True, exist_ok=True)
+        details, result = folder / DETAILS_FILE.format(stamp), folder / RESULT_FILE.format(stamp)
+        os.replace(self.path, details)
+        temporary = folder / f".{result.name}.{os.getpid()}"
+        with temporary.open("w", encoding="utf-8-sig", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows([RESULT, *self._summary()])
+        os.replace(temporary, result)
+        return [result, details]
+
+    def _summary(self) -> Iterator[Sequence[str]]:
+        for name, known in self.statuses.items():
+            row = [name, known.get("forward", BLANK), known.get("backward", BLANK)]
+            yield [*row, self.messages[name]] if name in self.messages else row
+
+
+def _detail(name: str, output: Mapping[str, Any]) -> Sequence[object]:
+    measures = output.get("measures", {})
+    cells = (_cell(column, measures.get(measure)) for column, measure in MEASURED.items())
+    shape = f"({', '.join(map(str, output['shape']))}{',' if len(output['shape']) == 1 else ''})"
+    return [
+        name,
+        _bench(output["dtype"]),
+        f"torch.{output['dtype']}",
+        shape,
+        *cells,
+        output["verdict"],
+        output["reason"],
+    ]
+
+
+def _bench(dtype: str) -> str:
+    """The reference's dtype: wide for floats, else the output's own."""
+    if dtype.startswith("complex"):
+        return "torch.complex128"
+    return "torch.float64" if "float" in dtype else f"torch.{dtype}"
+
+
+def _cell(column: str, value: Any) -> str:
+    if value is None:
+        return BLANK
+    if isinstance(value, int):
+        return str(value)
+    return f"{1 - number(value) if column == COSINE else number(value):.14f}"
