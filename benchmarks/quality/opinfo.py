@@ -17,6 +17,8 @@ from pytest_probe.frameworks.torch import TorchFramework
 
 # What OpInfo calls by another name than it says.
 MISNAMED = {"rand_like": "Torch.randn_like", "normal.in_place": "Tensor.normal_"}
+# Kernels of torch's CPU that are not healthy: exp of a 5 x 5 matrix of numbers near 0.1 is 10^30 in bfloat16.
+WRONG = {"matrix_exp": ("bfloat16", "float16")}
 NAMESPACES = (("nn.functional.", "Functional."), ("", "Torch."), ("", "Tensor."))
 
 
@@ -30,6 +32,9 @@ def samples(wish: Wish) -> Samples:
             continue
         if dtype not in op.supported_dtypes("cpu"):
             yield LeftOut(label, f"no {wish.dtype} on the CPU")
+            continue
+        if wish.dtype in WRONG.get(label, ()):
+            yield LeftOut(label, f"{label}, which the CPU's 16-bit kernel gets wrong")
             continue
         with mock.patch.object(invocations, "wrapper_set_seed", _unseeded):
             yield from _of_op(op, label, api, dtype, wish)

@@ -109,9 +109,9 @@ def batch_norm(
     squares = step((x - mean.view(places)).square().sum(over))
     part, rest = step(x.new_tensor(momentum)), step(x.new_tensor(1 - momentum))
     if running_mean is not None:
-        running_mean.copy_(step(part * mean) + step(rest * running_mean))
+        running_mean.copy_(rounded(step(part * mean) + step(rest * running_mean), dtype))
     if running_var is not None:
-        running_var.copy_(part * step(squares / step(count - 1)) + step(rest * running_var))
+        running_var.copy_(rounded(part * step(squares / step(count - 1)) + step(rest * running_var), dtype))
     mean, scale = rounded(mean, dtype), rounded((step(squares / step(count)) + eps).rsqrt(), dtype)
     out = (x - mean.view(places)) * scale.view(places)
     out = out if weight is None else out * weight.view(places)

@@ -115,6 +115,27 @@ def test_a_kernel_may_round_a_python_float_and_its_gradient_not(seed: int) -> No
     assert [verdict.verdict for verdict in verdicts] == ["pass", "pass"]
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_kernel_that_is_wrong_stays_an_error(dtype: str) -> None:
+    """Of numbers below 0.2 the CPU's matrix_exp gives 10^30, or NaN."""
+    x = Maker(dtype, 5, 5, 0).between(-0.2, 0.2, 5, 5)
+    checker = Checker(Conditions(device="cpu", allow=("none",)), Registry.default())
+    (verdict,) = checker.compare(torch.matrix_exp, torch.matrix_exp, (x,), api="Torch.matrix_exp")
+    assert verdict.verdict == "error"
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_running_statistics_are_rounded_before_they_are_averaged() -> None:
+    checker = Checker(Conditions(device="cpu", allow=("none",)), Registry.default())
+    function, passed = torch.nn.functional.instance_norm, []
+    for seed in range(8):
+        make = Maker("float16", 4, 24, seed)
+        args = (make.x(3, 24, 5, 7), make.x(24), make.positive(24))
+        (verdict,) = checker.compare(function, function, args, api="Functional.instance_norm")
+        passed.append(verdict.verdict)
+    assert passed == ["pass"] * 8
+
+
 HALF = torch.float16
 
 
