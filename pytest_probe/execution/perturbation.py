@@ -81,6 +81,7 @@ class Perturbation:
         self.inside = mode is not None and bool(mode.bits)
         self.redrawn = 0
         self._made: dict[Kind, list[dict[str, AnyArray]]] = {}
+        self._read: list[dict[str, AnyArray]] | None = None
 
     def output(self, name: str, kind: Kind, count: int) -> list[AnyArray]:
         """One output in `count` runs; fewer where the reference cannot be perturbed that often."""
@@ -94,21 +95,26 @@ class Perturbation:
             if made is None:
                 break
             runs.append(made)
-        return [widen(run[name]) for run in (*runs[:count], *self._other_reading(kind)) if name in run]
+        also = self._other_readings() if kind == "coarse" else []
+        return [widen(run[name]) for run in (*runs[:count], *also) if name in run]
 
-    def _other_reading(self, kind: Kind) -> list[dict[str, AnyArray]]:
-        """A vectorised loop may round a Python float in its last elements and not before: both readings count."""
-        if kind != "coarse" or self.gradient or self.replay.rounded is None:
-            return []
-        return [results(self.replay.rounded[1], self.replay.changed)]
+    def _other_readings(self) -> list[dict[str, AnyArray]]:
+        """Where a kernel rounds a Python float its gradient's need not, nor the rest of a vectorised loop."""
+        if self._read is None:
+            _, *others = self.replay.readings()
+            runs = (self._run("coarse", 0, reading) for reading in others)
+            self._read = [run for run in runs if run is not None]
+        return self._read
 
-    def _run(self, kind: Kind, index: int) -> dict[str, AnyArray] | None:
+    def _run(self, kind: Kind, index: int, reading: Replay | None = None) -> dict[str, AnyArray] | None:
         # Ties between 16-bit numbers are common and go to even in every kernel; a roundoff sends each one anywhere.
         exact = kind == "coarse" and index == 0
+        replay = reading or self.replay
         for attempt in range(REDRAWS):
             generator = _generator(self.key, kind, index)
+            shrink = 0.0 if exact else 0.25**attempt
             try:
-                return self._results(kind, generator, inward=attempt > 0, shrink=0.0 if exact else 0.25**attempt)
+                return self._results(replay, kind, generator, inward=attempt > 0, shrink=shrink)
             except Exception:
                 # Beyond the domain (a probability above 1, a matrix no longer positive definite): towards it, nearer.
                 self.redrawn += 1
@@ -119,9 +125,11 @@ class Perturbation:
             return float_format(self.narrow).roundoff
         return self.roundoff * (NUDGE if kind == "nudged" else 1.0)
 
-    def _results(self, kind: Kind, generator: np.random.Generator, inward: bool, shrink: float) -> dict[str, AnyArray]:
+    def _results(
+        self, replay: Replay, kind: Kind, generator: np.random.Generator, inward: bool, shrink: float
+    ) -> dict[str, AnyArray]:
         size = self._size(kind) * shrink
-        way = replace(ways(self.narrow, self.replay.reference)[kind], mode=self.mode)
+        way = replace(ways(self.narrow, replay.reference)[kind], mode=self.mode)
         if self.inside:
             way, size = replace(way, jitter=Jitter(size, int(generator.integers(2**62)))), 0.0
         elif way.steps is not None and way.steps.fine:
@@ -131,14 +139,14 @@ class Perturbation:
         inwards = inward or self.together
         leaves = {
             name: replace(leaf, array=perturbed(leaf.array, move, size * (name not in self.fixed), inwards, way.dtype))
-            for name, leaf in self.replay.leaves.items()
+            for name, leaf in replay.leaves.items()
         }
         if not self.gradient:
-            run = self.replay.reference_run(leaves, way, None)
-            return results(run, self.replay.changed)
-        seeds = {name: perturbed(seed, draw, size, inward, way.dtype) for name, seed in self.replay.seeds.items()}
-        run = self.replay.reference_run(leaves, way, self.replay.wanted)
-        return self.replay.framework.gradients(run, seeds)
+            run = replay.reference_run(leaves, way, None)
+            return results(run, replay.changed)
+        seeds = {name: perturbed(seed, draw, size, inward, way.dtype) for name, seed in replay.seeds.items()}
+        run = replay.reference_run(leaves, way, replay.wanted)
+        return replay.framework.gradients(run, seeds)
 
 
 def results(run: Run, changed: frozenset[str]) -> dict[str, AnyArray]:

@@ -64,12 +64,3 @@ COMPOSED: Mapping[Any, Callable[..., Any]] = {
     ATEN.lerp.Scalar: lerp,
     ATEN.lerp.Tensor: lerp,
 }
-COMPOSED_IN_PLACE: Mapping[Any, Callable[..., Any]] = {
-    ATEN.add_.Tensor: in_place(add),
-    ATEN.sub_.Tensor: in_place(sub),
-    ATEN.addcmul_.default: in_place(addcmul),
-    ATEN.addcdiv_.default: in_place(addcdiv),
-    ATEN.lerp_.Scalar: in_place(lerp),
-    ATEN.lerp_.Tensor: in_place(lerp),
-    ATEN.rsqrt_.default: in_place(rsqrt),
-}

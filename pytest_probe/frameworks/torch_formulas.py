@@ -157,10 +157,44 @@ def logsumexp(x: torch.Tensor, dims: list[int], keep: bool = False) -> torch.Ten
     return sums + largest.reshape(sums.shape)
 
 
-def renorm(x: torch.Tensor, p: float, dim: int, largest: float) -> torch.Tensor:
-    over = [place for place in range(x.ndim) if place != dim % x.ndim]
-    norm = torch.linalg.vector_norm(x, p, over, keepdim=True)
-    return x * torch.where(norm > largest, largest / (norm + 1e-7), 1.0)
+def dist(x: torch.Tensor, y: torch.Tensor, p: float = 2) -> torch.Tensor:
+    norm: torch.Tensor = torch.linalg.vector_norm(x - y, p)
+    return norm
+
+
+def ldexp(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return x * torch.pow(number(2.0), y)
+
+
+def truncated(x: torch.Tensor, y: torch.Tensor, *, rounding_mode: str | None) -> Any:
+    """The quotient is rounded before it is cut, in the last elements of a vectorised loop."""
+    return NotImplemented if rounding_mode != "trunc" else (x / y).trunc()
+
+
+def power(x: torch.Tensor, exponent: float) -> Any:
+    """Cubes and inverse squares are products."""
+    if exponent == 3:
+        return x * x * x
+    return (x * x).reciprocal() if exponent == -2 else NotImplemented
+
+
+def polygamma(factorial: Callable[[int], torch.Tensor]) -> Callable[..., Any]:
+    """Of a factorial and a zeta function."""
+
+    def function(n: int, x: torch.Tensor) -> Any:
+        if n < 2:
+            return NotImplemented
+        return (factorial(n) if n % 2 else -factorial(n)) * torch.special.zeta(float(n + 1), x)
+
+    return function
+
+
+def rounded_factorial(n: int) -> torch.Tensor:
+    return number(math.factorial(n))
+
+
+def factorial_by_logarithm(n: int) -> torch.Tensor:
+    return number(math.lgamma(n + 1)).exp()
 
 
 def euclidean(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -222,7 +256,9 @@ FORMULAS: Mapping[Any, Callable[..., Any]] = {
     **windows("bartlett_window", bartlett),
     **windows("blackman_window", blackman),
     ATEN.special_entr.default: entr,
-    ATEN.renorm.default: renorm,
+    ATEN.dist.default: dist,
+    ATEN.ldexp.Tensor: ldexp,
+    ATEN.div.Tensor_mode: truncated,
     ATEN._euclidean_dist.default: euclidean,
     ATEN.linspace.default: linspace,
     ATEN.xlogy.Tensor: xlogy,
@@ -245,6 +281,14 @@ FORMULAS: Mapping[Any, Callable[..., Any]] = {
 }
 # What only one of the dtypes computes in its own precision.
 OF_DTYPE: Mapping[torch.dtype, Mapping[Any, Callable[..., Any]]] = {
-    torch.bfloat16: {ATEN.huber_loss.default: huber},
-    torch.float16: {ATEN.smooth_l1_loss.default: smooth_l1, ATEN.sigmoid_backward.default: sigmoid_backward},
+    torch.bfloat16: {
+        ATEN.huber_loss.default: huber,
+        ATEN.pow.Tensor_Scalar: power,
+        ATEN.polygamma.default: polygamma(rounded_factorial),
+    },
+    torch.float16: {
+        ATEN.smooth_l1_loss.default: smooth_l1,
+        ATEN.sigmoid_backward.default: sigmoid_backward,
+        ATEN.polygamma.default: polygamma(factorial_by_logarithm),
+    },
 }

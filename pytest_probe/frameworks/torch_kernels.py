@@ -12,13 +12,9 @@ from typing import Any
 
 import torch
 
-from pytest_probe.frameworks.torch_sequential import cascade, chain, rounded
+from pytest_probe.frameworks.torch_sequential import cascade, chain, lanes, rounded
 
 ATEN = torch.ops.aten
-
-
-# How many 16-bit numbers a vector of the processor holds.
-LANES = {"AVX512": 32, "AVX2": 16}
 
 
 def glu_backward(dtype: torch.dtype, grad: torch.Tensor, x: torch.Tensor, dim: int) -> torch.Tensor:
@@ -60,7 +56,7 @@ def softmax(dtype: torch.dtype, x: torch.Tensor, dim: int, to_float: bool) -> An
         return NotImplemented
     result = ATEN._softmax.default(x, dim, False)
     inner = x.shape[dim % x.ndim + 1 :].numel()
-    rest = inner % LANES.get(torch.backends.cpu.get_cpu_capability(), 8)
+    rest = inner % lanes()
     flat = x.reshape(-1, x.shape[dim], inner)[..., inner - rest :].transpose(1, 2)
     powers = (flat - flat.amax(-1, keepdim=True)).exp()
     quotients = rounded(powers, dtype) / powers.sum(-1, keepdim=True)
@@ -113,13 +109,56 @@ def batch_norm(
     squares = step((x - mean.view(places)).square().sum(over))
     part, rest = step(x.new_tensor(momentum)), step(x.new_tensor(1 - momentum))
     if running_mean is not None:
-        running_mean.copy_(step(part * mean) + step(rest * running_mean))
+        running_mean.copy_(rounded(step(part * mean) + step(rest * running_mean), dtype))
     if running_var is not None:
-        running_var.copy_(part * step(squares / step(count - 1)) + step(rest * running_var))
+        running_var.copy_(rounded(part * step(squares / step(count - 1)) + step(rest * running_var), dtype))
     mean, scale = rounded(mean, dtype), rounded((step(squares / step(count)) + eps).rsqrt(), dtype)
     out = (x - mean.view(places)) * scale.view(places)
     out = out if weight is None else out * weight.view(places)
     return out if bias is None else out + bias.view(places), mean, scale
+
+
+def batch_norm_legit(dtype: torch.dtype, x: torch.Tensor, weight: Any, bias: Any, *rest: Any) -> Any:
+    """The same by another name: with running statistics, or without."""
+    statistics = rest if len(rest) == 5 else (None, None, *rest)
+    return batch_norm(dtype, x, weight, bias, *statistics)
+
+
+def batch_norm_updating(
+    dtype: torch.dtype, x: torch.Tensor, weight: Any, bias: Any, mean: Any, var: Any, momentum: float, eps: float
+) -> Any:
+    reserved = x.new_zeros(0, dtype=torch.uint8)
+    return (*batch_norm(dtype, x, weight, bias, mean, var, True, momentum, eps), reserved)
+
+
+def renorm(dtype: torch.dtype, x: torch.Tensor, p: float, dim: int, largest: float) -> torch.Tensor:
+    """The factor is rounded before it is multiplied with."""
+    over = [place for place in range(x.ndim) if place != dim % x.ndim]
+    norm = torch.linalg.vector_norm(x, p, over, keepdim=True)
+    return x * rounded(torch.where(norm > largest, largest / (norm + 1e-7), 1.0), dtype)
+
+
+def embedding_renorm(
+    dtype: torch.dtype, x: torch.Tensor, indices: torch.Tensor, largest: float, p: float
+) -> torch.Tensor:
+    """Norm and factor are rounded."""
+    used = torch.unique(indices)
+    norm = rounded(torch.linalg.vector_norm(x[used], p, 1, keepdim=True), dtype)
+    factor = torch.where(norm > largest, rounded(largest / (norm + 1e-7), dtype), 1.0)
+    return x.index_copy_(0, used, x[used] * factor)
+
+
+def histc(dtype: torch.dtype, x: torch.Tensor, bins: int = 100, low: float = 0, high: float = 0) -> torch.Tensor:
+    """The bin of a value is found step by step; a count stays where 1 is less than half a unit."""
+    if low == high:
+        low, high = (float(x.min()), float(x.max())) if x.numel() else (0.0, 1.0)
+    if low == high:
+        low, high = low - 1, high + 1
+    step = functools.partial(rounded, dtype=dtype)
+    first, last = step(x.new_tensor(low)), step(x.new_tensor(high))
+    inside = x[(x >= first) & (x <= last)]
+    places = step(step(step(inside - first) * bins) / step(last - first)).long().clamp(max=bins - 1)
+    return torch.bincount(places, minlength=bins).to(x.dtype).clamp(max=2 / torch.finfo(dtype).eps)
 
 
 def _as_it_is(values: torch.Tensor) -> torch.Tensor:
@@ -165,6 +204,12 @@ KERNELS: Mapping[Any, Callable[..., Any]] = {
     ATEN.glu_backward.default: glu_backward,
     ATEN.native_layer_norm_backward.default: layer_norm_backward,
     ATEN.native_batch_norm.default: batch_norm,
+    ATEN._native_batch_norm_legit.default: batch_norm_legit,
+    ATEN._native_batch_norm_legit.no_stats: batch_norm_legit,
+    ATEN._batch_norm_with_update.default: batch_norm_updating,
+    ATEN.renorm.default: renorm,
+    ATEN.embedding_renorm_.default: embedding_renorm,
+    ATEN.histc.default: histc,
     ATEN._trilinear.default: trilinear,
     ATEN._softmax.default: softmax,
     ATEN._log_softmax.default: log_softmax,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 
-from pytest_probe.frameworks import torch_attention
-from pytest_probe.frameworks.torch_composed import COMPOSED, COMPOSED_IN_PLACE
+from pytest_probe.frameworks import torch_attention, torch_composed, torch_sequential
+from pytest_probe.frameworks.torch_composed import COMPOSED
 from pytest_probe.frameworks.torch_formulas import FORMULAS, OF_DTYPE
 from pytest_probe.frameworks.torch_kernels import KERNELS
 from pytest_probe.frameworks.torch_sequential import SCATTERING
@@ -19,7 +19,8 @@ from pytest_probe.frameworks.torch_windows import WINDOWS
 @functools.cache
 def steps(dtype: torch.dtype) -> Mapping[Any, Callable[..., Any]]:
     """Steps between kernels: a mode sees them, and rounds what passes from one to the next."""
-    return {**FORMULAS, **OF_DTYPE.get(dtype, {}), **COMPOSED, **COMPOSED_IN_PLACE}
+    known = {**FORMULAS, **OF_DTYPE.get(dtype, {}), **COMPOSED}
+    return known | {twin: torch_composed.in_place(known[func]) for func in known for twin in in_place_twins(func)}
 
 
 @functools.cache
@@ -30,4 +31,19 @@ def kernels(dtype: torch.dtype) -> Mapping[Any, Callable[..., Any]]:
         torch_attention.BACKWARD: torch_attention.narrow_backward,
     }
     known = {**SCATTERING, **WINDOWS, **KERNELS, **attention}
+    known |= {twin: torch_sequential.in_place(known[func]) for func in known for twin in in_place_twins(func)}
     return {func: functools.partial(kernel, dtype) for func, kernel in known.items()}
+
+
+def in_place_twins(func: Any) -> Iterator[Any]:
+    """What does the same and writes to its first argument: another operator of the same arguments."""
+    name = func._schema.name.removeprefix("aten::")
+    packet = getattr(torch.ops.aten, f"{name}_", None)
+    for overload in packet.overloads() if packet is not None else ():
+        twin = getattr(packet, overload)
+        if _takes(twin) == _takes(func):
+            yield twin
+
+
+def _takes(func: Any) -> list[tuple[str, str]]:
+    return [(argument.name, str(argument.type)) for argument in func._schema.arguments]

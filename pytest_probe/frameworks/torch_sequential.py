@@ -18,6 +18,11 @@ def rounded(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return values.to(dtype).to(values.dtype)
 
 
+def lanes() -> int:
+    """How many 16-bit numbers a vector of the processor holds."""
+    return {"AVX512": 32, "AVX2": 16}.get(torch.backends.cpu.get_cpu_capability(), 8)
+
+
 def piled(
     dtype: torch.dtype,
     total: torch.Tensor,
@@ -66,11 +71,14 @@ def cascade(dtype: torch.dtype, terms: torch.Tensor, places: torch.Tensor, count
 def embedding_backward(
     dtype: torch.dtype, grad: torch.Tensor, indices: torch.Tensor, rows: int, padding: int, by_frequency: bool
 ) -> Any:
-    if by_frequency:
-        return NotImplemented
     chosen = (indices != padding).reshape(-1)
+    places = indices.reshape(-1)[chosen]
     terms = grad.reshape(-1, grad.shape[-1])[chosen]
-    return piled(dtype, grad.new_zeros(rows, grad.shape[-1]), indices.reshape(-1)[chosen], terms)
+    if by_frequency:
+        terms = terms * rounded(1 / places.bincount()[places].to(terms.dtype), dtype).unsqueeze(-1)
+        tail = terms[:, terms.shape[1] - terms.shape[1] % lanes() :]
+        tail.copy_(rounded(tail, dtype))
+    return piled(dtype, grad.new_zeros(rows, grad.shape[-1]), places, terms)
 
 
 def index_add(
@@ -95,6 +103,19 @@ def index_put(
     places = torch.arange(x.numel()).view(x.shape)[tuple(slice(None) if item is None else item for item in indices)]
     terms = values.expand(places.shape).reshape(-1)
     return piled(dtype, x.reshape(-1), places.reshape(-1), terms).view(x.shape)
+
+
+def masked_put(
+    dtype: torch.dtype,
+    x: torch.Tensor,
+    mask: torch.Tensor,
+    indices: Sequence[torch.Tensor | None],
+    values: torch.Tensor,
+) -> torch.Tensor:
+    places = [
+        None if item is None else item.clamp(-size, size - 1) for item, size in zip(indices, x.shape, strict=False)
+    ]
+    return index_put(dtype, x, places, torch.where(mask, values, 0.0), True)  # type: ignore[no-any-return]
 
 
 def scatter_mean(
@@ -128,6 +149,9 @@ def index_reduce(
 ) -> Any:
     if reduce not in ("prod", "mean") or not include_self:
         return NotImplemented
+    if not x.ndim:
+        x_row, source = x.reshape(1), source.reshape(1)
+        return index_reduce(dtype, x_row, 0, index.reshape(1), source, reduce).reshape(())
     join = torch.mul if reduce == "prod" else torch.add
     total = piled(dtype, x.movedim(dim, 0), index, source.movedim(dim, 0), join)
     if reduce == "mean":
@@ -169,15 +193,19 @@ def embedding_bag_backward(
     weights: torch.Tensor | None,
     padding: int = -1,
 ) -> Any:
-    if mode == 2 or by_frequency or sparse or weights is not None:
+    if mode == 2 or sparse:
         return NotImplemented
     starts = torch.zeros(len(indices) + 1, dtype=torch.long).index_add(0, offsets, torch.ones_like(offsets))
     indices, order = indices.sort()  # not stable, and that is the order of the sums
     owners = (starts.cumsum(0)[:-1] - 1)[order]
     chosen = indices != padding
-    terms = grad[owners[chosen]]
-    if mode == 1:
-        terms = rounded(terms * rounded(1 / sizes.double(), dtype)[owners[chosen]].unsqueeze(-1), dtype)
+    factors = torch.ones(len(owners), dtype=torch.float64) if weights is None else weights[order]
+    if by_frequency:
+        # Divided by the count of the first indices in their order, one for each: so does the kernel in every dtype.
+        _, rank, counts = torch.unique_consecutive(indices, return_inverse=True, return_counts=True)
+        factors = factors / counts[rank[rank]]
+    factors = rounded(factors / sizes[owners] if mode == 1 else factors, dtype)
+    terms = rounded(grad[owners[chosen]] * factors[chosen].unsqueeze(-1), dtype)
     return piled(dtype, grad.new_zeros(rows, grad.shape[-1]), indices[chosen], terms)
 
 
@@ -200,10 +228,8 @@ SCATTERING: Mapping[Any, Callable[..., Any]] = {
     ATEN.index_add.default: index_add,
     ATEN.index_put.default: index_put,
     ATEN._unsafe_index_put.default: index_put,
+    ATEN._unsafe_masked_index_put_accumulate.default: masked_put,
     ATEN.scatter_reduce.two: scatter_mean,
     ATEN.index_reduce.default: index_reduce,
-    ATEN.index_add_.default: in_place(index_add),
-    ATEN.index_put_.default: in_place(index_put),
     ATEN._index_put_impl_.default: in_place(index_put),
-    ATEN.put_.default: in_place(take_backward),
 }

@@ -108,7 +108,8 @@ class StepsMode(SplittingMode):  # type: ignore[no-untyped-call]
         if not only_moves(func):
             for key in inputs & self.pending.keys():
                 self._round(self.pending.pop(key), key in self.of_library)
-        result = NotImplemented if self.fine else kernels(self.dtype).get(func, _none)(*args, **kwargs)
+        known = kernels(self.dtype) if self.dtype.itemsize == 2 else {}
+        result = known.get(func, _none)(*args, **kwargs)
         if result is NotImplemented:
             result = func(*args, **kwargs)
         for tensor in _tensors(result):

@@ -26,7 +26,7 @@ class Discrete:
             return exact
         runs = [question.expected, *question.runs("nudged", RUNS)]
         if question.narrow:
-            runs += question.runs("narrowed", RUNS)
+            runs += question.runs("narrowed", RUNS) + question.runs("coarse", RUNS)
         with np.errstate(invalid="ignore"):
             low = correctly_rounded(np.minimum.reduce(runs), question.actual.dtype)
             high = correctly_rounded(np.maximum.reduce(runs), question.actual.dtype)

@@ -82,10 +82,21 @@ class NoiseStandard:
         outcome = _witnessed(question, finding)
         if outcome is not None:
             return _verdict(question, finding, *outcome)
-        narrow = _scatter(question, question.runs("narrow", 2)) if question.narrow else None
-        if narrow is not None and _measure(question, narrow).within(NARROW):
+        if question.narrow and self._between(question):
             return _verdict(question, finding, "warning", f"rounds between its steps: {finding.reason}")
         return _verdict(question, finding, "error", finding.reason)
+
+    def _between(self, question: Question) -> bool:
+        """Is it what 16-bit steps give: those of the framework's decompositions, or those of the CPU's kernels?"""
+        narrow = _scatter(question, question.runs("narrow", 2))
+        if narrow is not None and _measure(question, narrow).within(NARROW):
+            return True
+        sampled = question.runs("coarse", STAGES[-1])
+        if not sampled:
+            return False
+        moved = replace(question, expected=_nearest(question, [question.expected, *sampled]))
+        runs = question.runs("float64", STAGES[-1]) + question.runs("fine", STAGES[-1])
+        return _measure(moved, _pooled(question, _scatter(question, runs))).within(_limits(question))
 
 
 def decide(question: Question) -> Finding:
@@ -137,7 +148,7 @@ def _between_steps(question: Question, runs: list[AnyArray], limits: Limits) -> 
     if inside:
         runs = runs + question.runs("narrow", STAGES[-1]) + question.runs("narrowed", STAGES[-1])
     spread = _pooled(question, _scatter(question, runs + sampled))
-    center = question.expected if inside or not sampled else noise.nearest(question.actual, sampled)
+    center = question.expected if inside or not sampled else _nearest(question, sampled)
     measured = _measure(replace(question, expected=center), spread)
     if inside:
         growth = limits.rms / (noise.ELEMENTWISE_RMS if question.facts.elementwise else noise.RMS)
@@ -145,6 +156,12 @@ def _between_steps(question: Question, runs: list[AnyArray], limits: Limits) -> 
     else:
         close = Limits(_outlying(measured), STEPS.rms * (1 + STEPS_SMALL / max(measured.count, 1) ** 0.5))
     return Finding(measured, close, STAGES[-1], BETWEEN_STEPS, spread, center)
+
+
+def _nearest(question: Question, sampled: list[AnyArray]) -> AnyArray:
+    """NaN stays right where the reference is NaN, though steps may lead to a number."""
+    lost = np.isnan(question.expected) & np.isnan(widen(question.actual))
+    return np.asarray(np.where(lost, question.expected, noise.nearest(question.actual, sampled)))
 
 
 def _outlying(measured: Noise) -> float:

@@ -61,9 +61,13 @@ PRODUCTS: Table = {
             attn_mask=m.x(m.rows, m.rows),
         ),
     ),
-    "dist": (lambda m: call("Torch.dist", m.x(), m.x()), lambda m: call("Torch.dist", m.x(), m.x(), 3.0)),
+    "dist": tuple(lambda m, p=p: call("Torch.dist", m.x(), m.x(), p) for p in (2.0, 3.0, 4.0)),
     "cdist": (lambda m: call("Torch.cdist", m.x(), m.x()),),
-    "renorm": (lambda m: call("Torch.renorm", m.x(), 2, 0, 1.0),),
+    "renorm": (
+        lambda m: call("Torch.renorm", m.x(), 2, 0, 1.0),
+        lambda m: call("Tensor.renorm_", m.x(), 2, 0, 1.0),
+    ),
+    "histc": (lambda m: call("Torch.histc", m.x(), 50), lambda m: call("Torch.histc", m.x(), 20, -1.3, 0.9)),
     "prod": (
         lambda m: call("Torch.prod", m.between(0.8, 1.2), -1),
         lambda m: call("Torch.prod", m.between(0.8, 1.2), 0),
@@ -217,12 +221,15 @@ POOLING: Table = {
         )
         for shape, kwargs in (
             ((None,), {"scale_factor": 2.0, "mode": "linear"}),
+            ((None,), {"scale_factor": 1.7, "mode": "linear"}),
+            ((None,), {"size": 10, "mode": "linear", "align_corners": True}),
             ((None, 11), {"scale_factor": 2.0, "mode": "bilinear"}),
             ((None, 11), {"size": (7, 30), "mode": "bilinear", "align_corners": True}),
             ((None, 11), {"scale_factor": 1.7, "mode": "bicubic"}),
             ((None, 11), {"scale_factor": 2.0, "mode": "nearest"}),
             ((None, 11), {"size": (3, 4), "mode": "area"}),
             ((None, 4, 5), {"scale_factor": 2.0, "mode": "trilinear"}),
+            ((None, 4, 5), {"size": (3, 7, 4), "mode": "trilinear"}),
             ((None, 11), {"scale_factor": 0.6, "mode": "bilinear", "antialias": True}),
         )
     ),
@@ -233,10 +240,20 @@ SCATTERING: Table = {
         lambda m: call("Functional.embedding", m.index(m.rows, 3, m.cols), m.x(m.rows, 16)),
         lambda m: call("Functional.embedding", m.order(m.rows), m.x(m.rows, 16)),
         lambda m: call("Functional.embedding", m.index(5, 3, m.cols), m.x(5, 33), padding_idx=0),
+        lambda m: call("Functional.embedding", m.index(5, 3, m.cols), m.x(5, 33), scale_grad_by_freq=True),
+        lambda m: call("Functional.embedding", m.index(5, m.cols), m.x(5, 33), max_norm=1.0),
     ),
-    "embedding_bag": tuple(
-        (lambda m, mode=mode: call("Functional.embedding_bag", m.index(m.rows, m.cols, 6), m.x(m.rows, 16), mode=mode))
-        for mode in ("mean", "sum")
+    "embedding_bag": (
+        lambda m: call("Functional.embedding_bag", m.index(m.rows, m.cols, 6), m.x(m.rows, 16), mode="mean"),
+        lambda m: call("Functional.embedding_bag", m.index(m.rows, m.cols, 6), m.x(m.rows, 16), mode="sum"),
+        lambda m: call("Functional.embedding_bag", m.index(6, m.cols, 6), m.x(6, 16), scale_grad_by_freq=True),
+        lambda m: call(
+            "Functional.embedding_bag",
+            m.index(6, m.cols, 6),
+            m.x(6, 16),
+            mode="sum",
+            per_sample_weights=m.x(m.cols, 6),
+        ),
     ),
     "index_put": (
         lambda m: call("Torch.index_put", m.x(), (m.order(m.rows)[: m.rows // 2 + 1],), m.x(m.rows // 2 + 1, m.cols)),
@@ -283,15 +300,21 @@ SCALARS: Table = {
 POINTWISE: Table = {
     "entr": (lambda m: call("special.entr", m.positive()),),
     "i0e": (lambda m: call("special.i0e", m.x()),),
-    "logit": (lambda m: call("Torch.logit", m.unit()), lambda m: call("Torch.logit", m.unit(), 0.1)),
+    "logit": (
+        lambda m: call("Torch.logit", m.unit()),
+        lambda m: call("Torch.logit", m.unit(), 0.1),
+        lambda m: call("Tensor.logit_", m.unit()),
+    ),
     "mvlgamma": (lambda m: call("Torch.mvlgamma", m.between(2, 9), 3),),
     "polygamma": (
         lambda m: call("Torch.polygamma", 1, m.positive()),
         lambda m: call("Torch.polygamma", 2, m.positive()),
+        lambda m: call("Torch.polygamma", 3, m.positive()),
     ),
     "xlog1py": (lambda m: call("special.xlog1py", m.x(), m.positive()),),
     "xlogy": (lambda m: call("Torch.xlogy", m.x(), m.positive()),),
-    "ldexp": (lambda m: call("Torch.ldexp", m.x(), m.index(5)),),
+    "ldexp": (lambda m: call("Torch.ldexp", m.x(), m.index(5)), lambda m: call("Torch.ldexp", m.x(), m.x())),
+    "pow": tuple(lambda m, n=n: call("Torch.pow", m.positive(), n) for n in (2, 3, -1, -2, 0.7)),
     "glu": (
         lambda m: call("Functional.glu", m.x(m.rows, 2 * m.cols)),
         lambda m: call("Functional.glu", m.x(2 * m.rows, m.cols), 0),

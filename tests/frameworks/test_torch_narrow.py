@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from pytest_probe.execution import Checker, Conditions
+from pytest_probe.frameworks.torch_narrow import in_place_twins, kernels
 from pytest_probe.frameworks.torch_sequential import cascade, chain, piled
 from pytest_probe.numerics.dtypes import AnyArray, round_to, widen
 from pytest_probe.numerics.noise import nearest
@@ -22,7 +23,7 @@ from tests.calls.making import Maker
 
 # Where a kernel's own exponential, a tie of float32, or a Python float rounded in a loop's tail decides otherwise.
 LEAST = {
-    **dict.fromkeys("addbmm addmm addmv addr baddbmm embedding_bag".split(), 0.9),
+    **dict.fromkeys("addbmm addmm addmv addr baddbmm embedding_bag pow".split(), 0.9),
     **dict.fromkeys("polygamma renorm scaled_dot_product_attention".split(), 0.5),
 }
 # Written as no steps, for no dtype or not for both.
@@ -80,6 +81,59 @@ def test_steps_give_what_the_kernel_gives(name: str, dtype: str) -> None:
             call = making(Maker(dtype, *size, 0))
             checker.compare(call.function, call.function, call.args, call.kwargs, api=call.api, backward=True)
     assert comparing.wrong == []
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize(("align", "scale"), [(True, None), (False, None), (False, 1.7)])
+@pytest.mark.parametrize(("rank", "counts"), [(1, [9]), (1, [3]), (3, [7, 2, 11])])
+def test_linear_interpolation_rounds_its_weights(
+    rank: int, counts: list[int], align: bool, scale: float | None, dtype: torch.dtype
+) -> None:
+    func = {1: torch.ops.aten.upsample_linear1d.default, 3: torch.ops.aten.upsample_trilinear3d.default}[rank]
+    x = torch.randn(2, 3, *[5, 4, 6][:rank], generator=torch.Generator().manual_seed(rank)).to(dtype)
+    scales = [] if scale is None else [scale] * rank
+    made = kernels(dtype)[func](x.double(), counts, align, *scales).to(dtype)
+    assert torch.equal(made, func(x, counts, align, *scales))
+
+
+def test_what_writes_in_place_takes_the_same_steps() -> None:
+    aten = torch.ops.aten
+    assert set(in_place_twins(aten.addr.default)) == {aten.addr_.default}
+    assert set(in_place_twins(aten.pow.Tensor_Scalar)) == {aten.pow_.Scalar}
+    assert set(in_place_twins(aten.mse_loss.default)) == set()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_kernel_may_round_a_python_float_and_its_gradient_not(seed: int) -> None:
+    """The forward, and the gradients of the factors, are nearest to one reading, the gradient of the summand to the
+    other."""
+    make = Maker("bfloat16", 2, 3, seed)
+    args = (make.x(2, 3), make.x(2, 2), make.x(2, 3))
+    checker = Checker(Conditions(device="cpu", allow=("none",)), Registry.default())
+    kwargs = {"alpha": 0.6, "beta": 0.2}
+    verdicts = checker.compare(torch.addmm, torch.addmm, args, kwargs, api="Torch.addmm", backward=True)
+    assert [verdict.verdict for verdict in verdicts] == ["pass", "pass"]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_kernel_that_is_wrong_stays_an_error(dtype: str) -> None:
+    """Of numbers below 0.2 the CPU's matrix_exp gives 10^30, or NaN."""
+    x = Maker(dtype, 5, 5, 0).between(-0.2, 0.2, 5, 5)
+    checker = Checker(Conditions(device="cpu", allow=("none",)), Registry.default())
+    (verdict,) = checker.compare(torch.matrix_exp, torch.matrix_exp, (x,), api="Torch.matrix_exp")
+    assert verdict.verdict == "error"
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_running_statistics_are_rounded_before_they_are_averaged() -> None:
+    checker = Checker(Conditions(device="cpu", allow=("none",)), Registry.default())
+    function, passed = torch.nn.functional.instance_norm, []
+    for seed in range(8):
+        make = Maker("float16", 4, 24, seed)
+        args = (make.x(3, 24, 5, 7), make.x(24), make.positive(24))
+        (verdict,) = checker.compare(function, function, args, api="Functional.instance_norm")
+        passed.append(verdict.verdict)
+    assert passed == ["pass"] * 8
 
 
 HALF = torch.float16

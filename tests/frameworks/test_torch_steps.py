@@ -20,8 +20,10 @@ def rounded(tensor: torch.Tensor, dtype: torch.dtype = torch.bfloat16) -> torch.
     return tensor.to(dtype).to(torch.float64)
 
 
-def under(function: Function, *tensors: torch.Tensor, fine: bool = False) -> torch.Tensor:
-    with StepsMode(torch.bfloat16, fine):
+def under(
+    function: Function, *tensors: torch.Tensor, fine: bool = False, dtype: torch.dtype = torch.bfloat16
+) -> torch.Tensor:
+    with StepsMode(dtype, fine):
         return function(*tensors)
 
 
@@ -136,7 +138,8 @@ def test_rsub_rounds_what_it_takes_away() -> None:
 
 
 def test_a_kernel_that_rounds_inside_is_replaced() -> None:
-    """A sum of ones in bfloat16 ends at 256, and what stands in says so; the mode rounds what goes into it."""
+    """A sum of ones in bfloat16 ends at 256, and what stands in says so, whatever is split around it; the mode rounds
+    what goes into it. In float32 nothing stands in."""
     index = torch.zeros(600, dtype=torch.long)
     ones = torch.ones(600, dtype=torch.float64)
 
@@ -144,7 +147,8 @@ def test_a_kernel_that_rounds_inside_is_replaced() -> None:
         return torch.zeros(1, dtype=torch.float64).index_put((index,), ones, accumulate=True)
 
     assert under(added, ones).tolist() == [256.0]
-    assert under(added, ones, fine=True).tolist() == [600.0]
+    assert under(added, ones, fine=True).tolist() == [256.0]
+    assert under(added, ones, fine=True, dtype=torch.float32).tolist() == [600.0]
 
 
 # A whole run, backward included

@@ -48,3 +48,10 @@ def test_a_step_that_is_no_number_of_the_dtype_may_be_missed_by_rounding(ulps: i
     near = np.float32(-1.234) + ulps * np.spacing(np.float32(1.0))
     asked = question([near, 2.0], [-1.234, 2.0], api="Torch.round", dtype="float32", runs={"nudged": [[-1.234, 2.0]]})
     assert Discrete().judge(asked).verdict == verdict
+
+
+def test_the_step_that_16_bit_arithmetic_leads_to_passes() -> None:
+    runs = {"nudged": [[3.0, 4.0]] * 4, "coarse": [[4.0, 3.0]]}
+    asked = {"api": "Torch.histc", "dtype": "bfloat16", "runs": runs}
+    assert Discrete().judge(question([4.0, 3.0], [3.0, 4.0], **asked)).verdict == "pass"
+    assert Discrete().judge(question([5.0, 2.0], [3.0, 4.0], **asked)).verdict == "error"

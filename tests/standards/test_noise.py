@@ -189,6 +189,17 @@ def test_16_bit_steps_explain_what_kernels_that_round_inside_do() -> None:
     assert judge(wrong, wanted, dtype="bfloat16", runs={**runs, "coarse": []}).verdict == "error"
 
 
+def test_nan_where_the_reference_is_nan_passes_though_16_bit_steps_lead_to_a_number() -> None:
+    wanted = np.where(np.arange(100) == 3, np.nan, 1 + np.arange(100) / 128)
+    wrong = wanted + 2.0**-7 * (np.arange(100) == 5)
+    steps = np.where(np.arange(100) == 3, 10.0, wrong)
+    runs = {"float64": [wanted] * 4, "fine": [wanted] * 4, "coarse": [steps] * 4}
+    assert judge(wrong, wanted, dtype="bfloat16", runs=runs).verdict == "pass"
+    assert judge(steps, wanted, dtype="bfloat16", runs=runs).verdict == "pass"
+    finite = np.nan_to_num(wanted, nan=2.0)
+    assert judge(wrong, finite, dtype="bfloat16", runs={**runs, "float64": [finite] * 4}).verdict == "error"
+
+
 # Another device than the CPU
 
 
@@ -229,3 +240,13 @@ def test_a_16_bit_device_that_rounds_between_its_steps_gets_a_warning() -> None:
     assert found.verdict == "warning"
     assert found.reason.startswith("rounds between its steps: noise ratio ")
     assert judge(wrong, wanted, runs={"narrow": [wanted] * 2}, **asked).verdict == "error"
+
+
+def test_a_16_bit_device_whose_steps_are_the_cpus_gets_a_warning() -> None:
+    """Each element is one that the steps give, or the reference's; what is near both is neither."""
+    wanted = 1 + np.arange(100) / 128
+    steps = wanted + 2.0**-6
+    asked = {"dtype": "bfloat16", "on_cpu": False, "narrow": True, "runs": {"coarse": [steps]}}
+    found = judge(np.where(np.arange(100) % 2, steps, wanted), wanted, **asked)
+    assert (found.verdict, found.reason.partition(":")[0]) == ("warning", "rounds between its steps")
+    assert judge(wanted + 2.0**-7, wanted, **asked).verdict == "error"
