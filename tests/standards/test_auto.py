@@ -159,3 +159,17 @@ def test_no_mode_is_asked_to_explain_a_table() -> None:
 
     asked = question(ONES + 1e-4, ONES, api="Functional.linear", dtype="float32", runs=UNSURE, otherwise=never)
     assert judged_with_modes(Auto(), asked, [behaviour("tf32")]).metrics["table"] == "ulp"
+
+
+@pytest.mark.parametrize(("fan_in", "verdict"), [(1024, "warning"), (65536, "pass")])
+def test_long_sums_may_be_further_off(fan_in: int, verdict: str) -> None:
+    near = ONES + 16 * 2.0**-23  # inside the table's 32 ULP; 8 times as far, outside
+    runs = {**UNSURE, "nudged": [near]}
+    asked = question(ONES + 1e-4, ONES, api="Functional.linear", dtype="float32", runs=runs, fan_in=fan_in)
+    assert Auto().judge(asked).verdict == verdict
+
+
+def test_what_no_kernel_can_be_sure_of_tells_nothing() -> None:
+    runs = {**UNSURE, "nudged": [ONES + 1e-4]}
+    asked = question(ONES + 1e-4, ONES, api="Torch.mul", dtype="float32", runs=runs)
+    assert Auto().judge(asked).verdict == "pass"
