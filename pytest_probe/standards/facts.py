@@ -9,7 +9,8 @@ from importlib import resources
 
 import yaml
 
-# Operators by the name of the API that they are.
+# APIs by another name, and operators by the name of the API that they are.
+ALIASES = {"grid_sampler_2d": "grid_sample", "grid_sampler_3d": "grid_sample"}
 OPERATORS = {"truediv": "div", "floordiv": "floor_divide", "mod": "remainder", "and": "bitwise_and", "or": "bitwise_or"}
 
 
@@ -54,7 +55,8 @@ def canonical(api: str) -> str:
                 name = name[1:]
                 break
         return OPERATORS.get(name, name)
-    return name.removeprefix("_foreach_").rstrip("_")
+    bare = name.removeprefix("_foreach_").rstrip("_")
+    return ALIASES.get(bare, bare)
 
 
 _OPERATOR_NAMES = frozenset("add sub mul div truediv floordiv mod pow matmul and or xor lshift rshift".split())

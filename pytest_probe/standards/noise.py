@@ -178,8 +178,18 @@ def _rounds_inside(question: Question) -> bool:
     facts = question.facts
     if facts.name == "interpolate" and question.argument(3, "mode", "nearest") != "bicubic":
         return False
+    if facts.name.startswith("conv_transpose") and _pads_a_stride(question):
+        return True
     kind = f"narrow_{question.direction}"
     return kind in facts.classes or f"{kind}@{question.precision.name}" in facts.classes
+
+
+def _pads_a_stride(question: Question) -> bool:
+    """A transposed convolution that pads its output by a stride or more goes to a kernel whose columns are rounded."""
+    stride, padding = (
+        np.atleast_1d(question.argument(*place)) for place in ((3, "stride", 1), (5, "output_padding", 0))
+    )
+    return bool(np.any(padding >= stride))
 
 
 def _pooled(question: Question, spread: Spread | None) -> Spread | None:

@@ -113,3 +113,17 @@ def test_another_device_may_take_other_steps() -> None:
         args = (normal(size, scale=4),)
         found = checker.compare(TanhInSteps.apply, torch.tanh, args, api="Torch.tanh", backward=True)
         assert [verdict.verdict for verdict in found] == ["pass", "pass"]
+
+
+@pytest.mark.parametrize("padding", [1, 2])
+def test_a_transposed_convolution_that_pads_by_a_stride(padding: int) -> None:
+    """torch's CPU rounds columns in 16 bit there, and nowhere else."""
+    generator = torch.Generator().manual_seed(0)
+    x, weight = (torch.randn(4, 4, 6, 6, generator=generator).bfloat16() for _ in range(2))
+    args = (x, weight, None, padding, 0, padding, 1, (3, 3))
+    checker = Checker(Conditions(device="cpu"), Registry.default())
+    function = torch.nn.functional.conv_transpose2d
+    for verdict in checker.compare(function, function, args, api="Functional.conv_transpose2d", backward=True):
+        assert verdict.verdict == "pass", verdict.reason
+    wrong = checker.compare(lambda *given: function(*given) * 1.5, function, args, api="Functional.conv_transpose2d")
+    assert wrong[0].verdict == "error"
