@@ -31,8 +31,10 @@ class Forecast:
 
 def forecast(dumps: Iterable[Dump], selection: Selection, budget: float) -> Forecast:
     """For the selected cases of products that cost more FLOP than the budget."""
+    if budget == math.inf:
+        return Forecast(0, 0.0)
     large = [found for dump in dumps for found in _large(dump, selection, budget)]
-    if not large or budget == math.inf:
+    if not large:
         return Forecast(0, 0.0)
     runs = sum(RUNS * TENSORS[direction] for direction, _ in large)
     elements = sum(_elements(found) for _, found in large)

@@ -115,7 +115,7 @@ class StepsMode(SplittingMode):  # type: ignore[no-untyped-call]
         for tensor in _tensors(result):
             if func._schema.is_mutable or _storage(tensor) not in inputs:
                 self.pending[_storage(tensor)] = tensor
-                if self.fine and func._opname in LIBRARY:
+                if self.fine and func.overloadpacket.__name__ in LIBRARY:
                     self.of_library.add(_storage(tensor))
                 else:
                     self.of_library.discard(_storage(tensor))

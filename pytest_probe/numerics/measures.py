@@ -7,7 +7,7 @@ them and differ in what they call small, in what keeps a denominator from zero, 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
@@ -76,6 +76,12 @@ class Measures:
     ulp_over_ratio: float | None = None
     binary_mismatch_ratio: float | None = None
     nonfinite_mismatch: int | None = None
+
+
+def applying(measures: Measures) -> dict[str, float | int]:
+    """Those that apply, by name."""
+    values = {field.name: getattr(measures, field.name) for field in fields(measures)}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def measure(actual: npt.ArrayLike, expected: npt.ArrayLike, convention: Convention) -> Measures:

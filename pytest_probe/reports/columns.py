@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 BLANK = " "
+# What a cell says of a verdict. An API's row has two; of several outputs, and of several items, the worst counts: SKIP
+# only where all skip.
+STATUSES = ("SKIP", "pass", "warning", "error")
 NAME, BENCH, DEVICE, SHAPE, STATUS, MESSAGE = "API Name", "Bench Dtype", "DEVICE Dtype", "Shape", "Status", "Message"
 COSINE = "余弦相似度"
 # Column: field of numerics.measures.Measures. The cosine itself is 1 minus cosine_distance.
@@ -73,3 +76,7 @@ COMPARE_DETAILS = (
     MESSAGE,
 )
 COMPARE_RESULT = (NAME, "Forward Test Success", "Backward Test Success", MESSAGE)
+
+
+def status_of(verdict: str) -> str:
+    return "SKIP" if verdict == "skip" else verdict

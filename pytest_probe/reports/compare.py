@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,16 +19,18 @@ from pytest_probe.reports.columns import (
     NAME,
     OUTCOME,
     RATIOS,
+    STATUSES,
     THOUSANDTH,
     ULP,
+    status_of,
 )
+from pytest_probe.reports.csv import written
 from pytest_probe.reports.rows import Row
-from pytest_probe.standards.benchmark import UNBOUNDED
+from pytest_probe.standards.benchmark import Ratios
 from pytest_probe.standards.ruling import Ruling
 from pytest_probe.standards.three_party import COMPARES, Decision
 
 DETAILS_FILE, RESULT_FILE = "api_precision_compare_details_{}.csv", "api_precision_compare_result_{}.csv"
-WORST = ("SKIP", "pass", "warning", "error")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,7 @@ class Compared:
 
     @property
     def status(self) -> str:
-        verdict = self.decision.ruling.verdict
-        return "SKIP" if verdict == "skip" else verdict
+        return status_of(self.decision.ruling.verdict)
 
 
 def compare(device: Mapping[str, Row], benchmark: Mapping[str, Row], standard: str) -> list[Compared]:
@@ -85,17 +84,9 @@ def write_compared(folder: Path, stamp: str, found: Sequence[Compared]) -> list[
     folder.mkdir(parents=True, exist_ok=True)
     details = [[row.get(column, BLANK) for column in COMPARE_DETAILS] for row in map(_detail, found)]
     return [
-        _written(folder / RESULT_FILE.format(stamp), [COMPARE_RESULT, *_summary(found)]),
-        _written(folder / DETAILS_FILE.format(stamp), [COMPARE_DETAILS, *details]),
+        written(folder / RESULT_FILE.format(stamp), [COMPARE_RESULT, *_summary(found)]),
+        written(folder / DETAILS_FILE.format(stamp), [COMPARE_DETAILS, *details]),
     ]
-
-
-def _written(path: Path, rows: Iterable[Sequence[str]]) -> Path:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("w", encoding="utf-8-sig", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows(rows)
-    os.replace(temporary, path)
-    return path
 
 
 def statuses(found: Iterable[Compared]) -> dict[str, dict[str, str]]:
@@ -103,7 +94,7 @@ def statuses(found: Iterable[Compared]) -> dict[str, dict[str, str]]:
     calls: dict[str, dict[str, str]] = {}
     for item in found:
         known, direction = calls.setdefault(item.call, {}), item.row.direction
-        known[direction] = max(known.get(direction, item.status), item.status, key=WORST.index)
+        known[direction] = max(known.get(direction, item.status), item.status, key=STATUSES.index)
     return calls
 
 
@@ -136,8 +127,7 @@ def _of_rule(decision: Decision, device: Measures, benchmark: Measures) -> dict[
     if decision.rule == "thousandth":
         return dict(zip(THOUSANDTH, (_number(device.thousandth_ratio), verdict), strict=True))
     if decision.rule == "ulp":
-        over, other = device.ulp_over_ratio or 0.0, benchmark.ulp_over_ratio or 0.0
-        ratio = over / other if other else (1.0 if not over else UNBOUNDED)
+        ratio = Ratios().of(device.ulp_over_ratio, benchmark.ulp_over_ratio)
         values_of = (device.ulp_mean, device.ulp_over_ratio, ratio)
         return dict(zip(ULP, (*map(_number, values_of), verdict), strict=True))
     return {}

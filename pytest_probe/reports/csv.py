@@ -14,14 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from pytest_probe.reports.columns import BLANK, COSINE, DETAILS, MEASURED, OF_RULE, RESULT
+from pytest_probe.reports.columns import BLANK, COSINE, DETAILS, MEASURED, OF_RULE, RESULT, STATUSES, status_of
 from pytest_probe.reports.results import RESULTS, number
 from pytest_probe.reports.rows import entry_of, read_results
 from pytest_probe.standards.table import BENCHMARK, packaged
 
 RESULT_FILE, DETAILS_FILE = "accuracy_checking_result_{}.csv", "accuracy_checking_details_{}.csv"
-# An API's row has two statuses; of several outputs, and of several items, the worst counts. SKIP only where all skip.
-ORDER = ("SKIP", "pass", "warning", "error")
 
 
 def write_csv(folder: Path, stamp: str) -> list[Path]:
@@ -40,6 +38,15 @@ def write_csv(folder: Path, stamp: str) -> list[Path]:
         below = folder if len(tables) == 1 else folder.joinpath(*(_safe(part) for part in group.split("/")))
         written += table.place(below, stamp)
     return written
+
+
+def written(path: Path, rows: Iterable[Sequence[object]]) -> Path:
+    """A CSV file of these rows, in place once it is whole. Raises OSError."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with temporary.open("w", encoding="utf-8-sig", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(rows)
+    os.replace(temporary, path)
+    return path
 
 
 def _group(identity: str) -> tuple[str, str]:
@@ -79,9 +86,9 @@ class Tables:
 
     def add(self, entry: str, outcome: Mapping[str, Any]) -> None:
         name, _, direction = entry.rpartition(".")
-        status = "SKIP" if outcome["verdict"] == "skip" else outcome["verdict"]
+        status = status_of(outcome["verdict"])
         known = self.statuses.setdefault(name, {})
-        known[direction] = max(known.get(direction, status), status, key=ORDER.index)
+        known[direction] = max(known.get(direction, status), status, key=STATUSES.index)
         if status == "SKIP":
             self.messages[name] = outcome["reason"]
         self.rows(
@@ -94,11 +101,7 @@ class Tables:
         folder.mkdir(parents=True, exist_ok=True)
         details, result = folder / DETAILS_FILE.format(stamp), folder / RESULT_FILE.format(stamp)
         os.replace(self.path, details)
-        temporary = folder / f".{result.name}.{os.getpid()}"
-        with temporary.open("w", encoding="utf-8-sig", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows([RESULT, *self._summary()])
-        os.replace(temporary, result)
-        return [result, details]
+        return [written(result, [RESULT, *self._summary()]), details]
 
     def _summary(self) -> Iterator[Sequence[str]]:
         for name, known in self.statuses.items():

@@ -13,7 +13,7 @@ import msgspec
 
 from pytest_probe.errors import SettingsError
 from pytest_probe.numerics.measures import Measures
-from pytest_probe.reports.columns import COSINE, DEVICE, MEASURED, MESSAGE, NAME, SHAPE, STATUS
+from pytest_probe.reports.columns import COSINE, DEVICE, MEASURED, MESSAGE, NAME, SHAPE, STATUS, status_of
 from pytest_probe.reports.results import RESULTS, number
 
 GIVE = "give a folder of --probe-out, or an accuracy_checking_details file"
@@ -93,7 +93,7 @@ def _of_outcome(outcome: Mapping[str, Any], several: bool) -> Iterator[Row]:
         key = f"{prefix}{entry}.output.{index}"
         yield Row(key, entry, output["dtype"], output["verdict"], output["reason"], measures)
     if not outcome["outputs"]:
-        status = "SKIP" if outcome["verdict"] == "skip" else outcome["verdict"]
+        status = status_of(outcome["verdict"])
         yield Row(f"{prefix}{entry}.output.0", entry, "", status, outcome["reason"], Measures(0))
 
 

@@ -16,7 +16,7 @@ OPERATORS = {"truediv": "div", "floordiv": "floor_divide", "mod": "remainder", "
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """classes are the lists of classes.yaml that name the API."""
+    """classes are the lists of classes.yaml that name the API; in_place tells that a trailing underscore does."""
 
     name: str
     classes: frozenset[str]
@@ -31,9 +31,7 @@ class Facts:
 def facts(api: str) -> Facts:
     """Facts of "Functional.dropout", "Tensor.__iadd__", "Torch.linalg.svd", "Torch._foreach_add_"."""
     name = canonical(api)
-    last = api.rpartition(".")[2]
-    in_place = last.startswith("__i") if last.endswith("__") else last.endswith("_")
-    return Facts(name, frozenset(_listed(name)), in_place and last != "__invert__")
+    return Facts(name, frozenset(_listed(name)), api.endswith("_") and not api.endswith("__"))
 
 
 def _listed(name: str) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -12,7 +11,7 @@ from pytest_probe.errors import Unsupported
 from pytest_probe.numerics import metrics
 from pytest_probe.numerics.convention import Convention, convention
 from pytest_probe.numerics.dtypes import is_complex, is_floating, round_to
-from pytest_probe.numerics.measures import Measures, measure
+from pytest_probe.numerics.measures import Measures, applying, measure
 from pytest_probe.standards.exact import alike, correctly_rounded, elements
 from pytest_probe.standards.question import Question
 from pytest_probe.standards.ruling import Ruling
@@ -76,7 +75,7 @@ def verdict(
 ) -> OutputVerdict:
     """With our own metrics first, and those that the rule saw."""
     taken: dict[str, Metric] = dict(metrics.describe(question.actual, question.expected))
-    taken |= {name: value for name, value in asdict(measures).items() if value is not None}
+    taken |= applying(measures)
     return OutputVerdict(
         question.name,
         question.actual.shape,

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 
 from pytest_probe.numerics.convention import Convention, convention
-from pytest_probe.numerics.dtypes import is_complex, is_floating
-from pytest_probe.numerics.measures import measure
+from pytest_probe.numerics.measures import applying, measure
+from pytest_probe.standards.measured import is_float
 from pytest_probe.standards.question import Question
 from pytest_probe.standards.verdict import Metric
 
@@ -20,8 +19,6 @@ def measures(question: Question, standard: str) -> Mapping[str, Metric]:
     """All measures that apply, by the convention of the standard's family, msprobe 1.0's for others."""
     dtype = question.actual.dtype
     rule = Convention()
-    if is_floating(dtype) or is_complex(dtype):
+    if is_float(question):
         rule = convention(standard if standard in FAMILIES else DEFAULT, dtype)
-    found = measure(question.actual, question.expected, rule)
-    values = {field.name: getattr(found, field.name) for field in fields(found)}
-    return {name: value for name, value in values.items() if value is not None}
+    return applying(measure(question.actual, question.expected, rule))

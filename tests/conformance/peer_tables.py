@@ -12,25 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from pytest_probe.numerics.measures import Measures
+from pytest_probe.reports.columns import COSINE, MEASURED
 
 # Columns of msprobe, PaddleAPEX; of msprobe for MindSpore; of ptdbg's compare(); of api_accuracy_checker, 2023.
 COLUMNS: Mapping[str, str] = {
-    "最大绝对误差": "max_abs_error",
-    "双百指标": "hundredth_ratio",
-    "双千指标": "thousandth_ratio",
-    "双万指标": "ten_thousandth_ratio",
-    "二进制一致错误率": "binary_mismatch_ratio",
-    "误差均衡性": "error_balance",
-    "均方根误差": "rmse",
-    "小值域错误占比": "small_value_error_ratio",
-    "相对误差最大值": "max_rel_error",
-    "相对误差平均值": "mean_rel_error",
-    "inf/nan错误率": "inf_nan_error_ratio",
-    "相对误差错误率": "rel_error_ratio",
-    "绝对误差错误率": "abs_error_ratio",
-    "ULP误差最大值": "ulp_max",
-    "ULP误差平均值": "ulp_mean",
-    "ULP误差大于阈值占比": "ulp_over_ratio",
+    **{column: field for column, field in MEASURED.items() if column != COSINE},
     "MaxAbsErr": "max_abs_error",
     "MaxRelativeErr": "max_rel_error",
     "One Thousandth Err Ratio": "thousandth_ratio",
@@ -41,7 +27,7 @@ COLUMNS: Mapping[str, str] = {
     "Relative Error (dual ten thousandth)": "ten_thousandth_ratio",
     "Error Rate": "binary_mismatch_ratio",
 }
-COSINES = ("余弦相似度", "Cosine", "Cosine Similarity")
+COSINES = (COSINE, "Cosine", "Cosine Similarity")
 NAMES = ("API Name", "NPU Name", "Npu Name")
 DTYPES = ("DEVICE Dtype", "Tested Dtype", "NPU Tensor Dtype", "NPU Dtype")
 STATUSES = ("Status", "比对结果", "Accuracy Reached or Not")

@@ -52,6 +52,34 @@ def test_an_error_beside_the_benchmark_is_a_warning(pytester: pytest.Pytester, b
     assert outcomes("out")["Torch.sin.0.forward"]["outputs"][0]["metrics"]["benchmark_rmse"] == 1
 
 
+def test_what_has_no_one_right_value_is_not_compared(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    square, call = tensor(9, 9), {"type": "float", "value": 0.3}
+    data = {
+        "Torch.linalg.qr.0.forward": {**forward(square, output=square), "output": [square, square]},
+        "Torch.randn_like.0.forward": forward(X, output=X),
+        "Functional.dropout.0.forward": forward(X, call, output=X),
+    }
+    make_dump(data=data)
+    run(pytester, "--probe-out=base").assert_outcomes(passed=3)
+    pytester.makeconftest(
+        """
+        import torch
+
+        torch.manual_seed(5)
+
+        def other_signs(a):
+            q, r = torch.linalg.qr(a)
+            signs = torch.ones(a.shape[-1])
+            signs[::2] = -1
+            return q * signs, r * signs[:, None]
+
+        def pytest_probe_register(registry):
+            registry.calls["Torch.linalg.qr"] = other_signs
+        """
+    )
+    run(pytester, "--probe-benchmark=base", "--probe-strict").assert_outcomes(passed=3)
+
+
 def test_a_tools_standard_decides_by_the_benchmark(pytester: pytest.Pytester, benchmark: str) -> None:
     pytester.makeconftest(CONFTEST.format(error="2.5 * 2**-24"))
     both = (f"--probe-benchmark={benchmark}", "--probe-standard=msprobe")
