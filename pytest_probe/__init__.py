@@ -4,6 +4,7 @@ from __future__ import annotations
 
 # The entry point runs this module in every pytest run, so it imports nothing before it is asked.
 _EXPORTS = {
+    "PrecisionDebugger": "pytest_probe.recording.debugger",
     "ProbeCase": "pytest_probe.checks",
     "ProbeError": "pytest_probe.errors",
     "ProbeFixture": "pytest_probe.checks",
@@ -14,7 +15,9 @@ _EXPORTS = {
     "Record": "pytest_probe.records.model",
     "Registry": "pytest_probe.registry",
     "Verdict": "pytest_probe.standards.verdict",
+    "capture": "pytest_probe.recording.debugger",
     "read_dump": "pytest_probe.records",
+    "seed_all": "pytest_probe.recording.seeds",
 }
 
 __all__ = sorted(_EXPORTS)

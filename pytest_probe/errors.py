@@ -4,6 +4,7 @@ ProbeError
 ├── SettingsError       an option or ini key has a value that cannot be used
 ├── DumpError           a file is no dump, or is damaged
 ├── RecordError         one record cannot be used: its items are skipped
+├── OverflowFound       a capture met as many overflows as it was asked for
 ├── HookFailed          code that a project's conftest.py added raised, or gave what cannot be used
 └── Unsupported         a case that cannot be decided here: its item is skipped
     ├── UnknownAPI      the name leads to no API inside the allow-list
@@ -88,3 +89,11 @@ class ReplayDiffers(Unsupported):
 
 class DeviceRaised(ProbeError):
     """The device raised where the reference did not."""
+
+
+class OverflowFound(ProbeError):
+    """A capture met as many overflows as it was asked for, and ends the program."""
+
+    def __init__(self, count: int, name: str, file: object) -> None:
+        calls = "a call" if count == 1 else f"{count} calls"
+        super().__init__(f"{calls} gave NaN or inf, the last one {name}; see {file}")

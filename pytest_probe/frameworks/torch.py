@@ -121,7 +121,7 @@ class TorchFramework:
         found = [
             API(f"{place}.{api}", functools.partial(_lookup, place, api), _works_in_place(api))
             for place in (places[:1] if "." in api else places)
-            if (_added(place, api) if namespace in namespaces else _allowed(place, api))
+            if (_added(place, api) if namespace in namespaces else is_api(place, api))
         ]
         if not found:
             listed = (
@@ -229,7 +229,7 @@ def _ignored() -> frozenset[int]:
     return frozenset(map(id, torch.overrides.get_ignored_functions()))
 
 
-def _allowed(place: str, api: str) -> bool:
+def is_api(place: str, api: str) -> bool:
     """Is place.api what torch lists as public and overridable, or a creation function?
 
     Judged by name and by what is *not* listed as ignored, so that a function that a user patched stays allowed.
@@ -249,7 +249,7 @@ def _allowed(place: str, api: str) -> bool:
         return name in FORGOTTEN or (owner is torch and name in CREATION)
     if owner is torch.Tensor:
         return _operator(name) if name.startswith("_") else True
-    if owner is torch and name.startswith("_foreach_"):
+    if owner is torch and name.startswith(("_foreach_", "_fused_")):
         return True
     return not name.startswith("_") and name in _public(owner)
 

@@ -1,0 +1,50 @@
+"""Entries as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from pytest_probe.recording.snapshot import Call, Entry, Json, Passed, tensors, tuples
+
+_encode = msgspec.json.Encoder(enc_hook=str).encode
+_NESTING = (list, tuple, dict)
+
+
+def encoded(entry: Entry) -> bytes:
+    """The body of an entry."""
+    if type(entry.body) is Call:
+        _mark_tuples(entry.body)
+    return _encode(entry.body)
+
+
+def save_data(entry: Entry, save: Callable[[Any, str], None]) -> None:
+    """Give save every tensor of an entry that waits to be saved, and the name of its file."""
+    body = entry.body
+    if type(body) is Call:
+        halves: dict[str, Json] = {"input": body.input_args, "kwargs": body.input_kwargs, "output": body.output}
+    elif type(body) is Passed:
+        halves = {"input": body.input, "output": body.output}
+    else:
+        halves = body
+    for half, tree in halves.items():
+        for place, seen in tensors(tree, half):
+            if seen.data is not UNSET:
+                seen.data_name = f"{entry.name}.{place}.pt"
+                save(seen.data, seen.data_name)
+                seen.data = UNSET
+
+
+def _mark_tuples(body: Call) -> None:
+    found: list[str] = []
+    for half, trees in (("input", body.input_args), ("kwargs", body.input_kwargs)):
+        if trees is UNSET:
+            continue
+        for key, tree in trees.items() if half == "kwargs" else enumerate(trees):
+            if type(tree) in _NESTING:
+                found.extend(tuples(tree, f"{half}.{key}"))
+    if found:
+        body.probe = {**({} if body.probe is UNSET else body.probe), "tuples": found}

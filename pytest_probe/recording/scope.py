@@ -1,0 +1,52 @@
+"""Which calls, steps and ranks a capture is asked for."""
+
+from __future__ import annotations
+
+import threading
+from fnmatch import fnmatchcase
+
+from pytest_probe.recording.config import CaptureConfig
+
+
+class Scope:
+    """Decides about one call after the other; an interval of names is open from its first name to its last."""
+
+    def __init__(self, config: CaptureConfig) -> None:
+        self._config = config
+        self._first, self._last = config.scope or ("", "")
+        self._open = False
+        self._lock = threading.Lock()
+        self.whole = not (config.scope or config.names)
+
+    def wants_api(self, name: str) -> bool:
+        """Is this API, as "Functional.linear", on the white list, where there is one, and not on the black list?"""
+        white, black = self._config.white, self._config.black
+        return (not white or _listed(name, white)) and not _listed(name, black)
+
+    def wants(self, entry: str) -> bool:
+        """Is the call of this entry, as "Functional.linear.0.forward", inside? Asked once for each, in their order."""
+        if self.whole:
+            return True
+        inside = True
+        if self._first:
+            with self._lock:
+                inside = self._open = self._open or entry == self._first
+                self._open = self._open and entry != self._last
+        names = self._config.names
+        return inside and (not names or any(name in entry for name in names))
+
+    def again(self) -> None:
+        """A new step begins: the interval is closed."""
+        self._open = False
+
+    def wants_step(self, step: int) -> bool:
+        return not self._config.steps or step in self._config.steps
+
+    def wants_rank(self, rank: int | None) -> bool:
+        return not self._config.ranks or (rank or 0) in self._config.ranks
+
+
+def _listed(name: str, patterns: tuple[str, ...]) -> bool:
+    """By full name, by the name without its prefix, or by a glob of either."""
+    bare = name.partition(".")[2]
+    return any(fnmatchcase(name, pattern) or fnmatchcase(bare, pattern) for pattern in patterns)

@@ -1,0 +1,53 @@
+"""Statistics of many small arrays at once; sums in float64."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from pytest_probe.recording.snapshot import Seen, number
+
+
+def fill_together(values: np.ndarray, sizes: Sequence[int], seen: Sequence[Seen]) -> None:
+    """Fill in the statistics of arrays that lie one behind the other in values; no size is 0.
+
+    values: 1-d, of any float, integer or bool dtype of NumPy's own.
+    """
+    starts = np.zeros(len(sizes), np.intp)
+    np.cumsum(sizes[:-1], out=starts[1:])
+    wide = values.astype(np.float64)
+    # NaN and inf go through as they shall; they are looked at one by one below.
+    with np.errstate(invalid="ignore", over="ignore"):
+        tops = np.maximum.reduceat(values, starts).tolist()
+        bottoms = np.minimum.reduceat(values, starts).tolist()
+        sums = np.add.reduceat(wide, starts).tolist()
+        squares = np.add.reduceat(np.square(wide), starts).tolist()
+    for index, (one, size, square) in enumerate(zip(seen, sizes, squares, strict=True)):
+        if math.isfinite(square):
+            one.max, one.min = tops[index], bottoms[index]
+            one.mean, one.norm = sums[index] / size, math.sqrt(square)
+        else:
+            unusual(one, wide[starts[index] : starts[index] + size])
+    if values.dtype.kind == "b":
+        for one, true in zip(seen, sums, strict=True):
+            one.mean = one.norm = None
+            one.true = round(true)
+
+
+def unusual(seen: Seen, wide: np.ndarray) -> None:
+    """The statistics of float64 data in which something is not finite, or overflows when it is squared."""
+    finite = wide[np.isfinite(wide)]
+    with np.errstate(invalid="ignore", over="ignore"):
+        seen.max, seen.min = number(float(wide.max())), number(float(wide.min()))
+        seen.mean = number(float(wide.mean()))
+    if finite.size == wide.size:
+        scale = float(np.abs(wide).max())
+        seen.norm = number(scale * math.sqrt(float(np.square(wide / scale).sum())))
+        return
+    nan = int(np.isnan(wide).sum())
+    seen.nan, seen.inf = nan, wide.size - finite.size - nan
+    seen.norm = number(math.nan if nan else math.inf)
+    if finite.size:
+        seen.high, seen.low = float(finite.max()), float(finite.min())

@@ -1,0 +1,124 @@
+"""The gradients of one call: read where its own autograd nodes meet those of its neighbours.
+
+A hook on a tensor would see the sum over all its uses, and one on the last node that node's inputs, which are not the
+API's. So the nodes between outputs and inputs are walked, once, right after the call, and those at the border get a
+hook, which sees the gradients that come in and go out and gives nothing back. The graph stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeAlias
+
+import torch
+
+from pytest_probe.recording.snapshot import Entry, Passed, Tree
+
+Gradient: TypeAlias = torch.Tensor | None
+# At an index of what a hook sees stands the gradient of a place.
+Seats: TypeAlias = list[tuple[int, str]]
+# A tensor that wants a gradient: its place, itself, and the node and number that its gradient goes to.
+Wanting: TypeAlias = tuple[str, torch.Tensor, Any, int]
+
+# A call's own nodes are few; more can only be those of another thread, whose numbers cannot be compared.
+_MOST_NODES = 4096
+
+_leaf = torch.zeros(1, requires_grad=True)
+_ACCUMULATE = type(_leaf.view(1).grad_fn.next_functions[0][0])  # type: ignore[union-attr]
+del _leaf
+
+
+def wanting(value: Any, place: str) -> Iterator[Wanting]:
+    """The tensors of an argument tree that want gradients, as they are before the call."""
+    if isinstance(value, torch.Tensor):
+        if value.requires_grad:
+            yield place, value, value.grad_fn, value.output_nr
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from wanting(item, f"{place}.{index}")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from wanting(item, f"{place}.{key}")
+
+
+class Watched:
+    """The gradients of one call, by place, as they come: tensors until the last is there."""
+
+    __slots__ = ("_sums", "incoming", "missing", "name", "outgoing", "parent")
+
+    def __init__(self, name: str, parent: str | None) -> None:
+        self.name = name
+        self.parent = parent
+        self.incoming: dict[str, Tree] = {}
+        self.outgoing: dict[str, Tree] = {}
+        self.missing = 0
+        self._sums: dict[str, Gradient] = {}
+
+    def watch(self, arguments: Sequence[Wanting], outputs: Sequence[Wanting], start: int, fire: Fire) -> None:
+        """Put the hooks; start is autograd's number of nodes before the call."""
+        border = _border(arguments, outputs, start)
+        if not border:
+            return
+        self.incoming = {output[0]: None for output in outputs}
+        self.outgoing = {argument[0]: None for argument in arguments}
+        self.missing = len(border)
+        for node, (outs, ins) in border.items():
+            node.register_hook(partial(fire, self, outs, ins))
+        if len(border) > 1:
+            seats = [place for _, ins in border.values() for _, place in ins]
+            self._sums = {place: None for place in seats if seats.count(place) > 1}
+
+    def came(
+        self, outs: Seats, ins: Seats, out_grads: Sequence[Gradient], in_grads: Sequence[Gradient], take: Take
+    ) -> None:
+        """A node was passed: these gradients came to it, and those left it."""
+        for index, place in outs:
+            self.incoming[place] = take(out_grads[index])
+        for index, place in ins:
+            gradient = in_grads[index]
+            if gradient is None:
+                continue
+            if place in self._sums:
+                before = self._sums[place]
+                gradient = self._sums[place] = gradient.clone() if before is None else before + gradient
+            self.outgoing[place] = take(gradient)
+        self.missing -= 1
+
+    def entry(self) -> Entry:
+        places = {"outputs": list(self.incoming), "inputs": list(self.outgoing)}
+        body = Passed(list(self.incoming.values()), list(self.outgoing.values()), places)
+        return Entry(self.name, body, parent=self.parent)
+
+
+Take: TypeAlias = Callable[[Gradient], Tree]
+Fire: TypeAlias = Callable[[Watched, Seats, Seats, tuple[Gradient, ...], tuple[Gradient, ...]], None]
+
+
+def _border(arguments: Sequence[Wanting], outputs: Sequence[Wanting], start: int) -> Mapping[Any, tuple[Seats, Seats]]:
+    """The nodes of a call that stand at its border: for each the seats of outputs' and of arguments' gradients."""
+    border: dict[Any, tuple[Seats, Seats]] = {}
+    for place, _, node, number in outputs:
+        if node is not None and node._sequence_nr() >= start:
+            border.setdefault(node, ([], []))[0].append((number, place))
+    if not border:
+        return border
+    targets: dict[Any, list[str]] = {}
+    for place, tensor, node, number in arguments:
+        targets.setdefault((node, number) if node is not None else id(tensor), []).append(place)
+    found, known = list(border), set(border)
+    while found and len(known) < _MOST_NODES:
+        node = found.pop()
+        for index, (following, number) in enumerate(node.next_functions):
+            if following is None:
+                continue
+            leaf = type(following) is _ACCUMULATE
+            places = targets.get(id(following.variable) if leaf else (following, number))
+            if places is not None:
+                # A tensor that stands at two places gets its gradients in their order.
+                place = places.pop(0) if len(places) > 1 else places[0]
+                border.setdefault(node, ([], []))[1].append((index, place))
+            elif not leaf and following not in known and following._sequence_nr() >= start:
+                known.add(following)
+                found.append(following)
+    return border

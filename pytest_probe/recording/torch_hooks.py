@@ -1,0 +1,292 @@
+"""torch's calls as entries: a mode that sees every function of torch's, whatever name the caller has for it."""
+
+from __future__ import annotations
+
+import base64
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from msgspec import UNSET
+from torch.overrides import TorchFunctionMode
+
+from pytest_probe.recording.config import CaptureConfig
+from pytest_probe.recording.recorder import Recorder
+from pytest_probe.recording.snapshot import Call, Entry, Seen, Tree, tensors
+from pytest_probe.recording.torch_gradients import Gradient, Seats, Wanting, Watched, wanting
+from pytest_probe.recording.torch_modes import Presence
+from pytest_probe.recording.torch_names import Rule, Rules, by_operator
+from pytest_probe.recording.torch_stacks import Stacks
+from pytest_probe.recording.torch_values import Values
+
+# What these return may be written to without torch counting it.
+_ALIASING = frozenset(
+    (torch.Tensor.data.__get__, torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.data_ptr)  # type: ignore[attr-defined]
+)
+
+
+class TorchHooks:
+    """Sees torch's calls, the outermost ones, and the gradients that go through them."""
+
+    def __init__(self, config: CaptureConfig, model: Any = None) -> None:
+        self._stacked = config.stacks
+        self._inputs, self._outputs, self._forward, self._backward = (
+            half in config.modes for half in ("input", "output", "forward", "backward")
+        )
+        self._overflow = config.task == "overflow_check"
+        self._values = Values(config)
+        self._stacks = Stacks()
+        self._open: set[Watched] = set()
+        self._recorder: Recorder | None = None
+        self._rules: Rules | None = None
+        self._presence = Presence(_Mode(self), self._entered_compiled)
+        self.seeing = False
+
+    def install(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        if self._rules is None:
+            self._rules = Rules(recorder.scope.wants_api)
+            self.rule = self._rules.of
+        self.seeing = True
+        self._presence.begin()
+
+    def remove_forward(self) -> None:
+        if self.seeing:
+            self.seeing = False
+            self._presence.end()
+
+    def remove(self) -> None:
+        self.remove_forward()
+        self._recorder = None
+
+    def end_step(self, recorder: Recorder) -> None:
+        for watched in list(self._open):
+            self._put(recorder, watched.entry())
+        self._open.clear()
+        self._values.forget()
+        if self._rules is not None:
+            self._rules.restart()
+
+    def rank(self) -> int | None:
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            return torch.distributed.get_rank()
+        named = os.environ.get("RANK", "")
+        return int(named) if named.isdecimal() else None
+
+    def describe(self) -> Mapping[str, str]:
+        return {"torch": torch.__version__, "threads": str(torch.get_num_threads())}
+
+    def settle(self) -> None:
+        self._values.settle()
+
+    def save(self, data: Any, path: Path) -> None:
+        self._values.save(data, path)
+
+    def frames(self) -> Mapping[int, list[str]]:
+        return self._stacks.lines()
+
+    def distrust(self, tensor: Any) -> None:
+        self._values.distrust(tensor)
+
+    def call(self, rule: Rule, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Make a call of the program's, and record it. Raises what the call raises, and OverflowFound."""
+        frame = sys._getframe(2)
+        if rule.operator is not None and by_operator(frame.f_code, frame.f_lasti):
+            rule = rule.operator
+        name = f"{rule.name}.{next(rule.count)}"
+        recorder = self._recorder
+        if recorder is None or not rule.wanted or not recorder.scope.wants(name) or _transforming():
+            return function(*args, **kwargs)
+        grads = torch.is_grad_enabled()
+        entry, asking = self._before(recorder, name, rule, args, kwargs, grads, frame)
+        start = torch._C._autograd._get_sequence_nr() if asking else 0
+        result = function(*args, **kwargs)
+        if entry is not None and self._after(recorder, entry, asking, result, start, grads):
+            recorder.overflowed(entry.name)
+        return result
+
+    def _before(
+        self,
+        recorder: Recorder,
+        name: str,
+        rule: Rule,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        grads: bool,
+        frame: FrameType,
+    ) -> tuple[Entry | None, list[Wanting]]:
+        """What a call is given, as it is now, since the call may write to it; and the tensors that want gradients."""
+        if grads:
+            torch._C._set_grad_enabled(False)
+        try:
+            leaves, other = self._values.leaves, self._values.other
+            trees = [leaves.get(type(value), other)(value) for value in args]
+            named = {key: leaves.get(type(value), other)(value) for key, value in kwargs.items()} if kwargs else {}
+            where = self._stacks.number(frame) if self._stacked else -1
+            again = where >= 0 and self._stacks.in_checkpoint(where) and torch._C._current_graph_task_id() >= 0
+            body = Call(is_recompute=again)
+            if self._inputs:
+                body.input_args, body.input_kwargs = trees, named
+            if rule.draws or torch._C._is_any_autocast_enabled():
+                body.probe = _surroundings(rule)
+            asking = _wanting(args, trees, kwargs) if grads and self._backward else []
+            return Entry(f"{name}.forward", body, where), asking
+        except Exception as error:
+            recorder.failed(f"{name}.forward", error)
+            return None, []
+        finally:
+            if grads:
+                torch._C._set_grad_enabled(True)
+
+    def _after(
+        self, recorder: Recorder, entry: Entry, asking: list[Wanting], result: Any, start: int, grads: bool
+    ) -> bool:
+        """Record what a call gave. Did it overflow?"""
+        overflows = False
+        if grads:
+            torch._C._set_grad_enabled(False)
+        try:
+            outputs = result if isinstance(result, list | tuple) and not isinstance(result, torch.Size) else (result,)
+            trees = [self._values.take(value) for value in outputs]
+            if self._outputs:
+                entry.body.output = trees
+            if asking:
+                watched = Watched(f"{entry.name[:-7]}backward", entry.parent)
+                watched.watch(asking, list(wanting(outputs, "output")), start, self._fire)
+            overflows = self._overflow and overflown(trees)
+            if self._forward and (overflows or not self._overflow):
+                self._put(recorder, entry)
+        except Exception as error:
+            recorder.failed(entry.name, error)
+        finally:
+            if grads:
+                torch._C._set_grad_enabled(True)
+        return overflows
+
+    def _fire(
+        self,
+        watched: Watched,
+        outs: Seats,
+        ins: Seats,
+        in_grads: tuple[Gradient, ...],
+        out_grads: tuple[Gradient, ...],
+    ) -> None:
+        """Autograd's hook: gradients went through a node. After the last one more come from a second backward only,
+        and the first counts."""
+        recorder = self._recorder
+        if recorder is None or not watched.missing:
+            return
+        with torch._C.DisableTorchFunction(), torch.no_grad():
+            try:
+                watched.came(outs, ins, out_grads, in_grads, self._values.take)
+                overflows = not watched.missing and self._complete(recorder, watched)
+                if watched.missing:
+                    self._open.add(watched)
+            except Exception as error:
+                overflows = False
+                recorder.failed(watched.name, error)
+        if overflows:
+            recorder.overflowed(watched.name)
+
+    def _complete(self, recorder: Recorder, watched: Watched) -> bool:
+        """All gradients of a call are there. Did one overflow?"""
+        self._open.discard(watched)
+        entry = watched.entry()
+        overflows = self._overflow and overflown([entry.body.input, entry.body.output])
+        if overflows or not self._overflow:
+            self._put(recorder, entry)
+        return overflows
+
+    def _put(self, recorder: Recorder, entry: Entry) -> None:
+        recorder.put(entry, self._values.taken())
+
+    def _entered_compiled(self) -> None:
+        if self._recorder is not None:
+            self._recorder.tell(
+                "torch.compile",
+                "pytest-probe: what runs inside torch.compile regions is not recorded; run the program without "
+                "torch.compile to record it",
+            )
+
+
+class _Mode(TorchFunctionMode):
+    def __init__(self, hooks: TorchHooks) -> None:
+        super().__init__()
+        self._hooks = hooks
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        hooks = self._hooks
+        if kwargs is None:
+            kwargs = {}
+        if not hooks.seeing or torch.compiler.is_compiling():
+            return function(*args, **kwargs)
+        rule = hooks.rule(function)
+        if rule is not None:
+            return hooks.call(rule, function, args, kwargs)
+        if function is torch.Tensor.backward:
+            return self._backward(*args, **kwargs)
+        if function in _ALIASING:
+            hooks.distrust(args[0])
+        return function(*args, **kwargs)
+
+    def _backward(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> None:
+        """As Tensor.backward, but with the mode on: checkpoints call the forward again in there."""
+        names = ("gradient", "retain_graph", "create_graph", "inputs")
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        gradient = given.pop("gradient", None)
+        with self:
+            torch.autograd.backward(tensor, gradient, **given)
+
+
+_PLACES = tuple(f"input.{index}" for index in range(64))
+
+
+def _wanting(args: Sequence[Any], trees: Sequence[Tree], kwargs: Mapping[str, Any]) -> list[Wanting]:
+    """The arguments that want gradients."""
+    found: list[Wanting] = []
+    for place, value, tree in zip(_PLACES, args, trees, strict=False):
+        kind = type(tree)
+        if kind is Seen:
+            if tree.requires_grad:
+                found.append((place, value, value.grad_fn, value.output_nr))
+        elif kind is list or kind is tuple:
+            found.extend(wanting(value, place))
+    for key, value in kwargs.items():
+        if value is not None:
+            found.extend(wanting(value, f"kwargs.{key}"))
+    return found
+
+
+def _surroundings(rule: Rule) -> dict[str, Any]:
+    """What the outcome depends on beside the arguments."""
+    found: dict[str, Any] = {}
+    if torch._C._is_any_autocast_enabled():
+        found["autocast"] = _autocast()
+    if rule.draws:
+        state: Any = torch.get_rng_state().numpy()
+        found["rng"] = base64.b64encode(state).decode()
+    return found
+
+
+def _autocast() -> dict[str, str]:
+    """The dtype that autocast gives, for each kind of device where it is on."""
+    kinds = {"cpu", torch.accelerator.current_accelerator().type} if torch.accelerator.is_available() else {"cpu"}  # type: ignore[union-attr]
+    on = (kind for kind in sorted(kinds) if torch.is_autocast_enabled(kind))
+    return {kind: str(torch.get_autocast_dtype(kind)).removeprefix("torch.") for kind in on}
+
+
+def _transforming() -> bool:
+    """Inside vmap, grad or jvp, where tensors have no values of their own; while a trace is made."""
+    return torch._C._functorch.maybe_current_level() is not None or torch._C._get_tracing_state() is not None
+
+
+def overflown(tree: Tree) -> bool:
+    """Does a floating tensor of this snapshot hold NaN or inf?"""
+    data = (seen.data for _, seen in tensors(tree, "") if seen.data is not UNSET)
+    return any(not bool(one.isfinite().all()) for one in data if one.is_floating_point() or one.is_complex())

@@ -1,0 +1,120 @@
+"""Where the recording mode is on: this thread, the threads that it starts, and never inside a compiled region."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+import torch.overrides
+from torch.overrides import TorchFunctionMode
+
+# Untyped in torch.
+_stack: Callable[[], list[TorchFunctionMode]] = torch.overrides._get_current_function_mode_stack
+_push: Callable[[TorchFunctionMode], None] = torch.overrides._push_mode
+_pop: Callable[[], TorchFunctionMode] = torch.overrides._pop_mode
+
+_DYNAMO = "torch._dynamo.eval_frame"
+
+
+class Presence:
+    """Puts a mode onto the stacks of modes, and takes it off again from wherever it stands there."""
+
+    def __init__(self, mode: TorchFunctionMode, entered_compiled: Callable[[], None]) -> None:
+        self._mode = mode
+        self._entered_compiled = entered_compiled
+        self._patches = ExitStack()
+        self._places = threading.local()
+
+    def begin(self) -> None:
+        """Turn the mode on, here and in threads to come."""
+        self._patches.enter_context(patched(threading.Thread, "start", self._start_thread))
+        self._patches.enter_context(patched(torch.overrides, "has_torch_function", self._has_torch_function))
+        self._patches.enter_context(patched(torch, "compile", self._compile))
+        self._leave_compiled_alone()
+        _push(self._mode)
+
+    def end(self) -> None:
+        """Turn it off here. A thread that is still running keeps it, idle, until the thread ends."""
+        self._patches.close()
+        self._take_off()
+
+    def _take_off(self) -> int:
+        """Take the mode off this thread's stack; its place there, -1 where it is on none."""
+        stack = _stack()
+        place = next((index for index, mode in enumerate(stack) if mode is self._mode), -1)
+        if place >= 0:
+            above = [_pop() for _ in stack[place:]][:-1]
+            for mode in reversed(above):
+                _push(mode)
+        return place
+
+    def _put_back(self, place: int) -> None:
+        above = [_pop() for _ in _stack()[place:]]
+        for mode in (self._mode, *reversed(above)):
+            _push(mode)
+
+    def _start_thread(self, original: Callable[..., Any], thread: threading.Thread) -> None:
+        run = thread.run
+
+        def recorded() -> None:
+            with self._mode:
+                run()
+
+        thread.run = recorded  # type: ignore[method-assign]
+        original(thread)
+
+    def _has_torch_function(self, original: Callable[..., bool], arguments: Any) -> bool:
+        """Modules ask this before they take a faster path, which they shall take as they do without us."""
+        place = self._take_off()
+        try:
+            return original(arguments)
+        finally:
+            if place >= 0:
+                self._put_back(place)
+
+    def _compile(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        compiled = original(*args, **kwargs)
+        self._leave_compiled_alone()
+        return compiled
+
+    def _leave_compiled_alone(self) -> None:
+        """Follow dynamo: while a compiled region runs on a thread, the mode is off there."""
+        dynamo = sys.modules.get(_DYNAMO)
+        setter = getattr(dynamo, "_maybe_set_eval_frame", None)
+        if setter is not None and not hasattr(setter, "__wrapped__"):
+            self._patches.enter_context(patched(dynamo, "_maybe_set_eval_frame", self._follow_dynamo))
+
+    def _follow_dynamo(self, original: Callable[[Any], Any], callback: Any) -> Any:
+        before = original(callback)
+        if callable(callback):
+            place = self._take_off()
+            if place >= 0:
+                self._places.value = place
+                self._entered_compiled()
+        elif getattr(self._places, "value", None) is not None:
+            self._put_back(self._places.value)
+            self._places.value = None
+        return before
+
+
+@contextmanager
+def patched(owner: Any, name: str, replacement: Callable[..., Any]) -> Iterator[None]:
+    """owner's function of that name becomes replacement(original, ...); afterwards it is what it was, unless somebody
+    else has replaced it since."""
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        return replacement(original, *args, **kwargs)
+
+    setattr(owner, name, function)
+    try:
+        yield
+    finally:
+        if getattr(owner, name) is function:
+            setattr(owner, name, original)

@@ -1,0 +1,294 @@
+"""Tensors and other arguments of torch's calls as snapshots, with their statistics."""
+
+from __future__ import annotations
+
+import math
+import weakref
+import zlib
+from collections import defaultdict, deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from msgspec import UNSET
+
+from pytest_probe.recording.config import CaptureConfig
+from pytest_probe.recording.snapshot import Leaf, MemoryFormat, Seen, Tree, number
+from pytest_probe.recording.statistics import fill_together, unusual
+
+SMALL = 4096  # elements up to which a copy, and statistics of many together, cost less than statistics at once
+
+_DTYPES = {dtype: str(dtype) for name in dir(torch) if isinstance(dtype := getattr(torch, name), torch.dtype)}
+_NATIVE = frozenset((torch.float32, torch.float64))
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+_ROW = 1024
+_UNTIMED = -1  # the version of a tensor that has no version counter
+
+
+class Values:
+    """Takes snapshots. Statistics of small tensors, and of those on other devices, are put off until `settle`."""
+
+    def __init__(self, config: CaptureConfig) -> None:
+        self.saves = config.task in ("tensor", "overflow_check")
+        self._kinds = config.kinds
+        self._counts = config.task in ("statistics", "tensor")
+        self._sums = config.summary == "md5"
+        self._small: deque[tuple[torch.Tensor, Seen]] = deque()
+        self._far: deque[tuple[torch.Tensor, Seen]] = deque()
+        # By address: whose memory was seen there, its version then, and the snapshot.
+        self._known: dict[int, tuple[Callable[[], Any], int, Seen]] = {}
+        self._untrusted: set[int] = set()
+        self._taken = 0
+        self.leaves = self._takers("scalar" in config.kinds)
+
+    def _takers(self, scalars: bool) -> dict[type, Callable[[Any], Tree]]:
+        def plain(kind: str) -> Callable[[Any], Tree]:
+            return (lambda value: Leaf(kind, value)) if scalars else (lambda value: {})
+
+        return {
+            torch.Tensor: self.tensor,
+            torch.nn.Parameter: self.tensor,
+            type(None): lambda value: None,
+            **{kind: plain(kind.__name__) for kind in (bool, int, str)},
+            float: (lambda value: Leaf("float", number(value))) if scalars else plain("float"),
+            complex: lambda value: Leaf("complex", [number(value.real), number(value.imag)]),
+            slice: _slice,
+            type(...): lambda value: Leaf("ellipsis", "..."),
+            torch.Size: lambda value: Leaf("torch.Size", tuple(value)),
+            torch.dtype: lambda value: Leaf("torch.dtype", _DTYPES[value]),
+            torch.device: lambda value: Leaf("torch.device", f"{value.type}:{value.index}"),
+            torch.memory_format: lambda value: MemoryFormat(str(value).removeprefix("torch.")),
+            tuple: lambda value: tuple([self.take(item) for item in value]),
+            list: lambda value: [self.take(item) for item in value],
+            dict: lambda value: {str(key): self.take(item) for key, item in value.items()},
+        }
+
+    def take(self, value: Any) -> Tree:
+        """The snapshot of an argument or a result. Gradients must be off, and the recording mode."""
+        return self.leaves.get(type(value), self.other)(value)
+
+    def other(self, value: Any) -> Tree:
+        if isinstance(value, torch.Tensor):
+            return self._strange(value)
+        if isinstance(value, np.generic):
+            return Leaf(type(value).__name__, value.item())
+        for kind in (tuple, list, dict, bool, int, float, str):
+            if isinstance(value, kind):
+                return self.leaves[kind](value)
+        return {"type": f"{type(value).__module__}.{type(value).__qualname__}"}
+
+    def _strange(self, tensor: torch.Tensor) -> Tree:
+        """A tensor of a class or layout of its own: how it looks, without values."""
+        kind = type(tensor)
+        name = f"torch.{tensor.layout}" if kind in _PLAIN else f"{kind.__module__}.{kind.__qualname__}"
+        return Seen(name, _DTYPES[tensor.dtype], tuple(tensor.shape), tensor.requires_grad)
+
+    def tensor(self, tensor: torch.Tensor) -> Tree:
+        """The snapshot of a plain tensor: the one that was made before, where torch's version counter says that nothing
+        was written since."""
+        if tensor.layout is not torch.strided:
+            return self._strange(tensor)
+        address = tensor.data_ptr()
+        known = self._known.get(address)
+        if known is None:
+            return self._new(tensor, address, None)
+        memory, version, seen = known
+        storage = tensor.untyped_storage()
+        # The storage lives, so that it is the same memory, and no tensor on it was written to.
+        if memory() is not storage or version != _version(tensor) or storage.data_ptr() in self._untrusted:
+            return self._new(tensor, address, None)
+        shown = seen.shape == tensor.shape and seen.requires_grad == tensor.requires_grad
+        if shown and seen.stride is UNSET and tensor.is_contiguous() and seen.dtype == _DTYPES[tensor.dtype]:
+            return seen
+        return self._new(tensor, address, seen)
+
+    def _new(self, tensor: torch.Tensor, address: int, twin: Seen | None) -> Seen:
+        """twin is the snapshot of a tensor that lies at the same place, unchanged."""
+        shape, dtype = tensor.shape, tensor.dtype
+        seen = Seen("torch.Tensor", _DTYPES[dtype], shape, tensor.requires_grad, address=address)
+        contiguous = tensor.is_contiguous()
+        if not contiguous:
+            seen.stride = tensor.stride()
+        size = tensor.numel()
+        if not size or tensor.is_meta or not self._keeps(dtype):
+            return seen
+        if self.saves:
+            seen.data = tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+            self._taken += seen.data.nbytes
+        if self._counts:
+            dense = contiguous or _dense(tensor)
+            if twin is not None and dense and _tells(twin, seen, size):
+                seen.max, seen.min, seen.mean, seen.norm, seen.true = (
+                    twin.max,
+                    twin.min,
+                    twin.mean,
+                    twin.norm,
+                    twin.true,
+                )
+                return seen
+            self._count(tensor, size, seen)
+            version = _version(tensor)
+            if dense and not self.saves and version != _UNTIMED:
+                self._known[address] = (weakref.ref(tensor.untyped_storage()), version, seen)
+        return seen
+
+    def _keeps(self, dtype: torch.dtype) -> bool:
+        if dtype.is_floating_point or dtype.is_complex:
+            return "float" in self._kinds
+        return ("bool" if dtype is torch.bool else "int") in self._kinds
+
+    def _count(self, tensor: torch.Tensor, size: int, seen: Seen) -> None:
+        if self._sums:
+            seen.crc = crc(tensor)
+        try:
+            if not tensor.is_cpu:
+                self._far.append((_vector(tensor), seen))
+            elif size <= SMALL:
+                self._small.append((tensor.clone(), seen))
+                self._taken += size * tensor.element_size()
+            else:
+                count_large(tensor, seen)
+        except Exception as error:
+            seen.failed = f"{type(error).__name__}: {error}"
+
+    def distrust(self, tensor: torch.Tensor) -> None:
+        """This memory may be written to without torch counting it, until the step ends."""
+        if tensor.layout is torch.strided:
+            self._untrusted.add(tensor.untyped_storage().data_ptr())
+
+    def forget(self) -> None:
+        """A step ends."""
+        self._known.clear()
+        self._untrusted.clear()
+
+    def taken(self) -> int:
+        """Bytes that were copied since the last time this was asked, and wait for the writer."""
+        taken, self._taken = self._taken, 0
+        return taken
+
+    def settle(self) -> None:
+        """Fill in all statistics that were put off; waits once for other devices."""
+        grouped: defaultdict[torch.dtype, list[tuple[torch.Tensor, Seen]]] = defaultdict(list)
+        for _ in range(len(self._small)):
+            tensor, one = self._small.popleft()
+            grouped[tensor.dtype].append((tensor, one))
+        for group in grouped.values():
+            _count_together(*zip(*group, strict=True))
+        far = [self._far.popleft() for _ in range(len(self._far))]
+        if far:
+            for row, (_, one) in zip(torch.stack([vector for vector, _ in far]).tolist(), far, strict=True):
+                _unpack(row, one)
+
+    def save(self, tensor: torch.Tensor, path: Path) -> None:
+        with open(path, "wb") as file:
+            torch.save(tensor, file)
+
+
+def _count_together(tensors: tuple[torch.Tensor, ...], seen: tuple[Seen, ...]) -> None:
+    try:
+        values = to_numpy(torch.cat([tensor.reshape(-1) for tensor in tensors]))
+        fill_together(values, [tensor.numel() for tensor in tensors], seen)
+    except Exception as error:
+        for one in seen:
+            one.failed = f"{type(error).__name__}: {error}"
+
+
+def _tells(twin: Seen, seen: Seen, size: int) -> bool:
+    """Are the twin's statistics those of all elements of another view of size elements?"""
+    count = 1
+    for extent in twin.shape:
+        count *= extent
+    # A tensor of fewer elements may lie at the same place; statistics that are put off may come too late.
+    return twin.max is not None and count == size and twin.dtype == seen.dtype and twin.nan is UNSET
+
+
+def _version(tensor: torch.Tensor) -> int:
+    return _UNTIMED if tensor.is_inference() else tensor._version
+
+
+def _slice(value: slice) -> Leaf:
+    parts = (value.start, value.stop, value.step)
+    # A tensor as a bound is an index; reading it waits for the device, as the call itself does.
+    return Leaf("slice", [None if part is None else int(part) for part in parts])
+
+
+def _dense(tensor: torch.Tensor) -> bool:
+    """Do the elements fill a piece of memory, in any order, each once?"""
+    expected = 1
+    for stride, extent in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if extent != 1 and stride != expected:
+            return False
+        expected *= extent
+    return True
+
+
+def to_numpy(tensor: torch.Tensor) -> np.ndarray:
+    """The values of a CPU tensor of any dtype, as NumPy can sum them up: complex ones by their absolute values."""
+    if tensor.is_complex():
+        tensor = tensor.abs()
+    if tensor.dtype.is_floating_point and tensor.dtype not in _NATIVE:
+        tensor = tensor.float()
+    array: np.ndarray = tensor.numpy()
+    return array
+
+
+def count_large(tensor: torch.Tensor, seen: Seen) -> None:
+    """Fill in the statistics of a large CPU tensor."""
+    tensor = tensor.detach()
+    flat = tensor.as_strided((tensor.numel(),), (1,)) if _dense(tensor) else tensor.reshape(-1)
+    if flat.dtype is torch.bool:
+        seen.true = int(flat.count_nonzero())
+        seen.max, seen.min = seen.true > 0, seen.true == flat.numel()
+        return
+    if flat.is_complex():
+        flat = flat.abs()
+    elif flat.dtype.itemsize == 1 and flat.is_floating_point():
+        flat = flat.float()
+    low, high = (extreme.item() for extreme in torch.aminmax(flat))
+    seen.max, seen.min = high, low
+    seen.mean = flat.sum(dtype=torch.float64).item() / flat.numel()
+    seen.norm = _norm(flat, max(high, -low))
+    if not math.isfinite(seen.norm):
+        unusual(seen, to_numpy(flat).astype(np.float64))
+
+
+def _norm(flat: torch.Tensor, top: float) -> float:
+    """The 2-norm of elements of at most top. Where squares neither overflow nor vanish, rows are summed in float32,
+    which is right to about seven digits and takes a third of the time; a mean, where terms cancel, has no such way."""
+    if not flat.is_floating_point() or flat.dtype is torch.float64 or not 1e-10 < top < 1e15:
+        return float(torch.linalg.vector_norm(flat.to(torch.float64)))
+    rows = flat.numel() // _ROW
+    norms = torch.linalg.vector_norm(flat[: rows * _ROW].view(rows, _ROW), dim=1, dtype=torch.float32)
+    rest = torch.linalg.vector_norm(flat[rows * _ROW :], dtype=torch.float32)
+    return float(torch.linalg.vector_norm(torch.cat((norms, rest.view(1))), dtype=torch.float64))
+
+
+def crc(tensor: torch.Tensor) -> str:
+    """CRC-32 of the elements in their order, as msprobe's md5: 8 hex digits."""
+    ordered = tensor.detach().cpu().contiguous().view(-1)
+    data: Any = ordered.view(torch.uint8).numpy()
+    return f"{zlib.crc32(data):08x}"
+
+
+def _vector(tensor: torch.Tensor) -> torch.Tensor:
+    """Statistics where the tensor is: max, min, mean, norm, NaN, inf and non-zero elements, shape (7,)."""
+    values = tensor.abs() if tensor.is_complex() else tensor
+    wide = values.to(torch.float32 if tensor.device.type == "mps" else torch.float64)
+    parts = (wide.max(), wide.min(), wide.mean(), torch.linalg.vector_norm(wide))
+    counts = (wide.isnan().sum(), wide.isinf().sum(), wide.count_nonzero())
+    return torch.stack([*parts, *(count.to(wide.dtype) for count in counts)])
+
+
+def _unpack(row: list[float], seen: Seen) -> None:
+    """Fill in statistics that a device computed."""
+    high, low, mean, norm, nan, inf, true = row
+    if seen.dtype == "torch.bool":
+        seen.max, seen.min, seen.true = high > 0, low > 0, round(true)
+        return
+    exact = "int" in seen.dtype
+    seen.max, seen.min = (round(high), round(low)) if exact else (number(high), number(low))
+    seen.mean, seen.norm = number(mean), number(norm)
+    if nan or inf:
+        seen.nan, seen.inf = round(nan), round(inf)

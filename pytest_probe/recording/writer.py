@@ -1,0 +1,138 @@
+"""The thread that writes one step: it takes entries from a bounded queue, so that training waits for nothing else."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from pytest_probe.recording.encoding import encoded, save_data
+from pytest_probe.recording.files import GrowingFile, write_json
+from pytest_probe.recording.snapshot import Entry
+
+log = logging.getLogger("pytest_probe")
+
+PAUSE = 0.25  # seconds between looks at the queue: what a killed process loses
+ROOM = 4096  # entries
+ROOM_BYTES = 256 << 20  # of tensors that wait to be saved
+TENSOR_FOLDER = "dump_tensor_data"
+
+
+class Source(Protocol):
+    """The framework's part in writing."""
+
+    def settle(self) -> None:
+        """Fill in the statistics that were put off so far."""
+
+    def save(self, data: Any, path: Path) -> None:
+        """Write one tensor. Raises OSError."""
+
+    def frames(self) -> Mapping[int, list[str]]:
+        """The stacks by number, as stack.json shows frames, innermost first."""
+
+
+class Writer:
+    """Writes the entries of one step into its folder.
+
+    Where that fails, as on a full disk, the failure is logged once, what was written before stays readable, and all
+    that follows is dropped.
+    """
+
+    def __init__(self, folder: Path, header: dict[str, Any], source: Source) -> None:
+        self.folder = folder
+        self._source = source
+        self._header = header
+        self._queue: deque[tuple[Entry, int]] = deque()
+        self._bytes = 0
+        self._lock = threading.Lock()
+        self._failed = False
+        self._ending = False
+        self._wake = threading.Event()
+        self._room = threading.Event()
+        self._stacks: dict[int, list[str]] = {}
+        self._parents: dict[str, str | None] = {}
+        self._thread = threading.Thread(target=self._run, name="pytest-probe writer", daemon=True)
+        self._thread.start()
+
+    def put(self, entry: Entry, size: int = 0) -> None:
+        """Hand over an entry that holds size bytes of tensors; waits while the queue is full."""
+        if self._failed:
+            return
+        self._queue.append((entry, size))
+        if size:
+            with self._lock:
+                self._bytes += size
+        while len(self._queue) > ROOM or self._bytes > ROOM_BYTES:
+            self._room.clear()
+            self._wake.set()
+            if self._failed or not self._thread.is_alive():
+                return
+            self._room.wait(PAUSE)
+
+    def end(self) -> None:
+        """Write what is left, with stack.json and construct.json, and wait for it."""
+        self._ending = True
+        self._wake.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self._write()
+        except Exception as error:
+            self._failed = True
+            lost = self._queue[0][0].name if self._queue else "the end of the step"
+            reason = f"{type(error).__name__}: {error}"
+            log.error(
+                "pytest-probe: %s cannot be written (%s); what comes from %s on is not recorded, the program goes on",
+                self.folder,
+                reason,
+                lost,
+            )
+            self._queue.clear()
+            self._room.set()
+
+    def _write(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        dump = GrowingFile(self.folder / "dump.json", self._header, "data")
+        try:
+            while not self._ending:
+                self._drain(dump)
+                self._wake.wait(PAUSE)
+                self._wake.clear()
+            self._drain(dump)
+        finally:
+            dump.close()
+        frames = self._source.frames()
+        shown = {str(index): [names, frames.get(index, [])] for index, names in self._stacks.items()}
+        write_json(self.folder / "stack.json", shown)
+        write_json(self.folder / "construct.json", self._parents)
+
+    def _drain(self, dump: GrowingFile) -> None:
+        """Write the entries that are there; each leaves the queue when it is on the disk."""
+        count = len(self._queue)
+        if not count:
+            return
+        # An entry is queued after its statistics were put off, so all that these entries need is there.
+        self._source.settle()
+        entries = [self._queue[index] for index in range(count)]
+        if self._header["dump_data_dir"] is not None:
+            for entry, _ in entries:
+                save_data(entry, self._save)
+        dump.add([(entry.name, encoded(entry)) for entry, _ in entries])
+        for entry, _ in entries:
+            if entry.parent is not None:
+                self._parents[entry.name] = entry.parent
+            if entry.where >= 0:
+                self._stacks.setdefault(entry.where, []).append(entry.name)
+            self._queue.popleft()
+        with self._lock:
+            self._bytes -= sum(size for _, size in entries)
+        self._room.set()
+
+    def _save(self, data: Any, name: str) -> None:
+        folder = self.folder / TENSOR_FOLDER
+        folder.mkdir(exist_ok=True)
+        self._source.save(data, folder / name)
