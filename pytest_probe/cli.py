@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_probe import comparing
+from pytest_probe import capturing, comparing
 from pytest_probe.errors import DumpError, ProbeError, RecordError
 from pytest_probe.execution import Case, floating_dtypes, preview
 from pytest_probe.options import NAMED
@@ -81,6 +81,7 @@ def _parser() -> argparse.ArgumentParser:
         show.add_argument(f"--{name}", option.flag, default=option.default, metavar=option.metavar, help=option.help)
     show.set_defaults(run=_show)
     comparing.add_parser(commands)
+    capturing.add_parser(commands)
     return parser
 
 

@@ -110,6 +110,7 @@ OPTIONS = (
         "Save inputs, outputs and gradients of both sides into --probe-out: of failing cases, or of all",
         "failing|all",
     ),
+    Option("capture", "Record the API calls of this test run as a dump below this folder; nothing is checked", "DIR"),
     Option("collect", "Collect the dumps in the folders that pytest collects", kind="flag", cli=False),
     Option(
         "namespaces",

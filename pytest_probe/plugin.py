@@ -38,7 +38,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", MARKER)
     if config.option.help:
         return
-    if _may_probe(config):
+    if config.getoption("probe_capture") or config.getini("probe_capture"):
+        _configure_capture(config)
+    elif _may_probe(config):
         from pytest_probe.errors import ProbeError
 
         try:
@@ -47,6 +49,15 @@ def pytest_configure(config: pytest.Config) -> None:
             raise pytest.UsageError(str(error)) from None
     elif not hasattr(config, "workerinput"):
         config.pluginmanager.register(Waiting(config), "probe-waiting")
+
+
+def _configure_capture(config: pytest.Config) -> None:
+    from pytest_probe import captures
+
+    folder = config.getoption("probe_capture") or config.getini("probe_capture")
+    given = [option for option in options.OPTIONS if option.cli and option.name != "capture"]
+    others = [option.flag for option in given if config.getoption(option.key) is not None]
+    captures.configure(config, folder, others)
 
 
 def _paths_given(config: pytest.Config) -> bool:

@@ -15,10 +15,13 @@ _NESTING = (list, tuple, dict)
 
 
 def encoded(entry: Entry) -> bytes:
-    """The body of an entry."""
-    if type(entry.body) is Call:
-        _mark_tuples(entry.body)
-    return _encode(entry.body)
+    """The body of an entry; one that JSON cannot hold says why in its place."""
+    try:
+        if type(entry.body) is Call:
+            _mark_tuples(entry.body)
+        return _encode(entry.body)
+    except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
+        return _encode({"probe": {"failed": f"{type(error).__name__}: {error}"}})
 
 
 def save_data(entry: Entry, save: Callable[[Any, str], None]) -> None:

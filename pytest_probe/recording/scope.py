@@ -13,7 +13,7 @@ class Scope:
 
     def __init__(self, config: CaptureConfig) -> None:
         self._config = config
-        self._first, self._last = config.scope or ("", "")
+        self._first, self._last = map(_call, config.scope or ("", ""))
         self._open = False
         self._lock = threading.Lock()
         self.whole = not (config.scope or config.names)
@@ -23,17 +23,18 @@ class Scope:
         white, black = self._config.white, self._config.black
         return (not white or _listed(name, white)) and not _listed(name, black)
 
-    def wants(self, entry: str) -> bool:
-        """Is the call of this entry, as "Functional.linear.0.forward", inside? Asked once for each, in their order."""
+    def wants(self, call: str) -> bool:
+        """Is this call, as "Functional.linear.0", inside, with both its directions? Asked once for each, in order."""
         if self.whole:
             return True
         inside = True
         if self._first:
             with self._lock:
-                inside = self._open = self._open or entry == self._first
-                self._open = self._open and entry != self._last
+                inside = self._open = self._open or call == self._first
+                self._open = self._open and call != self._last
         names = self._config.names
-        return inside and (not names or any(name in entry for name in names))
+        both = f"{call}.forward {call}.backward"
+        return inside and (not names or any(name in both for name in names))
 
     def again(self) -> None:
         """A new step begins: the interval is closed."""
@@ -44,6 +45,10 @@ class Scope:
 
     def wants_rank(self, rank: int | None) -> bool:
         return not self._config.ranks or (rank or 0) in self._config.ranks
+
+
+def _call(entry: str) -> str:
+    return entry.removesuffix(".forward").removesuffix(".backward")
 
 
 def _listed(name: str, patterns: tuple[str, ...]) -> bool:

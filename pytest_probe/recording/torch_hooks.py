@@ -55,9 +55,8 @@ class TorchHooks:
         self._presence.begin()
 
     def remove_forward(self) -> None:
-        if self.seeing:
-            self.seeing = False
-            self._presence.end()
+        self.seeing = False
+        self._presence.end()
 
     def remove(self) -> None:
         self.remove_forward()
@@ -99,7 +98,7 @@ class TorchHooks:
             rule = rule.operator
         name = f"{rule.name}.{next(rule.count)}"
         recorder = self._recorder
-        if recorder is None or not rule.wanted or not recorder.scope.wants(name) or _transforming():
+        if recorder is None or not rule.wanted or not recorder.scope.wants(name) or self._transforming(recorder):
             return function(*args, **kwargs)
         grads = torch.is_grad_enabled()
         entry, asking = self._before(recorder, name, rule, args, kwargs, grads, frame)
@@ -204,6 +203,15 @@ class TorchHooks:
     def _put(self, recorder: Recorder, entry: Entry) -> None:
         recorder.put(entry, self._values.taken())
 
+    def _transforming(self, recorder: Recorder) -> bool:
+        """Inside vmap, grad or jvp, where tensors have no values of their own; while a trace is made."""
+        if torch._C._functorch.maybe_current_level() is None:
+            return torch._C._get_tracing_state() is not None
+        recorder.tell(
+            "functorch", "pytest-probe: what runs inside torch.func's transforms (vmap, grad) is not recorded"
+        )
+        return True
+
     def _entered_compiled(self) -> None:
         if self._recorder is not None:
             self._recorder.tell(
@@ -229,19 +237,9 @@ class _Mode(TorchFunctionMode):
         rule = hooks.rule(function)
         if rule is not None:
             return hooks.call(rule, function, args, kwargs)
-        if function is torch.Tensor.backward:
-            return self._backward(*args, **kwargs)
         if function in _ALIASING:
             hooks.distrust(args[0])
         return function(*args, **kwargs)
-
-    def _backward(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> None:
-        """As Tensor.backward, but with the mode on: checkpoints call the forward again in there."""
-        names = ("gradient", "retain_graph", "create_graph", "inputs")
-        given = {**dict(zip(names, args, strict=False)), **kwargs}
-        gradient = given.pop("gradient", None)
-        with self:
-            torch.autograd.backward(tensor, gradient, **given)
 
 
 _PLACES = tuple(f"input.{index}" for index in range(64))
@@ -279,11 +277,6 @@ def _autocast() -> dict[str, str]:
     kinds = {"cpu", torch.accelerator.current_accelerator().type} if torch.accelerator.is_available() else {"cpu"}  # type: ignore[union-attr]
     on = (kind for kind in sorted(kinds) if torch.is_autocast_enabled(kind))
     return {kind: str(torch.get_autocast_dtype(kind)).removeprefix("torch.") for kind in on}
-
-
-def _transforming() -> bool:
-    """Inside vmap, grad or jvp, where tensors have no values of their own; while a trace is made."""
-    return torch._C._functorch.maybe_current_level() is not None or torch._C._get_tracing_state() is not None
 
 
 def overflown(tree: Tree) -> bool:

@@ -28,13 +28,14 @@ class Presence:
         self._mode = mode
         self._entered_compiled = entered_compiled
         self._patches = ExitStack()
-        self._places = threading.local()
+        self._regions = threading.local()
 
     def begin(self) -> None:
         """Turn the mode on, here and in threads to come."""
         self._patches.enter_context(patched(threading.Thread, "start", self._start_thread))
         self._patches.enter_context(patched(torch.overrides, "has_torch_function", self._has_torch_function))
         self._patches.enter_context(patched(torch, "compile", self._compile))
+        self._patches.enter_context(patched(torch.autograd, "_engine_run_backward", self._run_backward))
         self._leave_compiled_alone()
         _push(self._mode)
 
@@ -68,6 +69,14 @@ class Presence:
         thread.run = recorded  # type: ignore[method-assign]
         original(thread)
 
+    def _run_backward(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """The backward is one call of torch's, inside which the mode is off; but checkpoints and users' own functions
+        call torch from there."""
+        if any(mode is self._mode for mode in _stack()):
+            return original(*args, **kwargs)
+        with self._mode:
+            return original(*args, **kwargs)
+
     def _has_torch_function(self, original: Callable[..., bool], arguments: Any) -> bool:
         """Modules ask this before they take a faster path, which they shall take as they do without us."""
         place = self._take_off()
@@ -90,15 +99,18 @@ class Presence:
             self._patches.enter_context(patched(dynamo, "_maybe_set_eval_frame", self._follow_dynamo))
 
     def _follow_dynamo(self, original: Callable[[Any], Any], callback: Any) -> Any:
-        before = original(callback)
-        if callable(callback):
+        """The wrapper of a compiled function calls this when it begins and when it ends; so do others in between."""
+        wrapper = id(sys._getframe(2))
+        region: tuple[int, int] | None = getattr(self._regions, "value", None)
+        if region is None and callable(callback):
             place = self._take_off()
             if place >= 0:
-                self._places.value = place
+                self._regions.value = (wrapper, place)
                 self._entered_compiled()
-        elif getattr(self._places, "value", None) is not None:
-            self._put_back(self._places.value)
-            self._places.value = None
+        before = original(callback)
+        if region is not None and region[0] == wrapper:
+            self._regions.value = None
+            self._put_back(region[1])
         return before
 
 

@@ -126,11 +126,11 @@ def _functions() -> tuple[tuple[Hashable, str], ...]:
 
 def _members(place: str) -> Iterator[tuple[Hashable, str]]:
     owner = functools.reduce(getattr, place.split(".")[1:], torch)
-    # Names without underscores first: of two names for one function the plain one.
-    for name in sorted(vars(owner) if place == "torch" else dir(owner), key=lambda name: (name.startswith("__"), name)):
-        function = getattr(owner, name, None)
-        if callable(function) and name not in _ASKING and is_api(place, name):
-            yield function, name
+    functions = ((getattr(owner, name, None), name) for name in dir(owner))
+    found = [(one, name) for one, name in functions if callable(one) and name not in _ASKING and is_api(place, name)]
+    # Of two names for one function its own comes first, then one without underscores.
+    found.sort(key=lambda pair: (getattr(pair[0], "__name__", "") != pair[1], pair[1].startswith("__"), pair[1]))
+    yield from found
 
 
 _written: dict[tuple[int, int], bool] = {}

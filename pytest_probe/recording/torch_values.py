@@ -230,7 +230,7 @@ def to_numpy(tensor: torch.Tensor) -> np.ndarray:
         tensor = tensor.abs()
     if tensor.dtype.is_floating_point and tensor.dtype not in _NATIVE:
         tensor = tensor.float()
-    array: np.ndarray = tensor.numpy()
+    array: np.ndarray = tensor.detach().numpy()
     return array
 
 

@@ -17,6 +17,7 @@ log = logging.getLogger("pytest_probe")
 
 PAUSE = 0.25  # seconds between looks at the queue: what a killed process loses
 ROOM = 4096  # entries
+AT_ONCE = 256  # entries in one write
 ROOM_BYTES = 256 << 20  # of tensors that wait to be saved
 TENSOR_FOLDER = "dump_tensor_data"
 
@@ -35,7 +36,7 @@ class Source(Protocol):
 
 
 class Writer:
-    """Writes the entries of one step into its folder.
+    """Writes the entries of one step into its folder, which is made when the first one comes.
 
     Where that fails, as on a full disk, the failure is logged once, what was written before stays readable, and all
     that follows is dropped.
@@ -95,26 +96,38 @@ class Writer:
             self._room.set()
 
     def _write(self) -> None:
+        while not (self._queue or self._ending):
+            self._rest()
+        if not self._queue:
+            return
         self.folder.mkdir(parents=True, exist_ok=True)
         dump = GrowingFile(self.folder / "dump.json", self._header, "data")
         try:
             while not self._ending:
                 self._drain(dump)
-                self._wake.wait(PAUSE)
-                self._wake.clear()
+                self._rest()
             self._drain(dump)
         finally:
             dump.close()
+        self._write_companions()
+
+    def _rest(self) -> None:
+        self._wake.wait(PAUSE)
+        self._wake.clear()
+
+    def _write_companions(self) -> None:
         frames = self._source.frames()
         shown = {str(index): [names, frames.get(index, [])] for index, names in self._stacks.items()}
         write_json(self.folder / "stack.json", shown)
         write_json(self.folder / "construct.json", self._parents)
 
     def _drain(self, dump: GrowingFile) -> None:
-        """Write the entries that are there; each leaves the queue when it is on the disk."""
-        count = len(self._queue)
-        if not count:
-            return
+        """Write the entries that are there."""
+        while self._queue:
+            self._write_some(dump, min(len(self._queue), AT_ONCE))
+
+    def _write_some(self, dump: GrowingFile, count: int) -> None:
+        """Write the first entries; they leave the queue when they are on the disk."""
         # An entry is queued after its statistics were put off, so all that these entries need is there.
         self._source.settle()
         entries = [self._queue[index] for index in range(count)]

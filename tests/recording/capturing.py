@@ -1,0 +1,29 @@
+"""Captures of a few calls, for tests of what they leave."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pytest_probe import capture
+
+
+def recorded(folder: Path, program: Callable[[], object], **options: Any) -> dict[str, Any]:
+    """The entries of a dump that a program leaves."""
+    with capture(folder, **options):
+        program()
+    return entries(folder)
+
+
+def entries(folder: Path, step: int = 0) -> dict[str, Any]:
+    found: dict[str, Any] = content(folder, step)["data"]
+    return found
+
+
+def content(folder: Path, step: int = 0) -> dict[str, Any]:
+    """The dump of a step, of one process."""
+    (path,) = folder.glob(f"step{step}/*/dump.json")
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found

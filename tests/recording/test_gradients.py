@@ -1,0 +1,119 @@
+"""The gradients of every floating argument and output of a call, and of that call alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tests.recording.capturing import recorded
+
+
+def leaf(*shape: int) -> torch.Tensor:
+    return torch.linspace(0.5, 2.0, torch.Size(shape).numel()).view(shape).requires_grad_()
+
+
+def backward(folder: Path, name: str, program: Callable[[], object]) -> dict[str, Any]:
+    found: dict[str, Any] = recorded(folder, program)[f"{name}.backward"]
+    return found
+
+
+def norms(trees: list[Any]) -> list[float | None]:
+    return [None if tree is None else tree["Norm"] for tree in trees]
+
+
+def test_a_call_of_several_nodes_gives_the_gradients_of_its_arguments(tmp_path: Path) -> None:
+    x, weight, bias = leaf(2, 3, 4), leaf(5, 4), leaf(5)
+    entry = backward(tmp_path, "Functional.linear.0", lambda: F.linear(x, weight, bias).square().sum().backward())
+    assert entry["probe"] == {"outputs": ["output.0"], "inputs": ["input.0", "input.1", "input.2"]}
+    assert [tree["shape"] for tree in entry["output"]] == [[2, 3, 4], [5, 4], [5]]
+    assert norms(entry["output"]) == pytest.approx([one.grad.norm().item() for one in (x, weight, bias)], rel=1e-6)
+    assert [tree["shape"] for tree in entry["input"]] == [[2, 3, 5]]
+
+
+def test_a_tensor_that_is_used_twice_has_a_gradient_for_each_use(tmp_path: Path) -> None:
+    x = leaf(3)
+
+    def program() -> None:
+        y = x * 2
+        (y.sin() + y.cos()).sum().backward()
+
+    entries = recorded(tmp_path, program)
+    y = 2 * x.detach().double()
+    assert norms(entries["Tensor.sin.0.backward"]["output"]) == pytest.approx([y.cos().norm().item()], rel=1e-6)
+    assert norms(entries["Tensor.cos.0.backward"]["output"]) == pytest.approx([y.sin().norm().item()], rel=1e-6)
+
+
+def test_a_tensor_at_two_places_of_one_call(tmp_path: Path) -> None:
+    x = leaf(3)
+    entry = backward(tmp_path, "Torch.div.0", lambda: torch.div(x, x).sum().backward())
+    assert entry["probe"]["inputs"] == ["input.0", "input.1"]
+    assert norms(entry["output"]) == pytest.approx([(1 / x).norm().item()] * 2, rel=1e-6)
+
+
+def test_contributions_inside_a_call_are_summed(tmp_path: Path) -> None:
+    # var_mean of one tensor: two outputs, two nodes or one, one argument.
+    x = leaf(8)
+    entry = backward(tmp_path, "Torch.std_mean.0", lambda: sum(torch.std_mean(x)).backward())
+    assert norms(entry["output"]) == pytest.approx([x.grad.norm().item()], rel=1e-5)
+
+
+def test_an_output_that_nobody_used_has_none(tmp_path: Path) -> None:
+    x = leaf(4, 3)
+    entry = backward(tmp_path, "Tensor.unbind.0", lambda: x.unbind(0)[1].sum().backward())
+    assert len(entry["input"]) == 4
+    used = backward(tmp_path / "lstm", "VF.lstm.0", lambda: torch.nn.LSTM(3, 2)(x)[0].sum().backward())
+    assert [tree is None for tree in used["input"]] == [False, True, True]
+
+
+def test_work_in_place(tmp_path: Path) -> None:
+    x = leaf(3)
+    entries = recorded(tmp_path, lambda: (x * 1).mul_(3).exp_().sum().backward())
+    assert norms(entries["Tensor.mul_.0.backward"]["output"]) == pytest.approx([x.grad.norm().item()], rel=1e-6)
+    y = (3 * x.detach().double()).exp()
+    assert norms(entries["Tensor.exp_.0.backward"]["output"]) == pytest.approx([y.norm().item()], rel=1e-6)
+
+
+def test_keywords_and_lists(tmp_path: Path) -> None:
+    x, y = leaf(2), leaf(3)
+    entries = recorded(
+        tmp_path, lambda: F.layer_norm(torch.cat([x, y]), (5,), weight=leaf(5)).square().sum().backward()
+    )
+    assert entries["Torch.cat.0.backward"]["probe"]["inputs"] == ["input.0.0", "input.0.1"]
+    assert entries["Functional.layer_norm.0.backward"]["probe"]["inputs"] == ["input.0", "kwargs.weight"]
+
+
+def test_the_first_of_two_backwards_counts(tmp_path: Path) -> None:
+    x = leaf(3)
+
+    def program() -> None:
+        y = (x * 2).sum()
+        y.backward(retain_graph=True)
+        (y * 5).backward()
+
+    assert norms(recorded(tmp_path, program)["Tensor.__mul__.0.backward"]["input"]) == pytest.approx([3**0.5])
+
+
+def test_without_gradients_there_is_no_backward(tmp_path: Path) -> None:
+    def program() -> None:
+        with torch.no_grad():
+            leaf(3).sin()
+        leaf(3).detach().sin()
+
+    assert not [name for name in recorded(tmp_path, program) if name.endswith("backward")]
+
+
+def test_a_hook_gives_nothing_back(tmp_path: Path) -> None:
+    """Second derivatives go through the recorded calls as ever."""
+    x = leaf(3)
+
+    def program() -> None:
+        (first,) = torch.autograd.grad(x.pow(3).sum(), x, create_graph=True)
+        first.sum().backward()
+
+    recorded(tmp_path, program)
+    assert x.grad.tolist() == (6 * x).tolist()

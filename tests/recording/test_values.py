@@ -1,0 +1,188 @@
+"""Snapshots: exact statistics, and the same snapshot only for what is the same."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from msgspec import UNSET, json
+
+from pytest_probe.recording.config import configured
+from pytest_probe.recording.torch_values import SMALL, Values
+
+
+def values(**options: Any) -> Values:
+    return Values(configured(None, dump_path="d", **options))
+
+
+def shown(tensor: torch.Tensor, **options: Any) -> dict[str, Any]:
+    """A tensor as the dump has it."""
+    taking = values(**options)
+    seen = taking.take(tensor)
+    taking.settle()
+    text = json.encode(seen).replace(b"-Infinity", b'"-inf"').replace(b"Infinity", b'"inf"').replace(b"NaN,", b'"nan",')
+    found: dict[str, Any] = json.decode(text)
+    return found
+
+
+SIZES = (7, SMALL, SMALL + 1, 100_000)
+FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_floats(dtype: torch.dtype, size: int) -> None:
+    tensor = (torch.arange(size) % 13 - 4).to(dtype)
+    whole = tensor.double()
+    seen = shown(tensor)
+    assert (seen["Max"], seen["Min"], seen["dtype"], seen["shape"]) == (whole.max(), whole.min(), str(dtype), [size])
+    assert seen["Mean"] == whole.mean().item()
+    assert math.isclose(seen["Norm"], whole.norm().item(), rel_tol=1e-6)
+    assert "stride" not in seen
+    assert "NaN" not in seen
+
+
+def test_a_mean_of_what_cancels_is_exact() -> None:
+    tensor = torch.tensor([1e8, 1.0, -1e8] * 10_000)
+    assert math.isclose(shown(tensor)["Mean"], 1 / 3, rel_tol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+@pytest.mark.parametrize("size", SIZES)
+def test_a_norm_whose_squares_no_float32_holds(size: int, scale: float) -> None:
+    tensor = torch.full((size,), scale)
+    assert math.isclose(shown(tensor)["Norm"], tensor.double().norm().item(), rel_tol=1e-6)
+
+
+def test_a_norm_whose_squares_no_float64_holds() -> None:
+    for size in SIZES:
+        assert math.isclose(shown(torch.full((size,), 1e200, dtype=torch.float64))["Norm"], 1e200 * math.sqrt(size))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_what_is_not_finite_is_counted(size: int) -> None:
+    tensor = torch.ones(size)
+    tensor[:4] = torch.tensor([math.nan, math.inf, -math.inf, 3.0])
+    seen = shown(tensor)
+    assert (seen["Max"], seen["Min"], seen["Mean"], seen["Norm"]) == ("nan",) * 4
+    assert (seen["NaN"], seen["Inf"]) == (1, 2)
+    assert (seen["Max_except_inf_nan"], seen["Min_except_inf_nan"]) == (3.0, 1.0)
+    only = shown(torch.full((size,), -math.inf))
+    assert (only["Max"], only["Norm"], only["Inf"]) == ("-inf", "inf", size)
+    assert "Max_except_inf_nan" not in only
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_integers_and_booleans_are_exact(size: int) -> None:
+    large = torch.full((size,), 2**60)
+    large[0] = 2**60 + 1
+    seen = shown(large)
+    assert (seen["Max"], seen["Min"]) == (2**60 + 1, 2**60)
+    mask = torch.zeros(size, dtype=torch.bool)
+    mask[1:4] = True
+    seen = shown(mask)
+    assert (seen["Max"], seen["Min"], seen["True"], seen["Mean"], seen["Norm"]) == (True, False, 3, None, None)
+    assert shown(torch.ones(size, dtype=torch.bool))["Min"] is True
+
+
+def test_complex_numbers_go_by_their_absolute_values() -> None:
+    seen = shown(torch.tensor([3 + 4j, 0j]))
+    assert (seen["Max"], seen["Min"], seen["Mean"], seen["Norm"]) == (5.0, 0.0, 2.5, 5.0)
+
+
+def test_odd_tensors() -> None:
+    assert shown(torch.zeros(0, 3))["Max"] is None
+    assert shown(torch.tensor(-2.5))["Norm"] == 2.5
+    assert shown(torch.ones(4).to(torch.float8_e4m3fn))["Max"] == 1.0
+    assert shown(torch.ones(2, device="meta"))["Max"] is None
+    sparse = shown(torch.eye(3).to_sparse())
+    assert (sparse["type"], sparse["shape"]) == ("torch.torch.sparse_coo", [3, 3])
+
+
+@pytest.mark.parametrize("size", [(3, 4), (300, 400)])
+def test_views_lie_as_they_lie(size: tuple[int, int]) -> None:
+    tensor = torch.arange(float(size[0] * size[1])).view(size)
+    seen = shown(tensor.T)
+    assert (seen["stride"], seen["Max"]) == ([1, size[1]], tensor.max())
+    assert shown(tensor[:, ::2])["Max"] == tensor[:, ::2].max()
+    assert shown(tensor[:1].expand(5, size[1]))["Norm"] == pytest.approx(tensor[0].double().norm().item() * 5**0.5)
+
+
+@pytest.mark.parametrize("size", [(4, 6), (300, 400)])
+def test_a_tensor_is_looked_at_again_when_it_was_written_to(size: tuple[int, int]) -> None:
+    taking = values()
+    tensor = torch.zeros(size)
+    first = taking.take(tensor)
+    assert taking.take(tensor) is first
+    tensor.add_(1)
+    second = taking.take(tensor)
+    tensor.view(-1)[3] = 9
+    third = taking.take(tensor)
+    taking.settle()
+    assert [seen.max for seen in (first, second, third)] == [0.0, 1.0, 9.0]
+
+
+@pytest.mark.parametrize("size", [(4, 6), (300, 400)])
+def test_no_view_is_taken_for_another(size: tuple[int, int]) -> None:
+    taking = values()
+    tensor = torch.arange(float(size[0] * size[1])).view(size)
+    views = [tensor, tensor.T, tensor.reshape(-1), tensor[:2], tensor[0], tensor[:2, ::2], tensor.int().float()]
+    views += [tensor.detach().requires_grad_(), tensor.view(torch.int32), tensor[:, :3]]
+    for _ in range(2):
+        for view in views:
+            seen = taking.take(view)
+            taking.settle()
+            assert (seen.max, seen.min) == (view.max(), view.min())
+            assert (tuple(seen.shape), seen.requires_grad, seen.dtype) == (
+                view.shape,
+                view.requires_grad,
+                str(view.dtype),
+            )
+            assert (view.stride() if not view.is_contiguous() else UNSET) == seen.stride
+
+
+def test_memory_that_is_used_again_is_looked_at_again() -> None:
+    taking = values()
+    for number in range(200):
+        seen = taking.take(torch.full((300, 300), float(number)))
+        assert seen.max == number
+
+
+def test_checksums_are_msprobes() -> None:
+    # zlib.crc32 of the bytes 00 00 80 3f 00 00 00 40.
+    assert shown(torch.tensor([1.0, 2.0]), summary_mode="md5")["md5"] == "2e3fa576"
+    assert shown(torch.tensor([[1.0], [2.0]]).T, summary_mode="md5")["md5"] == "2e3fa576"
+
+
+def test_other_arguments() -> None:
+    taking = values()
+    given = (True, 3, 2.5, "a", None, 1 - 2j, slice(1, torch.tensor(4), None), ..., torch.Size([2, 3]), torch.float16)
+    assert json.decode(json.encode(taking.take(given))) == [
+        {"type": "bool", "value": True},
+        {"type": "int", "value": 3},
+        {"type": "float", "value": 2.5},
+        {"type": "str", "value": "a"},
+        None,
+        {"type": "complex", "value": [1.0, -2.0]},
+        {"type": "slice", "value": [1, 4, None]},
+        {"type": "ellipsis", "value": "..."},
+        {"type": "torch.Size", "value": [2, 3]},
+        {"type": "torch.dtype", "value": "torch.float16"},
+    ]
+    others = {"d": torch.device("cpu"), "f": torch.channels_last, "g": torch.Generator(), "l": [(1,)]}
+    assert json.decode(json.encode(taking.take(others))) == {
+        "d": {"type": "torch.device", "value": "cpu:None"},
+        "f": {"type": "torch.memory_format", "format": "channels_last"},
+        "g": {"type": "torch._C.Generator"},
+        "l": [[{"type": "int", "value": 1}]],
+    }
+    assert json.encode(taking.take([math.nan, -math.inf])).count(b"NaN") == 1
+
+
+def test_kinds_that_are_not_asked_for_have_no_values() -> None:
+    assert shown(torch.ones(3), kinds=["int"])["Max"] is None
+    assert shown(torch.ones(3, dtype=torch.int32), kinds=["int"])["Max"] == 1
+    assert values(kinds=["float"]).take(3) == {}
+    assert shown(torch.ones(3), task="structure")["Max"] is None
