@@ -73,9 +73,9 @@ class Recorder:
 
     def stop(self) -> None:
         """Record no longer; what was recorded stays open until the step ends."""
-        if self._running:
-            self._running = False
-            self._hooks.remove()
+        # Also where it was done before: from inside a call, as of an overflow, the hooks cannot leave wholly.
+        self._running = False
+        self._hooks.remove()
 
     def end_step(self) -> None:
         """Write the step, wait for the disk, and begin the next."""

@@ -128,8 +128,8 @@ def _members(place: str) -> Iterator[tuple[Hashable, str]]:
     owner = functools.reduce(getattr, place.split(".")[1:], torch)
     functions = ((getattr(owner, name, None), name) for name in dir(owner))
     found = [(one, name) for one, name in functions if callable(one) and name not in _ASKING and is_api(place, name)]
-    # Of two names for one function its own comes first, then one without underscores.
-    found.sort(key=lambda pair: (getattr(pair[0], "__name__", "") != pair[1], pair[1].startswith("__"), pair[1]))
+    # Of several names for one function its own comes first, then one without underscores, then the shortest.
+    found.sort(key=lambda pair: (getattr(pair[0], "__name__", "") != pair[1], pair[1].startswith("__"), len(pair[1])))
     yield from found
 
 
