@@ -223,7 +223,7 @@ def test_what_autocast_and_generators_do_is_kept(tmp_path: Path) -> None:
 
     def program() -> None:
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            torch.matmul(x, x)
+            torch.mm(x, x)
         F.dropout(x, 0.5)
 
     found = recorded(tmp_path, program)
