@@ -79,9 +79,12 @@ def read_results(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def entry_of(identity: str) -> tuple[str, str, str]:
-    """Label, entry and dtype ("" as recorded) of a portable id: "dump.json::Torch.add.0.forward[bfloat16]"."""
+    """Label, entry and dtype ("" as recorded) of a portable id: "dump.json::Torch.add.0.forward[bfloat16]". The entry
+    of a check has its test's name: "test_gelu[64]::my_gelu.0.forward"."""
     label, _, name = identity.partition("::")
-    entry, _, dtype = name.partition("[")
+    if not name.endswith("]"):
+        return label, name, ""
+    entry, _, dtype = name.rpartition("[")
     return label, entry, dtype.removesuffix("]")
 
 
