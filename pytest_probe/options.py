@@ -69,7 +69,7 @@ OPTIONS = (
     Option(
         "standard",
         "The standard that judges: auto, noise, exact; one of msprobe's rules: absolute_threshold, binary, ulp, "
-        "thousandth, accumulative; a tool's: msprobe, msprobe-1.0, msprobe-26, paddleapex, mindspore, ptdbg "
+        "thousandth, accumulative, benchmark; a tool's: msprobe, msprobe-1.0, msprobe-26, paddleapex, mindspore, ptdbg "
         "(default: auto)",
         "NAME",
         "auto",

@@ -14,7 +14,7 @@ from pytest_probe.standards.noise import NoiseStandard
 from pytest_probe.standards.paddleapex import PaddleApex
 from pytest_probe.standards.ptdbg import Ptdbg
 from pytest_probe.standards.question import Question, Standard
-from pytest_probe.standards.table import RULES, Table, packaged
+from pytest_probe.standards.table import BENCHMARK, RULES, Table, packaged
 
 
 def standards(table: Table) -> Mapping[str, Standard]:
@@ -23,7 +23,7 @@ def standards(table: Table) -> Mapping[str, Standard]:
         Auto(table),
         NoiseStandard(),
         Exact(),
-        *(ByRule(name, table) for name in RULES),
+        *(ByRule(name, table) for name in (*RULES, BENCHMARK)),
         Msprobe(table),
         MSPROBE_1_0,
         MSPROBE_26,

@@ -39,14 +39,19 @@ class Decision:
 Compare: TypeAlias = Callable[[str, str, Measures, Measures], Decision]
 
 
+def by_ratios(api: str, dtype: str, device: Measures, benchmark: Measures) -> Decision:
+    """The documented rule of ratios for all floats, whatever the lists of APIs say."""
+    if not _is_float(dtype):
+        return Decision("binary", binary(device))
+    return _by_ratio(dtype, compared(device, benchmark, Ratios()))
+
+
 def msprobe(api: str, dtype: str, device: Measures, benchmark: Measures, table: Table | None = None) -> Decision:
     """As documented for 1.0.4."""
     rule = (table or packaged()).rule(api, dtype)
-    if not _is_float(dtype):
-        return Decision("binary", binary(device))
-    if rule.name != BENCHMARK:
-        return Decision(rule.name, ruled(rule, dtype, device, benchmark))
-    return _by_ratio(dtype, compared(device, benchmark, Ratios()))
+    if not _is_float(dtype) or rule.name == BENCHMARK:
+        return by_ratios(api, dtype, device, benchmark)
+    return Decision(rule.name, ruled(rule, dtype, device, benchmark))
 
 
 def msprobe_1_0(api: str, dtype: str, device: Measures, benchmark: Measures) -> Decision:
@@ -98,4 +103,5 @@ COMPARES: Mapping[str, Compare] = {
     "msprobe-1.0": msprobe_1_0,
     "msprobe-26": msprobe_26,
     "paddleapex": paddleapex,
+    BENCHMARK: by_ratios,
 }

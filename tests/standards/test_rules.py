@@ -189,7 +189,12 @@ def test_the_list_of_the_api_chooses_the_rule() -> None:
 
     of_lists = ["thousandth", "binary", "absolute_threshold", "ulp", "benchmark", "benchmark"]
     assert rules(three_party.msprobe) == rules(three_party.msprobe_1_0) == of_lists
-    assert rules(three_party.msprobe_26) == rules(three_party.paddleapex) == ["benchmark"] * 6
+    assert (
+        rules(three_party.by_ratios)
+        == rules(three_party.msprobe_26)
+        == rules(three_party.paddleapex)
+        == ["benchmark"] * 6
+    )
     assert rules(three_party.msprobe, "int64") == rules(three_party.msprobe_26, "int64") == ["binary"] * 6
 
 
