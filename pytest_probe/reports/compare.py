@@ -26,7 +26,6 @@ from pytest_probe.reports.columns import (
 )
 from pytest_probe.reports.csv import written
 from pytest_probe.reports.rows import Row
-from pytest_probe.standards.benchmark import Ratios
 from pytest_probe.standards.ruling import Ruling
 from pytest_probe.standards.three_party import COMPARES, Decision
 
@@ -111,12 +110,12 @@ def _detail(item: Compared) -> dict[str, str]:
     for compared in decision.compared:
         value, result = RATIOS[compared.metric]
         cells[value], cells[result] = _number(compared.value), compared.ruling.verdict
-    if item.device is not None and item.benchmark is not None:
-        cells |= _of_rule(decision, item.device.measures, item.benchmark.measures)
+    if item.device is not None:
+        cells |= _of_rule(decision, item.device.measures)
     return cells
 
 
-def _of_rule(decision: Decision, device: Measures, benchmark: Measures) -> dict[str, str]:
+def _of_rule(decision: Decision, device: Measures) -> dict[str, str]:
     verdict = decision.ruling.verdict
     if decision.rule in ("absolute_threshold", "accumulative"):
         shares = {name: getattr(device, name) for name in ABSOLUTE}
@@ -127,8 +126,7 @@ def _of_rule(decision: Decision, device: Measures, benchmark: Measures) -> dict[
     if decision.rule == "thousandth":
         return dict(zip(THOUSANDTH, (_number(device.thousandth_ratio), verdict), strict=True))
     if decision.rule == "ulp":
-        ratio = Ratios().of(device.ulp_over_ratio, benchmark.ulp_over_ratio)
-        values_of = (device.ulp_mean, device.ulp_over_ratio, ratio)
+        values_of = (device.ulp_mean, device.ulp_over_ratio, decision.over_ratio)
         return dict(zip(ULP, (*map(_number, values_of), verdict), strict=True))
     return {}
 

@@ -17,7 +17,7 @@ from typing import Any
 from pytest_probe.reports.columns import BLANK, COSINE, DETAILS, MEASURED, OF_RULE, RESULT, STATUSES, status_of
 from pytest_probe.reports.results import RESULTS, number
 from pytest_probe.reports.rows import entry_of, read_results
-from pytest_probe.standards.table import BENCHMARK, packaged
+from pytest_probe.standards.table import BENCHMARK, later, packaged
 
 RESULT_FILE, DETAILS_FILE = "accuracy_checking_result_{}.csv", "accuracy_checking_details_{}.csv"
 
@@ -107,7 +107,8 @@ class Tables:
 def _left_blank(outcome: Mapping[str, Any], dtype: str) -> set[str]:
     """Columns of rules that do not judge this API. msprobe 26 judges all floats by ratios."""
     floating = "float" in dtype or "complex" in dtype
-    rule = packaged().rule(outcome["api"], dtype).name if outcome["standard"] != "msprobe-26" else BENCHMARK
+    table = later() if outcome["standard"] == "msprobe-8" else packaged()
+    rule = BENCHMARK if outcome["standard"] == "msprobe-26" else table.rule(outcome["api"], dtype).name
     kept = OF_RULE.get(rule, ()) if floating else OF_RULE["binary"]
     return {column for columns in OF_RULE.values() for column in columns} - set(kept)
 

@@ -9,7 +9,7 @@ from pytest_probe.standards.by_rule import ByRule
 from pytest_probe.standards.exact import Exact
 from pytest_probe.standards.mindspore import MindSpore
 from pytest_probe.standards.msprobe import Msprobe
-from pytest_probe.standards.msprobe_tool import MSPROBE_1_0, MSPROBE_26
+from pytest_probe.standards.msprobe_tool import MSPROBE_1_0, MSPROBE_8, MSPROBE_26
 from pytest_probe.standards.noise import NoiseStandard
 from pytest_probe.standards.paddleapex import PaddleApex
 from pytest_probe.standards.ptdbg import Ptdbg
@@ -26,6 +26,7 @@ def standards(table: Table) -> Mapping[str, Standard]:
         *(ByRule(name, table) for name in (*RULES, BENCHMARK)),
         Msprobe(table),
         MSPROBE_1_0,
+        MSPROBE_8,
         MSPROBE_26,
         PaddleApex(),
         MindSpore(),

@@ -96,7 +96,7 @@ def convention_for(rule: Rule, dtype: np.dtype) -> Convention:
     return base
 
 
-def ruled(rule: Rule, dtype: str, measures: Measures, benchmark: Measures | None = None) -> Ruling:
+def ruled(rule: Rule, dtype: str, measures: Measures) -> Ruling:
     """What the rule finds; the benchmark rule has none to compare with, and gives the three-state status instead."""
     limits = rule.limits
     if rule.name == "thousandth":
@@ -106,7 +106,7 @@ def ruled(rule: Rule, dtype: str, measures: Measures, benchmark: Measures | None
     if rule.name == "absolute_threshold":
         return absolute_threshold(measures)
     if rule.name == "ulp":
-        return ulp(measures, UlpLimits(limits["over_ratio"], limits["mean"]), benchmark)
+        return ulp(measures, UlpLimits(limits["over_ratio"], limits["mean"]))
     if rule.name == "accumulative":
         return accumulative(measures, limits["error_balance"])
     return preliminary(measures, REALS.get(dtype, dtype))
