@@ -25,7 +25,7 @@ from pytest_probe.numerics.ulp import alike
 from pytest_probe.numerics.vectors import Vectors, dot, total
 
 # Elements: measured, with the rows of float64 in a core's cache and NumPy's cost of a call small beside its work.
-BLOCK = 65536
+BLOCK = 131072
 CLOSE = (0.01, 0.005, 0.001, 0.0001)
 _MSPROBE_BFLOAT16_MAX = 3.3895313892515355e38
 
