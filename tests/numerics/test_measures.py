@@ -69,6 +69,12 @@ def test_equals_the_plain_formulas(family: str, name: str, size: int, seed: int,
     same(found, naive(actual, expected, rule))
 
 
+def test_a_difference_of_inf_in_one_part_and_nan_in_the_other_is_inf() -> None:
+    rule = convention("mindspore", "complex128")
+    found = measure(np.array([complex(INF, NAN), 1.0]), np.array([1.0, 1.0 + 0j]), rule)
+    assert (found.max_abs_error, found.rmse) == (INF, INF)
+
+
 RULES = st.builds(
     Convention,
     small_value=st.sampled_from([None, 0.0, 1e-3, 10.0]),
