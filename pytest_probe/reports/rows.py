@@ -23,10 +23,12 @@ _FIELDS = {field.name for field in fields(Measures)}
 @dataclass(frozen=True, slots=True)
 class Row:
     """One output. key names it on both sides of a comparison ("Functional.linear.0.forward.output.0", behind the dump's
-    label where a run of ours has several dumps); dtype is the device's, "" where there is no output to judge."""
+    label where a run of ours has several dumps); api whose rule judges ("Functional.linear"); dtype is the device's, ""
+    where there is no output to judge."""
 
     key: str
     entry: str
+    api: str
     dtype: str
     status: str
     reason: str
@@ -36,10 +38,6 @@ class Row:
     def call(self) -> str:
         """The API call: "Functional.linear.0"."""
         return self.entry.rpartition(".")[0]
-
-    @property
-    def api(self) -> str:
-        return self.call.rpartition(".")[0]
 
     @property
     def direction(self) -> str:
@@ -90,14 +88,15 @@ def entry_of(identity: str) -> tuple[str, str, str]:
 
 def _of_outcome(outcome: Mapping[str, Any], several: bool) -> Iterator[Row]:
     label, entry, _ = entry_of(outcome["id"])
+    api = outcome["api"]
     prefix = f"{label}::" if several else ""
     for index, output in enumerate(outcome["outputs"]):
         measures = measures_of(output.get("measures", {}))
         key = f"{prefix}{entry}.output.{index}"
-        yield Row(key, entry, output["dtype"], output["verdict"], output["reason"], measures)
+        yield Row(key, entry, api, output["dtype"], output["verdict"], output["reason"], measures)
     if not outcome["outputs"]:
         status = status_of(outcome["verdict"])
-        yield Row(f"{prefix}{entry}.output.0", entry, "", status, outcome["reason"], Measures(0))
+        yield Row(f"{prefix}{entry}.output.0", entry, api, "", status, outcome["reason"], Measures(0))
 
 
 def measures_of(found: Mapping[str, Any]) -> Measures:
@@ -117,7 +116,8 @@ def _of_file(path: Path) -> Iterator[Row]:
             dtype = (cells[DEVICE] or "").strip().removeprefix("torch.")
             reason, status = (cells.get(name) or "" for name in (MESSAGE, STATUS))
             entry = key.rpartition(".output.")[0] or key
-            yield Row(key, entry, dtype, status.strip(), reason.strip(), _of_cells(cells))
+            api = entry.rpartition(".")[0].rpartition(".")[0]
+            yield Row(key, entry, api, dtype, status.strip(), reason.strip(), _of_cells(cells))
 
 
 def _of_cells(cells: Mapping[str, str | None]) -> Measures:

@@ -18,7 +18,8 @@ FINE: dict[str, Any] = {
 
 
 def row(entry: str, dtype: str = "float32", key: str = "", **changed: Any) -> Row:
-    return Row(key or f"{entry}.output.0", entry, dtype, "pass", "", Measures(100, **{**FINE, **changed}))
+    api = entry.rsplit(".", 2)[0]
+    return Row(key or f"{entry}.output.0", entry, api, dtype, "pass", "", Measures(100, **{**FINE, **changed}))
 
 
 def rows(*made: Row) -> dict[str, Row]:
@@ -97,7 +98,7 @@ def test_several_dumps_keep_their_labels(tmp_path: Path) -> None:
 
 
 def test_an_output_that_is_not_there() -> None:
-    missing = Row("a.0.forward.output.0", "a.0.forward", "", "SKIP", "no kernel", Measures(0))
+    missing = Row("a.0.forward.output.0", "a.0.forward", "a", "", "SKIP", "no kernel", Measures(0))
     (found,) = compare(rows(missing), rows(row("a.0.forward")), "msprobe")
     assert (found.status, found.decision.ruling.reason) == ("SKIP", "no kernel")
     (found,) = compare(rows(row("a.0.forward")), rows(missing), "msprobe")
