@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,7 +110,7 @@ def _detail(item: Compared) -> dict[str, str]:
     cells[ALGORITHM] = ALGORITHMS.get(decision.rule, BLANK)
     for compared in decision.compared:
         value, result = RATIOS[compared.metric]
-        cells[value], cells[result] = _number(compared.value), compared.ruling.verdict
+        cells[value], cells[result] = _ratio(compared.value), compared.ruling.verdict
     if item.device is not None:
         cells |= _of_rule(decision, item.device.measures)
     return cells
@@ -126,9 +127,14 @@ def _of_rule(decision: Decision, device: Measures) -> dict[str, str]:
     if decision.rule == "thousandth":
         return dict(zip(THOUSANDTH, (_number(device.thousandth_ratio), verdict), strict=True))
     if decision.rule == "ulp":
-        values_of = (device.ulp_mean, device.ulp_over_ratio, decision.over_ratio)
-        return dict(zip(ULP, (*map(_number, values_of), verdict), strict=True))
+        numbers = (_number(device.ulp_mean), _number(device.ulp_over_ratio), _ratio(decision.over_ratio))
+        return dict(zip(ULP, (*numbers, verdict), strict=True))
     return {}
+
+
+def _ratio(value: float | None) -> str:
+    """The tools print NaN also where a NaN or inf is unlike the benchmark's."""
+    return "nan" if value == math.inf else _number(value)
 
 
 def _number(value: float | None) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any, TypeAlias
 
@@ -15,21 +15,23 @@ import yaml
 
 from pytest_probe.numerics.measures import Measures
 from pytest_probe.standards import benchmark as ratio_rule
-from pytest_probe.standards.benchmark import LIMITS, Compared, Ratios, compared
+from pytest_probe.standards.benchmark import BALANCE, LIMITS, Compared, Ratios, compared
 from pytest_probe.standards.binary import binary
 from pytest_probe.standards.by_rule import ruled
-from pytest_probe.standards.ruling import Ruling
+from pytest_probe.standards.ruling import PASS, Ruling, within
 from pytest_probe.standards.table import BENCHMARK, Table, later, packaged
 from pytest_probe.standards.ulp import FLOAT32, NARROW, UlpLimits, ulp
 
 THREE = ("float16", "bfloat16", "float32")
 WIDE = ("float64", "complex64", "complex128")
 UNSUPPORTED = Ruling("skip", "this data type does not support benchmark compare")
+EMPTY = Ruling("skip", "the tool compares no empty tensors")
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """rule: which one judged, "" where none did; compared: the benchmark rule's ratios; over_ratio: the ULP rule's, of
+    """rule: which one judged, "" where none did; compared: the benchmark rule's ratios, or the
+    balance of accumulative errors; over_ratio: the ULP rule's, of
     both shares of elements beyond the threshold."""
 
     rule: str
@@ -61,6 +63,8 @@ def msprobe(api: str, dtype: str, device: Measures, benchmark: Measures, table: 
 def msprobe_1_0(api: str, dtype: str, device: Measures, benchmark: Measures) -> Decision:
     """As 1.0.4 does it: its ULP rule never takes a dtype for float32, and judges all by the limits of 16 bit."""
     rule = packaged().rule(api, dtype)
+    if not device.count:
+        return Decision("", EMPTY)
     if rule.name == "ulp":
         return _by_ulp(NARROW, device, benchmark, Ratios())
     return msprobe(api, dtype, device, benchmark)
@@ -69,8 +73,8 @@ def msprobe_1_0(api: str, dtype: str, device: Measures, benchmark: Measures) -> 
 def msprobe_8(api: str, dtype: str, device: Measures, benchmark: Measures) -> Decision:
     """1.2.2 to 8.3.3: the lists, with a least error that a benchmark's counts as, and no warnings."""
     rule = later().rule(api, dtype)
-    if dtype in WIDE:
-        return Decision("", UNSUPPORTED)
+    if dtype in WIDE or not device.count:
+        return Decision("", UNSUPPORTED if device.count else EMPTY)
     if not _is_float(dtype):
         return Decision("binary", binary(device))
     ratios = Ratios(floor=_floor(dtype))
@@ -78,11 +82,18 @@ def msprobe_8(api: str, dtype: str, device: Measures, benchmark: Measures) -> De
         return _by_ulp(FLOAT32 if dtype == "float32" else NARROW, device, benchmark, ratios)
     if rule.name == BENCHMARK:
         return _by_ratio(dtype, compared(device, benchmark, ratios, warns=False))
-    return Decision(rule.name, ruled(rule, dtype, device))
+    decision = Decision(rule.name, ruled(rule, dtype, device))
+    if rule.name != "accumulative":
+        return decision
+    balance = device.error_balance or 0.0
+    ruling = PASS if within(balance, rule.limits["error_balance"]) else Ruling("error")
+    return replace(decision, compared=(Compared(BALANCE, balance, ruling),))
 
 
 def msprobe_26(api: str, dtype: str, device: Measures, benchmark: Measures) -> Decision:
     """Ratios for all floats, whatever its lists of APIs say; no warnings."""
+    if not device.count:
+        return Decision("", EMPTY)
     if not _is_float(dtype):
         return Decision("binary", binary(device))
     if dtype.startswith("float8"):

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import csv
+import math
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from pytest_probe.numerics.measures import Measures
 from pytest_probe.reports.columns import COMPARE_DETAILS
@@ -10,6 +13,7 @@ from pytest_probe.reports.compare import compare, write_compared
 from pytest_probe.reports.rows import Row
 
 STAMP = "20261121093000"
+NAN = math.nan
 FINE: dict[str, Any] = {
     "small_value_error_ratio": 0.0, "rmse": 1e-7, "max_rel_error": 1e-6, "mean_rel_error": 1e-7, "error_balance": 0.1,
     "inf_nan_error_ratio": 0.0, "rel_error_ratio": 0.0, "abs_error_ratio": 0.0, "ulp_mean": 0.5, "ulp_over_ratio": 0.0,
@@ -65,6 +69,32 @@ def test_each_rule_fills_its_cells(tmp_path: Path) -> None:
     write_compared(tmp_path, STAMP, found)
     for cells, (result, algorithm) in zip(details(tmp_path), entries.values(), strict=True):
         assert (cells[result], cells["比对结果"], cells["比对算法"]) == ("pass", "pass", algorithm)
+
+
+def test_a_ratio_is_nan_where_nan_is_unlike_the_benchmarks(tmp_path: Path) -> None:
+    found = compare(rows(row("Torch.exp.0.forward", rmse=NAN)), rows(row("Torch.exp.0.forward")), "msprobe")
+    write_compared(tmp_path, STAMP, found)
+    (cells,) = details(tmp_path)
+    assert (cells["均方根误差比值"], cells["均方根误差判定结果"], cells["比对结果"]) == ("nan", "error", "error")
+
+
+@pytest.mark.parametrize(("balance", "verdict"), [(2.0**-14, "pass"), (2.0**-13, "error"), (NAN, "error")])
+def test_the_balance_of_accumulative_errors_is_the_devices_own(tmp_path: Path, balance: float, verdict: str) -> None:
+    device, benchmark = row("Torch.test_api.0.forward", error_balance=balance), row("Torch.test_api.0.forward")
+    write_compared(tmp_path, STAMP, compare(rows(device), rows(benchmark), "msprobe-8"))
+    (cells,) = map(filled, details(tmp_path))
+    assert (cells["误差均衡性比值"], cells["误差均衡性判定结果"]) == (f"{balance:.14f}", verdict)
+    assert (cells["比对结果"], cells["比对算法"]) == (verdict, "累积误差比对法")
+    assert cells["绝对误差判定结果"] == "pass"
+
+
+@pytest.mark.parametrize("standard", ["msprobe-1.0", "msprobe-8", "msprobe-26"])
+@pytest.mark.parametrize("name", ["exp", "linear", "relu", "mul"])
+def test_the_tools_compare_no_empty_outputs(standard: str, name: str) -> None:
+    entry = f"Torch.{name}.0.forward"
+    empty = rows(Row(f"{entry}.output.0", entry, f"Torch.{name}", "float32", "pass", "", Measures(0)))
+    assert [item.status for item in compare(empty, empty, standard)] == ["SKIP"]
+    assert [item.status for item in compare(empty, empty, "msprobe")] == ["pass"]
 
 
 def test_integers_are_compared_bit_for_bit() -> None:

@@ -134,6 +134,9 @@ def test_a_torn_last_line_is_no_result(tmp_path: Path) -> None:
         ("Functional.relu", "noise", {"二进制一致错误率"}),
         ("Functional.softmax", "auto", set()),
         ("Torch.add", "msprobe-26", set()),
+        ("Torch.histc", "msprobe-8", {"二进制一致错误率"}),
+        ("Torch.histc", "msprobe-1.0", set()),
+        ("Torch.test_api", "msprobe-8", {"inf/nan错误率", "相对误差错误率", "绝对误差错误率"}),
     ],
 )
 def test_only_the_columns_of_the_rule_are_filled(tmp_path: Path, api: str, standard: str, filled: set[str]) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TypeAlias
 
 from pytest_probe.cli import main
-from pytest_probe.reports.columns import DEVICE, MESSAGE, NAME, ULP
+from pytest_probe.reports.columns import DEVICE, MESSAGE, NAME, SHAPE, ULP
 from tests.conformance.agreement import Agreement
 from tests.conformance.live.tool import Tool, pytest_probe
 from tests.dumps import unpack
@@ -27,25 +28,31 @@ DETAILS, RESULT = "api_precision_compare_details_*.csv", "api_precision_compare_
 Row: TypeAlias = Mapping[str, str]
 Table: TypeAlias = Mapping[str, Row]
 WIDE = ("torch.float64", "torch.complex64", "torch.complex128")
-OF_WIDE = "the tool skips a call with float64 or complex outputs as a whole, 1.0.4 row by row; we judge its others"
+UNDECIDED = "the tool skips calls with float64, complex or empty outputs as a whole, or names the outputs as if calls"
+EMPTY = "26 skips empty outputs of shape (0,) and passes others by the ratios of blank cells; we skip them all"
 BLANK_VERDICT = "8.3.3 leaves the cell of the ULP verdict blank where a mean is NaN or inf on one side only"
 
 
 def check(tool: Tool) -> Mapping[str, Agreement]:
+    outputs, calls = compared(tool, list(_pairs(tool)))
+    return {"compare on our files, outputs": outputs, "compare on our files, API calls": calls}
+
+
+def compared(tool: Tool, pairs: Sequence[tuple[Path, Path, Path]]) -> tuple[Agreement, Agreement]:
+    """Rows of outputs and of API calls: a device's details, a benchmark's, and a folder for what the tool writes."""
     outputs, calls = Agreement(), Agreement()
-    pairs = list(_pairs(tool))
     tool.run("peer_compare.py", *(path for pair in pairs for path in pair))
     for device, benchmark, folder in pairs:
         mine = folder.with_name(f"{folder.name}-ours")
         with redirect_stdout(io.StringIO()):
             main(["compare", str(device), str(benchmark), "-o", str(mine), f"--standard={tool.standard}"])
-        wide = _wide(device)
+        undecided, empty = _undecided(device), _empty(device)
         for pattern, found in ((DETAILS, outputs), (RESULT, calls)):
             for name, differs in _unlike(_table(folder, pattern), _table(mine, pattern)):
-                of_wide = pattern == RESULT and f"{name}.".startswith(wide)
-                slip = OF_WIDE if of_wide else _slip(tool, differs)
+                skipped = pattern == RESULT and f"{name}.".startswith(undecided)
+                slip = UNDECIDED if skipped else _slip(tool, name in empty, differs)
                 found.add(f"{folder.name} {name}", "; ".join(differs), slip)
-    return {"compare on our files, outputs": outputs, "compare on our files, API calls": calls}
+    return outputs, calls
 
 
 def _pairs(tool: Tool) -> Iterator[tuple[Path, Path, Path]]:
@@ -75,14 +82,22 @@ def _rows(path: Path) -> list[Row]:
         return list(csv.DictReader(file))
 
 
-def _wide(details: Path) -> tuple[str, ...]:
-    """Calls with an output of float64 or complex numbers, each with a dot behind it."""
-    return tuple({row[NAME].rsplit(".", 3)[0] + "." for row in _rows(details) if row[DEVICE] in WIDE})
+def _empty(details: Path) -> set[str]:
+    return {row[NAME] for row in _rows(details) if "0" in re.findall(r"\d+", row[SHAPE])}
 
 
-def _slip(tool: Tool, differs: list[str]) -> str:
-    blank = [f"{ULP[-1]}: 'error', the tool: ''"]
-    return BLANK_VERDICT if tool.standard == "msprobe-8" and differs == blank else ""
+def _undecided(details: Path) -> tuple[str, ...]:
+    """Calls with an output of float64 or complex numbers, or an empty one, each with a dot behind it."""
+    wide = {row[NAME] for row in _rows(details) if row[DEVICE] in WIDE}
+    return tuple({name.rsplit(".", 3)[0] + "." for name in wide | _empty(details)})
+
+
+def _slip(tool: Tool, empty: bool, differs: list[str]) -> str:
+    if tool.standard == "msprobe-26" and empty:
+        return EMPTY
+    if tool.standard == "msprobe-8" and differs == [f"{ULP[-1]}: 'error', the tool: ''"]:
+        return BLANK_VERDICT
+    return ""
 
 
 def _unlike(theirs: Table, mine: Table) -> Iterator[tuple[str, list[str]]]:
