@@ -51,8 +51,9 @@ class Compared:
 
     @property
     def call(self) -> str:
-        """The API call, behind its dump's label where the key has one."""
-        return self.key.partition(self.row.entry)[0] + self.row.call
+        """The API call, with the dump's label and the dtype that the key has."""
+        label, _, rest = self.key.partition(self.row.entry)
+        return f"{label}{self.row.call}{rest.partition('.output.')[0]}"
 
     @property
     def status(self) -> str:

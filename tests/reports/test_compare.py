@@ -127,6 +127,13 @@ def test_several_dumps_keep_their_labels(tmp_path: Path) -> None:
     assert [line[0] for line in results(tmp_path)] == ["rank0/d.json::Torch.exp.0", "rank1/d.json::Torch.exp.0"]
 
 
+def test_several_dtypes_are_several_calls(tmp_path: Path) -> None:
+    entry = "Torch.exp.0.forward"
+    both = rows(*(row(entry, key=f"{entry}{dtype}.output.0") for dtype in ("", "[bfloat16]")))
+    write_compared(tmp_path, STAMP, compare(both, both, "msprobe"))
+    assert [line[0] for line in results(tmp_path)] == ["Torch.exp.0", "Torch.exp.0[bfloat16]"]
+
+
 def test_an_output_that_is_not_there() -> None:
     missing = Row("a.0.forward.output.0", "a.0.forward", "a", "", "SKIP", "no kernel", Measures(0))
     (found,) = compare(rows(missing), rows(row("a.0.forward")), "msprobe")

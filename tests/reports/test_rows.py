@@ -59,6 +59,16 @@ def test_a_check_has_the_api_that_it_was_given(tmp_path: Path) -> None:
     assert (row.key, row.api) == ("test_mine[64]::my_linear.0.forward.output.0", "Functional.linear")
 
 
+def test_several_dtypes_are_told_apart(tmp_path: Path) -> None:
+    both = [outcome(f"Torch.add.0.forward{dtype}", "pass", output()) for dtype in ("", "[bfloat16]")]
+    only = outcome("Torch.mul.0.forward[bfloat16]", "pass", output())
+    assert list(read_rows(folder_of(tmp_path, *both, only))) == [
+        "Torch.add.0.forward.output.0",
+        "Torch.add.0.forward[bfloat16].output.0",
+        "Torch.mul.0.forward.output.0",
+    ]
+
+
 def test_several_dumps_are_told_apart(tmp_path: Path) -> None:
     made = [outcome("Torch.add.0.forward", "pass", output(), label=label) for label in ("rank0/d.json", "rank1/d.json")]
     assert list(read_rows(folder_of(tmp_path, *made))) == [
