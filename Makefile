@@ -9,7 +9,10 @@ VENV := .venv
 INSTALLED := $(VENV)/installed
 INDEX := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
-.PHONY: demo test lint format snapshots clean
+MSPROBE := 1.0.4 8.3.3 26.2.0
+PEERS := $(MSPROBE:%=$(VENV)-msprobe-%/installed)
+
+.PHONY: demo test lint format snapshots conformance clean
 
 demo: $(INSTALLED)
 	$(VENV)/bin/pytest --probe-dump=cases/gpt
@@ -30,10 +33,19 @@ format: $(INSTALLED)
 snapshots: $(INSTALLED)
 	$(VENV)/bin/pytest tests/plugin --snapshot-update
 
+# The real tools beside ours. Not in CI: each release of MSPROBE gets an environment of its own, of 1.4 GB.
+conformance: $(INSTALLED) $(PEERS)
+	$(VENV)/bin/python -m tests.conformance.live $(PEERS:installed=bin/python)
+
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) $(PEERS:/installed=)
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install --quiet $(INDEX) -c constraints.txt -e '.[torch,parallel,dev]'
+	touch $@
+
+$(VENV)-msprobe-%/installed: tests/conformance/needs-msprobe-%.txt constraints.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet $(INDEX) mindstudio-probe==$* $(shell grep ^torch== constraints.txt) -r $<
 	touch $@

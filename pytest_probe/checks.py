@@ -57,14 +57,16 @@ class _Checks:
 
     def _judge(self, case: Case, judge: Callable[[], Verdict], api: str) -> Verdict:
         started = time.perf_counter()
-        verdict = self._decided(judge())
+        verdict, identity = self._decided(judge()), f"{self._item.nodeid}::{case.id}"
+        if self._state.benchmark is not None:
+            verdict = self._state.benchmark.judge(verdict, identity, api)
         if self._state.saves(verdict):
             verdict = self._state.save(verdict, self._file(case))
         duration = time.perf_counter() - started
         self._results.append(
             result(
                 verdict,
-                id=f"{self._item.nodeid}::{case.id}",
+                id=identity,
                 api=api,
                 direction=case.direction,
                 dtype=case.dtype or "",

@@ -69,8 +69,8 @@ OPTIONS = (
     Option(
         "standard",
         "The standard that judges: auto, noise, exact; one of msprobe's rules: absolute_threshold, binary, ulp, "
-        "thousandth, accumulative; a tool's: msprobe, msprobe-1.0, msprobe-26, paddleapex, mindspore, ptdbg "
-        "(default: auto)",
+        "thousandth, accumulative, benchmark; a tool's: msprobe, msprobe-1.0, msprobe-8, msprobe-26, paddleapex, "
+        "mindspore, ptdbg (default: auto)",
         "NAME",
         "auto",
     ),

@@ -18,6 +18,7 @@ from pytest_probe.frameworks.modes import MODES
 from pytest_probe.options import NAMED, OPTIONS
 from pytest_probe.selection import Selection, normalise
 from pytest_probe.standards.overrides import StandardsFile, read_standards_file
+from pytest_probe.standards.table import BENCHMARK
 
 if TYPE_CHECKING:
     import pytest
@@ -141,6 +142,9 @@ def parse(config: pytest.Config, *, paths_given: bool) -> Settings:
     )
     _check_dumps(raw, settings.dumps)
     _check_recorded(raw, settings)
+    if settings.standard == BENCHMARK and settings.benchmark is None:
+        wanted = f"it needs another run to compare with: add {NAMED['benchmark'].flag}=DIR, that run's --probe-out"
+        raise SettingsError(raw.name("standard"), BENCHMARK, wanted)
     if settings.save and settings.out is None:
         raise SettingsError(raw.name("save"), settings.save, "it needs a folder: add --probe-out=DIR")
     return settings

@@ -70,7 +70,12 @@ _PADDLEAPEX: dict[str, _Limits] = {
     "bfloat16": (1e-3, 1e-5, 1e-3, 4e-3),
     "float32": (1e-6, 1e-9, 1e-6, 1e-6),
 }
-_LIMITS = {"msprobe-1.0": _MSPROBE_1_0, "msprobe-26": _MSPROBE_26, "paddleapex": _PADDLEAPEX}
+_LIMITS = {
+    "msprobe-1.0": _MSPROBE_1_0,
+    "msprobe-8": _MSPROBE_26,
+    "msprobe-26": _MSPROBE_26,
+    "paddleapex": _PADDLEAPEX,
+}
 _ACCUMULATIVE_BOUND = {"float16": 2.0**-8, "bfloat16": 2.0**-7, "float32": 2.0**-11}
 _PRECISE = float(np.finfo(np.float64).eps)
 FAMILIES = ("own", *_LIMITS, "mindspore", "ptdbg")
@@ -83,8 +88,9 @@ def convention(family: str, dtype: npt.DTypeLike, reference: npt.DTypeLike = "fl
     Not imitated: where the tools' float32 arithmetic on 16-bit outputs overflows (squares of errors above 1e19, ULP of
     bfloat16 below 2^-120), they print inf or NaN.
 
-    Families: own (NaN and inf by likeness, fractional ULP, nothing small), msprobe-1.0, msprobe-26 (1.2.2 to 26.2),
-    paddleapex, mindspore (msprobe's checker for MindSpore), ptdbg. Raises ValueError on any other.
+    Families: own (NaN and inf by likeness, fractional ULP, nothing small), msprobe-1.0, msprobe-8 and
+    msprobe-26 (alike, for 1.2.2 to 26.2), paddleapex, mindspore (msprobe's checker for MindSpore), ptdbg. Raises
+    ValueError on any other.
     """
     name, form = float_format(dtype).name, float_format(reference)
     if family == "own":

@@ -33,6 +33,7 @@ MEASURED: Mapping[str, str] = {
 # Columns that msprobe fills where its tables choose the rule, and leaves blank elsewhere: its comparison goes by that.
 OF_RULE: Mapping[str, tuple[str, ...]] = {
     "absolute_threshold": ("inf/nan错误率", "相对误差错误率", "绝对误差错误率"),
+    "accumulative": ("inf/nan错误率", "相对误差错误率", "绝对误差错误率"),
     "ulp": ("ULP误差最大值", "ULP误差平均值", "ULP误差大于阈值占比"),
     "binary": ("二进制一致错误率",),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,6 @@ from pytest_probe.reports.columns import (
 )
 from pytest_probe.reports.csv import written
 from pytest_probe.reports.rows import Row
-from pytest_probe.standards.benchmark import Ratios
 from pytest_probe.standards.ruling import Ruling
 from pytest_probe.standards.three_party import COMPARES, Decision
 
@@ -51,8 +51,9 @@ class Compared:
 
     @property
     def call(self) -> str:
-        """The API call, behind its dump's label where the key has one."""
-        return self.key.partition(self.row.entry)[0] + self.row.call
+        """The API call, with the dump's label and the dtype that the key has."""
+        label, _, rest = self.key.partition(self.row.entry)
+        return f"{label}{self.row.call}{rest.partition('.output.')[0]}"
 
     @property
     def status(self) -> str:
@@ -110,13 +111,13 @@ def _detail(item: Compared) -> dict[str, str]:
     cells[ALGORITHM] = ALGORITHMS.get(decision.rule, BLANK)
     for compared in decision.compared:
         value, result = RATIOS[compared.metric]
-        cells[value], cells[result] = _number(compared.value), compared.ruling.verdict
-    if item.device is not None and item.benchmark is not None:
-        cells |= _of_rule(decision, item.device.measures, item.benchmark.measures)
+        cells[value], cells[result] = _ratio(compared.value), compared.ruling.verdict
+    if item.device is not None:
+        cells |= _of_rule(decision, item.device.measures)
     return cells
 
 
-def _of_rule(decision: Decision, device: Measures, benchmark: Measures) -> dict[str, str]:
+def _of_rule(decision: Decision, device: Measures) -> dict[str, str]:
     verdict = decision.ruling.verdict
     if decision.rule in ("absolute_threshold", "accumulative"):
         shares = {name: getattr(device, name) for name in ABSOLUTE}
@@ -127,10 +128,14 @@ def _of_rule(decision: Decision, device: Measures, benchmark: Measures) -> dict[
     if decision.rule == "thousandth":
         return dict(zip(THOUSANDTH, (_number(device.thousandth_ratio), verdict), strict=True))
     if decision.rule == "ulp":
-        ratio = Ratios().of(device.ulp_over_ratio, benchmark.ulp_over_ratio)
-        values_of = (device.ulp_mean, device.ulp_over_ratio, ratio)
-        return dict(zip(ULP, (*map(_number, values_of), verdict), strict=True))
+        numbers = (_number(device.ulp_mean), _number(device.ulp_over_ratio), _ratio(decision.over_ratio))
+        return dict(zip(ULP, (*numbers, verdict), strict=True))
     return {}
+
+
+def _ratio(value: float | None) -> str:
+    """The tools print NaN also where a NaN or inf is unlike the benchmark's."""
+    return "nan" if value == math.inf else _number(value)
 
 
 def _number(value: float | None) -> str:

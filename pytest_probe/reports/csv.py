@@ -9,15 +9,15 @@ from __future__ import annotations
 import csv
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from pytest_probe.reports.columns import BLANK, COSINE, DETAILS, MEASURED, OF_RULE, RESULT, STATUSES, status_of
 from pytest_probe.reports.results import RESULTS, number
 from pytest_probe.reports.rows import entry_of, read_results
-from pytest_probe.standards.table import BENCHMARK, packaged
+from pytest_probe.standards.table import BENCHMARK, later, packaged
 
 RESULT_FILE, DETAILS_FILE = "accuracy_checking_result_{}.csv", "accuracy_checking_details_{}.csv"
 
@@ -26,13 +26,11 @@ def write_csv(folder: Path, stamp: str) -> list[Path]:
     """The files of the results in a folder, named by a stamp ("20261121093000"). A dump, and a dtype of --probe-dtype,
     has a pair of its own, in a folder below where there are several. Raises OSError."""
     tables: dict[str, Tables] = {}
-    with ExitStack() as stack:
-        for outcome in read_results(folder / RESULTS):
-            group, name = _group(outcome["id"])
-            if outcome["api"] and group not in tables:
-                tables[group] = stack.enter_context(Tables.open(folder, f"{stamp}.{len(tables)}"))
-            if outcome["api"]:
-                tables[group].add(name, outcome)
+    calls = (outcome for outcome in read_results(folder / RESULTS) if outcome["api"])
+    for group, outcomes in groupby(calls, lambda outcome: _group(outcome["id"])[0]):
+        if group not in tables:
+            tables[group] = Tables.made(folder, f"{stamp}.{len(tables)}")
+        tables[group].extend(outcomes)
     written = []
     for group, table in tables.items():
         below = folder if len(tables) == 1 else folder.joinpath(*(_safe(part) for part in group.split("/")))
@@ -61,40 +59,37 @@ def _safe(part: str) -> str:
 
 @dataclass
 class Tables:
-    """One details file as it is written, and what its result file will say."""
+    """One details file as it is written, and what its result file will say. The file is open only while rows go in:
+    there may be more groups than a process may have files."""
 
     path: Path
-    file: TextIO
     statuses: dict[str, dict[str, str]] = field(default_factory=dict)
     messages: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def open(cls, folder: Path, stamp: str) -> Tables:
+    def made(cls, folder: Path, stamp: str) -> Tables:
+        """With a file that has its header."""
         path = folder / f".{DETAILS_FILE.format(stamp)}.{os.getpid()}"
-        made = cls(path, path.open("w", encoding="utf-8-sig", newline=""))
-        made.rows([DETAILS])
-        return made
+        with path.open("w", encoding="utf-8-sig", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerow(DETAILS)
+        return cls(path)
 
-    def __enter__(self) -> Tables:
-        return self
+    def extend(self, outcomes: Iterable[Mapping[str, Any]]) -> None:
+        with self.path.open("a", encoding="utf-8", newline="") as file:
+            rows = csv.writer(file, lineterminator="\n")
+            for outcome in outcomes:
+                rows.writerows(self._rows(outcome))
 
-    def __exit__(self, *_: object) -> None:
-        self.file.close()
-
-    def rows(self, rows: Iterable[Sequence[object]]) -> None:
-        csv.writer(self.file, lineterminator="\n").writerows(rows)
-
-    def add(self, entry: str, outcome: Mapping[str, Any]) -> None:
+    def _rows(self, outcome: Mapping[str, Any]) -> Iterator[Sequence[object]]:
+        _, entry = _group(outcome["id"])
         name, _, direction = entry.rpartition(".")
         status = status_of(outcome["verdict"])
         known = self.statuses.setdefault(name, {})
         known[direction] = max(known.get(direction, status), status, key=STATUSES.index)
         if status == "SKIP":
             self.messages[name] = outcome["reason"]
-        self.rows(
-            _detail(f"{entry}.output.{index}", output, _left_blank(outcome, output["dtype"]))
-            for index, output in enumerate(outcome["outputs"])
-        )
+        for index, output in enumerate(outcome["outputs"]):
+            yield _detail(f"{entry}.output.{index}", output, _left_blank(outcome, output["dtype"]))
 
     def place(self, folder: Path, stamp: str) -> list[Path]:
         """Move the details to their folder, and write the result file beside them."""
@@ -112,7 +107,8 @@ class Tables:
 def _left_blank(outcome: Mapping[str, Any], dtype: str) -> set[str]:
     """Columns of rules that do not judge this API. msprobe 26 judges all floats by ratios."""
     floating = "float" in dtype or "complex" in dtype
-    rule = packaged().rule(outcome["api"], dtype).name if outcome["standard"] != "msprobe-26" else BENCHMARK
+    table = later() if outcome["standard"] == "msprobe-8" else packaged()
+    rule = BENCHMARK if outcome["standard"] == "msprobe-26" else table.rule(outcome["api"], dtype).name
     kept = OF_RULE.get(rule, ()) if floating else OF_RULE["binary"]
     return {column for columns in OF_RULE.values() for column in columns} - set(kept)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import csv
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -23,10 +24,12 @@ _FIELDS = {field.name for field in fields(Measures)}
 @dataclass(frozen=True, slots=True)
 class Row:
     """One output. key names it on both sides of a comparison ("Functional.linear.0.forward.output.0", behind the dump's
-    label where a run of ours has several dumps); dtype is the device's, "" where there is no output to judge."""
+    label where a run of ours has several dumps, with a dtype where it ran in several); api is the one whose rule judges
+    ("Functional.linear"); dtype is the device's, "" where there is no output to judge."""
 
     key: str
     entry: str
+    api: str
     dtype: str
     status: str
     reason: str
@@ -36,10 +39,6 @@ class Row:
     def call(self) -> str:
         """The API call: "Functional.linear.0"."""
         return self.entry.rpartition(".")[0]
-
-    @property
-    def api(self) -> str:
-        return self.call.rpartition(".")[0]
 
     @property
     def direction(self) -> str:
@@ -64,9 +63,10 @@ def _of_folder(folder: Path) -> dict[str, Row]:
             raise SettingsError("compare", str(folder), f"it holds {len(files)} details files and no {RESULTS}; {GIVE}")
         return {row.key: row for row in _of_file(files[0])}
     outcomes = list(read_results(results))
+    calls = [outcome for outcome in outcomes if outcome["api"]]
     several = len({outcome["id"].partition("::")[0] for outcome in outcomes}) > 1
-    rows = (row for outcome in outcomes if outcome["api"] for row in _of_outcome(outcome, several))
-    return {row.key: row for row in rows}
+    runs = Counter(entry_of(outcome["id"])[:2] for outcome in calls)
+    return {row.key: row for outcome in calls for row in _of_outcome(outcome, several, runs)}
 
 
 def read_results(path: Path) -> Iterator[dict[str, Any]]:
@@ -79,22 +79,27 @@ def read_results(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def entry_of(identity: str) -> tuple[str, str, str]:
-    """Label, entry and dtype ("" as recorded) of a portable id: "dump.json::Torch.add.0.forward[bfloat16]"."""
+    """Label, entry and dtype ("" as recorded) of a portable id: "dump.json::Torch.add.0.forward[bfloat16]". The entry
+    of a check has its test's name: "test_gelu[64]::my_gelu.0.forward"."""
     label, _, name = identity.partition("::")
-    entry, _, dtype = name.partition("[")
+    if not name.endswith("]"):
+        return label, name, ""
+    entry, _, dtype = name.rpartition("[")
     return label, entry, dtype.removesuffix("]")
 
 
-def _of_outcome(outcome: Mapping[str, Any], several: bool) -> Iterator[Row]:
-    label, entry, _ = entry_of(outcome["id"])
-    prefix = f"{label}::" if several else ""
+def _of_outcome(outcome: Mapping[str, Any], several: bool, runs: Mapping[tuple[str, str], int]) -> Iterator[Row]:
+    """runs: in how many dtypes each label's entries ran; the other side may have run in another one."""
+    label, entry, dtype = entry_of(outcome["id"])
+    api = outcome["api"]
+    name = f"{label}::{entry}" if several else entry
+    name += f"[{dtype}]" if dtype and runs[label, entry] > 1 else ""
     for index, output in enumerate(outcome["outputs"]):
         measures = measures_of(output.get("measures", {}))
-        key = f"{prefix}{entry}.output.{index}"
-        yield Row(key, entry, output["dtype"], output["verdict"], output["reason"], measures)
+        yield Row(f"{name}.output.{index}", entry, api, output["dtype"], output["verdict"], output["reason"], measures)
     if not outcome["outputs"]:
         status = status_of(outcome["verdict"])
-        yield Row(f"{prefix}{entry}.output.0", entry, "", status, outcome["reason"], Measures(0))
+        yield Row(f"{name}.output.0", entry, api, "", status, outcome["reason"], Measures(0))
 
 
 def measures_of(found: Mapping[str, Any]) -> Measures:
@@ -114,7 +119,8 @@ def _of_file(path: Path) -> Iterator[Row]:
             dtype = (cells[DEVICE] or "").strip().removeprefix("torch.")
             reason, status = (cells.get(name) or "" for name in (MESSAGE, STATUS))
             entry = key.rpartition(".output.")[0] or key
-            yield Row(key, entry, dtype, status.strip(), reason.strip(), _of_cells(cells))
+            api = entry.rpartition(".")[0].rpartition(".")[0]
+            yield Row(key, entry, api, dtype, status.strip(), reason.strip(), _of_cells(cells))
 
 
 def _of_cells(cells: Mapping[str, str | None]) -> Measures:

@@ -9,12 +9,12 @@ from pytest_probe.standards.by_rule import ByRule
 from pytest_probe.standards.exact import Exact
 from pytest_probe.standards.mindspore import MindSpore
 from pytest_probe.standards.msprobe import Msprobe
-from pytest_probe.standards.msprobe_tool import MSPROBE_1_0, MSPROBE_26
+from pytest_probe.standards.msprobe_tool import MSPROBE_1_0, MSPROBE_8, MSPROBE_26
 from pytest_probe.standards.noise import NoiseStandard
 from pytest_probe.standards.paddleapex import PaddleApex
 from pytest_probe.standards.ptdbg import Ptdbg
 from pytest_probe.standards.question import Question, Standard
-from pytest_probe.standards.table import RULES, Table, packaged
+from pytest_probe.standards.table import BENCHMARK, RULES, Table, packaged
 
 
 def standards(table: Table) -> Mapping[str, Standard]:
@@ -23,9 +23,10 @@ def standards(table: Table) -> Mapping[str, Standard]:
         Auto(table),
         NoiseStandard(),
         Exact(),
-        *(ByRule(name, table) for name in RULES),
+        *(ByRule(name, table) for name in (*RULES, BENCHMARK)),
         Msprobe(table),
         MSPROBE_1_0,
+        MSPROBE_8,
         MSPROBE_26,
         PaddleApex(),
         MindSpore(),

@@ -17,7 +17,7 @@ from pytest_probe.standards.measured import is_dropout, is_float, refuse_random,
 from pytest_probe.standards.preliminary import preliminary
 from pytest_probe.standards.question import Question
 from pytest_probe.standards.ruling import Ruling
-from pytest_probe.standards.table import Rule, Table, packaged
+from pytest_probe.standards.table import BENCHMARK, Rule, Table, packaged
 from pytest_probe.standards.thousandth import thousandth
 from pytest_probe.standards.ulp import UlpLimits, ulp
 from pytest_probe.standards.verdict import Metric, OutputVerdict
@@ -44,13 +44,22 @@ class ByRule:
 
 def judged_by(question: Question, rule: Rule, standard: str) -> OutputVerdict:
     refuse_random(question)
-    rule = rule if is_float(question) else Rule("binary", {}, rule.justification)
+    rule = _for_dtype(rule, question)
     measures = measured_for(question, rule)
     ruling = ruled(rule, question.actual.dtype.name, measures)
     if is_dropout(question):
         ruling = zeros(question.actual, question.expected)
     more: dict[str, Metric] = {"rule": rule.name}
     return verdict(question, standard, justified(ruling, rule), measures, {**more, **justification(rule)})
+
+
+def _for_dtype(rule: Rule, question: Question) -> Rule:
+    if not is_float(question):
+        return Rule("binary", {}, rule.justification)
+    if rule.name == BENCHMARK and question.actual.dtype.name.startswith("float8"):
+        # A relative error of 1 % is nothing there; msprobe 26 judges float8 by ULP.
+        return Rule("ulp", packaged().limits_of("ulp", "bfloat16") or {}, rule.justification)
+    return rule
 
 
 def justification(rule: Rule) -> Mapping[str, Metric]:
@@ -87,7 +96,7 @@ def convention_for(rule: Rule, dtype: np.dtype) -> Convention:
     return base
 
 
-def ruled(rule: Rule, dtype: str, measures: Measures, benchmark: Measures | None = None) -> Ruling:
+def ruled(rule: Rule, dtype: str, measures: Measures) -> Ruling:
     """What the rule finds; the benchmark rule has none to compare with, and gives the three-state status instead."""
     limits = rule.limits
     if rule.name == "thousandth":
@@ -97,7 +106,7 @@ def ruled(rule: Rule, dtype: str, measures: Measures, benchmark: Measures | None
     if rule.name == "absolute_threshold":
         return absolute_threshold(measures)
     if rule.name == "ulp":
-        return ulp(measures, UlpLimits(limits["over_ratio"], limits["mean"]), benchmark)
+        return ulp(measures, UlpLimits(limits["over_ratio"], limits["mean"]))
     if rule.name == "accumulative":
         return accumulative(measures, limits["error_balance"])
     return preliminary(measures, REALS.get(dtype, dtype))

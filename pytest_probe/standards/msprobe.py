@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pytest_probe.standards.by_rule import judged_by
 from pytest_probe.standards.question import Question
-from pytest_probe.standards.table import BENCHMARK, Rule, Table, packaged
+from pytest_probe.standards.table import Table, packaged
 from pytest_probe.standards.verdict import OutputVerdict
 
 
@@ -19,9 +19,4 @@ class Msprobe:
         self.table = table or packaged()
 
     def judge(self, question: Question) -> OutputVerdict:
-        dtype = question.actual.dtype.name
-        rule = self.table.rule(question.api, dtype)
-        if rule.name == BENCHMARK and dtype.startswith("float8"):
-            # A relative error of 1 % is nothing there; msprobe 26 judges float8 by ULP.
-            rule = Rule("ulp", self.table.limits_of("ulp", "bfloat16") or {}, rule.justification)
-        return judged_by(question, rule, self.name)
+        return judged_by(question, self.table.rule(question.api, question.actual.dtype.name), self.name)

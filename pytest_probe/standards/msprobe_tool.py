@@ -48,6 +48,7 @@ class MsprobeTool:
 
 
 MSPROBE_1_0 = MsprobeTool("msprobe-1.0", FLOATS | EXACT, nan_cosine_passes=False)
+MSPROBE_8 = MsprobeTool("msprobe-8", FLOATS | EXACT, nan_cosine_passes=False)
 MSPROBE_26 = MsprobeTool(
     "msprobe-26", FLOATS | EXACT | {"int8", "float8_e4m3fn", "float8_e5m2"}, nan_cosine_passes=True
 )

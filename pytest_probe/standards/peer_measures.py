@@ -12,7 +12,7 @@ from pytest_probe.standards.verdict import Metric
 
 DEFAULT = "msprobe-1.0"
 # Standards whose tools have a convention of their own for the columns of these files.
-FAMILIES = ("msprobe-1.0", "msprobe-26", "paddleapex")
+FAMILIES = ("msprobe-1.0", "msprobe-8", "msprobe-26", "paddleapex")
 
 
 def measures(question: Question, standard: str) -> Mapping[str, Metric]:

@@ -24,12 +24,15 @@ FLOAT32 = UlpLimits(over_ratio=0.05, mean=64.0)
 NARROW = UlpLimits(over_ratio=0.001)
 
 
-def ulp(measures: Measures, limits: UlpLimits, benchmark: Measures | None = None) -> Ruling:
-    """benchmark: another device's errors against the same reference. Equal NaN and inf on both sides are alike."""
+def ulp(measures: Measures, limits: UlpLimits, benchmark: Measures | None = None, floor: float = 0.0) -> Ruling:
+    """benchmark: another device's errors against the same reference, whose share counts as floor at least. A mean that
+    is NaN or inf must be the benchmark's too."""
     mean, share = _number(measures.ulp_mean), _number(measures.ulp_over_ratio)
+    if benchmark is not None and not _alike(mean, _number(benchmark.ulp_mean)):
+        return Ruling("error", f"ULP: mean {mean:.3g}, the benchmark's {_number(benchmark.ulp_mean):.3g}")
     if mean < limits.mean or share < limits.over_ratio:
         return PASS
-    if benchmark is not None and _no_worse(mean, share, benchmark):
+    if benchmark is not None and share < max(_number(benchmark.ulp_over_ratio), floor):
         return PASS
     allowed = f"a share of {limits.over_ratio:g}" + (f", or a mean of {limits.mean:g}" if limits.mean else "")
     return Ruling("error", f"ULP: mean {mean:.3g}, {share:.3g} of the elements beyond the threshold; below {allowed}")
@@ -39,8 +42,6 @@ def _number(value: float | None) -> float:
     return 0.0 if value is None else value
 
 
-def _no_worse(mean: float, share: float, benchmark: Measures) -> bool:
-    other_mean, other = _number(benchmark.ulp_mean), _number(benchmark.ulp_over_ratio)
-    if not math.isfinite(mean):
-        return mean == other_mean or (math.isnan(mean) and math.isnan(other_mean))
-    return share < other
+def _alike(mean: float, other: float) -> bool:
+    finite = math.isfinite(mean) and math.isfinite(other)
+    return finite or mean == other or (math.isnan(mean) and math.isnan(other))

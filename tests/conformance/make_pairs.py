@@ -1,6 +1,6 @@
 """Write pairs.npz: outputs of real operators in a device's dtype, each beside what msprobe would compare it with.
 
-    python tests/conformance/make_pairs.py
+    python tests/conformance/make_pairs.py [FILE [SEED]]
 
 msprobe's benchmark is float64 for a float32 output, float32 for 16-bit ones and for convolutions. Inputs, operators and
 edge cases are small and seeded; kernels of another machine may give other last bits, which peer_rows.py then measures
@@ -9,6 +9,7 @@ anew. bfloat16 is stored as its 16 bits. Needs torch.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -40,17 +41,17 @@ def operators(random: torch.Generator) -> dict[str, tuple[Callable[..., torch.Te
     }
 
 
-def computed() -> Iterator[Pair]:
-    for name, (call, inputs) in operators(torch.Generator().manual_seed(4)).items():
+def computed(seed: int) -> Iterator[Pair]:
+    for name, (call, inputs) in operators(torch.Generator().manual_seed(seed)).items():
         for dtype, precise in BENCHMARK.items():
             given = [each.to(dtype) for each in inputs]
             label = f"{name}.{str(dtype).removeprefix('torch.')}"
             yield label, call(*given), call(*(each.to(precise) for each in given))
 
 
-def perturbed() -> Iterator[Pair]:
+def perturbed(seed: int) -> Iterator[Pair]:
     """Faulty devices: noise of a thousandth, a few wrong elements, another sign, a constant offset."""
-    random = torch.Generator().manual_seed(5)
+    random = torch.Generator().manual_seed(seed + 1)
     for dtype, precise in BENCHMARK.items():
         label = str(dtype).removeprefix("torch.")
         truth = torch.randn(1200, generator=random).to(precise)
@@ -63,7 +64,7 @@ def perturbed() -> Iterator[Pair]:
         yield f"offset.{label}", (truth + 0.01).to(dtype), truth
 
 
-def edges() -> Iterator[Pair]:
+def edges(_: int) -> Iterator[Pair]:
     """Values at the thresholds, signed zeros, subnormals, NaN and inf on one side, on the other and on both."""
     inf, nan = float("inf"), float("nan")
     steps = [0.0, 1e-45, 1e-39, 1e-9, 1e-6, 2.0**-20, 2.0**-10, 1e-3, 0.01, 1.0, 1024.0, 60000.0, 3e38]
@@ -80,8 +81,8 @@ def edges() -> Iterator[Pair]:
         yield f"lost.{label}", torch.zeros(8, dtype=dtype), torch.ones(8, dtype=precise)
 
 
-def others() -> Iterator[Pair]:
-    random = torch.Generator().manual_seed(6)
+def others(seed: int) -> Iterator[Pair]:
+    random = torch.Generator().manual_seed(seed + 2)
     image, kernel = torch.randn(1, 4, 10, 10, generator=random), torch.randn(6, 4, 3, 3, generator=random)
     slow = sum(torch.nn.functional.conv2d(image[:, at : at + 1], kernel[:, at : at + 1]) for at in reversed(range(4)))
     assert isinstance(slow, torch.Tensor)
@@ -98,13 +99,18 @@ def stored(tensor: torch.Tensor) -> npt.NDArray[np.generic]:
     return np.asarray(bits.numpy())
 
 
-def main() -> None:
+def write(path: Path, seed: int) -> None:
     arrays = {}
     for source in (computed, perturbed, edges, others):
-        for name, device, benchmark in source():
+        for name, device, benchmark in source(seed):
             arrays[f"{name}/device"], arrays[f"{name}/benchmark"] = stored(device), stored(benchmark)
-    np.savez_compressed(PAIRS, **arrays)  # type: ignore[arg-type]
-    print(f"{len(arrays) // 2} pairs, {PAIRS.stat().st_size / 1000:.0f} kB")
+    np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
+
+
+def main() -> None:
+    path = Path(sys.argv[1]) if sys.argv[1:] else PAIRS
+    write(path, int(sys.argv[2]) if sys.argv[2:] else 4)
+    print(f"{path}: {path.stat().st_size / 1000:.0f} kB")
 
 
 if __name__ == "__main__":

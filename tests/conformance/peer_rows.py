@@ -1,6 +1,6 @@
 """What a release of msprobe prints for the pairs of make_pairs.py; under a Python that has it (and its torch).
 
-    PYTHON tests/conformance/peer_rows.py        # writes msprobe-VERSION.json beside this file
+    PYTHON tests/conformance/peer_rows.py [PAIRS]        # writes msprobe-VERSION.json beside it
 
 Every pair is compared as the output of one API of each of the tool's lists, so that every metric is computed. Cells are
 written as the tool writes them to its details file: 14 decimals where a number is a float. ULP of float8, which the
@@ -10,6 +10,7 @@ tool's checker cannot be handed from a CPU, are its own function's, of float32 v
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from importlib.metadata import version
 from inspect import signature
@@ -21,7 +22,7 @@ import torch
 from msprobe.pytorch.api_accuracy_checker.compare import algorithm
 from msprobe.pytorch.api_accuracy_checker.compare.compare import Comparator
 
-HERE = Path(__file__).parent
+PAIRS = Path(sys.argv[1]) if sys.argv[1:] else Path(__file__).with_name("pairs.npz")
 APIS = ("softmax", "mul", "relu", "linear", "conv2d", "test_api")
 COLUMNS = (
     "bench_dtype device_dtype shape cosine max_abs_error hundredth thousandth ten_thousandth binary error_balance rmse "
@@ -32,7 +33,7 @@ FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
 
 
 def pairs() -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
-    arrays = np.load(HERE / "pairs.npz")
+    arrays = np.load(PAIRS)
     for name in sorted({key.rpartition("/")[0] for key in arrays}):
         device, benchmark = (torch.from_numpy(np.array(arrays[f"{name}/{side}"])) for side in ("device", "benchmark"))
         if name.endswith(".bfloat16"):
@@ -72,7 +73,7 @@ def main() -> None:
     found: dict[str, Any] = {"release": release, "rows": rows}
     if hasattr(algorithm, "calc_ulp_err_fp8"):
         found["float8"] = [float8(name) for name in FLOAT8]
-    path = HERE / f"msprobe-{release}.json"
+    path = PAIRS.with_name(f"msprobe-{release}.json")
     path.write_text(json.dumps(found, indent=0, ensure_ascii=False) + "\n")
     print(f"{path.name}: {sum(map(len, rows.values()))} rows, {path.stat().st_size / 1000:.0f} kB")
 

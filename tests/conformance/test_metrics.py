@@ -14,7 +14,7 @@ from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype
 from pytest_probe.numerics.measures import Convention, Measures, measure
 
 HERE = Path(__file__).parent
-RELEASES = {"1.0.4": "msprobe-1.0", "8.3.3": "msprobe-26", "26.2.0": "msprobe-26"}
+RELEASES = {"1.0.4": "msprobe-1.0", "8.3.3": "msprobe-8", "26.2.0": "msprobe-26"}
 METRICS = {
     "max_abs_error": "max_abs_error",
     "hundredth": "hundredth_ratio",

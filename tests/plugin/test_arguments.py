@@ -106,6 +106,10 @@ def test_a_space_before_the_path_that_loses_the_ini(
         (["--probe-direction=up"], "--probe-direction: 'up' *; give one of both, forward, backward"),
         (["--probe-seed=-1"], "--probe-seed: '-1' cannot be used; give a whole number from 0 to 2[*][*]63 - 1"),
         (["--probe-seed=x"], "--probe-seed: 'x' *"),
+        (
+            ["--probe-standard=benchmark"],
+            "--probe-standard: 'benchmark' *; it needs another run *--probe-benchmark=DIR*",
+        ),
         (["--probe-standard=nosie"], "--probe-standard: 'nosie' *(did you mean noise?)"),
         (["--probe-device=nothing"], "*nothing*"),
         (["--probe-reference-device=nosuch"], "--probe-reference-device: 'nosuch' cannot be used; torch says: *"),

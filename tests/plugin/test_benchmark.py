@@ -89,6 +89,44 @@ def test_a_tools_standard_decides_by_the_benchmark(pytester: pytest.Pytester, be
     run(pytester, "--probe-standard=msprobe").assert_outcomes(passed=3)
 
 
+@pytest.mark.parametrize(("error", "failed"), [(0.0, 0), (2.5 * 2**-24, 1)])
+def test_ratios_alone_decide(pytester: pytest.Pytester, benchmark: str, error: float, failed: int) -> None:
+    pytester.makeconftest(CONFTEST.format(error=error))
+    result = run(pytester, f"--probe-benchmark={benchmark}", "--probe-standard=benchmark", "--probe-out=out")
+    result.assert_outcomes(passed=3 - failed, failed=failed)
+    # msprobe's list has abs among what must be equal; here its ratio of errors, 0 / 0, counts.
+    assert outcomes("out")["Torch.abs.0.forward"]["outputs"][0]["metrics"]["benchmark_rmse"] == 1
+    assert outcomes("out")["Torch.exp.0.forward"]["verdict"] == ("error" if failed else "pass")
+
+
+def test_checks_are_compared_too(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        test_mine="""
+        import pytest
+        import torch
+
+        def my_exp(x):
+            error = float(__import__("os").environ["ERROR"])
+            return (torch.exp(x.double()) * (1 + error)).to(x.dtype)
+
+        @pytest.mark.parametrize("size", [50, 60])
+        def test_exp(probe, size):
+            probe.check(my_exp, reference=torch.exp, inputs=[probe.tensor((40, size))])
+        """
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ERROR", "0")
+        pytester.runpytest("--probe-out=base").assert_outcomes(passed=2)
+        Path("base/results.jsonl").write_text(Path("base/results.jsonl").read_text().splitlines()[0] + "\n")
+        pytester.runpytest("--probe-benchmark=base", "--probe-out=same").assert_outcomes(passed=2)
+        patch.setenv("ERROR", "1.5e-7")
+        result = pytester.runpytest("--probe-benchmark=base", "--probe-out=other", "--probe-standard=benchmark")
+    assert [found["verdict"] for found in outcomes("same").values()] == ["pass"] * 2
+    result.assert_outcomes(failed=1, passed=1)
+    result.stdout.fnmatch_lines(["*error (benchmark): benchmark: rmse is *", "probe: only in this run: 1 case"])
+    result.stdout.no_fnmatch_line("probe: only in the benchmark:*")
+
+
 def test_another_dtype_is_compared_with_what_is_there(pytester: pytest.Pytester, benchmark: str) -> None:
     run(pytester, f"--probe-benchmark={benchmark}", "--probe-dtype=bfloat16", "--probe-out=out")
     found = outcomes("out")["Torch.exp.0.forward[bfloat16]"]

@@ -32,6 +32,21 @@ def test_its_limits_judge_in_results_and_failures(pytester: pytest.Pytester, mak
     )
 
 
+def test_a_benchmark_leaves_its_rules(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump()
+    (pytester.path / "rules.yaml").write_text(STRICT)
+    args = ["--probe-dump=dump.json", "--probe-device=cpu", "--probe-standard=msprobe", "--probe-api=linear"]
+    pytester.runpytest(*args, "--probe-out=base").assert_outcomes(passed=2)
+    pytester.runpytest(*args, "--probe-benchmark=base").assert_outcomes(passed=2)
+    pytester.runpytest(*args, "--probe-benchmark=base", "--probe-standards-file=rules.yaml").assert_outcomes(failed=2)
+    ratios = "apis: {linear: {float32: {standard: benchmark, justification: not in matrix units}}}"
+    (pytester.path / "rules.yaml").write_text(ratios)
+    both = ("--probe-benchmark=base", "--probe-standards-file=rules.yaml", "--probe-out=out")
+    pytester.runpytest(*args, *both).assert_outcomes(passed=2)
+    for line in (pytester.path / "out" / "results.jsonl").read_text().splitlines():
+        assert json.loads(line)["outputs"][0]["metrics"]["benchmark_rmse"] == 1
+
+
 def test_an_ini_names_it_from_its_own_folder(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump()
     (pytester.path / "rules.yaml").write_text(STRICT)

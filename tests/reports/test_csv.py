@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import csv
+import resource
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -91,6 +93,28 @@ def test_a_folder_for_each_dump_and_dtype(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob(".*"))
 
 
+def test_more_dumps_than_a_process_may_open_files(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    entries = [outcome(f"Torch.add.{turn}.forward", label=f"{name}/dump.json") for turn in (0, 1) for name in range(30)]
+    with tempfile.TemporaryFile() as file:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (file.fileno() + 10, hard))
+        try:
+            made = written(tmp_path, *entries)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    found = [rows(path) for path in made if "result" in path.name]
+    assert [[row[0] for row in table[1:]] for table in found] == [["Torch.add.0", "Torch.add.1"]] * 30
+
+
+def test_parameters_of_a_test_are_no_dtype(tmp_path: Path) -> None:
+    tests = (outcome(f"test_gelu[{size}]::my_gelu.0.forward", label="test_kernels.py") for size in (64, 65))
+    made = written(tmp_path, *tests, outcome("test_x[64]::Torch.add.0.forward[bfloat16]", label="test_kernels.py"))
+    below = [path.relative_to(tmp_path).parent.as_posix() for path in made]
+    assert below == ["test_kernels.py"] * 2 + ["test_kernels.py/bfloat16"] * 2
+    assert [row[0] for row in rows(made[0])[1:]] == ["test_gelu[64]::my_gelu.0", "test_gelu[65]::my_gelu.0"]
+    assert [row[0] for row in rows(made[2])[1:]] == ["test_x[64]::Torch.add.0"]
+
+
 def test_what_is_no_api_call_is_no_row(tmp_path: Path) -> None:
     assert written(tmp_path, outcome("(damaged)", "error", api="")) == []
 
@@ -110,6 +134,9 @@ def test_a_torn_last_line_is_no_result(tmp_path: Path) -> None:
         ("Functional.relu", "noise", {"二进制一致错误率"}),
         ("Functional.softmax", "auto", set()),
         ("Torch.add", "msprobe-26", set()),
+        ("Torch.histc", "msprobe-8", {"二进制一致错误率"}),
+        ("Torch.histc", "msprobe-1.0", set()),
+        ("Torch.test_api", "msprobe-8", {"inf/nan错误率", "相对误差错误率", "绝对误差错误率"}),
     ],
 )
 def test_only_the_columns_of_the_rule_are_filled(tmp_path: Path, api: str, standard: str, filled: set[str]) -> None:

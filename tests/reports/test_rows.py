@@ -26,7 +26,13 @@ def test_a_folder_of_ours(tmp_path: Path) -> None:
     found = read_rows(
         folder_of(
             tmp_path,
-            outcome("Torch.linalg.norm.3.forward[bfloat16]", "error", output(measures=MEASURES), output()),
+            outcome(
+                "Torch.linalg.norm.3.forward[bfloat16]",
+                "error",
+                output(measures=MEASURES),
+                output(),
+                api="Torch.linalg.norm",
+            ),
             outcome("Torch.add.0.backward", "skip"),
             outcome("(damaged)", "error", api=""),
         )
@@ -45,6 +51,22 @@ def test_a_folder_of_ours(tmp_path: Path) -> None:
     assert first.measures.rmse is not None
     assert math.isnan(first.measures.rmse)
     assert (skipped.dtype, skipped.status, skipped.reason) == ("", "SKIP", "why")
+
+
+def test_a_check_has_the_api_that_it_was_given(tmp_path: Path) -> None:
+    made = outcome("test_mine[64]::my_linear.0.forward", "pass", output(), label="test_a.py", api="Functional.linear")
+    (row,) = read_rows(folder_of(tmp_path, made)).values()
+    assert (row.key, row.api) == ("test_mine[64]::my_linear.0.forward.output.0", "Functional.linear")
+
+
+def test_several_dtypes_are_told_apart(tmp_path: Path) -> None:
+    both = [outcome(f"Torch.add.0.forward{dtype}", "pass", output()) for dtype in ("", "[bfloat16]")]
+    only = outcome("Torch.mul.0.forward[bfloat16]", "pass", output())
+    assert list(read_rows(folder_of(tmp_path, *both, only))) == [
+        "Torch.add.0.forward.output.0",
+        "Torch.add.0.forward[bfloat16].output.0",
+        "Torch.mul.0.forward.output.0",
+    ]
 
 
 def test_several_dumps_are_told_apart(tmp_path: Path) -> None:

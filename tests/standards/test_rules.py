@@ -73,8 +73,11 @@ def test_ulp(limits: object, mean: float, share: float, verdict: str) -> None:
         (100.0, 0.5, 100.0, 0.5, "error"),
         (100.0, 0.5, 100.0, 0.5 / LESS, "pass"),
         (100.0, 0.5, 0.0, 0.0, "error"),
-        (NAN, 0.5, NAN, 0.1, "pass"),
-        (INF, 0.5, INF, 0.1, "pass"),
+        (NAN, 0.5, NAN, 0.1, "error"),
+        (NAN, 0.5, NAN, 0.6, "pass"),
+        (INF, 0.5, INF, 0.1, "error"),
+        (INF, 0.5, INF, 0.6, "pass"),
+        (0.5, 0.0, NAN, 0.0, "error"),
         (INF, 0.5, NAN, 0.1, "error"),
         (NAN, 0.5, 100.0, 0.9, "error"),
     ],
@@ -170,6 +173,30 @@ def test_the_least_that_a_benchmark_counts_as() -> None:
     assert benchmark(_ratios("rmse", 2.0**-13 / LESS, 0.0, Ratios(floor=2.0**-14))).verdict == "error"
 
 
+@pytest.mark.parametrize(("dtype", "floor"), [("float16", 2.0**-11), ("bfloat16", 2.0**-8), ("float32", 2.0**-14)])
+@pytest.mark.parametrize("compare", [three_party.msprobe_8, three_party.msprobe_26])
+def test_the_least_by_dtype(compare: three_party.Compare, dtype: str, floor: float) -> None:
+    def verdict(rmse: float) -> str:
+        return compare("Functional.softmax", dtype, Measures(9, rmse=rmse), Measures(9, rmse=0.0)).ruling.verdict
+
+    assert [verdict(2 * floor), verdict(2 * floor / LESS)] == ["pass", "error"]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "share", "verdict"),
+    [
+        ("bfloat16", 2.0**-8 * LESS, "pass"),
+        ("bfloat16", 2.0**-8, "error"),
+        ("float16", 0.001, "error"),
+        ("float32", 0.05, "error"),
+        ("float32", 0.05 * LESS, "pass"),
+    ],
+)
+def test_msprobe_8_counts_a_benchmarks_share_of_ulps_as_the_least(dtype: str, share: float, verdict: str) -> None:
+    device, other = Measures(9, ulp_mean=64.0, ulp_over_ratio=share), Measures(9, ulp_mean=0.0, ulp_over_ratio=0.0)
+    assert three_party.msprobe_8("Functional.linear", dtype, device, other).ruling.verdict == verdict
+
+
 @pytest.mark.parametrize(
     ("api", "limit"), [("Functional.gelu", 2.0), ("Functional.embedding", 1.5), ("Functional.layer_norm", 1.2)]
 )
@@ -188,8 +215,15 @@ def test_the_list_of_the_api_chooses_the_rule() -> None:
         return [compare(f"Torch.{name}", dtype, CLEAN, CLEAN).rule for name in names]
 
     of_lists = ["thousandth", "binary", "absolute_threshold", "ulp", "benchmark", "benchmark"]
-    assert rules(three_party.msprobe) == rules(three_party.msprobe_1_0) == of_lists
-    assert rules(three_party.msprobe_26) == rules(three_party.paddleapex) == ["benchmark"] * 6
+    assert rules(three_party.msprobe) == rules(three_party.msprobe_1_0) == rules(three_party.msprobe_8) == of_lists
+    assert three_party.msprobe_8("Torch.histc", "float32", CLEAN, CLEAN).rule == "binary"
+    assert three_party.msprobe_1_0("Torch.histc", "float32", CLEAN, CLEAN).rule == "benchmark"
+    assert (
+        rules(three_party.by_ratios)
+        == rules(three_party.msprobe_26)
+        == rules(three_party.paddleapex)
+        == ["benchmark"] * 6
+    )
     assert rules(three_party.msprobe, "int64") == rules(three_party.msprobe_26, "int64") == ["binary"] * 6
 
 

@@ -1,0 +1,76 @@
+"""Details files of drawn numbers: an API of every list and level, in every dtype, near every limit, NaN and inf too."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pytest_probe.reports.columns import MEASURED
+from pytest_probe.reports.csv import write_csv
+from pytest_probe.reports.results import RESULTS
+from tests.conformance.agreement import Agreement
+from tests.conformance.live.comparisons import compared
+from tests.conformance.live.tool import Tool
+
+APIS = "linear mul relu conv2d softmax histc test_api embedding layer_norm scatter_ sum __truediv__".split()
+DTYPES = (*("float32", "float16", "bfloat16") * 5, "float64", "complex64", "int64", "bool")
+SHAPES = (*([4, 5],) * 38, [0], [0, 3])
+# Limits of a rule, of a ratio, or the least that a benchmark's error counts as.
+NEAR = (0.0, 0.0, 2.0**-20, 2.0**-14, 2.0**-11, 0.001, 2.0**-8, 2.0**-7, 0.05, 0.999, 1.0, 64.0, "nan", "inf")
+RATIOS = (0.0, 0.9, 1.0, 1.0, 1.1, 1.2, 1.3, 1.5, 1.6, 2.0, 2.1, 5.0, 5.1, 10.0, 10.1)
+ROWS, STAMP = 3000, "20261121093000"
+
+
+def check(tool: Tool) -> Mapping[str, Agreement]:
+    draw = random.Random(3)
+    rows = [_row(draw, number) for number in range(ROWS)]
+    device = _written(tool, "drawn-device", [_outcome(tool, *row, measures) for *row, measures, _ in rows])
+    benchmark = _written(tool, "drawn-benchmark", [_outcome(tool, *row, measures) for *row, _, measures in rows])
+    outputs, calls = compared(tool, [(device, benchmark, tool.folder / "compared-drawn")])
+    return {"compare on drawn files, outputs": outputs, "compare on drawn files, API calls": calls}
+
+
+def _row(draw: random.Random, number: int) -> tuple[Any, ...]:
+    """Entry, dtype, shape, and measures of both devices."""
+    shape, dtype, api = draw.choice(SHAPES), draw.choice(DTYPES), draw.choice(APIS)
+    names = MEASURED.values() if 0 not in shape else ()
+    if dtype in ("int64", "bool"):
+        api = "relu" if api == "conv2d" else api  # no convolution gives integers
+        names = [name for name in names if name == "binary_mismatch_ratio"]
+    device = {name: _value(draw, name) for name in names}
+    return f"Torch.{api}.{number}.forward", dtype, shape, device, _beside(draw, device)
+
+
+def _value(draw: random.Random, name: str) -> float | str:
+    is_share = name.endswith(("_ratio", "_balance"))
+    near = draw.choice(NEAR[:-2] if is_share else NEAR)
+    return near if isinstance(near, str) or draw.random() < 0.5 else near * draw.choice(RATIOS)
+
+
+def _beside(draw: random.Random, device: Mapping[str, float | str]) -> dict[str, float | str]:
+    """Mostly as many times better or worse as a limit is."""
+    ratio, alike = draw.choice(RATIOS), draw.random() < 0.8
+
+    def beside(name: str, value: float | str) -> float | str:
+        if not alike:
+            return _value(draw, name)
+        return value / ratio if ratio and isinstance(value, float) else value
+
+    return {name: beside(name, value) for name, value in device.items()}
+
+
+def _outcome(tool: Tool, entry: str, dtype: str, shape: list[int], measures: Mapping[str, Any]) -> dict[str, Any]:
+    output = {"name": "output.0", "shape": shape, "dtype": dtype, "verdict": "pass", "reason": "", "measures": measures}
+    found = {"id": f"dump.json::{entry}", "api": entry.rsplit(".", 2)[0], "standard": tool.standard}
+    return {**found, "verdict": "pass", "reason": "", "outputs": [output]}
+
+
+def _written(tool: Tool, name: str, outcomes: list[dict[str, Any]]) -> Path:
+    folder = tool.folder / name
+    folder.mkdir()
+    (folder / RESULTS).write_bytes(b"".join(msgspec.json.encode(outcome) + b"\n" for outcome in outcomes))
+    return write_csv(folder, STAMP)[1]
