@@ -23,7 +23,7 @@ def fill_together(values: np.ndarray, sizes: Sequence[int], seen: Sequence[Seen]
         tops = np.maximum.reduceat(values, starts).tolist()
         bottoms = np.minimum.reduceat(values, starts).tolist()
         sums = np.add.reduceat(wide, starts).tolist()
-        squares = np.add.reduceat(np.square(wide), starts).tolist()
+        squares = np.add.reduceat(wide * wide, starts).tolist()
     for index, (one, size, square) in enumerate(zip(seen, sizes, squares, strict=True)):
         if math.isfinite(square):
             one.max, one.min = tops[index], bottoms[index]

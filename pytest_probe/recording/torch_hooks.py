@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -16,17 +16,13 @@ from torch.overrides import TorchFunctionMode
 
 from pytest_probe.recording.config import CaptureConfig
 from pytest_probe.recording.recorder import Recorder
+from pytest_probe.recording.scope import Scope
 from pytest_probe.recording.snapshot import Call, Entry, Seen, Tree, tensors
 from pytest_probe.recording.torch_gradients import Gradient, Seats, Wanting, Watched, wanting
 from pytest_probe.recording.torch_modes import Presence
-from pytest_probe.recording.torch_names import Rule, Rules, by_operator
+from pytest_probe.recording.torch_names import ALIASING, Rule, Rules, by_operator
 from pytest_probe.recording.torch_stacks import Stacks
 from pytest_probe.recording.torch_values import Values
-
-# What these return may be written to without torch counting it.
-_ALIASING = frozenset(
-    (torch.Tensor.data.__get__, torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.data_ptr)  # type: ignore[attr-defined]
-)
 
 
 class TorchHooks:
@@ -42,33 +38,36 @@ class TorchHooks:
         self._stacks = Stacks()
         self._open: set[Watched] = set()
         self._recorder: Recorder | None = None
-        self._rules: Rules | None = None
-        self._presence = Presence(_Mode(self), self._entered_compiled)
-        self.seeing = False
+        self._seeing = False
+        self._rules = Rules(Scope(config).wants_api)
+        self._presence = Presence(_Mode(self, self._rules.table), self._entered_compiled)
 
     def install(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        if self._rules is None:
-            self._rules = Rules(recorder.scope.wants_api)
-            self.rule = self._rules.of
-        self.seeing = True
+        self._seeing = True
         self._presence.begin()
 
     def remove_forward(self) -> None:
-        self.seeing = False
+        self._seeing = False
         self._presence.end()
 
     def remove(self) -> None:
         self.remove_forward()
         self._recorder = None
 
+    def learn(self, function: Any) -> Rule | None:
+        """The rule of a function that was not met before."""
+        try:
+            return self._rules.learn(function)
+        except TypeError:
+            return None
+
     def end_step(self, recorder: Recorder) -> None:
         for watched in list(self._open):
-            self._put(recorder, watched.entry())
+            recorder.put(watched.entry(), self._values.taken())
         self._open.clear()
         self._values.forget()
-        if self._rules is not None:
-            self._rules.restart()
+        self._rules.restart()
 
     def rank(self) -> int | None:
         if torch.distributed.is_available() and torch.distributed.is_initialized():
@@ -88,60 +87,62 @@ class TorchHooks:
     def frames(self) -> Mapping[int, list[str]]:
         return self._stacks.lines()
 
-    def distrust(self, tensor: Any) -> None:
-        self._values.distrust(tensor)
-
     def call(self, rule: Rule, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Make a call of the program's, and record it. Raises what the call raises, and OverflowFound."""
+        recorder = self._recorder
+        if recorder is None or not (rule.wanted and self._seeing):
+            if rule is ALIASING:
+                self._values.distrust(args[0])
+            return function(*args, **kwargs)
         frame = sys._getframe(2)
         if rule.operator is not None and by_operator(frame.f_code, frame.f_lasti):
             rule = rule.operator
         name = f"{rule.name}.{next(rule.count)}"
-        recorder = self._recorder
-        if recorder is None or not rule.wanted or not recorder.scope.wants(name) or self._transforming(recorder):
+        if not (recorder.scope.whole or recorder.scope.wants(name)) or self._transforming(recorder):
             return function(*args, **kwargs)
         grads = torch.is_grad_enabled()
-        entry, asking = self._before(recorder, name, rule, args, kwargs, grads, frame)
+        asking: list[Wanting] = []
+        entry = self._begin(recorder, name, rule, args, kwargs, frame, asking if grads else None)
         start = torch._C._autograd._get_sequence_nr() if asking else 0
         result = function(*args, **kwargs)
-        if entry is not None and self._after(recorder, entry, asking, result, start, grads):
+        if entry is not None and self._end(recorder, entry, asking, result, start, grads):
             recorder.overflowed(entry.name)
         return result
 
-    def _before(
+    def _begin(
         self,
         recorder: Recorder,
         name: str,
         rule: Rule,
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
-        grads: bool,
         frame: FrameType,
-    ) -> tuple[Entry | None, list[Wanting]]:
-        """What a call is given, as it is now, since the call may write to it; and the tensors that want gradients."""
-        if grads:
+        asking: list[Wanting] | None,
+    ) -> Entry | None:
+        """What a call is given, as it is now, since the call may write to it. asking, None where gradients are off,
+        gets the tensors that want them."""
+        if asking is not None:
             torch._C._set_grad_enabled(False)
         try:
             leaves, other = self._values.leaves, self._values.other
             trees = [leaves.get(type(value), other)(value) for value in args]
             named = {key: leaves.get(type(value), other)(value) for key, value in kwargs.items()} if kwargs else {}
             where = self._stacks.number(frame) if self._stacked else -1
-            again = where >= 0 and self._stacks.in_checkpoint(where) and torch._C._current_graph_task_id() >= 0
-            body = Call(is_recompute=again)
-            if self._inputs:
-                body.input_args, body.input_kwargs = trees, named
+            again = where >= 0 and self._stacks.checkpoints[where] and torch._C._current_graph_task_id() >= 0
+            body = Call(trees, named, again) if self._inputs else Call(is_recompute=again)
             if rule.draws or torch._C._is_any_autocast_enabled():
                 body.probe = _surroundings(rule)
-            asking = _wanting(args, trees, kwargs) if grads and self._backward else []
-            return Entry(f"{name}.forward", body, where), asking
+            if asking is not None and self._backward:
+                _find_wanting(asking, args, trees, kwargs)
+            return Entry(f"{name}.forward", body, where)
         except Exception as error:
             recorder.failed(f"{name}.forward", error)
-            return None, []
+            return None
         finally:
-            if grads:
+            if asking is not None:
                 torch._C._set_grad_enabled(True)
 
-    def _after(
+    def _end(
         self, recorder: Recorder, entry: Entry, asking: list[Wanting], result: Any, start: int, grads: bool
     ) -> bool:
         """Record what a call gave. Did it overflow?"""
@@ -149,7 +150,8 @@ class TorchHooks:
         if grads:
             torch._C._set_grad_enabled(False)
         try:
-            outputs = result if isinstance(result, list | tuple) and not isinstance(result, torch.Size) else (result,)
+            several = isinstance(result, (list, tuple)) and type(result) is not torch.Size
+            outputs: Sequence[Any] = result if several else (result,)
             trees = [self._values.take(value) for value in outputs]
             if self._outputs:
                 entry.body.output = trees
@@ -158,7 +160,7 @@ class TorchHooks:
                 watched.watch(asking, list(wanting(outputs, "output")), start, self._fire)
             overflows = self._overflow and overflown(trees)
             if self._forward and (overflows or not self._overflow):
-                self._put(recorder, entry)
+                recorder.put(entry, self._values.taken())
         except Exception as error:
             recorder.failed(entry.name, error)
         finally:
@@ -179,15 +181,22 @@ class TorchHooks:
         recorder = self._recorder
         if recorder is None or not watched.missing:
             return
-        with torch._C.DisableTorchFunction(), torch.no_grad():
+        overflows = False
+        grads = torch.is_grad_enabled()
+        with torch._C.DisableTorchFunction():
+            if grads:
+                torch._C._set_grad_enabled(False)
             try:
                 watched.came(outs, ins, out_grads, in_grads, self._values.take)
-                overflows = not watched.missing and self._complete(recorder, watched)
                 if watched.missing:
                     self._open.add(watched)
+                else:
+                    overflows = self._complete(recorder, watched)
             except Exception as error:
-                overflows = False
                 recorder.failed(watched.name, error)
+            finally:
+                if grads:
+                    torch._C._set_grad_enabled(True)
         if overflows:
             recorder.overflowed(watched.name)
 
@@ -197,11 +206,8 @@ class TorchHooks:
         entry = watched.entry()
         overflows = self._overflow and overflown([entry.body.input, entry.body.output])
         if overflows or not self._overflow:
-            self._put(recorder, entry)
+            recorder.put(entry, self._values.taken())
         return overflows
-
-    def _put(self, recorder: Recorder, entry: Entry) -> None:
-        recorder.put(entry, self._values.taken())
 
     def _transforming(self, recorder: Recorder) -> bool:
         """Inside vmap, grad or jvp, where tensors have no values of their own; while a trace is made."""
@@ -222,32 +228,28 @@ class TorchHooks:
 
 
 class _Mode(TorchFunctionMode):
-    def __init__(self, hooks: TorchHooks) -> None:
+    def __init__(self, hooks: TorchHooks, table: Mapping[Hashable, Rule | None]) -> None:
         super().__init__()
         self._hooks = hooks
+        self._table = table
 
     def __torch_function__(
         self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        hooks = self._hooks
-        if kwargs is None:
-            kwargs = {}
-        if not hooks.seeing or torch.compiler.is_compiling():
-            return function(*args, **kwargs)
-        rule = hooks.rule(function)
-        if rule is not None:
-            return hooks.call(rule, function, args, kwargs)
-        if function in _ALIASING:
-            hooks.distrust(args[0])
-        return function(*args, **kwargs)
+        try:
+            rule = self._table[function]
+        except (KeyError, TypeError):
+            rule = self._hooks.learn(function)
+        if rule is None:
+            return function(*args, **kwargs) if kwargs else function(*args)
+        return self._hooks.call(rule, function, args, kwargs or {})
 
 
 _PLACES = tuple(f"input.{index}" for index in range(64))
 
 
-def _wanting(args: Sequence[Any], trees: Sequence[Tree], kwargs: Mapping[str, Any]) -> list[Wanting]:
+def _find_wanting(found: list[Wanting], args: Sequence[Any], trees: Sequence[Tree], kwargs: Mapping[str, Any]) -> None:
     """The arguments that want gradients."""
-    found: list[Wanting] = []
     for place, value, tree in zip(_PLACES, args, trees, strict=False):
         kind = type(tree)
         if kind is Seen:
@@ -258,7 +260,6 @@ def _wanting(args: Sequence[Any], trees: Sequence[Tree], kwargs: Mapping[str, An
     for key, value in kwargs.items():
         if value is not None:
             found.extend(wanting(value, f"kwargs.{key}"))
-    return found
 
 
 def _surroundings(rule: Rule) -> dict[str, Any]:

@@ -69,15 +69,21 @@ class Rule:
         self.count = itertools.count()
 
 
+ALIASING = Rule("", False)
+# What these return may be written to without torch counting it.
+_ALIASING = (torch.Tensor.data.__get__, torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.data_ptr)  # type: ignore[attr-defined]
+
+
 class Rules:
     """The rules of one capture, by function; counts start anew with each step."""
 
     def __init__(self, wants: Callable[[str], bool]) -> None:
         self._wants = wants
         self._named: dict[str, Rule] = {}
-        self._rules: dict[Hashable, Rule | None] = {}
+        # Functions that were asked for and are not recorded stand here as well.
+        self.table: dict[Hashable, Rule | None] = dict.fromkeys(_ALIASING, ALIASING)
         for function, name in _functions():
-            rule = self._rules[function] = self.named(name)
+            rule = self.table[function] = self.named(name)
             space, _, api = name.partition(".")
             if space == "Tensor" and api in _OPERATORS:
                 rule.operator = self.named(f"Tensor.{_OPERATORS[api]}")
@@ -88,15 +94,10 @@ class Rules:
             rule = self._named[name] = Rule(name, self._wants(name))
         return rule
 
-    def of(self, function: Any) -> Rule | None:
-        """The rule of a function, None where it is not recorded."""
-        try:
-            return self._rules[function]
-        except KeyError:
-            rule = self._rules[function] = self._of_operator(function)
-            return rule
-        except TypeError:
-            return None
+    def learn(self, function: Any) -> Rule | None:
+        """The rule of a function that is not in the table, which has it from now on."""
+        rule = self.table[function] = self._of_operator(function)
+        return rule
 
     def _of_operator(self, function: Any) -> Rule | None:
         if isinstance(function, OpOverload):

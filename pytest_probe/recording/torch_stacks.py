@@ -15,7 +15,8 @@ class Stacks:
     def __init__(self) -> None:
         self._numbers: dict[tuple[int, ...], int] = {}
         self._frames: list[list[tuple[CodeType, int]]] = []
-        self._checkpoints: list[bool] = []
+        # For each stack: does torch's activation checkpointing stand in it?
+        self.checkpoints: list[bool] = []
         self._lines: list[list[str]] = []
 
     def number(self, first: FrameType) -> int:
@@ -40,12 +41,8 @@ class Stacks:
             frames.append((frame.f_code, frame.f_lineno))
             frame = frame.f_back
         self._frames.append(frames)
-        self._checkpoints.append(any(code.co_filename.endswith(_CHECKPOINT) for code, _ in frames))
+        self.checkpoints.append(any(code.co_filename.endswith(_CHECKPOINT) for code, _ in frames))
         return len(self._frames) - 1
-
-    def in_checkpoint(self, number: int) -> bool:
-        """Does torch's activation checkpointing stand in this stack?"""
-        return self._checkpoints[number]
 
     def lines(self) -> dict[int, list[str]]:
         """All stacks as stack.json shows them, innermost frame first."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import weakref
 import zlib
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,13 @@ from pytest_probe.recording.snapshot import Leaf, MemoryFormat, Seen, Tree, numb
 from pytest_probe.recording.statistics import fill_together, unusual
 
 SMALL = 4096  # elements up to which a copy, and statistics of many together, cost less than statistics at once
+TOGETHER = 32_768  # elements of many tensors: what the cache holds
 
 _DTYPES = {dtype: str(dtype) for name in dir(torch) if isinstance(dtype := getattr(torch, name), torch.dtype)}
 _NATIVE = frozenset((torch.float32, torch.float64))
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
-_ROW = 1024
-_UNTIMED = -1  # the version of a tensor that has no version counter
+_ROW = 1024  # elements whose squares are summed in float32
+_ROWS = 8192  # elements from which on that is faster
 
 
 class Values:
@@ -32,7 +33,7 @@ class Values:
 
     def __init__(self, config: CaptureConfig) -> None:
         self.saves = config.task in ("tensor", "overflow_check")
-        self._kinds = config.kinds
+        self._keeps = {dtype: _kind(dtype) in config.kinds for dtype in _DTYPES}
         self._counts = config.task in ("statistics", "tensor")
         self._sums = config.summary == "md5"
         self._small: deque[tuple[torch.Tensor, Seen]] = deque()
@@ -97,10 +98,12 @@ class Values:
         memory, version, seen = known
         storage = tensor.untyped_storage()
         # The storage lives, so that it is the same memory, and no tensor on it was written to.
-        if memory() is not storage or version != _version(tensor) or storage.data_ptr() in self._untrusted:
+        if memory() is not storage or tensor._version != version:
             return self._new(tensor, address, None)
-        shown = seen.shape == tensor.shape and seen.requires_grad == tensor.requires_grad
-        if shown and seen.stride is UNSET and tensor.is_contiguous() and seen.dtype == _DTYPES[tensor.dtype]:
+        if self._untrusted and storage.data_ptr() in self._untrusted:
+            return self._new(tensor, address, None)
+        shown = seen.shape == tensor.shape and seen.requires_grad is tensor.requires_grad
+        if shown and seen.stride is UNSET and tensor.is_contiguous() and seen.dtype is _DTYPES[tensor.dtype]:
             return seen
         return self._new(tensor, address, seen)
 
@@ -112,7 +115,7 @@ class Values:
         if not contiguous:
             seen.stride = tensor.stride()
         size = tensor.numel()
-        if not size or tensor.is_meta or not self._keeps(dtype):
+        if not (size and self._keeps[dtype]) or tensor.is_meta:
             return seen
         if self.saves:
             seen.data = tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
@@ -128,28 +131,23 @@ class Values:
                     twin.true,
                 )
                 return seen
-            self._count(tensor, size, seen)
-            version = _version(tensor)
-            if dense and not self.saves and version != _UNTIMED:
-                self._known[address] = (weakref.ref(tensor.untyped_storage()), version, seen)
+            if size <= SMALL and tensor.is_cpu and not self._sums:
+                self._small.append((tensor.clone(), seen))
+            else:
+                self._count(tensor, seen)
+            # Tensors of inference mode have no versions.
+            if dense and not (self.saves or tensor.is_inference()):
+                self._known[address] = (weakref.ref(tensor.untyped_storage()), tensor._version, seen)
         return seen
 
-    def _keeps(self, dtype: torch.dtype) -> bool:
-        if dtype.is_floating_point or dtype.is_complex:
-            return "float" in self._kinds
-        return ("bool" if dtype is torch.bool else "int") in self._kinds
-
-    def _count(self, tensor: torch.Tensor, size: int, seen: Seen) -> None:
+    def _count(self, tensor: torch.Tensor, seen: Seen) -> None:
         if self._sums:
             seen.crc = crc(tensor)
         try:
-            if not tensor.is_cpu:
-                self._far.append((_vector(tensor), seen))
-            elif size <= SMALL:
-                self._small.append((tensor.clone(), seen))
-                self._taken += size * tensor.element_size()
-            else:
+            if tensor.is_cpu:
                 count_large(tensor, seen)
+            else:
+                self._far.append((_vector(tensor), seen))
         except Exception as error:
             seen.failed = f"{type(error).__name__}: {error}"
 
@@ -164,17 +162,23 @@ class Values:
         self._untrusted.clear()
 
     def taken(self) -> int:
-        """Bytes that were copied since the last time this was asked, and wait for the writer."""
+        """Bytes of data that were copied since the last time this was asked, and wait to be saved."""
         taken, self._taken = self._taken, 0
         return taken
 
     def settle(self) -> None:
         """Fill in all statistics that were put off; waits once for other devices."""
-        grouped: defaultdict[torch.dtype, list[tuple[torch.Tensor, Seen]]] = defaultdict(list)
+        groups: defaultdict[torch.dtype, list[tuple[torch.Tensor, Seen]]] = defaultdict(list)
+        waiting: Counter[torch.dtype] = Counter()
         for _ in range(len(self._small)):
-            tensor, one = self._small.popleft()
-            grouped[tensor.dtype].append((tensor, one))
-        for group in grouped.values():
+            pair = self._small.popleft()
+            dtype = pair[0].dtype
+            groups[dtype].append(pair)
+            waiting[dtype] += pair[0].numel()
+            if waiting[dtype] > TOGETHER:
+                _count_together(*zip(*groups.pop(dtype), strict=True))
+                waiting[dtype] = 0
+        for group in groups.values():
             _count_together(*zip(*group, strict=True))
         far = [self._far.popleft() for _ in range(len(self._far))]
         if far:
@@ -204,8 +208,10 @@ def _tells(twin: Seen, seen: Seen, size: int) -> bool:
     return twin.max is not None and count == size and twin.dtype == seen.dtype and twin.nan is UNSET
 
 
-def _version(tensor: torch.Tensor) -> int:
-    return _UNTIMED if tensor.is_inference() else tensor._version
+def _kind(dtype: torch.dtype) -> str:
+    if dtype.is_floating_point or dtype.is_complex:
+        return "float"
+    return "bool" if dtype is torch.bool else "int"
 
 
 def _slice(value: slice) -> Leaf:
@@ -257,7 +263,10 @@ def count_large(tensor: torch.Tensor, seen: Seen) -> None:
 def _norm(flat: torch.Tensor, top: float) -> float:
     """The 2-norm of elements of at most top. Where squares neither overflow nor vanish, rows are summed in float32,
     which is right to about seven digits and takes a third of the time; a mean, where terms cancel, has no such way."""
-    if not flat.is_floating_point() or flat.dtype is torch.float64 or not 1e-10 < top < 1e15:
+    exact = not flat.is_floating_point() or flat.dtype is torch.float64 or not 1e-10 < top < 1e15
+    if flat.numel() < _ROWS and flat.is_floating_point():
+        return float(torch.linalg.vector_norm(flat, dtype=torch.float64))
+    if exact:
         return float(torch.linalg.vector_norm(flat.to(torch.float64)))
     rows = flat.numel() // _ROW
     norms = torch.linalg.vector_norm(flat[: rows * _ROW].view(rows, _ROW), dim=1, dtype=torch.float32)
