@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from pytest_probe.recording.config import configured
-from pytest_probe.recording.recorder import Recorder
+from pytest_probe.recording.recorder import Recorder, log
 
 
 class PrecisionDebugger:
@@ -41,23 +41,31 @@ class PrecisionDebugger:
 
     def start(self) -> None:
         """Begin to record, or go on."""
-        self._recorder.start()
+        self._safely(self._recorder.start)
 
     def forward_backward_dump_end(self) -> None:
         """Record no new calls; the gradients of those that were recorded still are."""
-        self._recorder.forward_ends()
+        self._safely(self._recorder.forward_ends)
 
     def stop(self) -> None:
         """Record no longer, and leave no hook."""
-        self._recorder.stop()
+        self._safely(self._recorder.stop)
 
     def step(self) -> None:
         """A step ends: what was recorded of it is on the disk when this returns."""
-        self._recorder.end_step()
+        self._safely(self._recorder.end_step)
 
     def close(self) -> None:
         """Stop, and write what is left. The end of the process does it as well."""
-        self._recorder.close()
+        self._safely(self._recorder.close)
+
+    def _safely(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except Exception as error:
+            log.error(
+                "pytest-probe: %s failed (%s: %s); the program goes on", act.__name__, type(error).__name__, error
+            )
 
 
 @contextmanager

@@ -51,6 +51,7 @@ class Recorder:
         self.step = 0
         self._hooks = hooks
         self._writer: Writer | None = None
+        self._asked = False
         self._running = False
         self._told: set[str] = set()
         self._overflows = 0
@@ -59,6 +60,7 @@ class Recorder:
 
     def start(self) -> None:
         """Record from here on, where the step and the rank are wanted."""
+        self._asked = True
         wanted = self.scope.wants_step(self.step) and self.scope.wants_rank(self._hooks.rank())
         if self._running or not wanted:
             return
@@ -74,16 +76,16 @@ class Recorder:
     def stop(self) -> None:
         """Record no longer; what was recorded stays open until the step ends."""
         # Also where it was done before: from inside a call, as of an overflow, the hooks cannot leave wholly.
-        self._running = False
+        self._asked = self._running = False
         self._hooks.remove()
 
     def end_step(self) -> None:
         """Write the step, wait for the disk, and begin the next."""
-        running = self._running
+        asked = self._asked
         self.close()
         self.step += 1
         self.scope.again()
-        if running:
+        if asked:
             self.start()
 
     def close(self) -> None:

@@ -377,6 +377,15 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: py
     assert forwards(entries(tmp_path)) == ["Torch.ones.0"]
 
 
+def test_a_hook_that_cannot_be_put(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("pytest_probe.recording.torch_modes.Presence.begin", lambda self: 1 / 0)
+    with capture(tmp_path):
+        assert torch.ones(2).sum() == 2
+    assert "start failed (ZeroDivisionError: division by zero); the program goes on" in caplog.text
+
+
 def test_a_forked_child_writes_nothing(tmp_path: Path) -> None:
     program = f"""
 import os, torch
