@@ -78,6 +78,9 @@ class TorchHooks:
     def describe(self) -> Mapping[str, str]:
         return {"torch": torch.__version__, "threads": str(torch.get_num_threads())}
 
+    def waits(self) -> bool:
+        return self._values.waits()
+
     def settle(self) -> None:
         self._values.settle()
 

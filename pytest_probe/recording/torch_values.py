@@ -147,7 +147,7 @@ class Values:
             if tensor.is_cpu:
                 count_large(tensor, seen)
             else:
-                self._far.append((_vector(tensor), seen))
+                self._far.append((vector(tensor), seen))
         except Exception as error:
             seen.failed = f"{type(error).__name__}: {error}"
 
@@ -180,10 +180,22 @@ class Values:
                 waiting[dtype] = 0
         for group in groups.values():
             _count_together(*zip(*group, strict=True))
-        far = [self._far.popleft() for _ in range(len(self._far))]
-        if far:
-            for row, (_, one) in zip(torch.stack([vector for vector, _ in far]).tolist(), far, strict=True):
-                _unpack(row, one)
+        self._settle_far()
+
+    def _settle_far(self) -> None:
+        devices: defaultdict[torch.device, list[tuple[torch.Tensor, Seen]]] = defaultdict(list)
+        for _ in range(len(self._far)):
+            vector, one = self._far.popleft()
+            devices[vector.device].append((vector, one))
+        for device, pairs in devices.items():
+            # They were computed on the program's streams, and are read on this thread's.
+            torch.accelerator.synchronize(device)
+            for row, (_, one) in zip(torch.stack([vector for vector, _ in pairs]).tolist(), pairs, strict=True):
+                unpack(row, one)
+
+    def waits(self) -> bool:
+        """Would `settle` wait for a device?"""
+        return bool(self._far)
 
     def save(self, tensor: torch.Tensor, path: Path) -> None:
         with open(path, "wb") as file:
@@ -281,7 +293,7 @@ def crc(tensor: torch.Tensor) -> str:
     return f"{zlib.crc32(data):08x}"
 
 
-def _vector(tensor: torch.Tensor) -> torch.Tensor:
+def vector(tensor: torch.Tensor) -> torch.Tensor:
     """Statistics where the tensor is: max, min, mean, norm, NaN, inf and non-zero elements, shape (7,)."""
     values = tensor.abs() if tensor.is_complex() else tensor
     wide = values.to(torch.float32 if tensor.device.type == "mps" else torch.float64)
@@ -290,7 +302,7 @@ def _vector(tensor: torch.Tensor) -> torch.Tensor:
     return torch.stack([*parts, *(count.to(wide.dtype) for count in counts)])
 
 
-def _unpack(row: list[float], seen: Seen) -> None:
+def unpack(row: list[float], seen: Seen) -> None:
     """Fill in statistics that a device computed."""
     high, low, mean, norm, nan, inf, true = row
     if seen.dtype == "torch.bool":

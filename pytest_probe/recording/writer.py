@@ -25,6 +25,9 @@ TENSOR_FOLDER = "dump_tensor_data"
 class Source(Protocol):
     """The framework's part in writing."""
 
+    def waits(self) -> bool:
+        """Would settling wait for a device?"""
+
     def settle(self) -> None:
         """Fill in the statistics that were put off so far."""
 
@@ -104,7 +107,9 @@ class Writer:
         dump = GrowingFile(self.folder / "dump.json", self._header, "data")
         try:
             while not self._ending:
-                self._drain(dump)
+                # A device is waited for once, when the step ends, unless too much has gathered before.
+                if not self._source.waits() or len(self._queue) > ROOM // 2:
+                    self._drain(dump)
                 self._rest()
             self._drain(dump)
         finally:

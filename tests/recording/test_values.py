@@ -10,7 +10,8 @@ import torch
 from msgspec import UNSET, json
 
 from pytest_probe.recording.config import configured
-from pytest_probe.recording.torch_values import SMALL, Values
+from pytest_probe.recording.snapshot import Seen
+from pytest_probe.recording.torch_values import SMALL, Values, count_large, unpack, vector
 
 
 def values(**options: Any) -> Values:
@@ -72,6 +73,24 @@ def test_what_is_not_finite_is_counted(size: int) -> None:
     only = shown(torch.full((size,), -math.inf))
     assert (only["Max"], only["Norm"], only["Inf"]) == ("-inf", "inf", size)
     assert "Max_except_inf_nan" not in only
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.tensor([1.5, -2.0, 0.0]),
+        torch.tensor([1.5, math.nan, math.inf], dtype=torch.bfloat16),
+        torch.tensor([3, -4], dtype=torch.int32),
+        torch.tensor([True, False, True]),
+        torch.tensor([3 + 4j]),
+    ],
+)
+def test_devices_compute_the_same(tensor: torch.Tensor) -> None:
+    near, far = (Seen("torch.Tensor", str(tensor.dtype), tensor.shape, False) for _ in range(2))
+    count_large(tensor, near)
+    unpack(vector(tensor).tolist(), far)
+    for field in ("max", "min", "mean", "norm", "nan", "inf", "true"):
+        assert getattr(far, field) == getattr(near, field)
 
 
 @pytest.mark.parametrize("size", SIZES)
