@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from msgspec import UNSET
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from pytest_probe.recording.config import CaptureConfig
 from pytest_probe.recording.snapshot import Leaf, MemoryFormat, Seen, Tree, number
@@ -24,6 +25,8 @@ TOGETHER = 32_768  # elements of many tensors: what the cache holds
 _DTYPES = {dtype: str(dtype) for name in dir(torch) if isinstance(dtype := getattr(torch, name), torch.dtype)}
 _NATIVE = frozenset((torch.float32, torch.float64))
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
+# Of subclasses that compute as their data do, as parameters of one's own.
+_PLAIN_FUNCTION = torch.nn.Parameter.__torch_function__
 _ROW = 1024  # elements whose squares are summed in float32
 _ROWS = 8192  # elements from which on that is faster
 
@@ -72,7 +75,8 @@ class Values:
 
     def other(self, value: Any) -> Tree:
         if isinstance(value, torch.Tensor):
-            return self._strange(value)
+            plain = type(value).__torch_function__ is _PLAIN_FUNCTION and not is_traceable_wrapper_subclass(value)
+            return self.tensor(value) if plain else self._strange(value)
         if isinstance(value, np.generic):
             return Leaf(type(value).__name__, value.item())
         for kind in (tuple, list, dict, bool, int, float, str):

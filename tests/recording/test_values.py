@@ -169,6 +169,18 @@ def test_memory_that_is_used_again_is_looked_at_again() -> None:
         assert seen.max == number
 
 
+def test_parameters_of_a_class_of_their_own_are_tensors() -> None:
+    class Mine(torch.nn.Parameter):
+        pass
+
+    class Other(torch.Tensor):
+        pass
+
+    seen = shown(Mine(torch.ones(3)))
+    assert (seen["type"], seen["Max"], seen["requires_grad"]) == ("torch.Tensor", 1.0, True)
+    assert shown(torch.ones(3).as_subclass(Other))["type"].endswith("Other")
+
+
 def test_checksums_are_msprobes() -> None:
     # zlib.crc32 of the bytes 00 00 80 3f 00 00 00 40.
     assert shown(torch.tensor([1.0, 2.0]), summary_mode="md5")["md5"] == "2e3fa576"
