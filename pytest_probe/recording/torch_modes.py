@@ -66,6 +66,16 @@ class Presence:
         finally:
             self._threads.began = False
 
+    @contextmanager
+    def away(self) -> Iterator[bool]:
+        """Take the mode off for a while. Was it on?"""
+        place = self._take_off()
+        try:
+            yield place >= 0
+        finally:
+            if place >= 0:
+                self._put_back(place)
+
     def _take_off(self) -> int:
         """Take the mode off this thread's stack; its place there, -1 where it is on none."""
         stack = _stack()
