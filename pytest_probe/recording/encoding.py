@@ -29,6 +29,7 @@ def save_data(entry: Entry, save: Callable[[Any, str], None]) -> None:
     body = entry.body
     if type(body) is Call:
         halves: dict[str, Json] = {"input": body.input_args, "kwargs": body.input_kwargs, "output": body.output}
+        halves["parameters"] = body.parameters
     elif type(body) is Passed:
         halves = {"input": body.input, "output": body.output}
     else:

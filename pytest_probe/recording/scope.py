@@ -36,6 +36,21 @@ class Scope:
         both = f"{call}.forward {call}.backward"
         return inside and (not names or any(name in both for name in names))
 
+    def enters(self, module: str) -> bool:
+        """As wants, of the forward entry of a module: an interval that ends with it holds all that it calls."""
+        if self.whole:
+            return True
+        with self._lock:
+            self._open = self._open or module == self._first
+        names = self._config.names
+        return (self._open or not self._first) and (not names or any(name in module for name in names))
+
+    def leaves(self, module: str) -> None:
+        """The forward of a module ends."""
+        if module == self._last:
+            with self._lock:
+                self._open = False
+
     def again(self) -> None:
         """A new step begins: the interval is closed."""
         self._open = False

@@ -15,6 +15,8 @@ from msgspec import UNSET
 
 Tree: TypeAlias = Any
 Json: TypeAlias = Any
+# The module entry that an entry stands in: None outside of all, UNSET in a dump without module entries.
+Parent: TypeAlias = str | msgspec.UnsetType | None
 
 _TOKENS = {text: msgspec.Raw(text.encode()) for text in ("NaN", "Infinity", "-Infinity")}
 
@@ -65,12 +67,13 @@ class MemoryFormat(msgspec.Struct, gc=False, tag_field="type", tag="torch.memory
 
 
 class Call(msgspec.Struct, omit_defaults=True):
-    """The body of a forward entry. Halves that the capture leaves out are UNSET."""
+    """The body of a forward entry. Halves that the capture leaves out are UNSET, and what modules alone have."""
 
     input_args: Tree = UNSET
     input_kwargs: Tree = UNSET
     is_recompute: bool | msgspec.UnsetType = UNSET
     output: Tree = UNSET
+    parameters: Tree = UNSET
     probe: Json = UNSET
 
 
@@ -84,12 +87,22 @@ class Passed(msgspec.Struct):
 
 
 class Entry(msgspec.Struct):
-    """An entry on its way to the writer; where is its stack's number, parent the module entry that it stands in."""
+    """An entry on its way to the writer; where is its stack's number."""
 
     name: str
     body: Json
     where: int = -1
-    parent: str | None = None
+    parent: Parent = UNSET
+
+
+def backward_of(parent: Parent) -> Parent:
+    """The backward entry of a module, by the name of its forward entry."""
+    return ".backward.".join(parent.rsplit(".forward.", 1)) if isinstance(parent, str) else parent
+
+
+def forward_of(parent: str) -> str:
+    """The forward entry of a module, by the name of its backward entry."""
+    return ".forward.".join(parent.rsplit(".backward.", 1))
 
 
 def number(value: float) -> Json:

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from pytest_probe.recording.snapshot import Entry, Passed, Tree
+from pytest_probe.recording.snapshot import Entry, Parent, Passed, Tree, backward_of
 
 Gradient: TypeAlias = torch.Tensor | None
 # At an index of what a hook sees stands the gradient of a place.
@@ -43,11 +43,11 @@ def wanting(value: Any, place: str) -> Iterator[Wanting]:
 
 
 class Watched:
-    """The gradients of one call, by place, as they come: tensors until the last is there."""
+    """The gradients of one call, by place, as they come: tensors until the last is there. parent is the forward's."""
 
     __slots__ = ("_sums", "incoming", "missing", "name", "outgoing", "parent")
 
-    def __init__(self, name: str, parent: str | None) -> None:
+    def __init__(self, name: str, parent: Parent) -> None:
         self.name = name
         self.parent = parent
         self.incoming: dict[str, Tree] = {}
@@ -55,9 +55,16 @@ class Watched:
         self.missing = 0
         self._sums: dict[str, Gradient] = {}
 
-    def watch(self, arguments: Sequence[Wanting], outputs: Sequence[Wanting], start: int, fire: Fire) -> None:
-        """Put the hooks; start is autograd's number of nodes before the call."""
-        border = _border(arguments, outputs, start)
+    def watch(
+        self,
+        arguments: Sequence[Wanting],
+        outputs: Sequence[Wanting],
+        start: int,
+        fire: Fire,
+        most_nodes: int = _MOST_NODES,
+    ) -> None:
+        """Put the hooks; start is autograd's number of nodes before the call, most_nodes how many it may have made."""
+        border = _border(arguments, outputs, start, most_nodes)
         if not border:
             return
         self.incoming = {output[0]: None for output in outputs}
@@ -85,17 +92,21 @@ class Watched:
             self.outgoing[place] = take(gradient)
         self.missing -= 1
 
-    def entry(self) -> Entry:
+    def entries(self) -> Iterator[Entry]:
+        yield Entry(self.name, self.passed(), parent=backward_of(self.parent))
+
+    def passed(self) -> Passed:
         places = {"outputs": list(self.incoming), "inputs": list(self.outgoing)}
-        body = Passed(list(self.incoming.values()), list(self.outgoing.values()), places)
-        return Entry(self.name, body, parent=self.parent)
+        return Passed(list(self.incoming.values()), list(self.outgoing.values()), places)
 
 
 Take: TypeAlias = Callable[[Gradient], Tree]
 Fire: TypeAlias = Callable[[Watched, Seats, Seats, tuple[Gradient, ...], tuple[Gradient, ...]], None]
 
 
-def _border(arguments: Sequence[Wanting], outputs: Sequence[Wanting], start: int) -> Mapping[Any, tuple[Seats, Seats]]:
+def _border(
+    arguments: Sequence[Wanting], outputs: Sequence[Wanting], start: int, most_nodes: int
+) -> Mapping[Any, tuple[Seats, Seats]]:
     """The nodes of a call that stand at its border: for each the seats of outputs' and of arguments' gradients."""
     border: dict[Any, tuple[Seats, Seats]] = {}
     for place, _, node, number in outputs:
@@ -107,7 +118,7 @@ def _border(arguments: Sequence[Wanting], outputs: Sequence[Wanting], start: int
     for place, tensor, node, number in arguments:
         targets.setdefault((node, number) if node is not None else id(tensor), []).append(place)
     found, known = list(border), set(border)
-    while found and len(known) < _MOST_NODES:
+    while found and len(known) < most_nodes:
         node = found.pop()
         for index, (following, number) in enumerate(node.next_functions):
             if following is None:

@@ -6,6 +6,7 @@ import base64
 import os
 import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -18,8 +19,10 @@ from pytest_probe.recording.config import CaptureConfig
 from pytest_probe.recording.recorder import Recorder
 from pytest_probe.recording.scope import Scope
 from pytest_probe.recording.snapshot import Call, Entry, Seen, Tree, tensors
+from pytest_probe.recording.torch_functions import functions, modules, outermost, wrapped
 from pytest_probe.recording.torch_gradients import Gradient, Seats, Wanting, Watched, wanting
 from pytest_probe.recording.torch_modes import Presence
+from pytest_probe.recording.torch_modules import Modules
 from pytest_probe.recording.torch_names import ALIASING, Rule, Rules, by_operator
 from pytest_probe.recording.torch_stacks import Stacks
 from pytest_probe.recording.torch_values import Values
@@ -39,16 +42,40 @@ class TorchHooks:
         self._open: set[Watched] = set()
         self._recorder: Recorder | None = None
         self._seeing = False
-        self._rules = Rules(Scope(config).wants_api)
+        self._calls = config.level != "L0"
+        # At L0 the mode sees only what may write to tensors behind torch's back.
+        self._rules = Rules(Scope(config).wants_api if self._calls else lambda name: False)
         self._presence = Presence(_Mode(self, self._rules.table), self._entered_compiled)
+        self._modules = Modules(config, model, self._presence, self._values, self._stacks, self._fire)
+        self._placed = model is not None
+        self._namespaces = modules(config.namespaces)
+        self._functions = ExitStack()
 
     def install(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._seeing = True
         self._presence.begin()
+        self._modules.begin(recorder)
+        if self._calls:
+            self._wrap_functions()
+
+    def _wrap_functions(self) -> None:
+        def record(name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+            return self.call(self._rules.named(name), function, args, kwargs)
+
+        call = outermost(self._presence, record)
+        for prefix, module in self._namespaces:
+            self._functions.enter_context(wrapped(module, prefix, functions(module), call))
+        if torch.distributed.is_available():
+            from pytest_probe.recording.torch_distributed import collectives, encodings
+
+            self._values.leaves.update(encodings(self._values.take))
+            self._functions.enter_context(collectives(call, self._values.distrust))
 
     def remove_forward(self) -> None:
         self._seeing = False
+        self._functions.close()
+        self._modules.end()
         self._presence.end()
 
     def remove(self) -> None:
@@ -64,8 +91,10 @@ class TorchHooks:
 
     def end_step(self, recorder: Recorder) -> None:
         for watched in list(self._open):
-            recorder.put(watched.entry(), self._values.taken())
+            for entry in watched.entries():
+                recorder.put(entry, self._values.taken())
         self._open.clear()
+        self._modules.restart()
         self._values.forget()
         self._rules.restart()
 
@@ -137,7 +166,10 @@ class TorchHooks:
                 body.probe = _surroundings(rule)
             if asking is not None and self._backward:
                 _find_wanting(asking, args, trees, kwargs)
-            return Entry(f"{name}.forward", body, where)
+            entry = Entry(f"{name}.forward", body, where)
+            if self._placed:
+                self._modules.place(entry)
+            return entry
         except Exception as error:
             recorder.failed(f"{name}.forward", error)
             return None
@@ -206,10 +238,11 @@ class TorchHooks:
     def _complete(self, recorder: Recorder, watched: Watched) -> bool:
         """All gradients of a call are there. Did one overflow?"""
         self._open.discard(watched)
-        entry = watched.entry()
-        overflows = self._overflow and overflown([entry.body.input, entry.body.output])
+        found = list(watched.entries())
+        overflows = self._overflow and any(overflown([entry.body.input, entry.body.output]) for entry in found)
         if overflows or not self._overflow:
-            recorder.put(entry, self._values.taken())
+            for entry in found:
+                recorder.put(entry, self._values.taken())
         return overflows
 
     def _transforming(self, recorder: Recorder) -> bool:

@@ -29,6 +29,7 @@ class Presence:
         self._entered_compiled = entered_compiled
         self._patches = ExitStack()
         self._regions = threading.local()
+        self._threads = threading.local()
 
     def begin(self) -> None:
         """Turn the mode on, here and in threads to come."""
@@ -37,12 +38,43 @@ class Presence:
         self._patches.enter_context(patched(torch, "compile", self._compile))
         self._patches.enter_context(patched(torch.autograd, "_engine_run_backward", self._run_backward))
         self._leave_compiled_alone()
-        _push(self._mode)
+        self._threads.began = True
+        if not self._is_on():
+            _push(self._mode)
 
     def end(self) -> None:
         """Turn it off here. A thread that is still running keeps it, idle, until the thread ends."""
         self._patches.close()
+        self._threads.began = False
         self._take_off()
+
+    def absent(self) -> bool:
+        """Has this thread run since before `begin`, so that the mode is not on here?"""
+        # Where it was put on it may be off for a moment, inside a call that is recorded or that is compiled.
+        return not (getattr(self._threads, "began", False) or self._is_on())
+
+    def _is_on(self) -> bool:
+        return any(mode is self._mode for mode in _stack())
+
+    @contextmanager
+    def present(self) -> Iterator[None]:
+        """Turn the mode on for a while, on a thread where it is absent."""
+        self._threads.began = True
+        try:
+            with self._mode:
+                yield
+        finally:
+            self._threads.began = False
+
+    @contextmanager
+    def away(self) -> Iterator[bool]:
+        """Take the mode off for a while. Was it on?"""
+        place = self._take_off()
+        try:
+            yield place >= 0
+        finally:
+            if place >= 0:
+                self._put_back(place)
 
     def _take_off(self) -> int:
         """Take the mode off this thread's stack; its place there, -1 where it is on none."""
@@ -63,6 +95,7 @@ class Presence:
         run = thread.run
 
         def recorded() -> None:
+            self._threads.began = True
             with self._mode:
                 run()
 
@@ -72,7 +105,7 @@ class Presence:
     def _run_backward(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """The backward is one call of torch's, inside which the mode is off; but checkpoints and users' own functions
         call torch from there."""
-        if any(mode is self._mode for mode in _stack()):
+        if self._is_on():
             return original(*args, **kwargs)
         with self._mode:
             return original(*args, **kwargs)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import functools
 import linecache
+import os
 from types import CodeType, FrameType
 
+# What stands between the program and torch while it is recorded.
+_OURS = os.path.join(os.path.dirname(__file__), "")
 _CHECKPOINT = ("torch/utils/checkpoint.py", "torch\\utils\\checkpoint.py")
 
 
@@ -38,7 +41,8 @@ class Stacks:
         frames = []
         frame: FrameType | None = first
         while frame is not None:
-            frames.append((frame.f_code, frame.f_lineno))
+            if not frame.f_code.co_filename.startswith(_OURS):
+                frames.append((frame.f_code, frame.f_lineno))
             frame = frame.f_back
         self._frames.append(frames)
         self.checkpoints.append(any(code.co_filename.endswith(_CHECKPOINT) for code, _ in frames))

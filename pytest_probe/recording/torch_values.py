@@ -7,6 +7,7 @@ import weakref
 import zlib
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -157,8 +158,11 @@ class Values:
 
     def distrust(self, tensor: torch.Tensor) -> None:
         """This memory may be written to without torch counting it, until the step ends."""
-        if tensor.layout is torch.strided:
-            self._untrusted.add(tensor.untyped_storage().data_ptr())
+        # Tensors without memory of their own raise when asked for it (uninitialized parameters, vmap's) or warn (fake
+        # ones); no values of theirs are kept.
+        with suppress(Exception):
+            if not hasattr(tensor, "fake_mode"):
+                self._untrusted.add(tensor.untyped_storage().data_ptr())
 
     def forget(self) -> None:
         """A step ends."""

@@ -9,9 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from msgspec import UNSET
+
 from pytest_probe.recording.encoding import encoded, save_data
 from pytest_probe.recording.files import GrowingFile, write_json
-from pytest_probe.recording.snapshot import Entry
+from pytest_probe.recording.snapshot import Entry, Parent, backward_of, forward_of
 
 log = logging.getLogger("pytest_probe")
 
@@ -57,7 +59,7 @@ class Writer:
         self._wake = threading.Event()
         self._room = threading.Event()
         self._stacks: dict[int, list[str]] = {}
-        self._parents: dict[str, str | None] = {}
+        self._parents: dict[str, Parent] = {}
         self._thread = threading.Thread(target=self._run, name="pytest-probe writer", daemon=True)
         self._thread.start()
 
@@ -124,7 +126,7 @@ class Writer:
         frames = self._source.frames()
         shown = {str(index): [names, frames.get(index, [])] for index, names in self._stacks.items()}
         write_json(self.folder / "stack.json", shown)
-        write_json(self.folder / "construct.json", self._parents)
+        write_json(self.folder / "construct.json", whole(self._parents))
 
     def _drain(self, dump: GrowingFile) -> None:
         """Write the entries that are there."""
@@ -141,7 +143,7 @@ class Writer:
                 save_data(entry, self._save)
         dump.add([(entry.name, encoded(entry)) for entry, _ in entries])
         for entry, _ in entries:
-            if entry.parent is not None:
+            if entry.parent is not UNSET:
                 self._parents[entry.name] = entry.parent
             if entry.where >= 0:
                 self._stacks.setdefault(entry.where, []).append(entry.name)
@@ -154,3 +156,14 @@ class Writer:
         folder = self.folder / TENSOR_FOLDER
         folder.mkdir(exist_ok=True)
         self._source.save(data, folder / name)
+
+
+def whole(parents: Mapping[str, Parent]) -> dict[str, Parent]:
+    """Each entry's parent among the entries. A module may have none of its own, as one through which no gradients
+    went: then what stands in it stands in that module's parent."""
+    found: dict[str, Parent] = {}
+    for name, parent in parents.items():
+        while isinstance(parent, str) and parent not in parents:
+            parent = backward_of(parents.get(forward_of(parent)))
+        found[name] = parent
+    return found
