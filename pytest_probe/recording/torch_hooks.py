@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from pytest_probe.recording.config import CaptureConfig
 from pytest_probe.recording.recorder import Recorder
 from pytest_probe.recording.scope import Scope
-from pytest_probe.recording.snapshot import Call, Entry, Seen, Tree, tensors
+from pytest_probe.recording.snapshot import Call, Entry, Passed, Seen, Tree, tensors
 from pytest_probe.recording.torch_functions import functions, modules, outermost, wrapped
 from pytest_probe.recording.torch_gradients import Gradient, Seats, Wanting, Watched, wanting
 from pytest_probe.recording.torch_modes import Presence
@@ -91,9 +91,7 @@ class TorchHooks:
 
     def end_step(self, recorder: Recorder) -> None:
         for watched in list(self._open):
-            for entry in watched.entries():
-                recorder.put(entry, self._values.taken())
-        self._open.clear()
+            self._complete(recorder, watched)
         self._modules.restart()
         self._values.forget()
         self._rules.restart()
@@ -122,13 +120,15 @@ class TorchHooks:
     def call(self, rule: Rule, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Make a call of the program's, and record it. Raises what the call raises, and OverflowFound."""
         recorder = self._recorder
-        if recorder is None or not (rule.wanted and self._seeing):
+        if recorder is None or rule is ALIASING or not self._seeing:
             if rule is ALIASING:
                 self._values.distrust(args[0])
             return function(*args, **kwargs)
         frame = sys._getframe(2)
         if rule.operator is not None and by_operator(frame.f_code, frame.f_lasti):
             rule = rule.operator
+        if not rule.wanted:
+            return function(*args, **kwargs)
         name = f"{rule.name}.{next(rule.count)}"
         if not (recorder.scope.whole or recorder.scope.wants(name)) or self._transforming(recorder):
             return function(*args, **kwargs)
@@ -236,14 +236,21 @@ class TorchHooks:
             recorder.overflowed(watched.name)
 
     def _complete(self, recorder: Recorder, watched: Watched) -> bool:
-        """All gradients of a call are there. Did one overflow?"""
+        """All gradients of a call are there, or no more will come. Did one overflow?"""
         self._open.discard(watched)
         found = list(watched.entries())
         overflows = self._overflow and any(overflown([entry.body.input, entry.body.output]) for entry in found)
         if overflows or not self._overflow:
             for entry in found:
+                self._leave_out(entry.body)
                 recorder.put(entry, self._values.taken())
         return overflows
+
+    def _leave_out(self, body: Any) -> None:
+        """The halves of a backward entry that are not asked for."""
+        if type(body) is Passed:
+            body.input = body.input if self._inputs else UNSET
+            body.output = body.output if self._outputs else UNSET
 
     def _transforming(self, recorder: Recorder) -> bool:
         """Inside vmap, grad or jvp, where tensors have no values of their own; while a trace is made."""

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import torch
 from msgspec import UNSET
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from pytest_probe.recording.config import CaptureConfig
 from pytest_probe.recording.snapshot import Leaf, MemoryFormat, Seen, Tree, number
@@ -27,7 +26,7 @@ _DTYPES = {dtype: str(dtype) for name in dir(torch) if isinstance(dtype := getat
 _NATIVE = frozenset((torch.float32, torch.float64))
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 # Of subclasses that compute as their data do, as parameters of one's own.
-_PLAIN_FUNCTION = torch.nn.Parameter.__torch_function__
+_FUNCTION = torch.nn.Parameter.__torch_function__
 _ROW = 1024  # elements whose squares are summed in float32
 _ROWS = 8192  # elements from which on that is faster
 
@@ -76,7 +75,8 @@ class Values:
 
     def other(self, value: Any) -> Tree:
         if isinstance(value, torch.Tensor):
-            plain = type(value).__torch_function__ is _PLAIN_FUNCTION and not is_traceable_wrapper_subclass(value)
+            own: Any = type(value)
+            plain = own.__torch_function__ is _FUNCTION and own.__torch_dispatch__ is torch.Tensor.__torch_dispatch__
             return self.tensor(value) if plain else self._strange(value)
         if isinstance(value, np.generic):
             return Leaf(type(value).__name__, value.item())

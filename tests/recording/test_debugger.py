@@ -119,6 +119,11 @@ def test_names_that_were_imported_and_operators(tmp_path: Path) -> None:
     ]
 
 
+def test_an_operator_goes_by_its_own_name_in_lists(tmp_path: Path) -> None:
+    x = torch.ones(2)
+    assert forwards(recorded(tmp_path, lambda: (x + 1, x.add(1)), white_list=["__add__"])) == ["Tensor.__add__.0"]
+
+
 def test_inputs_are_those_before_the_call(tmp_path: Path) -> None:
     x = torch.zeros(3)
     found = recorded(tmp_path, lambda: x.add_(1))["Tensor.add_.0.forward"]
@@ -296,6 +301,8 @@ def test_halves_that_are_wanted(tmp_path: Path) -> None:
     only = recorded(tmp_path / "f", program, data_mode=["forward", "output"])
     assert not [name for name in only if name.endswith("backward")]
     assert set(only["Tensor.sin.0.forward"]) == {"output", "is_recompute"}
+    only = recorded(tmp_path / "bi", program, data_mode=["backward", "input"])
+    assert set(only["Tensor.sin.0.backward"]) == {"input", "probe"}
     only = recorded(tmp_path / "b", program, data_mode=["backward"])
     assert {name.rpartition(".")[2] for name in only} == {"backward"}
 
