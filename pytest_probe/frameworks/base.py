@@ -57,11 +57,12 @@ class API:
 @dataclass(frozen=True, slots=True)
 class Steps:
     """Round what passes from step to step inside a call to dtype; fine splits kernels into their decompositions, whose
-    library functions are off by what seed draws."""
+    library functions are off by what seed draws. wide names the arguments that are wider than dtype themselves."""
 
     dtype: str
     fine: bool
     seed: int = 0
+    wide: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
