@@ -145,9 +145,13 @@ class Perturbation:
         draw = _apart(generator)
         move = functools.partial(by_value, salt=int(generator.integers(2**62))) if self.together else draw
         inwards = inward or self.together
+        moved: dict[tuple[int, bool], AnyArray] = {}  # a tensor that was passed twice moves as one
+        for name, leaf in replay.leaves.items():
+            key = id(leaf.array), name in self.fixed
+            if key not in moved:
+                moved[key] = perturbed(leaf.array, move, size * (name not in self.fixed), inwards, way.dtype)
         leaves = {
-            name: replace(leaf, array=perturbed(leaf.array, move, size * (name not in self.fixed), inwards, way.dtype))
-            for name, leaf in replay.leaves.items()
+            name: replace(leaf, array=moved[id(leaf.array), name in self.fixed]) for name, leaf in replay.leaves.items()
         }
         if not self.gradient:
             run = replay.reference_run(leaves, way, None)

@@ -16,7 +16,7 @@ from pytest_probe.frameworks.modes import Mode
 class Leaf:
     """A tensor argument on its way to the framework: its values, already in the case's dtype.
 
-    strides, in elements, lay it out on the device as a test's own tensor was; None: in order.
+    strides, in elements, lay it out as a test's own tensor was, or a recorded one; None: in order.
     """
 
     array: np.ndarray

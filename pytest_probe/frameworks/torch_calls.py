@@ -162,7 +162,7 @@ class Binder:
             tensor = widened(tensor.to(self.way.place), self.way.dtype)
         else:
             tensor = self.way.device.put(tensor)
-            tensor = tensor if leaf.strides is None else restrided(tensor, leaf.strides)
+        tensor = tensor if leaf.strides is None else restrided(tensor, leaf.strides)
         if name in self.wanted.names:
             self.leaves[name] = tensor.requires_grad_()
             tensor = tensor.clone() if self.wanted.copies else tensor
