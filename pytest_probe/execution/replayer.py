@@ -13,6 +13,7 @@ import numpy as np
 from pytest_probe.blame import frames, guarded, said
 from pytest_probe.errors import DeviceRaised, HookFailed, NoKernel, NoReference, ProbeError, ReplayDiffers, Unsupported
 from pytest_probe.execution.arguments import (
+    NARROW,
     autocast_of,
     floats_of,
     has_inexact_floats,
@@ -152,7 +153,8 @@ class Replayer:
             return autocast_of(call, arguments)
         known = call.surroundings.autocast
         others = [dtype for kind, dtype in known.items() if kind != "cpu"]
-        return known.get(self.device.name.split(":", 1)[0], (others or [*known.values(), ""])[0])
+        found = known.get(self.device.name.split(":", 1)[0], (others or [*known.values(), ""])[0])
+        return found if found in NARROW else ""
 
     def _large(self, record: Record, call: Call, arguments: Arguments) -> Product | None:
         """The product that the record is, where it is above the budget."""
@@ -165,9 +167,11 @@ class Replayer:
     def _run_device(self, replayed: Replay, call: Call, as_recorded: bool, autocast: str) -> None:
         """Fill in the device's side: plain, or under autocast where only that gives the recorded dtypes, or where it is
         known and makes a difference."""
+        fits = False
         try:
             replayed.actual = self.again(replayed)
-            if not as_recorded or (dtypes_fit(replayed.actual, call) and not self._casts(replayed, call, autocast)):
+            fits = not as_recorded or dtypes_fit(replayed.actual, call)
+            if fits and not self._casts(replayed, call, autocast):
                 return
         except (Unsupported, DeviceRaised):
             if not autocast:
@@ -175,7 +179,8 @@ class Replayer:
         if not autocast:
             raise DeviceRaised(f"the device gave {described(replayed.actual)}, recorded: {recorded(call)}")
         replayed.autocast = autocast
-        replayed.narrow = any(spec.dtype == autocast for spec in output_specs(call))
+        replayed.inside = fits
+        replayed.narrow = fits or any(spec.dtype == autocast for spec in output_specs(call))
         replayed.notes += (f"under autocast to {autocast}",)
         if replayed.narrow:
             self._round_inputs(replayed, numpy_dtype(autocast))

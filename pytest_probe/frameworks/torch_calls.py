@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ml_dtypes
@@ -256,7 +256,8 @@ def gradients(run: Run, seeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray
     """Gradients of the wanted arguments; see Framework.gradients."""
     outputs, leaves, way, steps, get = run.handle
     incoming = [_seed(seeds[name], outputs[name], way) for name in seeds]
-    with _surroundings(way, steps, grad=False):
+    # Programs go backward outside of autocast, whose casts the graph holds.
+    with _surroundings(replace(way, autocast=""), steps, grad=False):
         found = torch.autograd.grad(
             [outputs[name] for name in seeds],
             list(leaves.values()),

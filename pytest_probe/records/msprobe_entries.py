@@ -306,6 +306,7 @@ _LEAVES: Mapping[str, Callable[[_Entry, Mapping[str, Any], str], Argument]] = {
     "str": _STR,
     "complex": _Entry.complex,
     "dict": lambda entry, value, field: {},
+    "torch._C.Generator": lambda entry, value, field: None,  # what a generator draws is known by its law only
     "slice": _Entry.slice,
     "ellipsis": lambda entry, value, field: ...,
     "torch.Size": lambda entry, value, field: SizeSpec(entry.shape(value, "value", field)),
