@@ -1,9 +1,9 @@
 """Why cases of real dumps are skipped on the CPU, as the table of docs/dumps.md.
 
-    python benchmarks/skip_reasons.py DIR...
+    python benchmarks/skip_reasons.py [--by-dump] DIR...
 
 Every case of every dump of PyTorch below the folders is checked. For each kind of skip: how many cases, in how many
-dumps, and the first reason, without its file.
+dumps, and the first reason, without its file. With --by-dump: what became of the cases of each dump.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from pytest_probe.records import find_dumps, read_dump
 from pytest_probe.records.model import Dump
 from pytest_probe.registry import Registry
 from pytest_probe.standards.verdict import Verdict
+
+JUDGED = ("pass", "warning", "error")
 
 
 @dataclass
@@ -50,13 +52,38 @@ def rows(outcomes: Counter[str], kinds: dict[str, Kind], dumps: int) -> Iterator
         yield f"| {name} | {kind.cases:,} | {len(kind.dumps):,} | {kind.example.replace('|', '&#124;')} |"
 
 
+def by_dump(found: list[Dump]) -> Iterator[str]:
+    """One row a dump, and one for all."""
+    yield "| dump | cases | passed | warnings | errors | skipped |"
+    yield "|---|---:|---:|---:|---:|---|"
+    total: Counter[str] = Counter()
+    for dump in found:
+        counts: Counter[str] = Counter()
+        for verdict in verdicts(dump):
+            counts[verdict.kind if verdict.verdict == "skip" else verdict.verdict] += 1
+        total += counts
+        yield _row("/".join(dump.path.parts[-4:-1]), counts)
+    yield _row("all", total)
+
+
+def _row(name: str, counts: Counter[str]) -> str:
+    skips = ", ".join(f"{counts[kind]:,} {kind}" for kind in sorted(counts.keys() - set(JUDGED)))
+    judged = " | ".join(f"{counts[outcome]:,}" for outcome in JUDGED)
+    return f"| {name} | {counts.total():,} | {judged} | {skips or 0} |"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+", metavar="DIR", type=Path, help="a folder of dumps, or a dump")
+    parser.add_argument("--by-dump", action="store_true", help="a row for each dump")
     outcomes: Counter[str] = Counter()
     kinds: defaultdict[str, Kind] = defaultdict(Kind)
-    found = [read_dump(path) for folder in parser.parse_args().folders for path in find_dumps(folder)]
+    options = parser.parse_args()
+    found = [read_dump(path) for folder in options.folders for path in find_dumps(folder)]
     found = [dump for dump in found if dump.framework == "pytorch" and dump.records]
+    if options.by_dump:
+        print("\n".join(by_dump(found)))
+        return
     for dump in found:
         for verdict in verdicts(dump):
             outcomes[verdict.verdict] += 1

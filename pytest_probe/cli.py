@@ -136,7 +136,7 @@ def _lines(dump: Dump, selection: Selection, registry: Registry) -> Iterator[Lin
         try:
             call = dump.decode(record)
         except RecordError as error:
-            yield Line(case, "", 0, Verdict("skip", "", str(error), "broken record"))
+            yield Line(case, "", 0, Verdict("skip", "", str(error), error.kind))
             continue
         yield Line(case, dtype or "+".join(floating_dtypes(call)), _elements(call), preview(case, registry))
 

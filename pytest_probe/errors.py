@@ -4,6 +4,7 @@ ProbeError
 ├── SettingsError       an option or ini key has a value that cannot be used
 ├── DumpError           a file is no dump, or is damaged
 ├── RecordError         one record cannot be used: its items are skipped
+│   └── NotRecorded     the capture could not record it
 ├── OverflowFound       a capture met as many overflows as it was asked for
 ├── HookFailed          code that a project's conftest.py added raised, or gave what cannot be used
 └── Unsupported         a case that cannot be decided here: its item is skipped
@@ -36,13 +37,21 @@ class DumpError(ProbeError):
 
 
 class RecordError(ProbeError):
-    """One record cannot be used. `field` is the path inside the entry, as `input_args.0.shape`."""
+    """One record cannot be used. `field` is the path inside the entry, as `input_args.0.shape`; `kind` groups skips."""
+
+    kind = "broken record"
 
     def __init__(self, path: object, entry: str, field: str, found: str, wanted: str) -> None:
         where = f"{path}: {entry}: {field}" if field else f"{path}: {entry}"
         super().__init__(f"{where}: found {found}, expected {wanted}")
         self.entry = entry
         self.field = field
+
+
+class NotRecorded(RecordError):
+    """The capture met an error at this call, and left its reason in the entry's place."""
+
+    kind = "not recorded"
 
 
 class HookFailed(ProbeError):

@@ -120,6 +120,8 @@ def _filled(call: Call, arguments: Arguments, notes: list[str]) -> Arguments:
     def fill(value: Any, name: str) -> Any:
         if not isinstance(value, Lost):
             return value
+        if call.surroundings is not None:
+            raise Unsupported(f"{name} was not recorded: the capture was told to keep no such values", "lost argument")
         if not outputs:
             raise Unsupported(f"{name} was not recorded and no output tells what it was", "lost argument")
         notes.append(f"{name} was lost; {outputs[0].dtype} gives the recorded output")

@@ -15,13 +15,32 @@ from typing import Any
 import numpy as np
 
 from pytest_probe import inputs
-from pytest_probe.errors import DeviceRaised, HookFailed, NoKernel, NoReference, RecordError, UnknownAPI, Unsupported
+from pytest_probe.errors import (
+    DeviceRaised,
+    HookFailed,
+    NoKernel,
+    NoReference,
+    NotRecorded,
+    RecordError,
+    UnknownAPI,
+    Unsupported,
+)
 from pytest_probe.execution import hooked
 from pytest_probe.execution.case import DIRECTIONS, Case, Pair
 from pytest_probe.execution.likeness import first_line
 from pytest_probe.execution.products import Product
 from pytest_probe.execution.questions import questions
-from pytest_probe.execution.recorded import RECORDED, Recorded, check_direction, check_stored, stored_run
+from pytest_probe.execution.recorded import (
+    NOT_STORED,
+    RECORDED,
+    Recorded,
+    check_gradients,
+    check_stored,
+    judged_gradients,
+    seeded_outputs,
+    stored_gradients,
+    stored_run,
+)
 from pytest_probe.execution.repeats import Repeats
 from pytest_probe.execution.replay import NO_CALL, REFERENCE, Origin, Replay
 from pytest_probe.execution.replayer import Replayer
@@ -30,7 +49,7 @@ from pytest_probe.execution.sampling import Sampler
 from pytest_probe.execution.seeds import incoming
 from pytest_probe.execution.sides import Looks, Sides, backward_sides, forward_sides, named_gradients, nearest, whole
 from pytest_probe.execution.summary import summed
-from pytest_probe.frameworks.base import Bound, Device, Framework, Way
+from pytest_probe.frameworks.base import Bound, Device, Framework, Wanted, Way
 from pytest_probe.frameworks.modes import Behaviour, behaviour
 from pytest_probe.inputs import Arguments
 from pytest_probe.inputs.stored import StoredTensors
@@ -188,7 +207,8 @@ class Checker:
             return Verdict("error", self.conditions.standard, str(error))
         if isinstance(error, Unsupported):
             return Verdict("skip", self.conditions.standard, _located(case, error), error.kind)
-        return Verdict("skip", self.conditions.standard, str(error), "broken record")
+        kind = error.kind if isinstance(error, RecordError) else RecordError.kind
+        return Verdict("skip", self.conditions.standard, str(error), kind)
 
     def compare(
         self,
@@ -272,8 +292,8 @@ class Checker:
         self.framework.save(path, arrays)
 
     def _check(self, case: Case) -> Verdict:
-        if self.conditions.device == RECORDED:
-            check_direction(case.direction)
+        if self.conditions.device == RECORDED and case.direction == "backward":
+            check_gradients(case.dump.decode(case.record))
         looks = self._looks(case, self._replay(case))
         if self._repeats(case, looks.replay) > 1:
             return self._repeated(case, looks)
@@ -311,7 +331,7 @@ class Checker:
         actual: Mapping[str, Any] = replay.actual.outputs
         if case.direction == "backward":
             self._start_backward(case, replay)
-            actual = self._device_gradients(replay)
+            actual = self._device_gradients(case, replay)
         sampler = Sampler(
             replay, product, self.conditions.flops, case.direction, case.record.name, self.conditions.seed
         )
@@ -340,7 +360,7 @@ class Checker:
             return self._looks(case, replay)
         if case.direction == "forward":
             return whole(forward_sides(replay))
-        actual = named_gradients(self._device_gradients(replay))
+        actual = named_gradients(self._device_gradients(case, replay))
         return whole(backward_sides(replay, actual, looks.sides[0].expected))
 
     def _replay(self, case: Case) -> Replay:
@@ -398,8 +418,12 @@ class Checker:
     def _start_backward(self, case: Case, replay: Replay) -> None:
         """Draw the incoming gradients. Raises NoReference where the reference has none to give."""
         self._kept = None  # a graph gives its gradients once
+        if replay.call.unrecorded:
+            raise Unsupported(replay.call.unrecorded, NotRecorded.kind)
         if replay.wanted is None:
             raise NoReference("no output of the reference can be differentiated")
+        if replay.origin == "dump":
+            _keep_stored(replay, replay.wanted)
         replay.seeds = incoming(case, replay, self.conditions.seed)
 
     def _backward_sides(self, case: Case, replay: Replay) -> list[Sides]:
@@ -409,15 +433,36 @@ class Checker:
             expected = [self.framework.gradients(reading.expected, replay.seeds) for reading in readings]
         except Exception as error:
             raise NoReference(f"the gradient in float64 raised {type(error).__name__}: {first_line(error)}") from error
-        actual = named_gradients(self._device_gradients(replay))
+        actual = named_gradients(self._device_gradients(case, replay))
+        if replay.wanted is not None:
+            names = replay.wanted.names
+            expected = [{name: side[name] for name in side if name in names} for side in expected]
         sides = zip(readings, map(named_gradients, expected), strict=True)
         return [backward_sides(reading, actual, side) for reading, side in sides]
 
-    def _device_gradients(self, replay: Replay) -> dict[str, AnyArray]:
+    def _device_gradients(self, case: Case, replay: Replay) -> dict[str, AnyArray]:
+        if replay.origin == "dump" and replay.wanted is not None:
+            return stored_gradients(case.record, replay.call, replay.wanted.names, self._files(case.dump))
         try:
             return self.framework.gradients(replay.actual, replay.seeds)
         except Exception as error:
             raise self._replayer.device_trouble(error) from error
+
+
+def _keep_stored(replay: Replay, wanted: Wanted) -> None:
+    """Ask for those gradients only that a dump stored, with a note on the others that arguments wanted."""
+    strange = sorted(seeded_outputs(replay.call) - set(replay.expected.differentiable))
+    if strange:
+        raise NoReference(f"{', '.join(strange)} of the reference cannot be differentiated")
+    # The cast that autocast makes of a parameter is kept for later calls, and gets the gradients of all of them.
+    cast = {name for name, leaf in replay.leaves.items() if replay.narrow and leaf.array.dtype.name != replay.autocast}
+    names = (wanted.names & judged_gradients(replay.call)) - cast
+    if not names:
+        raise Unsupported("no gradient was stored that is one argument's alone", NOT_STORED)
+    others = sorted((replay.call.outgoing or {}).keys() - names)
+    if others:
+        replay.notes += (f"not judged, since the dump does not tell their own gradient: {', '.join(others)}",)
+    replay.wanted = replace(wanted, names=names)
 
 
 def _key(case: Case) -> object:
@@ -458,6 +503,5 @@ def preview(case: Case, registry: Registry, conditions: Conditions | None = None
         if case.api not in registry.references or case.api not in registry.calls:
             framework.candidates(case.record.namespace, case.record.api, registry.namespaces)
     except (Unsupported, RecordError) as error:
-        kind = error.kind if isinstance(error, Unsupported) else "broken record"
-        return Verdict("skip", checker.conditions.standard, str(error), kind)
+        return Verdict("skip", checker.conditions.standard, str(error), error.kind)
     return None

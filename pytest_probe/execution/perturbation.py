@@ -22,16 +22,16 @@ REDRAWS = 3
 NUDGE = 4.0
 
 
-def ways(narrow: str, reference: Way) -> Mapping[Kind, Way]:
-    """How each kind of perturbed run is made, for outputs of dtype `narrow`. Kernels of float32 and those split into
-    steps are the CPU's: another device's may be what is tested."""
+def ways(narrow: str, reference: Way, wide: frozenset[str] = frozenset()) -> Mapping[Kind, Way]:
+    """How each kind of perturbed run is made, for outputs of dtype `narrow`; wide names arguments that are wider.
+    Kernels of float32 and those split into steps are the CPU's: another device's may be what is tested."""
     return {
         "float64": reference,
         "nudged": reference,
         "narrowed": reference,
         "float32": Way(dtype="float32"),
         "fine": Way(dtype="float64", steps=Steps("float32", fine=True)),
-        "coarse": Way(dtype="float64", steps=Steps(narrow, fine=False)),
+        "coarse": Way(dtype="float64", steps=Steps(narrow, fine=False, wide=wide)),
         "narrow": Way(dtype="float64", steps=Steps(narrow, fine=True)),
     }
 
@@ -120,6 +120,14 @@ class Perturbation:
                 self.redrawn += 1
         return None
 
+    def _wide(self) -> frozenset[str]:
+        """The floating arguments that the device's kernels see in a wider dtype than the narrow one."""
+        if self.replay.narrow:
+            return frozenset()  # autocast rounds them
+        least = float_format(self.narrow).precision
+        floats = {name: leaf.array.dtype for name, leaf in self.replay.leaves.items() if is_floating(leaf.array.dtype)}
+        return frozenset(name for name, dtype in floats.items() if float_format(dtype).precision > least)
+
     def _size(self, kind: Kind) -> float:
         if kind == "narrowed":
             return float_format(self.narrow).roundoff
@@ -129,7 +137,7 @@ class Perturbation:
         self, replay: Replay, kind: Kind, generator: np.random.Generator, inward: bool, shrink: float
     ) -> dict[str, AnyArray]:
         size = self._size(kind) * shrink
-        way = replace(ways(self.narrow, replay.reference)[kind], mode=self.mode)
+        way = replace(ways(self.narrow, replay.reference, self._wide())[kind], mode=self.mode)
         if self.inside:
             way, size = replace(way, jitter=Jitter(size, int(generator.integers(2**62)))), 0.0
         elif way.steps is not None and way.steps.fine:
@@ -137,9 +145,13 @@ class Perturbation:
         draw = _apart(generator)
         move = functools.partial(by_value, salt=int(generator.integers(2**62))) if self.together else draw
         inwards = inward or self.together
+        moved: dict[tuple[int, bool], AnyArray] = {}  # a tensor that was passed twice moves as one
+        for name, leaf in replay.leaves.items():
+            key = id(leaf.array), name in self.fixed
+            if key not in moved:
+                moved[key] = perturbed(leaf.array, move, size * (name not in self.fixed), inwards, way.dtype)
         leaves = {
-            name: replace(leaf, array=perturbed(leaf.array, move, size * (name not in self.fixed), inwards, way.dtype))
-            for name, leaf in replay.leaves.items()
+            name: replace(leaf, array=moved[id(leaf.array), name in self.fixed]) for name, leaf in replay.leaves.items()
         }
         if not self.gradient:
             run = replay.reference_run(leaves, way, None)

@@ -153,8 +153,9 @@ def _structure(name: str, actual: AnyArray, expected: AnyArray) -> OutputVerdict
 
 
 def _precision(replay: Replay, name: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """In whose half ulp an output may be rounded: autocast computes the gradients of wider arguments in 16 bit."""
-    if not is_floating(dtype) or not (name.startswith("grad.") and replay.narrow):
+    """In whose half ulp an output may be rounded: autocast computes the gradients of wider arguments in 16 bit, and
+    some outputs that are wide again."""
+    if not is_floating(dtype) or not ((name.startswith("grad.") and replay.narrow) or replay.inside):
         return dtype
     narrow = numpy_dtype(replay.autocast)
     return min(dtype, narrow, key=lambda item: float_format(item).precision)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 
-from pytest_probe.errors import Unsupported
+from pytest_probe.errors import NotRecorded, Unsupported
 from pytest_probe.execution.likeness import recorded_leaves, same_bytes
 from pytest_probe.execution.replay import Replay
 from pytest_probe.frameworks.base import Run
 from pytest_probe.inputs import StoredTensors
-from pytest_probe.records.model import Argument, Call, Direction, Record, SizeSpec, TensorSpec, tensors
+from pytest_probe.numerics.dtypes import AnyArray
+from pytest_probe.records.model import Argument, Call, Record, SizeSpec, TensorSpec, tensors
 
 RECORDED = "recorded"
 NOT_STORED = "no stored tensors"
@@ -34,13 +37,54 @@ class Recorded:
         raise Unsupported("nothing runs on the device that the dump was recorded on")
 
 
-def check_direction(direction: Direction) -> None:
-    """Raises Unsupported for the backward."""
-    if direction == "backward":
+def check_gradients(call: Call) -> None:
+    """Raises Unsupported where the gradients of the arguments were not stored, with those that came in."""
+    if call.unrecorded:
+        raise Unsupported(call.unrecorded, NotRecorded.kind)
+    if call.seeded is None and call.outgoing is None:
         raise Unsupported(
-            "a dump stores the gradients of the last autograd node, which are not those of the API's arguments",
+            "the dump stores the gradients of the last autograd node, which are not those of the API's arguments",
             "recorded gradients are not the API's",
         )
+    for field, specs in (("input", call.gradients), ("output", tuple((call.outgoing or {}).values()))):
+        found = list(tensors(specs, field))
+        place = next((path for path, spec in found if spec.data_name is None and spec.size), "" if found else field)
+        if place:
+            raise Unsupported(
+                f"{place}: no gradient was stored, and --probe-device=recorded judges stored ones", NOT_STORED
+            )
+
+
+def judged_gradients(call: Call) -> frozenset[str]:
+    """The arguments whose stored gradients are theirs alone: of a tensor that stands at several places autograd may
+    give the whole gradient to one."""
+    same = Counter(_identity(spec) for _, spec in _arguments(call))
+    once = {name for name, spec in _arguments(call) if same[_identity(spec)] == 1 or spec.address is None}
+    return frozenset(name for name, spec in (call.outgoing or {}).items() if spec is not None and name in once)
+
+
+def seeded_outputs(call: Call) -> frozenset[str]:
+    """The outputs to which a gradient came."""
+    pairs = zip(call.seeded or (), call.gradients or (), strict=True)
+    return frozenset(name for name, spec in pairs if spec is not None)
+
+
+def stored_gradients(record: Record, call: Call, names: frozenset[str], files: StoredTensors) -> dict[str, AnyArray]:
+    """The gradients that the arguments of these names got. Raises RecordError for a file that cannot be used."""
+    entry = f"{record.name}.backward"
+    return {
+        name: files.array(spec, entry, f"output.{place}")
+        for place, (name, spec) in enumerate((call.outgoing or {}).items())
+        if spec is not None and name in names
+    }
+
+
+def _arguments(call: Call) -> Iterator[tuple[str, TensorSpec]]:
+    return itertools.chain(tensors(call.args, "input"), tensors(call.kwargs, "kwargs"))
+
+
+def _identity(spec: TensorSpec) -> object:
+    return spec.address, spec.dtype, spec.shape, spec.stride
 
 
 def check_stored(call: Call) -> None:
@@ -61,7 +105,7 @@ def stored_run(record: Record, call: Call, replay: Replay, files: StoredTensors)
     Raises RecordError for a file that cannot be used, Unsupported where an argument was stored after the call.
     """
     outputs = dict(_outputs(record, call, replay, files))
-    for name, argument in replay.expected.returned.items():
+    for name, argument in replay.expected.returned.items() if call.surroundings is None else ():
         if argument in replay.changed and same_bytes(outputs[name], replay.leaves[argument].array):
             raise Unsupported(
                 f"{argument} was stored after the in-place call: its file holds what {name}'s holds",
@@ -72,6 +116,7 @@ def stored_run(record: Record, call: Call, replay: Replay, files: StoredTensors)
         changed=frozenset(),
         after=lambda name: replay.leaves[name].array,
         returned=dict(replay.expected.returned),
+        differentiable=replay.expected.differentiable,
     )
 
 

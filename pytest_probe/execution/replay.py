@@ -36,8 +36,9 @@ class Replay:
     """A record's forward run on the device and in the reference, kept for its backward item.
 
     leaves holds the arguments' arrays by name ("input.0", "kwargs.weight"); autocast is the dtype of the autocast
-    that the recorded dtypes call for, "" for none; narrow tells that it rounds wider inputs. rounded is another reading
-    of the call: some kernels round a Python float to the 16-bit dtype of the tensors (x > 0.1 on a CPU), others don't.
+    that the recorded dtypes call for, "" for none; narrow tells that it rounds wider inputs, inside that no output's
+    dtype shows it. rounded is another reading of the call: some kernels round a Python float to the 16-bit dtype of
+    the tensors (x > 0.1 on a CPU), others don't.
     origin tells where the device's side comes from: a run made here, a call that a test made, a dump's stored outputs.
     reference is how the reference is run. product: too large for a reference in full; expected is that of a corner.
     """
@@ -52,6 +53,7 @@ class Replay:
     wanted: Wanted | None
     autocast: str = ""
     narrow: bool = False
+    inside: bool = False
     notes: tuple[str, ...] = ()
     rounded: tuple[Candidate, Run] | None = None
     origin: Origin = "run"

@@ -13,6 +13,7 @@ import numpy as np
 from pytest_probe.blame import frames, guarded, said
 from pytest_probe.errors import DeviceRaised, HookFailed, NoKernel, NoReference, ProbeError, ReplayDiffers, Unsupported
 from pytest_probe.execution.arguments import (
+    NARROW,
     autocast_of,
     floats_of,
     has_inexact_floats,
@@ -25,6 +26,7 @@ from pytest_probe.execution.arguments import (
     with_rounded_floats,
 )
 from pytest_probe.execution.likeness import (
+    alike,
     check_wide,
     described,
     dtypes_fit,
@@ -43,6 +45,7 @@ from pytest_probe.frameworks.base import Device, Framework, Run, Wanted, Way
 from pytest_probe.inputs import Arguments
 from pytest_probe.numerics.dtypes import is_floating, numpy_dtype, round_to, widen
 from pytest_probe.records.model import Call, Record
+from pytest_probe.standards.facts import facts
 
 CORNER = 2
 
@@ -130,8 +133,8 @@ class Replayer:
         arguments, notes = prepared(record, call, arguments)
         large = self._large(record, call, arguments)
         shown = (arguments, call) if large is None else _corner(large, arguments, call)
-        autocast = autocast_of(call, arguments) if as_recorded else ""
-        candidates = self._candidates(record, shown[0])
+        autocast = self._autocast(call, arguments) if as_recorded else ""
+        candidates = self._candidates(record, shown[0], listed=call.surroundings is not None)
         candidate, expected, wanted = self._fitting(candidates, shown[1], record, as_recorded and not autocast)
         candidate = replace(candidate, arguments=with_leaves(candidate.arguments, named_leaves(arguments)))
         if expected.outputs and all(isinstance(value, str) for value in expected.outputs.values()):
@@ -143,6 +146,16 @@ class Replayer:
         )  # fmt: skip
         return replayed, autocast
 
+    def _autocast(self, call: Call, arguments: Arguments) -> str:
+        """The dtype of the autocast that the call ran under: as recorded for this kind of device, else for the one
+        that the capture had; where a dump does not say, what its dtypes suggest."""
+        if call.surroundings is None:
+            return autocast_of(call, arguments)
+        known = call.surroundings.autocast
+        others = [dtype for kind, dtype in known.items() if kind != "cpu"]
+        found = known.get(self.device.name.split(":", 1)[0], (others or [*known.values(), ""])[0])
+        return found if found in NARROW else ""
+
     def _large(self, record: Record, call: Call, arguments: Arguments) -> Product | None:
         """The product that the record is, where it is above the budget."""
         found = product(f"{record.namespace}.{record.api}", arguments.args, arguments.kwargs)
@@ -152,10 +165,13 @@ class Replayer:
         return found if not specs or (len(specs) == 1 and found.fits(specs[0].shape)) else None
 
     def _run_device(self, replayed: Replay, call: Call, as_recorded: bool, autocast: str) -> None:
-        """Fill in the device's side: plain, or under autocast where only that gives the recorded dtypes."""
+        """Fill in the device's side: plain, or under autocast where only that gives the recorded dtypes, or where it is
+        known and makes a difference."""
+        fits = False
         try:
             replayed.actual = self.again(replayed)
-            if not as_recorded or dtypes_fit(replayed.actual, call):
+            fits = not as_recorded or dtypes_fit(replayed.actual, call)
+            if fits and not self._casts(replayed, call, autocast):
                 return
         except (Unsupported, DeviceRaised):
             if not autocast:
@@ -163,7 +179,8 @@ class Replayer:
         if not autocast:
             raise DeviceRaised(f"the device gave {described(replayed.actual)}, recorded: {recorded(call)}")
         replayed.autocast = autocast
-        replayed.narrow = any(spec.dtype == autocast for spec in output_specs(call))
+        replayed.inside = fits
+        replayed.narrow = fits or any(spec.dtype == autocast for spec in output_specs(call))
         replayed.notes += (f"under autocast to {autocast}",)
         if replayed.narrow:
             self._round_inputs(replayed, numpy_dtype(autocast))
@@ -171,6 +188,16 @@ class Replayer:
         if not dtypes_fit(replayed.actual, call):
             gave = f"{replayed.candidate.path} gave {described(replayed.actual)} under autocast"
             raise ReplayDiffers(f"{gave}, recorded: {recorded(call)}")
+
+    def _casts(self, replayed: Replay, call: Call, autocast: str) -> bool:
+        """Does the autocast that a dump tells of change the results, beyond what two runs of a device may differ by?"""
+        if call.surroundings is None or not autocast or "random" in facts(replayed.candidate.path).classes:
+            return False
+        under = self.again(replace(replayed, autocast=autocast))
+        if not alike(replayed.actual, under):
+            return True
+        replayed.actual = under
+        return False
 
     def _round_inputs(self, replayed: Replay, dtype: np.dtype[Any]) -> None:
         """Autocast rounds wider inputs inside: round them before, so that both sides see the same values."""
@@ -214,7 +241,8 @@ class Replayer:
             return NoKernel(f"{self.device.name}: {first_line(error)}")
         return DeviceRaised("\n".join([f"{self.device.name} raised {said(error)}", *frames(error)[-1:]]))
 
-    def _candidates(self, record: Record, arguments: Arguments) -> list[Candidate]:
+    def _candidates(self, record: Record, arguments: Arguments, listed: bool) -> list[Candidate]:
+        """What the record may be; listed: what looks like a list is one, and no tuple."""
         key = f"{record.namespace}.{record.api}"
         call, reference = self.calls.get(key), guarded("the reference", self.references, key)
         if call is not None and reference is not None:
@@ -233,7 +261,7 @@ class Replayer:
                     _renamed(record, api.path),
                 )
             )
-        lists = any(isinstance(value, list) for value in (*arguments.args, *arguments.kwargs.values()))
+        lists = not listed and any(isinstance(value, list) for value in (*arguments.args, *arguments.kwargs.values()))
         return made + [replace(item, arguments=tuples(item.arguments)) for item in made] if lists else made
 
     def _fitting(

@@ -16,7 +16,7 @@ from pytest_probe.frameworks.modes import Mode
 class Leaf:
     """A tensor argument on its way to the framework: its values, already in the case's dtype.
 
-    strides, in elements, lay it out on the device as a test's own tensor was; None: in order.
+    strides, in elements, lay it out as a test's own tensor was, or a recorded one; None: in order.
     """
 
     array: np.ndarray
@@ -57,11 +57,12 @@ class API:
 @dataclass(frozen=True, slots=True)
 class Steps:
     """Round what passes from step to step inside a call to dtype; fine splits kernels into their decompositions, whose
-    library functions are off by what seed draws."""
+    library functions are off by what seed draws. wide names the arguments that are wider than dtype themselves."""
 
     dtype: str
     fine: bool
     seed: int = 0
+    wide: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

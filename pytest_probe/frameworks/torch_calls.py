@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ml_dtypes
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from pytest_probe.errors import Unsupported
-from pytest_probe.frameworks.base import Device, Leaf, Run, Wanted, Way
+from pytest_probe.frameworks.base import Device, Leaf, Run, Steps, Wanted, Way
 from pytest_probe.frameworks.torch_modes import emulated
 from pytest_probe.frameworks.torch_steps import StepsMode
 from pytest_probe.records.model import DeviceSpec, DtypeSpec, MemoryFormatSpec, SizeSpec
@@ -118,10 +118,13 @@ class Binder:
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Bound:
         bound_args = [self._value(value, f"input.{index}") for index, value in enumerate(args)]
         bound_kwargs = {name: self._value(value, f"kwargs.{name}") for name, value in kwargs.items()}
-        steps = self.way.steps
-        mode = None if steps is None else StepsMode(getattr(torch, steps.dtype), steps.fine, steps.seed)
+        mode = None if self.way.steps is None else self._steps(self.way.steps)
         versions = {name: tensor._version for name, tensor in self.tensors.items()}
         return Bound(bound_args, bound_kwargs, self.tensors, self.leaves, self.way, mode, versions)
+
+    def _steps(self, steps: Steps) -> StepsMode:
+        wide = (tensor for name, tensor in self.tensors.items() if name in steps.wide)
+        return StepsMode(getattr(torch, steps.dtype), steps.fine, steps.seed, wide)
 
     def _value(self, value: Any, name: str) -> Any:
         if isinstance(value, Leaf):
@@ -159,7 +162,7 @@ class Binder:
             tensor = widened(tensor.to(self.way.place), self.way.dtype)
         else:
             tensor = self.way.device.put(tensor)
-            tensor = tensor if leaf.strides is None else restrided(tensor, leaf.strides)
+        tensor = tensor if leaf.strides is None else restrided(tensor, leaf.strides)
         if name in self.wanted.names:
             self.leaves[name] = tensor.requires_grad_()
             tensor = tensor.clone() if self.wanted.copies else tensor
@@ -253,7 +256,8 @@ def gradients(run: Run, seeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray
     """Gradients of the wanted arguments; see Framework.gradients."""
     outputs, leaves, way, steps, get = run.handle
     incoming = [_seed(seeds[name], outputs[name], way) for name in seeds]
-    with _surroundings(way, steps, grad=False):
+    # Programs go backward outside of autocast, whose casts the graph holds.
+    with _surroundings(replace(way, autocast=""), steps, grad=False):
         found = torch.autograd.grad(
             [outputs[name] for name in seeds],
             list(leaves.values()),

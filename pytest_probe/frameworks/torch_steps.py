@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -55,6 +55,12 @@ MOVES = frozenset(
 )  # fmt: skip
 
 
+# Kernels that keep their statistics, all results but the first, in the dtype of their weights.
+NORMALISING = frozenset(
+    {_ATEN.native_layer_norm.default, _ATEN.native_group_norm.default, _ATEN.native_batch_norm.default}
+)
+
+
 @functools.cache
 def only_moves(func: Any) -> bool:
     views = (item.alias_info is not None and not item.alias_info.is_write for item in func._schema.returns)
@@ -86,12 +92,14 @@ class StepsMode(SplittingMode):  # type: ignore[no-untyped-call]
     What no later step reads, the outputs, stays as it is: their rounding is the half ulp that every output is
     granted. With `fine`, kernels are split by torch's own decompositions, and a library's functions are off by up to
     a float32 ulp, as seed draws it: correctly rounded ones may all meet a number that the reference lies on.
+    wide are arguments of a wider dtype.
     """
 
-    def __init__(self, dtype: torch.dtype, fine: bool, seed: int = 0) -> None:
+    def __init__(self, dtype: torch.dtype, fine: bool, seed: int = 0, wide: Iterable[torch.Tensor] = ()) -> None:
         super().__init__()
         self.dtype = dtype
         self.fine = fine
+        self.wide = {_storage(tensor) for tensor in wide}
         self.generator = torch.Generator().manual_seed(seed)
         self.pending: dict[int, torch.Tensor] = {}
         self.of_library: set[int] = set()
@@ -112,6 +120,9 @@ class StepsMode(SplittingMode):  # type: ignore[no-untyped-call]
         result = known.get(func, _none)(*args, **kwargs)
         if result is NotImplemented:
             result = func(*args, **kwargs)
+        if func in NORMALISING and not self.wide.isdisjoint(inputs):
+            self.kept.extend(result[1:])
+            inputs |= {_storage(tensor) for tensor in result[1:]}
         for tensor in _tensors(result):
             if func._schema.is_mutable or _storage(tensor) not in inputs:
                 self.pending[_storage(tensor)] = tensor

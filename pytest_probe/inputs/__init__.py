@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from pytest_probe.errors import RecordError, Unsupported
 from pytest_probe.frameworks.base import Leaf
 from pytest_probe.inputs.generated import generate, kind_of, rounded
+from pytest_probe.inputs.layout import is_layout, without_repeats
 from pytest_probe.inputs.memory import available_memory, check_size, memory_needed
 from pytest_probe.inputs.roles import Role
 from pytest_probe.inputs.rules import roles
@@ -50,7 +53,8 @@ def build(
     kind is "auto", "generated" or "stored". record is the record's name ("Functional.linear.0"), api the recorded API
     ("Functional.linear"). Complex tensors go
     to the complex dtype of dtype's width where NumPy has one, else they stay. Generated values are drawn for the
-    recorded dtype, so all dtypes see the same ones, rounded.
+    recorded dtype, so all dtypes see the same ones, rounded. A tensor that was passed twice is
+    one array in both places.
     Raises RecordError where a tensor cannot be had, Unsupported where kind is "stored" and the dump has only
     statistics.
     """
@@ -86,6 +90,8 @@ class _Builder:
         self._call, self._record, self._dtype, self._kind, self._files = call, record, dtype, kind, files
         self._streams = Streams(record, seed)
         self._roles: Mapping[str, Role] = {} if kind == "stored" else roles(api, call)
+        self._first = self._same_tensors()
+        self._made: dict[str, AnyArray] = {}
 
     def arguments(self) -> Arguments:
         gradients = self._call.gradients
@@ -107,7 +113,11 @@ class _Builder:
         return value
 
     def _leaf(self, spec: TensorSpec, path: str) -> Leaf:
-        return Leaf(rounded(self._values(spec, path), self._target(spec)), spec.requires_grad)
+        first = self._first.get(path, path)
+        values = self._made.get(first)
+        if values is None:
+            values = self._made[first] = rounded(self._values(spec, first), self._target(spec))
+        return Leaf(values, spec.requires_grad, spec.stride if is_layout(spec) else None)
 
     def _target(self, spec: TensorSpec) -> str:
         kind = kind_of(spec.dtype)
@@ -124,6 +134,22 @@ class _Builder:
                 f"{self._files.dump_path}: {entry}: {field}: no tensor was stored, and --probe-inputs=stored was given",
                 kind="no stored tensors",
             )
-        stream = self._streams.at(path)
-        role = self._roles.get(path)
-        return generate(spec, stream) if role is None or not spec.size else role.make(spec, stream)
+        return self._generated(spec, self._streams.at(path), self._roles.get(path))
+
+    def _generated(self, spec: TensorSpec, stream: np.random.Generator, role: Role | None) -> AnyArray:
+        own = without_repeats(spec)
+        values = generate(own, stream) if role is None or not own.size else role.make(own, stream)
+        return values if own is spec else np.array(np.broadcast_to(values, spec.shape))
+
+    def _same_tensors(self) -> dict[str, str]:
+        """For each argument that is the same tensor as another, the one whose values both have: the first that has a
+        role, else the first."""
+        first: dict[object, str] = {}
+        found: dict[str, object] = {}
+        for root, tree in (("args", self._call.args), ("kwargs", self._call.kwargs)):
+            for path, spec in tensors(tree, root):
+                if spec.address and spec.size:
+                    found[path] = key = (spec.address, spec.dtype, spec.shape, spec.stride)
+                    if key not in first or (path in self._roles and first[key] not in self._roles):
+                        first[key] = path
+        return {path: first[key] for path, key in found.items()}

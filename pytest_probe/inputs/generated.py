@@ -7,6 +7,7 @@ The draw depends on the recorded dtype and statistics, never on the dtype of the
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import cache
 from typing import Literal, TypeAlias
 
@@ -68,6 +69,8 @@ def integer_range(spec: TensorSpec) -> tuple[int, int]:
 
 
 def _booleans(spec: TensorSpec, rng: np.random.Generator) -> BoolArray:
+    if spec.true is not None:
+        return laws.choice(rng, spec.size, min(spec.true, spec.size))
     if spec.max is not None and not spec.max:
         return np.zeros(spec.size, bool)
     if spec.min:
@@ -116,29 +119,28 @@ def _complex(spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
 
 
 def _modulus_spec(spec: TensorSpec) -> TensorSpec:
-    return TensorSpec(
-        "float32" if spec.dtype == "complex64" else "float64",
-        spec.shape,
-        max=spec.max,
-        min=spec.min,
-        mean=spec.mean,
-        norm=spec.norm,
-        high=spec.high,
-        low=spec.low,
-    )
+    return replace(spec, dtype="float32" if spec.dtype == "complex64" else "float64")
 
 
 def _with_special_values(spec: TensorSpec, rng: np.random.Generator, bottom: float, top: float) -> Float64Array:
-    """Finite values, with inf of the recorded signs and NaN among them. bottom or top is not finite."""
+    """Finite values, with inf of the recorded signs and NaN among them, as many as were recorded, else one of each.
+    bottom or top is not finite."""
     if _finite(top) is not None and bottom == -math.inf:
         return _masked(spec, rng, bottom, _finite_part(spec, rng, bottom, top))
     values = _finite_part(spec, rng, bottom, top)
-    special = [extreme for extreme in (top, bottom) if math.isinf(extreme)]
-    if math.isnan(top) or math.isnan(bottom):
-        special.insert(0, math.nan)
+    special = _special_values(spec, bottom, top)
     places = rng.choice(spec.size, min(len(special), spec.size), replace=False)
     values[places] = special[: places.size]
     return values
+
+
+def _special_values(spec: TensorSpec, bottom: float, top: float) -> list[float]:
+    signs = [extreme for extreme in (top, bottom) if math.isinf(extreme)]
+    if spec.nan is None or spec.inf is None:
+        return [math.nan] * (math.isnan(top) or math.isnan(bottom)) + signs
+    nan, inf = min(spec.nan, spec.size), min(spec.inf, spec.size)
+    # Beside NaN the extremes are NaN, and tell no sign.
+    return [math.nan] * nan + [(signs or [math.inf])[place % max(len(signs), 1)] for place in range(inf)]
 
 
 def _finite_part(spec: TensorSpec, rng: np.random.Generator, bottom: float, top: float) -> Float64Array:
@@ -166,13 +168,14 @@ def _hanging(spec: TensorSpec, rng: np.random.Generator, top: float) -> Float64A
 
 
 def _masked(spec: TensorSpec, rng: np.random.Generator, hidden: float, values: Float64Array) -> Float64Array:
-    """Half of the elements hidden, or as many as the mean says, but the first of no row: softmax of it is defined.
-
-    The largest value stays.
+    """Half of the elements hidden, or as many as the count or the mean says, but the first of no row: softmax of it is
+    defined. The largest value stays.
     """
     mean, largest = _finite(spec.mean), int(values.argmax())
     share = 0.5
-    if mean is not None and math.isfinite(hidden):
+    if spec.inf is not None and math.isinf(hidden):
+        share = min(spec.inf / spec.size, 1.0)
+    elif mean is not None and math.isfinite(hidden):
         share = min(max((values[largest] - mean) / (values[largest] - hidden), 0.0), 1.0)
     row = spec.shape[-1] if spec.shape[-1] > 1 else spec.size
     hideable = np.ones(spec.size, bool)

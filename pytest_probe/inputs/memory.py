@@ -28,7 +28,7 @@ def available_memory() -> int:
 
 def memory_needed(call: Call, dtype: str | None) -> int:
     """Bytes that checking the call in a dtype (None: as recorded) will take, roughly, all of its tensors together."""
-    return sum(spec.size * _bytes_per_element(spec, dtype) for _, spec in _all_tensors(call))
+    return sum(_extent(spec) * _bytes_per_element(spec, dtype) for _, spec in _all_tensors(call))
 
 
 def check_size(call: Call, dtype: str | None, available: int) -> None:
@@ -36,9 +36,10 @@ def check_size(call: Call, dtype: str | None, available: int) -> None:
     needed = memory_needed(call, dtype)
     if needed <= available:
         return
-    field, spec = max(_all_tensors(call), key=lambda item: item[1].size)
+    field, spec = max(_all_tensors(call), key=lambda item: _extent(item[1]))
+    found = f"{spec.dtype} of shape {list(spec.shape)}{_strided(spec)}"
     raise Unsupported(
-        f"{field}: found {spec.dtype} of shape {list(spec.shape)}, expected what this machine's memory of "
+        f"{field}: found {found}, expected what this machine's memory of "
         f"{available / 1e9:,.1f} GB is enough for; checking the call takes about {needed / 1e9:,.1f} GB",
         kind="too large",
     )
@@ -50,6 +51,15 @@ def _all_tensors(call: Call) -> Iterator[tuple[str, TensorSpec]]:
     yield from tensors(call.kwargs, "input_kwargs")
     yield from tensors(call.outputs, "output")
     yield from tensors(call.gradients, "input")
+
+
+def _extent(spec: TensorSpec) -> int:
+    """Elements in memory: an expanded tensor is also had in full."""
+    return max(spec.size, spec.span)
+
+
+def _strided(spec: TensorSpec) -> str:
+    return f" and stride {list(spec.stride)}" if spec.stride is not None else ""
 
 
 def _bytes_per_element(spec: TensorSpec, dtype: str | None) -> int:

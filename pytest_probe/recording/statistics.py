@@ -17,9 +17,9 @@ def fill_together(values: np.ndarray, sizes: Sequence[int], seen: Sequence[Seen]
     """
     starts = np.zeros(len(sizes), np.intp)
     np.cumsum(sizes[:-1], out=starts[1:])
-    wide = values.astype(np.float64)
     # NaN and inf go through as they shall; they are looked at one by one below.
     with np.errstate(invalid="ignore", over="ignore"):
+        wide = values.astype(np.float64)
         tops = np.maximum.reduceat(values, starts).tolist()
         bottoms = np.minimum.reduceat(values, starts).tolist()
         sums = np.add.reduceat(wide, starts).tolist()

@@ -66,7 +66,8 @@ class Values:
             torch.memory_format: lambda value: MemoryFormat(str(value).removeprefix("torch.")),
             tuple: lambda value: tuple([self.take(item) for item in value]),
             list: lambda value: [self.take(item) for item in value],
-            dict: lambda value: {str(key): self.take(item) for key, item in value.items()},
+            # An empty object is what was left out.
+            dict: lambda value: {str(key): self.take(item) for key, item in value.items()} or Leaf("dict", {}),
         }
 
     def take(self, value: Any) -> Tree:
@@ -79,11 +80,18 @@ class Values:
             plain = own.__torch_function__ is _FUNCTION and own.__torch_dispatch__ is torch.Tensor.__torch_dispatch__
             return self.tensor(value) if plain else self._strange(value)
         if isinstance(value, np.generic):
-            return Leaf(type(value).__name__, value.item())
+            return self._numpy(value)
         for kind in (tuple, list, dict, bool, int, float, str):
             if isinstance(value, kind):
                 return self.leaves[kind](value)
         return {"type": f"{type(value).__module__}.{type(value).__qualname__}"}
+
+    def _numpy(self, value: np.generic) -> Tree:
+        plain = value.item()
+        if isinstance(plain, np.generic):  # what no Python number holds
+            return {"type": f"numpy.{type(value).__qualname__}"}
+        tree = self.take(plain)
+        return Leaf(type(value).__name__, tree.value) if isinstance(tree, Leaf) else tree
 
     def _strange(self, tensor: torch.Tensor) -> Tree:
         """A tensor of a class or layout of its own: how it looks, without values."""

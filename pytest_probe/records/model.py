@@ -18,6 +18,8 @@ class TensorSpec:
     dtype is the bare NumPy-like name ("float32", "bfloat16", "complex64", "int64", "bool", "float8_e4m3fn").
     max, min, mean and norm (2-norm) are of the tensor's values, of their absolute value where it is complex, None
     where the dump has none; low and high are the finite extremes, where the dump has them beside NaN or inf.
+    nan, inf and true count elements (inf: of both signs), None where the dump has none. stride is in elements, None
+    where they lie in order; address is where the first one lay: views of the same memory have the same one.
     data_name is the file that holds the values, as a bare name; None where only statistics were kept.
     """
 
@@ -31,6 +33,11 @@ class TensorSpec:
     low: float | None = None
     requires_grad: bool = False
     data_name: str | None = None
+    nan: int | None = None
+    inf: int | None = None
+    true: int | None = None
+    stride: tuple[int, ...] | None = None
+    address: int | None = None
 
     @property
     def size(self) -> int:
@@ -39,6 +46,13 @@ class TensorSpec:
         for extent in self.shape:
             count *= extent
         return count
+
+    @property
+    def span(self) -> int:
+        """Number of elements from the first to the last in memory, as strides lay them out."""
+        if self.stride is None or not self.size:
+            return self.size
+        return 1 + sum((extent - 1) * stride for extent, stride in zip(self.shape, self.stride, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,17 +94,34 @@ Argument: TypeAlias = Any
 
 
 @dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a capture of ours knows of a call beside its arguments, where others leave it to be guessed.
+
+    autocast is the dtype that each kind of device was under ("cpu": "bfloat16"); where none was, there is none.
+    """
+
+    autocast: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """A decoded record: the arguments of one call, what it returned, and the gradients that came back to it.
 
     outputs is None where the dump kept none. gradients holds the incoming gradients of the outputs, in their order
-    (None for an output without one); it is None where the record has no backward entry.
+    (None for an output without one); it is None where the record has no backward entry. seeded names the outputs that
+    they belong to ("output.0"), None where the dump does not say; outgoing are the gradients that the arguments got, by
+    name ("kwargs.weight"), None where the dump has none. unrecorded says why a capture could not record the backward.
+    surroundings are None where the dump tells neither tuples from lists nor autocast.
     """
 
     args: tuple[Argument, ...]
     kwargs: Mapping[str, Argument]
     outputs: tuple[Argument, ...] | None
     gradients: tuple[TensorSpec | None, ...] | None
+    seeded: tuple[str, ...] | None = None
+    outgoing: Mapping[str, TensorSpec | None] | None = None
+    unrecorded: str = ""
+    surroundings: Surroundings | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ TENSOR_FOLDER = "dump_tensor_data"
 TASKS = ("statistics", "tensor", "structure", "overflow_check", "acc_check")
 LEVELS = ("L0", "L1", "L2", "mix", "debug")
 
-_KEYS = ("task", "level", "framework", "dump_data_dir", "data")
+_KEYS = ("task", "level", "framework", "dump_data_dir", "data", "probe")
 _OTHER = {"forward": "backward", "backward": "forward"}
 _UNNAMED = "entries with a name that is no API call"
 _DATA = re.compile(rb'"data"\s*:\s*\{')
@@ -56,7 +56,7 @@ class MsprobeReader:
             task=_text(header, "task", "", notes, TASKS),
             level=_text(header, "level", "", notes, LEVELS),
             records=records,
-            decode=partial(decode, path),
+            decode=partial(decode, path, ours="probe" in header),
             stack=Stacks(path.with_name("stack.json")),
             data_dirs=_data_dirs(path, header.get("dump_data_dir")),
             notes=(*notes, *(f"unknown top-level key {key!r}" for key in header if key not in _KEYS)),

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 import msgspec
 
-from pytest_probe.errors import RecordError
+from pytest_probe.errors import NotRecorded, RecordError
 from pytest_probe.records.model import (
     Argument,
     Call,
@@ -21,6 +22,7 @@ from pytest_probe.records.model import (
     Number,
     Record,
     SizeSpec,
+    Surroundings,
     TensorSpec,
 )
 from pytest_probe.records.rawjson import TOKENS
@@ -39,31 +41,57 @@ _MAX_EXTENT = 2**63
 _MAX_NAME = 255
 
 
-def decode(path: Path, record: Record) -> Call:
-    """The call that a record of the dump at path describes. Raises RecordError for whatever cannot be understood."""
+def decode(path: Path, record: Record, ours: bool = False) -> Call:
+    """The call that a record of the dump at path describes; ours: written by our own capture, which says more.
+
+    Raises RecordError for whatever cannot be understood, NotRecorded where the capture could not record the call.
+    """
     if record.forward is None:
         raise RecordError(path, f"{record.name}.backward", "", "no forward entry", "the forward entry of the same call")
-    forward = _Entry(path, f"{record.name}.forward")
-    backward = _Entry(path, f"{record.name}.backward")
     try:
-        args, kwargs, outputs = forward.call(forward.body(record.forward))
-        gradients = None if record.backward is None else backward.gradients(backward.body(record.backward))
+        forward = _Entry(path, f"{record.name}.forward", record.forward)
+        call = forward.call()
+        call = replace(call, surroundings=forward.surroundings()) if ours else call
+        return call if record.backward is None else _with_gradients(path, record, call)
     except RecursionError:
         raise RecordError(path, record.name, "", "values nested too deep", "fewer than about 500 levels") from None
-    return Call(args, kwargs, outputs, gradients)
+
+
+def _with_gradients(path: Path, record: Record, call: Call) -> Call:
+    """A backward that could not be recorded leaves the forward as it is."""
+    try:
+        backward = _Entry(path, f"{record.name}.backward", record.backward)
+    except NotRecorded as error:
+        return replace(call, gradients=(), unrecorded=str(error))
+    gradients = backward.gradients("input")
+    if "inputs" not in backward.probe:
+        return replace(call, gradients=gradients)
+    seeded = backward.places("outputs", gradients) if gradients else None
+    outgoing = backward.gradients("output")
+    named = dict(zip(backward.places("inputs", outgoing), outgoing, strict=True)) if outgoing else None
+    return replace(call, gradients=gradients, seeded=seeded, outgoing=named)
 
 
 class _Entry:
-    """Decodes one entry; `field` is always the dotted path inside it."""
+    """Decodes one entry; `field` is always the dotted path inside it. Raises NotRecorded where it holds no call."""
 
-    def __init__(self, path: Path, name: str) -> None:
+    def __init__(self, path: Path, name: str, raw: Any) -> None:
         self.path = path
         self.name = name
+        self.body = self._object(raw)
+        self.probe = self.optional(self.body, "probe", "", dict, "an object of what the capture knows")
+        if "failed" in self.probe:
+            reason = self.need(self.probe, "failed", "probe", str, "the reason why the call was not recorded")
+            raise NotRecorded(path, name, "", f"that the capture could not record it ({reason})", "what was called")
+        tuples = self.optional(self.probe, "tuples", "probe", list, "a list of places")
+        self._tuples = frozenset(
+            f"input_{'args' if root == 'input' else root}.{rest}" for root, rest in map(_split, tuples)
+        )
 
     def error(self, field: str, found: str, wanted: str) -> RecordError:
         return RecordError(self.path, self.name, field, found, wanted)
 
-    def body(self, raw: Any) -> dict[str, Any]:
+    def _object(self, raw: Any) -> dict[str, Any]:
         try:
             body = msgspec.json.decode(raw)
         except ValueError as error:
@@ -72,27 +100,40 @@ class _Entry:
             raise self.error("", shown(body), "an object")
         return body
 
-    def call(
-        self, body: Mapping[str, Any]
-    ) -> tuple[tuple[Argument, ...], dict[str, Argument], tuple[Argument, ...] | None]:
+    def call(self) -> Call:
+        body = self.body
         args = self.arguments(self.need(body, "input_args", "", list, "a list of arguments"), "input_args")
-        kwargs = body.get("input_kwargs", {})
-        if not isinstance(kwargs, dict):
-            raise self.error("input_kwargs", shown(kwargs), "an object of arguments")
+        kwargs = self.optional(body, "input_kwargs", "", dict, "an object of arguments")
         named = {key: self.argument(value, f"input_kwargs.{key}") for key, value in kwargs.items()}
         if body.get("output") is None:
-            return args, named, None
-        return args, named, self.arguments(self.need(body, "output", "", list, "a list of outputs"), "output")
+            return Call(args, named, None, None)
+        outputs = self.need(body, "output", "", list, "a list of outputs")
+        return Call(args, named, self.arguments(outputs, "output"), None)
 
-    def gradients(self, body: Mapping[str, Any]) -> tuple[TensorSpec | None, ...]:
-        """The incoming gradients; none where the capture was told to leave them out."""
-        if "input" not in body:
+    def surroundings(self) -> Surroundings:
+        autocast = self.optional(self.probe, "autocast", "probe", dict, "an object of dtypes by kind of device")
+        return Surroundings({kind: self.dtype(autocast, kind, "probe.autocast") for kind in autocast})
+
+    def gradients(self, key: str) -> tuple[TensorSpec | None, ...]:
+        """The gradients of one half; none where the capture was told to leave them out."""
+        if key not in self.body:
             return ()
-        items = self.arguments(self.need(body, "input", "", list, "a list of gradients"), "input")
+        items = self.arguments(self.need(self.body, key, "", list, "a list of gradients"), key)
         for index, item in enumerate(items):
             if not isinstance(item, TensorSpec | None):
-                raise self.error(f"input.{index}", shown(body["input"][index]), "a tensor or null")
+                raise self.error(f"{key}.{index}", shown(self.body[key][index]), "a tensor or null")
         return items
+
+    def places(self, key: str, gradients: tuple[TensorSpec | None, ...]) -> tuple[str, ...]:
+        """The names of what the gradients of one half belong to."""
+        names = self.need(self.probe, key, "probe", list, "a list of places")
+        if len(names) != len(gradients) or not all(isinstance(name, str) for name in names):
+            raise self.error(f"probe.{key}", shown(names), f"as many places as there are gradients, {len(gradients)}")
+        return tuple(names)
+
+    def optional(self, body: Mapping[str, Any], key: str, field: str, kind: type, wanted: str) -> Any:
+        """The value of a key, of this kind; an empty one where there is none."""
+        return self.need(body, key, field, kind, wanted) if key in body else kind()
 
     def need(self, body: Mapping[str, Any], key: str, field: str, kind: type | tuple[type, ...], wanted: str) -> Any:
         """The value of a key, of this kind; a bool is no int here."""
@@ -111,7 +152,8 @@ class _Entry:
         if value is None:
             return None
         if isinstance(value, list):
-            return list(self.arguments(value, field))
+            items = self.arguments(value, field)
+            return items if field in self._tuples else list(items)
         if not isinstance(value, dict):
             raise self.error(field, shown(value), "an object, a list or null")
         if not value:
@@ -152,6 +194,11 @@ class _Entry:
             low=_finite(low),
             requires_grad=grad,
             data_name=self.data_name(value, field),
+            nan=self.count(value, "NaN", field),
+            inf=self.count(value, "Inf", field),
+            true=self.count(value, "True", field),
+            stride=self.stride(value, field),
+            address=self.count(value, "address", field),
         )
 
     def dtype(self, value: Mapping[str, Any], key: str, field: str) -> str:
@@ -160,6 +207,24 @@ class _Entry:
         if name not in DTYPES:
             raise self.error(f"{field}.{key}", f"the unknown dtype {shown(text)}", f"one of {', '.join(DTYPES)}")
         return name
+
+    def count(self, value: Mapping[str, Any], key: str, field: str) -> int | None:
+        if value.get(key) is None:
+            return None
+        count: int = self.need(value, key, field, int, "a number of elements")
+        if count < 0:
+            raise self.error(f"{field}.{key}", shown(count), "a number of elements, 0 or more")
+        return count
+
+    def stride(self, value: Mapping[str, Any], field: str) -> tuple[int, ...] | None:
+        if value.get("stride") is None:
+            return None
+        stride = self.shape(value, "stride", field)
+        if len(stride) != len(value["shape"]):
+            raise self.error(
+                f"{field}.stride", f"{len(stride)} strides", f"one for each of {len(value['shape'])} dimensions"
+            )
+        return stride
 
     def shape(self, value: Mapping[str, Any], key: str, field: str) -> tuple[int, ...]:
         shape = self.need(value, key, field, list, "a list of sizes")
@@ -202,6 +267,12 @@ class _Entry:
             raise self.error(f"{field}.value", found, "a number")
         return number
 
+    def complex(self, value: Mapping[str, Any], field: str) -> complex:
+        parts = self.need(value, "value", field, list, "a list of real and imaginary part")
+        if len(parts) != 2:
+            raise self.error(f"{field}.value", shown(parts), "two numbers: real and imaginary part")
+        return complex(*(self.floating({"value": part}, field) for part in parts))
+
     def memory_format(self, value: Mapping[str, Any], field: str) -> MemoryFormatSpec:
         key = "format" if "format" in value else "value"
         text = self.need(value, key, field, str, "the name of a memory format")
@@ -233,6 +304,9 @@ _LEAVES: Mapping[str, Callable[[_Entry, Mapping[str, Any], str], Argument]] = {
     "int": _INTEGER,
     "float": _Entry.floating,
     "str": _STR,
+    "complex": _Entry.complex,
+    "dict": lambda entry, value, field: {},
+    "torch._C.Generator": lambda entry, value, field: None,  # what a generator draws is known by its law only
     "slice": _Entry.slice,
     "ellipsis": lambda entry, value, field: ...,
     "torch.Size": lambda entry, value, field: SizeSpec(entry.shape(value, "value", field)),
@@ -242,8 +316,15 @@ _LEAVES: Mapping[str, Callable[[_Entry, Mapping[str, Any], str], Argument]] = {
     "bool_": _BOOL,
     "str_": _STR,
     **dict.fromkeys(("float16", "float32", "float64"), _Entry.floating),
+    **dict.fromkeys(("complex64", "complex128"), _Entry.complex),
     **dict.fromkeys(("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"), _INTEGER),
 }
+
+
+def _split(place: object) -> tuple[str, str]:
+    """Root and rest of a place ("input", "1.0")."""
+    root, _, rest = str(place).partition(".")
+    return root, rest
 
 
 def _finite(number: Number | None) -> float | None:

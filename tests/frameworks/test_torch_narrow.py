@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,11 +14,12 @@ import torch
 from pytest_probe.execution import Checker, Conditions
 from pytest_probe.frameworks.torch_narrow import in_place_twins, kernels
 from pytest_probe.frameworks.torch_sequential import cascade, chain, piled
+from pytest_probe.frameworks.torch_steps import StepsMode
 from pytest_probe.numerics.dtypes import AnyArray, round_to, widen
 from pytest_probe.numerics.noise import nearest
 from pytest_probe.registry import Registry
 from pytest_probe.standards import STANDARDS, Question
-from pytest_probe.standards.verdict import OutputVerdict
+from pytest_probe.standards.verdict import OutputVerdict, Verdict
 from tests.calls.computing import COMPUTING
 from tests.calls.making import Maker
 
@@ -161,3 +163,59 @@ def test_nothing_is_added_where_there_is_nothing() -> None:
     empty: Any = torch.zeros(0, dtype=torch.float64)
     assert piled(HALF, doubles(1, 2), torch.zeros(0, dtype=torch.long), empty).tolist() == [1, 2]
     assert cascade(HALF, empty, torch.zeros(0, dtype=torch.long), 0).item() == 0
+
+
+def _normalised(seed: int, dtype: torch.dtype) -> tuple[Any, ...]:
+    """16-bit rows with float32 weight and bias near 1 and near 0, as autocast hands them to layer_norm."""
+    generator = torch.Generator().manual_seed(seed)
+    x, weight, bias = (torch.randn(*shape, generator=generator) for shape in ((30, 8), (8,), (8,)))
+    return x.to(dtype), (8,), 1 + 1e-3 * weight, 1e-3 * bias
+
+
+def _verdict(function: Any, seed: int, dtype: torch.dtype) -> Verdict:
+    checker = Checker(Conditions(device="cpu"), Registry.default())
+    layer_norm, args = torch.nn.functional.layer_norm, _normalised(seed, dtype)
+    return checker.compare(function, layer_norm, args, api="Functional.layer_norm", backward=True)[1]
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("seed", range(3))
+def test_statistics_are_kept_in_the_dtype_of_the_weights(dtype: torch.dtype, seed: int) -> None:
+    """The kernel adds up 16-bit sums of float32 quotients."""
+    x, shape, weight, bias = _normalised(seed, dtype)
+    gradient = torch.randn(30, 8, generator=torch.Generator().manual_seed(seed)).to(dtype)
+    found = []
+    for wide in (False, True):
+        inputs = [(value.double() if wide else value).requires_grad_() for value in (x, weight, bias)]
+        with StepsMode(dtype, fine=False, wide=inputs[1:]) if wide else nullcontext():
+            output = torch.nn.functional.layer_norm(inputs[0], shape, *inputs[1:])
+            found.append(torch.autograd.grad(output, inputs[1:], gradient.to(output.dtype)))
+    kernel, steps = found
+    assert [torch.equal(mine.double(), other) for mine, other in zip(kernel, steps, strict=True)] == [True, True]
+
+
+def test_a_healthy_gradient_of_wide_weights_passes() -> None:
+    for seed in range(12):
+        assert _verdict(torch.nn.functional.layer_norm, seed, torch.float16).verdict == "pass"
+
+
+class Off(torch.autograd.Function):
+    """The gradient is 2 % off."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return 1.02 * gradient
+
+
+def test_a_gradient_of_wide_weights_that_is_off_is_an_error() -> None:
+    def faulty(x: torch.Tensor, shape: Any, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.layer_norm(x, shape, Off.apply(weight), bias)
+
+    for seed in range(4):
+        found = _verdict(faulty, seed, torch.bfloat16)
+        assert [output.verdict for output in found.outputs] == ["pass", "error", "pass"]

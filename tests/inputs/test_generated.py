@@ -149,3 +149,40 @@ def test_booleans_are_all_half_or_none() -> None:
 def test_an_unknown_dtype_is_a_value_error() -> None:
     with pytest.raises(ValueError, match="quint8"):
         generate(TensorSpec("quint8", (2,)), np.random.default_rng(0))
+
+
+def test_as_many_true_as_were_recorded() -> None:
+    made = generate(TensorSpec("bool", (4, 25), True, False, true=7), np.random.default_rng(0))
+    assert np.count_nonzero(made) == 7
+
+
+@pytest.mark.parametrize(
+    ("extremes", "nan", "inf", "signs"),
+    [
+        ((math.nan, math.nan), 7, 0, 0),
+        ((math.nan, math.nan), 3, 5, 5),
+        ((math.inf, -1.0), 0, 9, 9),
+        ((math.inf, -math.inf), 0, 6, 0),
+        ((3.0, -math.inf), 0, 30, -30),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_as_many_nan_and_inf_as_were_recorded(
+    extremes: tuple[float, float], nan: int, inf: int, signs: int, dtype: str
+) -> None:
+    """signs is the sum of their signs: +inf where NaN hides it, both alike where both are extremes."""
+    spec = TensorSpec(dtype, (10, 10), *extremes, high=2.0, low=-2.0, nan=nan, inf=inf)
+    made = generate(spec, np.random.default_rng(0))
+    assert (np.isnan(made).sum(), np.isinf(made).sum()) == (nan, inf)
+    assert np.sign(made[np.isinf(made)]).sum() == signs
+
+
+def test_as_many_nan_in_complex_numbers() -> None:
+    spec = TensorSpec("complex64", (10, 10), math.nan, math.nan, high=2.0, low=0.5, nan=4, inf=2)
+    made = generate(spec, np.random.default_rng(0))
+    assert (np.isnan(made).sum(), np.isinf(made).sum()) == (4, 2)
+
+
+def test_no_more_than_there_are_elements() -> None:
+    made = generate(TensorSpec("float32", (3,), math.nan, math.nan, nan=10, inf=10), np.random.default_rng(0))
+    assert np.isnan(made).all()

@@ -4,13 +4,14 @@ import copy
 import json
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from pytest_probe.errors import RecordError
+from pytest_probe.errors import NotRecorded, RecordError
 from pytest_probe.records import read_dump
 from pytest_probe.records.model import (
     Call,
@@ -20,6 +21,7 @@ from pytest_probe.records.model import (
     MemoryFormatSpec,
     Record,
     SizeSpec,
+    Surroundings,
     TensorSpec,
 )
 from pytest_probe.records.msprobe_entries import decode
@@ -84,6 +86,8 @@ def _refusal(value: Any) -> str:
         ({"type": "float32", "value": 0.25}, 0.25),
         ({"type": "numpy.int64", "value": 3}, 3),
         ({"type": "bool_", "value": False}, False),
+        ({"type": "dict", "value": {}}, {}),
+        ({"type": "torch._C.Generator"}, None),
         (_TENSOR, _SPEC),
         (_TENSOR | {"type": "torch.nn.parameter.Parameter"}, _SPEC),
         ([[_TENSOR, None], {"type": "int", "value": 1}], [[_SPEC, None], 1]),
@@ -291,12 +295,29 @@ def _replaced(tree: Any, path: tuple[Any, ...], value: Any) -> Any:
     return changed
 
 
-def _is_refused(path: Path, record: Record) -> bool:
+def _is_refused(path: Path, record: Record, ours: bool = False) -> bool:
     try:
-        assert isinstance(decode(path, record), Call)
+        assert isinstance(decode(path, record, ours), Call)
     except RecordError:
         return True
     return False
+
+
+def test_a_wrong_value_anywhere_in_a_record_of_ours_is_a_call_or_a_record_error() -> None:
+    tensor = _TENSOR | {"stride": [1, 2], "address": 64, "NaN": 1, "Inf": 0, "True": 2}
+    arguments = [tensor, [{"type": "complex", "value": [1.0, 2.0]}], {"type": "dict", "value": {}}]
+    probe = {"autocast": {"cpu": "bfloat16"}, "tuples": ["input.1"], "rng": "AA=="}
+    entry: dict[str, Any] = {
+        "forward": {"input_args": arguments, "input_kwargs": {}, "output": [tensor], "probe": probe},
+        "backward": {"input": [tensor], "output": [None], "probe": {"outputs": ["output.0"], "inputs": ["input.0"]}},
+    }
+    assert isinstance(decode(_PATH, _record(entry["forward"], entry["backward"]), ours=True), Call)
+    refused = 0
+    for place in list(_places(entry))[1:]:
+        for wrong in _WRONG:
+            changed = _replaced(entry, place, wrong)
+            refused += _is_refused(_PATH, _record(changed["forward"], changed["backward"]), ours=True)
+    assert refused > 300
 
 
 def test_a_wrong_value_anywhere_in_a_real_record_is_a_call_or_a_record_error(unpacked: dict[str, Path]) -> None:
@@ -329,3 +350,121 @@ def test_real_statistics_arrive_unchanged(unpacked: dict[str, Path]) -> None:
     assert call.kwargs == {}
     assert call.outputs is not None
     assert call.outputs[0].shape == (2, 16, 32)
+
+
+def _ours(forward: dict[str, Any], backward: Any = ...) -> Call:
+    """A call as our own capture describes it."""
+    return decode(_PATH, _record({"input_args": [], "input_kwargs": {}, **forward}, backward), ours=True)
+
+
+def test_tuples_are_told_from_lists() -> None:
+    one = {"type": "int", "value": 1}
+    args = [[one, [one]], [[one], one], []]
+    kwargs = {"size": [one], "others": {"a": [one]}}
+    found = _ours(
+        {
+            "input_args": args,
+            "input_kwargs": kwargs,
+            "probe": {"tuples": ["input.0", "input.1.0", "input.2", "kwargs.size", "kwargs.others.a"]},
+        }
+    )
+    assert found.args == ((1, [1]), [(1,), 1], ())
+    assert found.kwargs == {"size": (1,), "others": {"a": (1,)}}
+
+
+def test_what_surrounds_a_call() -> None:
+    assert _ours({"probe": {"autocast": {"cpu": "bfloat16"}}}).surroundings == Surroundings({"cpu": "bfloat16"})
+    assert _ours({}).surroundings == Surroundings({})
+    assert decode(_PATH, _record({"input_args": []})).surroundings is None
+
+
+def test_a_tensor_tells_how_it_lies_and_what_it_holds() -> None:
+    more = {"stride": [1, 2], "address": 64, "NaN": 2, "Inf": 1}
+    assert _argument(_TENSOR | more) == replace(_SPEC, stride=(1, 2), address=64, nan=2, inf=1)
+    mask = {"type": "torch.Tensor", "dtype": "torch.bool", "shape": [4], "Max": True, "Min": False, "True": 3}
+    assert _argument(mask) == TensorSpec("bool", (4,), max=True, min=False, true=3)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"stride": [1]}, ".stride: found 1 strides, expected one for each of 2 dimensions"),
+        ({"stride": [1, -1]}, ".stride.1: found -1, expected an integer from 0 on, below 2**63"),
+        ({"stride": 3}, ".stride: found 3, expected a list of sizes"),
+        ({"NaN": -1}, ".NaN: found -1, expected a number of elements, 0 or more"),
+        ({"True": True}, ".True: found true, expected a number of elements"),
+        ({"address": "x"}, '.address: found "x", expected a number of elements'),
+    ],
+)
+def test_what_a_tensor_cannot_hold(more: dict[str, Any], message: str) -> None:
+    assert _refusal(_TENSOR | more) == message
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ([1.0], ".value: found a list of 1, expected two numbers: real and imaginary part"),
+        ([1.0, "x"], '.value: found "x", expected a number, true, false or null'),
+        (2.0, ".value: found 2.0, expected a list of real and imaginary part"),
+    ],
+)
+def test_what_no_complex_number_is(value: Any, message: str) -> None:
+    assert _refusal({"type": "complex", "value": value}) == message
+
+
+def test_complex_numbers() -> None:
+    assert _argument({"type": "complex", "value": [1, -2.5]}) == 1 - 2.5j
+    assert _argument({"type": "complex128", "value": [math.inf, 0.0]}) == complex(math.inf, 0)
+
+
+def test_an_argument_of_an_unknown_class_is_named() -> None:
+    assert _refusal({"type": "my.Class"}) == '.type: found "my.Class", expected an argument that can be rebuilt'
+
+
+def test_a_call_that_the_capture_could_not_record() -> None:
+    with pytest.raises(NotRecorded) as caught:
+        _ours({"probe": {"failed": "ValueError: too odd"}})
+    assert str(caught.value) == (
+        "dump.json: Torch.add.0.forward: found that the capture could not record it (ValueError: too odd), "
+        "expected what was called"
+    )
+
+
+def test_gradients_that_the_capture_could_not_record_leave_the_forward() -> None:
+    found = _ours({"input_args": [_TENSOR]}, {"probe": {"failed": "ValueError: too odd"}})
+    assert (found.args, found.gradients) == ((_SPEC,), ())
+    assert found.unrecorded.startswith("dump.json: Torch.add.0.backward: found that the capture could not record it")
+
+
+def test_gradients_have_their_places() -> None:
+    probe = {"outputs": ["output.0", "output.2"], "inputs": ["input.0", "kwargs.weight"]}
+    found = _ours({}, {"input": [_TENSOR, None], "output": [None, _TENSOR], "probe": probe})
+    assert (found.gradients, found.seeded) == ((_SPEC, None), ("output.0", "output.2"))
+    assert found.outgoing == {"input.0": None, "kwargs.weight": _SPEC}
+
+
+def test_gradients_of_others_have_none() -> None:
+    found = decode(_PATH, _record({"input_args": []}, {"input": [_TENSOR], "output": [_TENSOR]}))
+    assert (found.gradients, found.seeded, found.outgoing) == ((_SPEC,), None, None)
+
+
+@pytest.mark.parametrize(
+    ("forward", "backward", "message"),
+    [
+        ({"probe": 1}, None, "forward: probe: found 1, expected an object of what the capture knows"),
+        ({"probe": {"tuples": 1}}, None, "forward: probe.tuples: found 1, expected a list of places"),
+        ({"probe": {"failed": 1}}, None, "forward: probe.failed: found 1, expected the reason why"),
+        ({"probe": {"autocast": []}}, None, "forward: probe.autocast: found an empty list, expected an object"),
+        ({"probe": {"autocast": {"cpu": "x"}}}, None, 'forward: probe.autocast.cpu: found the unknown dtype "x"'),
+        ({}, {"input": [None], "probe": {"inputs": []}}, "backward: probe.outputs: found nothing, expected a list"),
+        (
+            {},
+            {"input": [None], "probe": {"inputs": [], "outputs": []}},
+            "backward: probe.outputs: found an empty list, expected as many places as there are gradients, 1",
+        ),
+    ],
+)
+def test_what_the_capture_cannot_know(forward: dict[str, Any], backward: Any, message: str) -> None:
+    with pytest.raises(RecordError) as caught:
+        _ours(forward, ... if backward is None else backward)
+    assert str(caught.value).startswith(f"dump.json: Torch.add.0.{message}")

@@ -1,0 +1,265 @@
+"""What our own capture tells beside msprobe's is used by the replay."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from pytest_probe import capture
+from pytest_probe.standards.verdict import Verdict
+from tests.checking import verdicts
+
+
+def captured(folder: Path, program: Callable[[], object], **options: Any) -> Path:
+    """The dump of a program."""
+    with capture(folder, **options):
+        program()
+    (path,) = folder.glob("step0/*/dump.json")
+    return path
+
+
+def normal(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def outcomes(found: dict[str, Verdict]) -> dict[str, str]:
+    return {name: verdict.verdict for name, verdict in found.items()}
+
+
+def edited(path: Path, change: Callable[[dict[str, Any]], None]) -> Path:
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+    return path
+
+
+# Tuples and layouts
+
+
+def test_a_tuple_of_indices_is_no_list(tmp_path: Path) -> None:
+    x = normal(3, 4)
+    rows, columns = torch.tensor([0, 2]), torch.tensor([1, 3])
+
+    def program() -> None:
+        x[(rows, columns)]
+        x[[0, 2]]
+        x[(0, 2)]
+
+    found = verdicts(captured(tmp_path, program))
+    assert list(outcomes(found).values()) == ["pass"] * 3
+    assert [len(verdict.outputs[0].shape) for verdict in found.values()] == [1, 2, 0]
+
+
+def test_strides_are_seen_on_both_sides(tmp_path: Path) -> None:
+    """What depends on the layout is the same call again."""
+    x = normal(4, 6)
+
+    def program() -> None:
+        x.t().is_contiguous()
+        x.t().stride()
+        x.t().as_strided((2, 2), (1, 1))
+        x[:1].expand(4, 6).add(1)
+
+    found = verdicts(captured(tmp_path, program))
+    assert set(outcomes(found).values()) == {"pass"}
+
+
+def test_a_tensor_twice_is_the_same_twice(tmp_path: Path) -> None:
+    x = normal(64)
+
+    def program() -> None:
+        torch.sub(x, x)
+        torch.eq(x, x)
+
+    found = verdicts(captured(tmp_path, program))
+    assert set(outcomes(found).values()) == {"pass"}
+    assert found["Torch.sub.0.forward"].outputs[0].metrics["noise_ratio"] == 0.0
+
+
+def test_a_scalar_that_was_not_kept_is_no_dtype(tmp_path: Path) -> None:
+    x = normal(3)
+    found = verdicts(captured(tmp_path, lambda: torch.add(x, 2), kinds=["float"]))
+    [verdict] = found.values()
+    assert (verdict.verdict, verdict.kind) == ("skip", "lost argument")
+    assert "input.1 was not recorded" in verdict.reason
+
+
+# Autocast
+
+
+def test_the_recorded_autocast_counts(tmp_path: Path) -> None:
+    x, weight = normal(8, 16), normal(4, 16, seed=1)
+
+    def program() -> None:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            F.linear(x, weight)
+            torch.exp(x)
+
+    found = verdicts(captured(tmp_path, program))
+    assert set(outcomes(found).values()) == {"pass"}
+    assert found["Functional.linear.0.forward"].notes == ("under autocast to bfloat16",)
+    assert found["Torch.exp.0.forward"].notes == ()
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1.0, "pass"), (1.02, "error")])
+def test_autocast_inside_a_call_that_gives_float32(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, factor: float, verdict: str
+) -> None:
+    """The dtypes of such a call tell nothing. Off by 2 % it is wrong under autocast as well."""
+
+    def inside(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        wrong = factor if x.dtype is torch.float32 else 1.0
+        return torch.matmul(x, y * wrong).to(x.dtype)
+
+    monkeypatch.setattr(torch, "mm", inside)
+    row = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [16, 16], "Max": 3.0, "Min": -3.0, "Mean": 0.0}
+    entry = {"input_args": [row | {"Norm": 16.0}] * 2, "input_kwargs": {}, "output": [row]}
+    found = {}
+    for name, probe in (("under", {"autocast": {"cpu": "bfloat16"}}), ("off", {})):
+        path = tmp_path / f"{name}.json"
+        data = {"Torch.mm.0.forward": {**entry, "probe": probe}}
+        path.write_text(json.dumps({"task": "statistics", "level": "L1", "probe": {}, "data": data}))
+        [found[name]] = verdicts(path).values()
+    assert [each.verdict for each in found.values()] == [verdict, verdict]
+    assert [each.notes for each in found.values()] == [("under autocast to bfloat16",), ()]
+
+
+def test_without_autocast_other_dtypes_are_wrong(tmp_path: Path) -> None:
+    """Where others' dumps leave autocast open, ours say that there was none."""
+
+    x, weight = normal(8, 16), normal(4, 16, seed=1)
+
+    def program() -> None:
+        F.linear(x, weight)
+
+    def change(content: dict[str, Any]) -> None:
+        content["data"]["Functional.linear.0.forward"]["output"][0]["dtype"] = "torch.bfloat16"
+
+    path = edited(captured(tmp_path, program), change)
+    [verdict] = verdicts(path).values()
+    assert (verdict.verdict, verdict.reason) == ("error", "the device gave float32[8, 4], recorded: bfloat16[8, 4]")
+
+
+# Gradients
+
+
+X, WEIGHT = normal(8, 16).requires_grad_(), normal(4, 16, seed=1).requires_grad_()
+
+
+def training() -> None:
+    F.linear(X, WEIGHT, bias=None).sigmoid().sum().backward()
+
+
+def test_stored_gradients_are_judged(tmp_path: Path) -> None:
+    found = verdicts(captured(tmp_path, training, task="tensor"), device="recorded")
+    assert set(outcomes(found).values()) == {"pass"}
+    backward = found["Functional.linear.0.backward"]
+    assert [output.name for output in backward.outputs] == ["grad.input.0", "grad.input.1"]
+
+
+@pytest.mark.parametrize(("place", "names"), [(0, ["grad.input.0"]), (1, ["grad.input.1"])])
+def test_a_wrong_stored_gradient_is_an_error(tmp_path: Path, place: int, names: list[str]) -> None:
+    path = captured(tmp_path, training, task="tensor")
+    file = path.parent / "dump_tensor_data" / f"Functional.linear.0.backward.output.{place}.pt"
+    torch.save(torch.load(file) * 1.001, file)
+    found = verdicts(path, device="recorded")
+    assert [name for name, verdict in found.items() if verdict.verdict != "pass"] == ["Functional.linear.0.backward"]
+    backward = found["Functional.linear.0.backward"]
+    assert [output.name for output in backward.outputs if output.verdict == "error"] == names
+
+
+def test_a_wrong_incoming_gradient_is_an_error(tmp_path: Path) -> None:
+    path = captured(tmp_path, training, task="tensor")
+    file = path.parent / "dump_tensor_data" / "Functional.linear.0.backward.input.0.pt"
+    torch.save(torch.load(file) * 1.001, file)
+    found = verdicts(path, device="recorded")
+    assert found["Functional.linear.0.backward"].verdict == "error"
+
+
+def test_outputs_without_a_gradient_are_no_fault(tmp_path: Path) -> None:
+    x = normal(6, 4).requires_grad_()
+
+    def program() -> None:
+        _, values, _ = torch.linalg.svd(x)
+        values.sum().backward()
+
+    found = verdicts(captured(tmp_path, program, task="tensor"), device="recorded")
+    assert found["Torch.linalg.svd.0.backward"].verdict == "pass"
+
+
+def test_gradients_of_a_tensor_at_several_places_are_left_out(tmp_path: Path) -> None:
+    x, weight = normal(8, 16).requires_grad_(), normal(1, 16, 16).requires_grad_()
+
+    def program() -> None:
+        F.bilinear(x, x, weight).sum().backward()
+
+    found = verdicts(captured(tmp_path, program, task="tensor"), device="recorded")
+    backward = found["Functional.bilinear.0.backward"]
+    assert backward.verdict == "pass"
+    assert [output.name for output in backward.outputs] == ["grad.input.2"]
+    words = "not judged, since the dump does not tell their own gradient: input.0, input.1"
+    assert words in backward.notes
+
+
+def test_gradients_that_several_calls_gave_to_one_cast_are_left_out(tmp_path: Path) -> None:
+    x, y, weight = normal(8, 16), normal(8, 16, seed=1).requires_grad_(), normal(4, 16, seed=2).requires_grad_()
+
+    def program() -> None:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            total = F.linear(x, weight).sum() + F.linear(y.bfloat16(), weight).sum()
+        total.backward()
+
+    found = verdicts(captured(tmp_path, program, task="tensor"), device="recorded")
+    assert "error" not in outcomes(found).values()
+    assert found["Functional.linear.0.backward"].kind == "no stored tensors"
+    assert [output.name for output in found["Functional.linear.1.backward"].outputs] == ["grad.input.0"]
+
+
+def test_programs_go_backward_outside_of_autocast(tmp_path: Path) -> None:
+    """Under it the products in svd's gradient would be 16-bit ones."""
+    x = normal(6, 4).requires_grad_()
+
+    def program() -> None:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            left, values, _ = torch.linalg.svd(x, full_matrices=False)
+        (values.sum() + left.abs().sum()).backward()
+
+    found = verdicts(captured(tmp_path, program))
+    assert found["Torch.linalg.svd.0.backward"].verdict == "pass"
+
+
+def test_an_input_that_an_in_place_call_leaves_as_it_was(tmp_path: Path) -> None:
+    """Our dumps hold arguments as they were before the call."""
+    found = verdicts(captured(tmp_path, lambda: torch.zeros(4).mul_(0.9), task="tensor"), device="recorded")
+    assert found["Tensor.mul_.0.forward"].verdict == "pass"
+
+
+def test_statistics_hold_no_gradients_to_judge(tmp_path: Path) -> None:
+    found = verdicts(captured(tmp_path, training), device="recorded")
+    assert {(verdict.verdict, verdict.kind) for verdict in found.values()} == {("skip", "no stored tensors")}
+
+
+def test_a_backward_that_was_not_recorded_is_a_skip(tmp_path: Path) -> None:
+    def change(content: dict[str, Any]) -> None:
+        content["data"]["Functional.linear.0.backward"] = {"probe": {"failed": "ValueError: too odd"}}
+
+    found = verdicts(edited(captured(tmp_path, training), change))
+    skips = {name: (verdict.kind, verdict.reason) for name, verdict in found.items() if verdict.verdict == "skip"}
+    [(name, (kind, reason))] = skips.items()
+    assert (name, kind) == ("Functional.linear.0.backward", "not recorded")
+    assert "the capture could not record it (ValueError: too odd)" in reason
+
+
+def test_a_forward_that_was_not_recorded_is_a_skip(tmp_path: Path) -> None:
+    def change(content: dict[str, Any]) -> None:
+        content["data"]["Tensor.sum.0.forward"] = {"probe": {"failed": "ValueError: too odd"}}
+
+    found = verdicts(edited(captured(tmp_path, training), change))
+    kinds = {name: verdict.kind for name, verdict in found.items() if verdict.verdict != "pass"}
+    assert kinds == {"Tensor.sum.0.forward": "not recorded", "Tensor.sum.0.backward": "not recorded"}
