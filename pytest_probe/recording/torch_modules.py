@@ -176,8 +176,9 @@ class Modules:
                 again = where >= 0 and self._stacks.checkpoints[where] and torch._C._current_graph_task_id() >= 0
                 body = Call(is_recompute=again)
                 if "input" in self._modes:
-                    body.input_args, body.input_kwargs = take(given), take(named)
-                    body.parameters = take(parameters) or UNSET
+                    body.input_args = take(given)
+                    body.input_kwargs = {key: take(value) for key, value in named.items()}
+                    body.parameters = take(parameters) if parameters else UNSET
                 asking = _asking(given, named, parameters) if grads else []
                 # Even where nothing is asked for: the gradients of the outputs are recorded.
                 start = torch._C._autograd._get_sequence_nr() if grads else -1
