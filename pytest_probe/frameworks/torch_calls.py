@@ -184,7 +184,8 @@ def _surroundings(way: Way, steps: StepsMode | None, grad: bool) -> Iterator[Non
             stack.enter_context(torch.autocast(kind, dtype=getattr(torch, way.autocast), cache_enabled=False))
         stack.enter_context(emulated(way.mode, way.jitter))
         if steps is not None:
-            stack.enter_context(DividingMode())
+            if not steps.fine:
+                stack.enter_context(DividingMode())
             stack.enter_context(steps)
         try:
             if way.dtype == "float64":
