@@ -77,7 +77,7 @@ class Scoring:
             score.flagged += 1
             score.alarms.append(f"{self.label} {question.name} {list(question.actual.shape)}: {verdict.reason}")
             return replace(verdict, verdict="pass")  # or its cause would be looked for
-        for label, changed in mutants(question.actual, score.mutated):
+        for label, changed in mutants(question, score.mutated):
             outcome = auto.judge(replace(question, actual=changed)).verdict
             score.mutated += 1
             score.found += outcome == "error"

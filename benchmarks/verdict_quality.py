@@ -35,6 +35,7 @@ from benchmarks.quality.devices import KINDS, Kind  # noqa: E402
 from benchmarks.quality.samples import Source, Wish  # noqa: E402
 from benchmarks.quality.scoring import Score, Scoring, scored, totals  # noqa: E402
 from pytest_probe.records import find_dumps  # noqa: E402
+from pytest_probe.standards import STANDARDS  # noqa: E402
 from tests.dumps import DUMPS, unpack  # noqa: E402
 
 SOURCES = ("dumps", "opinfo", "calls")
@@ -91,7 +92,7 @@ def main() -> None:
         for source, kind, dtype in plan(options):
             wish = Wish(dtype, options.samples, options.api, kind.tiny)
             names = (source, kind.name, dtype)
-            scoring = scored(kind, known[source](wish))
+            scoring = scored(kind, known[source](wish), options.standard or STANDARDS)
             print("".join(f"{line}\n" for line in rows(names, scoring)), end="", flush=True)
             below += wrong(names, scoring, options)
             left_out.update({f"{source}: {reason}": count for reason, count in scoring.left_out.items()})
@@ -115,6 +116,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--source", action="append", choices=SOURCES, help="repeatable; default: all")
     parser.add_argument("--device-kind", action="append", choices=KINDS, help="repeatable; default: all")
     parser.add_argument("--dtypes", default="float32,bfloat16,float16")
+    parser.add_argument("--standard", action="append", choices=STANDARDS, help="repeatable; default: all")
     parser.add_argument("--dumps", type=Path, help="a folder of dumps, instead of those of tests/data")
     parser.add_argument("--samples", type=int, default=4, help="samples of each operator or call (default: 4)")
     parser.add_argument("--api", default="*", help="a pattern that APIs' names match, as 'Functional.*'")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -62,6 +62,7 @@ class Scoring:
     framework: Watched
     kind: Kind
     modes: Sequence[Behaviour]
+    standards: Collection[str]
     name: str = "scoring"
     scores: dict[str, Score] = field(default_factory=lambda: {name: Score() for name in STANDARDS})
     left_out: Counter[str] = field(default_factory=Counter)
@@ -77,7 +78,7 @@ class Scoring:
             self.left_out["outputs that the mode leaves alone"] += 1
             return passed
         changes = [] if self.kind.faulty else list(mutants(question, seed_of(self.case), LOST * self.kind.tiny))
-        asked = [name for name in STANDARDS if name == "auto" or not classes & NO_ONE_ANSWER]
+        asked = [name for name in self.standards if name == "auto" or not classes & NO_ONE_ANSWER]
         where = f"{self.case} {question.name}"
         healthy = self._verdicts(question, asked)
         for name, outcome in healthy.items():
@@ -156,8 +157,8 @@ def _judged(standard: Standard, question: Question) -> OutputVerdict | None:
         return None
 
 
-def scored(kind: Kind, samples: Samples) -> Scoring:
-    """What all standards make of the samples on a device."""
+def scored(kind: Kind, samples: Samples, standards: Collection[str] = STANDARDS) -> Scoring:
+    """What the standards make of the samples on a device."""
     framework = Watched()
     registry = Registry.default()
     checker = Checker(Conditions(device="cpu", standard=Scoring.name, allow=(kind.allow,)), registry)
@@ -165,7 +166,7 @@ def scored(kind: Kind, samples: Samples) -> Scoring:
     checker.framework = framework
     if kind.name != "torch":
         checker.device = device
-    scoring = Scoring(framework, kind, checker.modes)
+    scoring = Scoring(framework, kind, checker.modes, standards)
     registry.standards[scoring.name] = scoring
     for number, sample in enumerate(samples):
         if isinstance(sample, LeftOut):

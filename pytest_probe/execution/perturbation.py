@@ -140,6 +140,8 @@ class Perturbation:
         way = replace(ways(self.narrow, replay.reference, self._wide())[kind], mode=self.mode)
         if self.inside:
             way, size = replace(way, jitter=Jitter(size, int(generator.integers(2**62)))), 0.0
+        elif self.mode is not None and self.mode.flush:
+            way = replace(way, jitter=Jitter(0.0, int(generator.integers(2**62))))
         elif way.steps is not None and way.steps.fine:
             way = replace(way, steps=replace(way.steps, seed=int(generator.integers(2**62))))
         draw = _apart(generator)

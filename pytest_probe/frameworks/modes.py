@@ -58,6 +58,11 @@ class Behaviour:
         """Does it round the operands of products?"""
         return any(mode.bits for mode in self.variants)
 
+    @property
+    def flushes(self) -> bool:
+        """Does it flush, and nothing else?"""
+        return not self.sampled and all(mode.flush for mode in self.variants)
+
 
 def _inputs(bits: int) -> tuple[Mode, ...]:
     even = Mode(bits=bits)

@@ -14,6 +14,7 @@ import torch
 from pytest_probe.errors import Unsupported
 from pytest_probe.frameworks.base import Device, Leaf, Run, Steps, Wanted, Way
 from pytest_probe.frameworks.torch_modes import emulated
+from pytest_probe.frameworks.torch_reductions import DividingMode
 from pytest_probe.frameworks.torch_steps import StepsMode
 from pytest_probe.records.model import DeviceSpec, DtypeSpec, MemoryFormatSpec, SizeSpec
 
@@ -93,6 +94,11 @@ def restrided(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
     return made.expand(tensor.shape) if expanded else made
 
 
+def copied(tensor: torch.Tensor, strides: tuple[int, ...] | None) -> torch.Tensor:
+    """A copy to write to, laid out alike but for expanded dimensions, which nothing can write to."""
+    return tensor.clone() if strides is None or 0 in strides else restrided(tensor, strides)
+
+
 @dataclass(slots=True)
 class Bound:
     """Arguments as torch takes them for one way of running, the tensors among them by name, and what they were."""
@@ -165,7 +171,7 @@ class Binder:
         tensor = tensor if leaf.strides is None else restrided(tensor, leaf.strides)
         if name in self.wanted.names:
             self.leaves[name] = tensor.requires_grad_()
-            tensor = tensor.clone() if self.wanted.copies else tensor
+            tensor = copied(tensor, leaf.strides) if self.wanted.copies else tensor
         self.tensors[name] = tensor
         return tensor
 
@@ -181,6 +187,8 @@ def _surroundings(way: Way, steps: StepsMode | None, grad: bool) -> Iterator[Non
             stack.enter_context(torch.autocast(kind, dtype=getattr(torch, way.autocast), cache_enabled=False))
         stack.enter_context(emulated(way.mode, way.jitter))
         if steps is not None:
+            if not steps.fine:
+                stack.enter_context(DividingMode())
             stack.enter_context(steps)
         try:
             if way.dtype == "float64":

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from pytest_probe.frameworks import torch_layouts
 from pytest_probe.frameworks.torch_sequential import cascade, chain, lanes, rounded
 
 ATEN = torch.ops.aten
@@ -99,6 +100,8 @@ def batch_norm(
     eps: float,
 ) -> Any:
     """Statistics are rounded before they are used; in bfloat16 each step towards them as well."""
+    if not torch_layouts.in_order(x):
+        return torch_layouts.batch_norm(dtype, x, weight, bias, running_mean, running_var, training, momentum, eps)
     if not training:
         return NotImplemented
     step = functools.partial(rounded, dtype=dtype) if dtype is torch.bfloat16 else _as_it_is
@@ -207,6 +210,7 @@ KERNELS: Mapping[Any, Callable[..., Any]] = {
     ATEN._native_batch_norm_legit.default: batch_norm_legit,
     ATEN._native_batch_norm_legit.no_stats: batch_norm_legit,
     ATEN._batch_norm_with_update.default: batch_norm_updating,
+    ATEN.native_batch_norm_backward.default: torch_layouts.batch_norm_backward,
     ATEN.renorm.default: renorm,
     ATEN.embedding_renorm_.default: embedding_renorm,
     ATEN.histc.default: histc,

@@ -17,6 +17,8 @@ from pytest_probe.frameworks.torch_steps import SplittingMode, decompositions, o
 
 ATEN = torch.ops.aten
 SMALLEST = 2.0**-126  # the smallest normal float32
+# Of how many terms or more a flushed sum is perturbed by SMALLEST, a 64th of all that it may lose of so many.
+MANY = 64
 # What a device's float32 cannot tell from a number that rounds otherwise (1 - 1e-12 from 1) is taken for that number;
 # no jitter takes it back.
 SEEN_BITS = 30
@@ -101,10 +103,25 @@ class ModeEmulation(SplittingMode):  # type: ignore[no-untyped-call]
         if self.mode.approximate:
             result = self._approximate(func, args, kwargs, result)
         if self.mode.flush:
-            return _flushed_in_place(result) if func._schema.is_mutable else _mapped(flushed, result)
+            result = _flushed_in_place(result) if func._schema.is_mutable else _mapped(flushed, result)
+            return result if self.jitter is None or func._schema.is_mutable else self._lossy(func, args, result)
         if self.jitter is None or self.mode.approximate or func._schema.is_mutable:
             return result
         return _mapped(self.step, result)
+
+    def _lossy(self, func: Any, args: Any, result: Any) -> Any:
+        """The result with what its sums may have lost of terms on their way."""
+        shapes = [value.shape for value in args if isinstance(value, torch.Tensor)]
+        largest = max((shape.numel() for shape in shapes), default=1)
+        longest = max((extent for shape in shapes for extent in shape), default=1)
+
+        def without(tensor: torch.Tensor) -> torch.Tensor:
+            terms = longest if func in PRODUCTS else largest // max(tensor.numel(), 1)
+            if terms < 2 or not tensor.is_floating_point():
+                return tensor
+            return tensor + SMALLEST * min(1.0, terms / MANY) * self._xi(tensor) / UNIFORM
+
+        return _mapped(without, result)
 
     def _approximate(self, func: Any, args: Any, kwargs: Any, result: Any) -> Any:
         error = INTRINSICS.get(func)

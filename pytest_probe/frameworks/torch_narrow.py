@@ -11,7 +11,9 @@ import torch
 from pytest_probe.frameworks import torch_attention, torch_composed, torch_sequential
 from pytest_probe.frameworks.torch_composed import COMPOSED
 from pytest_probe.frameworks.torch_formulas import FORMULAS, OF_DTYPE
+from pytest_probe.frameworks.torch_grids import GRIDS
 from pytest_probe.frameworks.torch_kernels import KERNELS
+from pytest_probe.frameworks.torch_reductions import REDUCTIONS
 from pytest_probe.frameworks.torch_sequential import SCATTERING
 from pytest_probe.frameworks.torch_windows import WINDOWS
 
@@ -19,7 +21,7 @@ from pytest_probe.frameworks.torch_windows import WINDOWS
 @functools.cache
 def steps(dtype: torch.dtype) -> Mapping[Any, Callable[..., Any]]:
     """Steps between kernels: a mode sees them, and rounds what passes from one to the next."""
-    known = {**FORMULAS, **OF_DTYPE.get(dtype, {}), **COMPOSED}
+    known = {**FORMULAS, **OF_DTYPE.get(dtype, {}), **COMPOSED, **GRIDS}
     return known | {twin: torch_composed.in_place(known[func]) for func in known for twin in in_place_twins(func)}
 
 
@@ -30,7 +32,7 @@ def kernels(dtype: torch.dtype) -> Mapping[Any, Callable[..., Any]]:
         torch_attention.FORWARD: torch_attention.narrow_forward,
         torch_attention.BACKWARD: torch_attention.narrow_backward,
     }
-    known = {**SCATTERING, **WINDOWS, **KERNELS, **attention}
+    known = {**SCATTERING, **REDUCTIONS, **WINDOWS, **KERNELS, **attention}
     known |= {twin: torch_sequential.in_place(known[func]) for func in known for twin in in_place_twins(func)}
     return {func: functools.partial(kernel, dtype) for func, kernel in known.items()}
 

@@ -105,11 +105,14 @@ def _widest(distances: Iterable[AnyArray]) -> Spread | None:
 
 
 def nearest(actual: AnyArray, runs: list[AnyArray]) -> AnyArray:
-    """Of each element the value among the runs that is nearest to the actual one."""
+    """Of each element the value among the runs that is nearest to the actual one; inf and NaN are nearest to
+    themselves."""
     found, wide = runs[0], widen(actual)
     with np.errstate(invalid="ignore"):
         for run in runs[1:]:
-            found = np.where(np.abs(wide - run) < np.abs(wide - found), run, found)
+            same = (run == wide) | (np.isnan(run) & np.isnan(wide))
+            closer = same | (np.abs(wide - run) < np.abs(wide - found))
+            found = np.where(closer & (found != wide), run, found)
     return found
 
 

@@ -78,7 +78,10 @@ def _errors(question: Question, matrix: AnyArray) -> Mapping[str, float]:
     if found and question.name == VALUES.get(name) and name != "eig":
         found["spectrum"] = np.abs(widen(question.actual) - question.expected).max(-1, initial=0.0)
     norm = np.linalg.norm(matrix, axis=(-2, -1))
-    unit = question.roundoff * max(matrix.shape[-2:]) ** 0.5
+    size = max(matrix.shape[-2:])
+    with np.errstate(divide="ignore"):
+        lost = np.minimum(size * question.lost / norm**2, 1 / LIMIT) if question.lost else 0.0
+    unit = question.roundoff * size**0.5 + lost
     scales = {"orthogonality": np.ones_like(norm)}
     return {
         words: _largest(error / (unit * scales.get(words, np.where(norm, norm, 1.0)))) for words, error in found.items()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from pytest_probe.errors import Unsupported
 from pytest_probe.frameworks.modes import Behaviour, Mode, with_attention
 from pytest_probe.numerics import noise
-from pytest_probe.numerics.dtypes import AnyArray, round_to
+from pytest_probe.numerics.dtypes import AnyArray, is_floating, round_to, widen
 from pytest_probe.standards.exact import correctly_rounded
 from pytest_probe.standards.question import Assumption, Kind, Question, Standard
 from pytest_probe.standards.verdict import TABLE, OutputVerdict
@@ -22,6 +23,8 @@ SAMPLED_RMS = 1.0
 SCALED_T = 6.0
 IN_USE = 0.25
 SMALLEST = 2.0**-126
+# What rounds to the smallest normal number may as well be below it.
+BORDER = 1.01
 
 
 def under_modes(
@@ -62,31 +65,74 @@ def emulations(question: Question, behaviour: Behaviour) -> Iterator[Question]:
         if sampled is not None:
             yield sampled
         return
+    if behaviour.flushes:
+        yield from _flushed(question, behaviour.variants)
+        return
     attends = "attention" in question.facts.name and behaviour.rounds
     for mode in with_attention(behaviour.variants) if attends else behaviour.variants:
         emulated = None if question.otherwise is None else question.otherwise(question, Assumption(mode))
-        if mode.flush and question.fan_in > 1:
-            yield _with_lost_terms(emulated or question)
-        elif emulated is not None:
+        if emulated is not None:
             yield emulated
         elif mode.bits and mode.attention == "fused":
             return  # no products in this call
 
 
-def _with_lost_terms(question: Question) -> Question:
-    """The question where sums are flushed on their way: terms and partial sums below the smallest normal number are
-    lost, though neither operands nor results tell. The largest error that passes is that of all terms."""
-    lost = SMALLEST * min(1.0, question.fan_in / noise.LARGEST)
+def _flushed(question: Question, variants: Sequence[Mode]) -> Iterator[Question]:
+    """The question to a device that may flush at any step, or at none: vectors and the rest of a loop differ.
+
+    Of each element that reference counts which is nearest. What is subnormal in the arguments and in the output is
+    zero, so that what was copied may stay, and equal zeros may trade places.
+    """
+    asked = question.otherwise
+    found = [asked(question, Assumption(mode)) for mode in variants] if asked is not None else []
+    others = [other for other in found if other is not None]
+    args, kwargs = [_zeroed(value) for value in question.args], {k: _zeroed(v) for k, v in question.kwargs.items()}
+    if question.actual.dtype.kind in "iub":
+        yield from (replace(other, args=args, kwargs=kwargs) for other in (*others, replace(question, emulated=True)))
+        return
+    values = [question.expected, *(other.expected for other in others)]
+    small = np.minimum.reduce([np.abs(value) for value in values]) < SMALLEST * BORDER
+    actual = np.where(small, _zeroed(question.actual), question.actual)
+    # A sum loses terms below the smallest normal number on its way, though neither operands nor results tell. The
+    # largest error that passes is that of all terms.
+    lost = SMALLEST * min(1.0, question.fan_in / noise.LARGEST) if question.fan_in > 1 else 0.0
+    values.append(np.where(small, 0.0, question.expected))
+    expected = noise.nearest(actual, values)
+
+    def witness() -> AnyArray | None:
+        """The CPU's kernel flushes nothing: it errs from the value that is nearest to its own."""
+        own = question.witness() if question.witness is not None else None
+        if own is None:
+            return None
+        return _moved(widen(own), noise.nearest(own, values), expected)
 
     def runs(kind: Kind, count: int) -> list[AnyArray]:
-        found = question.runs(kind, count)
-        return [*found, question.expected + lost] if kind == "float64" and count else found
+        made = [_moved(run, each.expected, expected) for each in (question, *others) for run in each.runs(kind, count)]
+        return [*made, expected + lost] if kind == "float64" and count else made
 
-    return replace(question, runs=runs, emulated=True)
+    yield replace(
+        question, actual=actual, expected=expected, runs=runs, args=args, kwargs=kwargs,
+        witness=witness if question.witness is not None else None, emulated=True, lost=SMALLEST,
+    )  # fmt: skip
+
+
+def _moved(values: AnyArray, source: AnyArray, target: AnyArray) -> AnyArray:
+    """Values as far from the target as they are from the source; what is not finite stays."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        moved = target + (values - source)
+    return np.asarray(np.where(np.isfinite(values) & np.isfinite(source), moved, values))
+
+
+def _zeroed(value: Any) -> Any:
+    """An array with zeros for subnormal numbers; anything else as it is."""
+    if not isinstance(value, np.ndarray) or not is_floating(value.dtype):
+        return value
+    return np.where(np.abs(widen(value)) < SMALLEST, np.zeros_like(value), value)
 
 
 def _concerns(question: Question, behaviour: Behaviour) -> bool:
-    if question.precision.name not in behaviour.dtypes:
+    chosen = question.precision.kind in "iub" and behaviour.flushes
+    if question.precision.name not in behaviour.dtypes and not chosen:
         return False
     return behaviour.sampled or not (question.narrow and behaviour.rounds)
 

@@ -51,7 +51,8 @@ class Question:
     args and kwargs hold arrays where the call took tensors; forward holds the device's forward outputs, reference those
     of the reference, gradients the incoming ones. witness gives what the framework's own CPU kernel makes of the case;
     None where that is the device under test. otherwise asks the same of another reference; None where there is none to
-    ask of. emulated tells that the reference is that of a device mode, or of another argument.
+    ask of. emulated tells that the reference is that of a device mode, or of another argument; lost is
+    what the device may then lose of each term of a sum.
     """
 
     name: str
@@ -77,6 +78,7 @@ class Question:
     gradients: Mapping[str, AnyArray] = field(default_factory=dict)
     otherwise: Otherwise | None = None
     emulated: bool = False
+    lost: float = 0.0
 
     def argument(self, position: int, name: str, default: Any = None) -> Any:
         """An argument of the call, positional or by keyword."""

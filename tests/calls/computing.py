@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from tests.calls.making import Maker, Making, Table, call
 
 PRODUCTS: Table = {
@@ -72,6 +74,11 @@ PRODUCTS: Table = {
         lambda m: call("Torch.prod", m.between(0.8, 1.2), -1),
         lambda m: call("Torch.prod", m.between(0.8, 1.2), 0),
         lambda m: call("Torch.prod", m.between(0.99, 1.01, m.cols)),
+        lambda m: call("Torch.prod", m.between(0.99, 1.01)),
+        lambda m: call("Torch.prod", m.between(0.99, 1.01).t(), 0, keepdim=True),
+        lambda m: call("Torch.prod", m.between(0.99, 1.01, m.rows, 2 * m.cols)[:, : m.cols]),
+        lambda m: call("Torch.prod", m.between(0.99, 1.01, m.rows, 2 * m.cols)[:, ::2]),
+        lambda m: call("Torch.prod", m.between(0.6, 1.4).round(decimals=1) - 1, 1),
     ),
     "logsumexp": (lambda m: call("Torch.logsumexp", m.x(), -1), lambda m: call("Torch.logsumexp", m.x(), 0)),
     "softmax": (
@@ -157,6 +164,20 @@ NORMALISATIONS: Table = {
         lambda m: call(
             "Functional.batch_norm", m.x(2, 3, m.rows, m.cols), m.x(3), m.positive(3), m.x(3), m.x(3), training=False
         ),
+        *(
+            (
+                lambda m, training=training: call(
+                    "Functional.batch_norm",
+                    m.x(3, 2, m.rows, m.cols).transpose(0, 1),
+                    *(m.x(3), m.positive(3), m.x(3), m.x(3)),
+                    training=training,
+                )
+            )
+            for training in (True, False)
+        ),
+        lambda m: call(
+            "Functional.batch_norm", m.x(2, 3, m.rows, 2 * m.cols)[..., ::2], m.x(3), m.positive(3), training=True
+        ),
     ),
     "native_batch_norm": (
         lambda m: call(
@@ -170,25 +191,45 @@ NORMALISATIONS: Table = {
 }
 
 
-def _grid(mode: str, padding: str) -> Making:
+def _grid(mode: str, padding: str, align: bool = False) -> Making:
     return lambda m: call(
         "Functional.grid_sample",
         m.x(2, 3, m.rows, 9),
         m.between(-1.1, 1.1, 2, 8, m.rows, 2),
         mode=mode,
         padding_mode=padding,
+        align_corners=align,
+    )
+
+
+_GRIDS = (
+    _grid("bilinear", "zeros"),
+    _grid("bilinear", "reflection"),
+    _grid("nearest", "border"),
+    _grid("bicubic", "zeros"),
+    _grid("bilinear", "border", align=True),
+    _grid("bicubic", "reflection", align=True),
+    lambda m: call(
+        "Functional.grid_sample",
+        m.x(2, 3, m.rows, 9),
+        m.between(-1.1, 1.1, 2, 2, 8, m.rows).permute(0, 2, 3, 1),
         align_corners=False,
-    )
-
-
-_GRIDS = tuple(
-    _grid(mode, padding)
-    for mode, padding in (
-        ("bilinear", "zeros"),
-        ("bilinear", "reflection"),
-        ("nearest", "border"),
-        ("bicubic", "zeros"),
-    )
+    ),
+    lambda m: call(
+        "Functional.grid_sample",
+        m.x(2, 3, 4, 5, m.rows),
+        m.between(-1.3, 1.3, 2, 3, 4, m.rows, 3),
+        padding_mode="reflection",
+        align_corners=False,
+    ),
+    lambda m: call(
+        "Functional.grid_sample",
+        m.x(2, 3, 4, 5, m.rows),
+        m.between(-1.3, 1.3, 2, 3, 4, m.rows, 3),
+        mode="nearest",
+        padding_mode="border",
+        align_corners=True,
+    ),
 )
 
 POOLING: Table = {
@@ -340,6 +381,18 @@ REDUCING: Table = {
     "sum": (lambda m: call("Torch.sum", m.x(), 0),),
     "mean": (lambda m: call("Torch.mean", m.x(), 1),),
     "cumsum": (lambda m: call("Torch.cumsum", m.x(), 1), lambda m: call("Torch.cumsum", m.x(), 0)),
+    "segment_reduce": tuple(
+        (
+            lambda m, how=how, more=more: call(
+                "Torch.segment_reduce",
+                m.between(0.5, 1.5, m.rows, 4),
+                how,
+                lengths=torch.tensor([1, 0, m.rows - 1]),
+                **more,
+            )
+        )
+        for how, more in (("sum", {}), ("mean", {"initial": 0.3}), ("prod", {}), ("max", {}))
+    ),
     "cumprod": (lambda m: call("Torch.cumprod", m.between(0.9, 1.1), 1),),
 }
 

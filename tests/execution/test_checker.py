@@ -448,8 +448,8 @@ def test_scaled_sums_in_16_bit(bench: Make, dtype: torch.dtype) -> None:
     x, y = normal(300, dtype=dtype), normal(300, dtype=dtype, seed=1)
     made = bench("Torch.add", torch.add, x, y, alpha=0.3, backward=True)
     verdicts = [made.check(direction) for direction in ("forward", "backward")]
-    assert [found.verdict for found in verdicts] == ["warning", "pass"]  # rounding before the sum costs relative error
-    assert verdicts[0].reason.startswith("output.0: noise is content, msprobe's table for the API is not: absolute")
+    # Rounding before the sum costs relative error, which msprobe's table does not know of; the steps have it too.
+    assert [(found.verdict, found.reason) for found in verdicts] == [("pass", "")] * 2
 
 
 def test_a_wrong_python_float_is_still_found(bench: Make, plant: Plant) -> None:

@@ -268,3 +268,67 @@ def test_sums_lose_their_terms_under_flush_to_zero(wrong: float, verdict: str) -
     assert refused.compare(device, torch.matmul, (a, b), api="Torch.matmul")[0].verdict == "error"
     checker = Checker(Conditions(device="cpu", allow=("ftz",)), Registry.default())
     assert checker.compare(device, torch.matmul, (a, b), api="Torch.matmul")[0].verdict == verdict
+
+
+SUBNORMAL = normal(40, 50) * 2.0**-127
+
+
+def zeroed(x: torch.Tensor) -> torch.Tensor:
+    return torch.where(x.abs() < 2.0**-126, torch.zeros_like(x), x)
+
+
+def under_flush(device: Function, right: Function, args: tuple[torch.Tensor, ...], api: str) -> list[str]:
+    checker = Checker(Conditions(device="cpu", allow=("ftz",)), Registry.default())
+    return [output.verdict for output in checker.compare(narrow_only(right, device), right, args, api=api)[0].outputs]
+
+
+def test_a_sort_that_flushes_leaves_equal_zeros_where_they_are() -> None:
+    """It compares flushed numbers, and moves the numbers themselves."""
+
+    def device(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        order = zeroed(x).sort(stable=True).indices
+        return x.gather(-1, order), order
+
+    def wrong(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        values, order = device(x)
+        return values.flip(-1), order.flip(-1)
+
+    assert under_flush(device, torch.sort, (SUBNORMAL,), "Torch.sort") == ["pass", "pass"]
+    assert under_flush(wrong, torch.sort, (SUBNORMAL,), "Torch.sort") == ["error", "error"]
+
+
+def test_a_count_of_what_is_not_flushed() -> None:
+    device, wrong = (lambda x: torch.count_nonzero(zeroed(x)), lambda x: torch.count_nonzero(zeroed(x)) + 1)
+    assert under_flush(device, torch.count_nonzero, (SUBNORMAL,), "Torch.count_nonzero") == ["pass"]
+    assert under_flush(wrong, torch.count_nonzero, (SUBNORMAL,), "Torch.count_nonzero") == ["error"]
+
+
+def test_a_device_may_flush_in_vectors_and_not_in_the_rest_of_a_loop() -> None:
+    a, b = normal(40, 50) * 2.0**-60, normal(40, 50) * 2.0**-66
+
+    def device(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.cat([zeroed(x * y)[:30], (x * y)[30:]])
+
+    def wrong(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        found = device(x, y)
+        found[found.abs() > 2.0**-124] *= 1.0001
+        return found
+
+    assert under_flush(device, torch.mul, (a, b), "Torch.mul") == ["pass"]
+    assert under_flush(wrong, torch.mul, (a, b), "Torch.mul") == ["error"]
+
+
+def test_what_a_flushed_sum_loses_is_scaled_with_it() -> None:
+    """The gradient of a normalisation's weight: a sum of tiny terms, times 1 / sqrt(eps)."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(64, 3, generator=generator) * 2.0**-123
+    weight, grad = torch.ones(3), torch.randn(64, 3, generator=generator)
+
+    def right(x: torch.Tensor, grad: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.batch_norm(x, None, None, weight, training=True).mul(grad).sum(0)
+
+    def device(x: torch.Tensor, grad: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return zeroed((x - x.mean(0)) * grad).sum(0) / 1e-5**0.5 * weight
+
+    assert under_flush(device, right, (x, grad, weight), "Torch.mine") == ["pass"]
+    assert under_flush(lambda *a: device(*a) * 4, right, (x, grad, weight), "Torch.mine") == ["error"]

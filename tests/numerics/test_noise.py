@@ -332,3 +332,11 @@ def test_a_bias_needs_both_effect_and_significance() -> None:
     assert noise.Bias(9.0, 11.0).beyond(8.0)
     assert not noise.Bias(9.0, 9.0).beyond(8.0)
     assert not noise.Bias(7.0, 11.0).beyond(8.0)
+
+
+def test_the_nearest_run_of_each_element() -> None:
+    """inf and NaN are nearest to themselves; the first run stands where none is nearer."""
+    actual = np.array([1.0, 4.0, np.inf, np.nan, 2.0])
+    runs = [np.array([3.0, 3.5, 7.0, 7.0, 1.0]), np.array([1.5, 5.0, np.inf, np.nan, 3.0])]
+    found = noise.nearest(actual, runs)
+    assert np.array_equal(found, [1.5, 3.5, np.inf, np.nan, 1.0], equal_nan=True)

@@ -173,3 +173,10 @@ def test_what_no_kernel_can_be_sure_of_tells_nothing() -> None:
     runs = {**UNSURE, "nudged": [ONES + 1e-4]}
     asked = question(ONES + 1e-4, ONES, api="Torch.mul", dtype="float32", runs=runs)
     assert Auto().judge(asked).verdict == "pass"
+
+
+@pytest.mark.parametrize(("step", "verdict"), [(2.0**-7, "pass"), (0.9 * 2.0**-8, "warning")])
+def test_what_steps_of_16_bit_fail_as_well_tells_nothing(step: float, verdict: str) -> None:
+    """The second step is rounded away before the table sees it."""
+    asked = question(ONES + 2.0**-7, ONES, api="Torch.mul", dtype="bfloat16", runs={"coarse": [ONES + step]})
+    assert Auto().judge(asked).verdict == verdict

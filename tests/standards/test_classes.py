@@ -41,6 +41,14 @@ class Tied(Maker):
     unit = positive = x
 
 
+class Signed(Maker):
+    """Makes zeros of both signs."""
+
+    def x(self, *shape: int) -> torch.Tensor:
+        values = super().x(*shape)
+        return torch.copysign(torch.zeros_like(values), values)
+
+
 @dataclass
 class Asking:
     """The default standard, which keeps what it was asked."""
@@ -116,6 +124,19 @@ def exact(asked: Asked) -> None:
     """The outputs are the reference, bit for bit."""
     for question, _ in asked.of("forward"):
         assert alike(question.actual, correctly_rounded(question.expected, question.actual.dtype)).all()
+
+
+def moves(asked: Asked) -> None:
+    """Zeros keep their signs, and one that loses its own fails."""
+    signs = 0
+    for question, _ in asked.of("forward"):
+        zeros = question.actual == 0
+        assert np.array_equal(np.signbit(question.actual[zeros]), np.signbit(question.expected[zeros]))
+        negative = zeros & np.signbit(question.actual)
+        signs += int(negative.sum())
+        if negative.any():
+            assert judged(question, np.where(negative, np.zeros_like(question.actual), question.actual)) == "error"
+    assert signs
 
 
 def exact_backward(asked: Asked) -> None:
@@ -244,6 +265,7 @@ def factory(asked: Asked) -> None:
 PROOFS: Mapping[str, Callable[[Asked], None]] = {
     "exact": exact,
     "exact_backward": exact_backward,
+    "moves": moves,
     "writes": exact,
     "elementwise": elementwise,
     "discrete": discrete,
@@ -266,7 +288,7 @@ ELSEWHERE = (*NARROW, "labels")
 
 @pytest.mark.parametrize(("kind", "entry"), [(k, e) for k, e in ENTRIES if k not in ELSEWHERE and e not in CASTS])
 def test_an_entry_is_what_its_list_says(kind: str, entry: str) -> None:
-    maker = Tied if kind == "kinks" else Maker
+    maker = {"kinks": Tied, "moves": Signed}.get(kind, Maker)
     asked = [ask(call) for dtype in DTYPES for call in calls(kind, entry, dtype, maker)]
     ran = [item for item in asked if item.verdicts[0].verdict != "skip" or kind == "random"]
     assert ran

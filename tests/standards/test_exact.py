@@ -11,8 +11,8 @@ from tests.standards.asking import question
 NAN, INF = np.nan, np.inf
 
 
-def verdict(actual: Any, expected: Any, dtype: str = "") -> str:
-    return Exact().judge(question(actual, expected, api="Torch.clone", dtype=dtype)).verdict
+def verdict(actual: Any, expected: Any, dtype: str = "", api: str = "Torch.relu", **more: Any) -> str:
+    return Exact().judge(question(actual, expected, api=api, dtype=dtype, **more)).verdict
 
 
 @pytest.mark.parametrize(
@@ -54,6 +54,26 @@ def test_the_correctly_rounded_reference_passes(actual: Any, expected: Any, dtyp
 def test_anything_else_is_an_error(actual: Any, expected: Any, dtype: str) -> None:
     wide = np.asarray(expected, dtype) if dtype in ("int64", "bool") else expected
     assert verdict(actual, wide, dtype) == "error"
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected", "dtype"),
+    [
+        ([0.0, 1.0], [-0.0, 1.0], "float32"),
+        ([-0.0], [0.0], "bfloat16"),
+        ([complex(0.0, -0.0)], [complex(0.0, 0.0)], "complex64"),
+    ],
+)
+def test_a_copy_keeps_the_sign_of_zero(actual: Any, expected: Any, dtype: str) -> None:
+    assert verdict(actual, expected, dtype, "Torch.cat") == "error"
+    assert verdict(expected, expected, dtype, "Torch.cat") == "pass"
+    assert verdict(actual, expected, dtype, "Torch.maximum") == "pass"
+    assert verdict(actual, expected, dtype, "Torch.cat", direction="backward") == "pass"
+    assert verdict(actual, expected, dtype, "Torch.cat", emulated=True) == "pass"
+
+
+def test_copies_of_integers_have_no_signed_zeros() -> None:
+    assert verdict([0, 1], np.asarray([0, 1]), "int64", "Torch.cat") == "pass"
 
 
 def test_the_error_counts_and_shows_the_worst_first() -> None:

@@ -53,6 +53,19 @@ def test_vectors_of_either_sign_pass(output: int) -> None:
     assert judge("Torch.linalg.qr", [QR[0] * SIGNS, QR[1] * SIGNS[:, None]], QR, A, output).verdict == "pass"
 
 
+@pytest.mark.parametrize(
+    ("error", "lost", "verdict"), [(1e-3, 0, "error"), (1e-3, 2.0**-126, "pass"), (0.3, 2.0**-126, "error")]
+)
+def test_a_device_that_flushes_may_lose_terms_of_its_norms(error: float, lost: float, verdict: str) -> None:
+    """Of 64 squares of about 2^-120 the terms below 2^-126."""
+    q, r = QR
+    small = A * 2.0**-60
+    assert (
+        judge("Torch.linalg.qr", [q, r * 2.0**-60 * (1 + error)], [q, r * 2.0**-60], small, lost=lost).verdict
+        == verdict
+    )
+
+
 def test_singular_vectors_of_either_sign_pass() -> None:
     u, s, vh = SVD
     for output in range(3):
