@@ -9,7 +9,7 @@ VENV := .venv
 INSTALLED := $(VENV)/installed
 INDEX := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
-MSPROBE := 1.0.4 8.3.3 26.2.0
+MSPROBE := 1.0.4 1.2.2 8.3.3 26.2.0
 PEERS := $(MSPROBE:%=$(VENV)-msprobe-%/installed)
 
 .PHONY: demo test lint format snapshots conformance clean

@@ -453,3 +453,9 @@ def test_one_seed_for_all() -> None:
     finally:
         seed_all(5)
     assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_a_device_that_is_named_by_keyword(tmp_path: Path) -> None:
+    """As msprobe's own dumps have it: its checker takes no string there."""
+    found = recorded(tmp_path, lambda: torch.arange(3, device="cpu"))
+    assert found["Torch.arange.0.forward"]["input_kwargs"] == {"device": {"type": "torch.device", "value": "cpu:None"}}

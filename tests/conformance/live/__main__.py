@@ -15,12 +15,18 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from tests.conformance.agreement import Agreement
-from tests.conformance.live import comparisons, drawn, tensors
+from tests.conformance.live import captured, comparisons, drawn, record_sets, tensors
 from tests.conformance.live.tool import Tool
 
 # A check runs the tool in its folder and says how it agrees, under the name of what was compared.
 Check = Callable[[Tool], Mapping[str, Agreement]]
-CHECKS: tuple[Check, ...] = (tensors.check, drawn.check, comparisons.check)
+CHECKS: tuple[Check, ...] = (
+    tensors.check,
+    drawn.check,
+    comparisons.check,
+    captured.check,
+    record_sets.check,
+)
 SHOWN = 20
 
 

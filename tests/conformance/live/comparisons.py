@@ -30,7 +30,7 @@ Table: TypeAlias = Mapping[str, Row]
 WIDE = ("torch.float64", "torch.complex64", "torch.complex128")
 UNDECIDED = "the tool skips calls with float64, complex or empty outputs as a whole, or names the outputs as if calls"
 EMPTY = "26 skips empty outputs of shape (0,) and passes others by the ratios of blank cells; we skip them all"
-BLANK_VERDICT = "8.3.3 leaves the cell of the ULP verdict blank where a mean is NaN or inf on one side only"
+BLANK_VERDICT = "to 8.3.3 the tool leaves the cell of the ULP verdict blank where a mean is NaN or inf on one side only"
 
 
 def check(tool: Tool) -> Mapping[str, Agreement]:

@@ -53,7 +53,7 @@ def _compare(
     metrics, statuses = found
     name, dtype = row.partition(" ")[0], both[0].dtype
     exact = dtype.kind in "ib"
-    ours = measure(*both, Convention() if exact else rule_for(tool.release, *both, api))
+    ours = measure(*both, Convention() if exact else rule_for(tool.standard, *both, api))
     filled = {"binary": cells["binary"]} if exact else cells
     unlike = differences("", filled, ours)
     overflows = name in OVERFLOWS and all(text.partition(":")[0] in OVERFLOWING for text in unlike)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 RELEASE = "from importlib.metadata import version; print(version('mindstudio-probe'))"
-STANDARDS = {"1": "msprobe-1.0", "8": "msprobe-8", "26": "msprobe-26"}
+STANDARDS = {"1.0": "msprobe-1.0", "1.2": "msprobe-8", "8.3": "msprobe-8", "26.2": "msprobe-26"}
 
 
 class ToolFailed(Exception):
@@ -38,7 +38,7 @@ class Tool:
     @property
     def standard(self) -> str:
         """Our standard that is as this release is."""
-        return STANDARDS[self.release.partition(".")[0]]
+        return STANDARDS[self.release.rpartition(".")[0]]
 
     def run(self, script: str, *arguments: str | Path) -> None:
         """Run a script of tests/conformance under the tool's Python. Raises ToolFailed."""
