@@ -6,10 +6,10 @@ import math
 import weakref
 import zlib
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -31,6 +31,44 @@ _ROW = 1024  # elements whose squares are summed in float32
 _ROWS = 8192  # elements from which on that is faster
 
 
+# The strides and extents by which memory is walked, from the innermost on, whatever order the dimensions have.
+Layout: TypeAlias = tuple[tuple[int, int], ...]
+
+
+class Group:
+    """Snapshots of the same elements, whose statistics are the same: the first one's are filled in."""
+
+    __slots__ = ("_done", "_layout", "seen")
+
+    def __init__(self, seen: Seen, layout: Layout) -> None:
+        self.seen = [seen]
+        self._layout = layout
+        self._done = False
+
+    def join(self, seen: Seen, layout: Layout) -> bool:
+        """Another view from the same address on: is it of the same elements?"""
+        first = self.seen[0]
+        if layout != self._layout or first.dtype != seen.dtype:
+            return False
+        # The writer's thread may finish meanwhile: whoever comes second fills this one in.
+        self.seen.append(seen)
+        if self._done:
+            _fill(seen, first)
+        return True
+
+    def finish(self) -> None:
+        """The first one's statistics are there."""
+        self._done = True
+        for seen in self.seen[1:]:
+            _fill(seen, self.seen[0])
+
+
+def _fill(seen: Seen, first: Seen) -> None:
+    seen.max, seen.min, seen.mean, seen.norm = first.max, first.min, first.mean, first.norm
+    seen.high, seen.low, seen.nan, seen.inf = first.high, first.low, first.nan, first.inf
+    seen.true, seen.failed = first.true, first.failed
+
+
 class Values:
     """Takes snapshots. Statistics of small tensors, and of those on other devices, are put off until `settle`."""
 
@@ -39,10 +77,11 @@ class Values:
         self._keeps = {dtype: _kind(dtype) in config.kinds for dtype in _DTYPES}
         self._counts = config.task in ("statistics", "tensor")
         self._sums = config.summary == "md5"
-        self._small: deque[tuple[torch.Tensor, Seen]] = deque()
-        self._far: deque[tuple[torch.Tensor, Seen]] = deque()
+        # What was put off: copies of small tensors, and statistics that other devices compute.
+        self._small: deque[tuple[torch.Tensor, Group]] = deque()
+        self._far: deque[tuple[torch.Tensor, Group]] = deque()
         # By address: whose memory was seen there, its version then, and the snapshot.
-        self._known: dict[int, tuple[Callable[[], Any], int, Seen]] = {}
+        self._known: dict[int, tuple[Callable[[], Any], int, Group]] = {}
         self._untrusted: set[int] = set()
         self._taken = 0
         self.leaves = self._takers("scalar" in config.kinds)
@@ -108,20 +147,21 @@ class Values:
         known = self._known.get(address)
         if known is None:
             return self._new(tensor, address, None)
-        memory, version, seen = known
+        memory, version, group = known
         storage = tensor.untyped_storage()
         # The storage lives, so that it is the same memory, and no tensor on it was written to.
         if memory() is not storage or tensor._version != version:
             return self._new(tensor, address, None)
         if self._untrusted and storage.data_ptr() in self._untrusted:
             return self._new(tensor, address, None)
+        seen = group.seen[0]
         shown = seen.shape == tensor.shape and seen.requires_grad is tensor.requires_grad
         if shown and seen.stride is UNSET and tensor.is_contiguous() and seen.dtype is _DTYPES[tensor.dtype]:
             return seen
-        return self._new(tensor, address, seen)
+        return self._new(tensor, address, group)
 
-    def _new(self, tensor: torch.Tensor, address: int, twin: Seen | None) -> Seen:
-        """twin is the snapshot of a tensor that lies at the same place, unchanged."""
+    def _new(self, tensor: torch.Tensor, address: int, twins: Group | None) -> Seen:
+        """twins are snapshots of tensors that lie at the same place, unchanged."""
         shape, dtype = tensor.shape, tensor.dtype
         seen = Seen("torch.Tensor", _DTYPES[dtype], shape, tensor.requires_grad, address=address)
         contiguous = tensor.is_contiguous()
@@ -134,35 +174,22 @@ class Values:
             seen.data = tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
             self._taken += seen.data.nbytes
         if self._counts:
-            dense = contiguous or _dense(tensor)
-            if twin is not None and dense and _tells(twin, seen, size):
-                seen.max, seen.min, seen.mean, seen.norm, seen.true = (
-                    twin.max,
-                    twin.min,
-                    twin.mean,
-                    twin.norm,
-                    twin.true,
-                )
+            layout = ((1, size),) if contiguous else laid_out(tensor)
+            if twins is not None and twins.join(seen, layout):
                 return seen
-            if size <= SMALL and tensor.is_cpu and not self._sums:
-                self._small.append((tensor.clone(), seen))
+            group = Group(seen, layout)
+            if not tensor.is_cpu:
+                self._far.append((vector(tensor), group))
+                if self._sums:
+                    seen.crc = crc(tensor)
+            elif size <= SMALL:
+                self._small.append((tensor.clone(), group))
             else:
-                self._count(tensor, seen)
+                self._count_large(tensor, layout, group)
             # Tensors of inference mode have no versions.
-            if dense and not (self.saves or tensor.is_inference()):
-                self._known[address] = (weakref.ref(tensor.untyped_storage()), tensor._version, seen)
+            if not (self.saves or self._sums or tensor.is_inference()):
+                self._known[address] = (weakref.ref(tensor.untyped_storage()), tensor._version, group)
         return seen
-
-    def _count(self, tensor: torch.Tensor, seen: Seen) -> None:
-        if self._sums:
-            seen.crc = crc(tensor)
-        try:
-            if tensor.is_cpu:
-                count_large(tensor, seen)
-            else:
-                self._far.append((vector(tensor), seen))
-        except Exception as error:
-            seen.failed = f"{type(error).__name__}: {error}"
 
     def distrust(self, tensor: torch.Tensor) -> None:
         """This memory may be written to without torch counting it, until the step ends."""
@@ -184,7 +211,7 @@ class Values:
 
     def settle(self) -> None:
         """Fill in all statistics that were put off; waits once for other devices."""
-        groups: defaultdict[torch.dtype, list[tuple[torch.Tensor, Seen]]] = defaultdict(list)
+        groups: defaultdict[torch.dtype, list[tuple[torch.Tensor, Group]]] = defaultdict(list)
         waiting: Counter[torch.dtype] = Counter()
         for _ in range(len(self._small)):
             pair = self._small.popleft()
@@ -192,22 +219,42 @@ class Values:
             groups[dtype].append(pair)
             waiting[dtype] += pair[0].numel()
             if waiting[dtype] > TOGETHER:
-                _count_together(*zip(*groups.pop(dtype), strict=True))
+                self._settle_together(groups.pop(dtype))
                 waiting[dtype] = 0
-        for group in groups.values():
-            _count_together(*zip(*group, strict=True))
+        for pairs in groups.values():
+            self._settle_together(pairs)
         self._settle_far()
 
+    def _settle_together(self, pairs: list[tuple[torch.Tensor, Group]]) -> None:
+        count_together([tensor for tensor, _ in pairs], [group.seen[0] for _, group in pairs])
+        for tensor, group in pairs:
+            if self._sums:
+                group.seen[0].crc = crc(tensor)
+            group.finish()
+
+    def _count_large(self, tensor: torch.Tensor, layout: Layout, group: Group) -> None:
+        seen = group.seen[0]
+        try:
+            if self._sums:
+                seen.crc = crc(tensor)
+            size = tensor.numel()
+            # In the order of the memory, where it has no gaps.
+            count_large(tensor.as_strided((size,), (1,)) if layout == ((1, size),) else tensor, seen)
+        except Exception as error:
+            seen.failed = f"{type(error).__name__}: {error}"
+        group.finish()
+
     def _settle_far(self) -> None:
-        devices: defaultdict[torch.device, list[tuple[torch.Tensor, Seen]]] = defaultdict(list)
+        devices: defaultdict[torch.device, list[tuple[torch.Tensor, Group]]] = defaultdict(list)
         for _ in range(len(self._far)):
-            vector, one = self._far.popleft()
-            devices[vector.device].append((vector, one))
+            pair = self._far.popleft()
+            devices[pair[0].device].append(pair)
         for device, pairs in devices.items():
             # They were computed on the program's streams, and are read on this thread's.
             torch.accelerator.synchronize(device)
-            for row, (_, one) in zip(torch.stack([vector for vector, _ in pairs]).tolist(), pairs, strict=True):
-                unpack(row, one)
+            for row, (_, group) in zip(torch.stack([numbers for numbers, _ in pairs]).tolist(), pairs, strict=True):
+                unpack(row, group.seen[0])
+                group.finish()
 
     def waits(self) -> bool:
         """Would `settle` wait for a device?"""
@@ -218,22 +265,14 @@ class Values:
             torch.save(tensor, file)
 
 
-def _count_together(tensors: tuple[torch.Tensor, ...], seen: tuple[Seen, ...]) -> None:
+def count_together(tensors: Sequence[torch.Tensor], seen: Sequence[Seen]) -> None:
+    """Fill in the statistics of small CPU tensors of one dtype."""
     try:
         values = to_numpy(torch.cat([tensor.reshape(-1) for tensor in tensors]))
         fill_together(values, [tensor.numel() for tensor in tensors], seen)
     except Exception as error:
         for one in seen:
             one.failed = f"{type(error).__name__}: {error}"
-
-
-def _tells(twin: Seen, seen: Seen, size: int) -> bool:
-    """Are the twin's statistics those of all elements of another view of size elements?"""
-    count = 1
-    for extent in twin.shape:
-        count *= extent
-    # A tensor of fewer elements may lie at the same place; statistics that are put off may come too late.
-    return twin.max is not None and count == size and twin.dtype == seen.dtype and twin.nan is UNSET
 
 
 def _kind(dtype: torch.dtype) -> str:
@@ -248,14 +287,18 @@ def _slice(value: slice) -> Leaf:
     return Leaf("slice", [None if part is None else int(part) for part in parts])
 
 
-def _dense(tensor: torch.Tensor) -> bool:
-    """Do the elements fill a piece of memory, in any order, each once?"""
-    expected = 1
+def laid_out(tensor: torch.Tensor) -> Layout:
+    """Where the elements lie. Views of one address with the same layout hold the same elements; ((1, n),) is a piece of
+    memory without gaps."""
+    found: list[tuple[int, int]] = []
     for stride, extent in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
-        if extent != 1 and stride != expected:
-            return False
-        expected *= extent
-    return True
+        if extent == 1:
+            continue
+        if found and stride == found[-1][0] * found[-1][1]:
+            found[-1] = (found[-1][0], found[-1][1] * extent)
+        else:
+            found.append((stride, extent))
+    return tuple(found) or ((1, 1),)
 
 
 def to_numpy(tensor: torch.Tensor) -> np.ndarray:
@@ -271,7 +314,7 @@ def to_numpy(tensor: torch.Tensor) -> np.ndarray:
 def count_large(tensor: torch.Tensor, seen: Seen) -> None:
     """Fill in the statistics of a large CPU tensor."""
     tensor = tensor.detach()
-    flat = tensor.as_strided((tensor.numel(),), (1,)) if _dense(tensor) else tensor.reshape(-1)
+    flat = tensor.reshape(-1)
     if flat.dtype is torch.bool:
         seen.true = int(flat.count_nonzero())
         seen.max, seen.min = seen.true > 0, seen.true == flat.numel()
@@ -296,10 +339,12 @@ def _norm(flat: torch.Tensor, top: float) -> float:
         return float(torch.linalg.vector_norm(flat, dtype=torch.float64))
     if exact:
         return float(torch.linalg.vector_norm(flat.to(torch.float64)))
-    rows = flat.numel() // _ROW
-    norms = torch.linalg.vector_norm(flat[: rows * _ROW].view(rows, _ROW), dim=1, dtype=torch.float32)
-    rest = torch.linalg.vector_norm(flat[rows * _ROW :], dtype=torch.float32)
-    return float(torch.linalg.vector_norm(torch.cat((norms, rest.view(1))), dtype=torch.float64))
+    rows, rest = divmod(flat.numel(), _ROW)
+    whole = flat if not rest else flat[: rows * _ROW]
+    norms = torch.linalg.vector_norm(whole.view(rows, _ROW), dim=1, dtype=torch.float32)
+    if rest:
+        norms = torch.cat((norms, torch.linalg.vector_norm(flat[rows * _ROW :], dtype=torch.float32).view(1)))
+    return float(torch.linalg.vector_norm(norms, dtype=torch.float64))
 
 
 def crc(tensor: torch.Tensor) -> str:

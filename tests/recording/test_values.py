@@ -166,7 +166,20 @@ def test_memory_that_is_used_again_is_looked_at_again() -> None:
     taking = values()
     for number in range(200):
         seen = taking.take(torch.full((300, 300), float(number)))
+        taking.settle()
         assert seen.max == number
+
+
+@pytest.mark.parametrize("size", [(4, 6), (300, 400)])
+def test_views_share_statistics_whenever_they_are_filled_in(size: tuple[int, int]) -> None:
+    taking = values()
+    tensor = torch.full(size, math.nan)
+    first, before = taking.take(tensor), taking.take(tensor.T)
+    taking.settle()
+    after = taking.take(tensor.reshape(-1))
+    assert len({id(first), id(before), id(after)}) == 3
+    assert first.nan == before.nan == after.nan == tensor.numel()
+    assert first.norm == before.norm == after.norm
 
 
 def test_parameters_of_a_class_of_their_own_are_tensors() -> None:
