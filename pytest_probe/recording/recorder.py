@@ -64,6 +64,9 @@ class Recorder:
         wanted = self.scope.wants_step(self.step) and self.scope.wants_rank(self._hooks.rank())
         if self._running or not wanted:
             return
+        if any(each._running for each in _recorders):
+            self.tell("another", "pytest-probe: another capture is running in this process; this one records nothing")
+            return
         if self._writer is None:
             self._writer = Writer(self._folder(), self._header(), self._hooks)
         self._hooks.install(self)

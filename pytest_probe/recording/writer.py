@@ -90,7 +90,8 @@ class Writer:
         except Exception as error:
             self._failed = True
             lost = self._queue[0][0].name if self._queue else "the end of the step"
-            reason = f"{type(error).__name__}: {error}"
+            exists = isinstance(error, FileExistsError)
+            reason = "there is a dump already" if exists else f"{type(error).__name__}: {error}"
             log.error(
                 "pytest-probe: %s cannot be written (%s); what comes from %s on is not recorded, the program goes on",
                 self.folder,

@@ -370,6 +370,24 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, caplog: pytest.LogCaptu
     assert "the program goes on" in errors[0].message
 
 
+def test_one_capture_at_a_time(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with capture(tmp_path / "first"), capture(tmp_path / "second"):
+        torch.ones(2)
+    assert forwards(entries(tmp_path / "first")) == ["Torch.ones.0"]
+    assert not (tmp_path / "second").exists()
+    assert "another capture is running" in caplog.text
+
+
+def test_a_dump_that_is_there_stays(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    debugger = PrecisionDebugger(dump_path=tmp_path)
+    for _ in range(2):
+        debugger.start()
+        torch.ones(2)
+        debugger.close()
+    assert forwards(entries(tmp_path)) == ["Torch.ones.0"]
+    assert "there is a dump already" in caplog.text
+
+
 def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     def full(*args: Any) -> Any:
         raise OSError(28, "No space left on device")
