@@ -20,6 +20,7 @@ from pytest_probe.execution.arguments import (
     named_leaves,
     narrow_dtype,
     prepared,
+    sizes_by_float,
     tuples,
     with_float32,
     with_leaves,
@@ -112,7 +113,8 @@ class Replayer:
         with_gradient: bool,
     ) -> Replay:
         """Run a function on the device and another as its reference. Raises NoReference where that one raises."""
-        candidate = Candidate(name, function, reference, with_float32(arguments), False)
+        arguments = arguments if sizes_by_float(name) else with_float32(arguments)
+        candidate = Candidate(name, function, reference, arguments, False)
         try:
             expected, wanted = self._reference(candidate, with_gradient)
         except Exception as error:
@@ -217,6 +219,8 @@ class Replayer:
         """The reference with Python floats rounded to the tensors' 16-bit dtype; None where that changes nothing."""
         candidate, narrow = replayed.candidate, narrow_dtype(replayed.leaves)
         if replayed.product is not None or narrow is None or not has_inexact_floats(candidate.arguments, narrow):
+            return None
+        if sizes_by_float(candidate.path):
             return None
         rounding = functools.partial(with_rounded_floats, narrow, candidate.reference)
         arguments = candidate.arguments
