@@ -49,6 +49,7 @@ from pytest_probe.records.model import Call, Record
 from pytest_probe.standards.facts import facts
 
 CORNER = 2
+RUNNING = frozenset({"input.1", "input.2", "kwargs.running_mean", "kwargs.running_var"})
 
 
 class Replayer:
@@ -340,7 +341,9 @@ class Replayer:
         # Running statistics and the like, which the call updates, have no gradient.
         kept = frozenset(name for name in every if same_bytes(plain.after(name), reference_array(leaves[name])))
         marked = frozenset(name for name in every if leaves[name].requires_grad)
-        return self._differentiable(candidate, [Wanted(kept, True), Wanted(marked, True)]) or (plain, None)
+        every_but = kept - _running(candidate)
+        tries = [Wanted(kept, True), Wanted(marked, True), Wanted(every_but, True)]
+        return self._differentiable(candidate, tries) or (plain, None)
 
     def _differentiable(self, candidate: Candidate, tries: Sequence[Wanted]) -> tuple[Run, Wanted] | None:
         """The first run that can give gradients."""
@@ -353,6 +356,11 @@ class Replayer:
             if run.differentiable:
                 return run, wanted
         return None
+
+
+def _running(candidate: Candidate) -> frozenset[str]:
+    """Running statistics: in evaluation nothing changes them, and a call that is asked for their gradient refuses."""
+    return RUNNING if candidate.path.endswith(("batch_norm", "instance_norm")) else frozenset()
 
 
 def _corner(large: Product, arguments: Arguments, call: Call) -> tuple[Arguments, Call]:
