@@ -26,6 +26,11 @@ FUSED_DROPOUT: Mapping[str, tuple[str, int]] = {
     "rnn_tanh": ("dropout", 5),
     "rnn_relu": ("dropout", 5),
 }
+# A Python float decides the size of the output: rounded to float32 it would give another.
+SIZING = frozenset(
+    "interpolate upsample upsample_bilinear upsample_nearest fractional_max_pool2d fractional_max_pool3d "
+    "fractional_max_pool2d_with_indices fractional_max_pool3d_with_indices".split()
+)
 
 
 def named_leaves(arguments: Arguments) -> dict[str, Leaf]:
@@ -73,7 +78,12 @@ def prepared(record: Record, call: Call, arguments: Arguments) -> tuple[Argument
     notes: list[str] = []
     arguments = _filled(call, arguments, notes)
     arguments = _without_dropout(record, arguments, notes)
-    return with_float32(arguments), tuple(notes)
+    return arguments if sizes_by_float(record.api) else with_float32(arguments), tuple(notes)
+
+
+def sizes_by_float(api: str) -> bool:
+    """Does a Python float (a scale) decide the size of what the API gives? Kernels then reckon with it unrounded."""
+    return api.rsplit(".", 1)[-1] in SIZING
 
 
 def with_float32(arguments: Arguments) -> Arguments:

@@ -20,6 +20,7 @@ from pytest_probe.execution.arguments import (
     named_leaves,
     narrow_dtype,
     prepared,
+    sizes_by_float,
     tuples,
     with_float32,
     with_leaves,
@@ -48,6 +49,7 @@ from pytest_probe.records.model import Call, Record
 from pytest_probe.standards.facts import facts
 
 CORNER = 2
+RUNNING = frozenset({"input.1", "input.2", "kwargs.running_mean", "kwargs.running_var"})
 
 
 class Replayer:
@@ -112,7 +114,8 @@ class Replayer:
         with_gradient: bool,
     ) -> Replay:
         """Run a function on the device and another as its reference. Raises NoReference where that one raises."""
-        candidate = Candidate(name, function, reference, with_float32(arguments), False)
+        arguments = arguments if sizes_by_float(name) else with_float32(arguments)
+        candidate = Candidate(name, function, reference, arguments, False)
         try:
             expected, wanted = self._reference(candidate, with_gradient)
         except Exception as error:
@@ -217,6 +220,8 @@ class Replayer:
         """The reference with Python floats rounded to the tensors' 16-bit dtype; None where that changes nothing."""
         candidate, narrow = replayed.candidate, narrow_dtype(replayed.leaves)
         if replayed.product is not None or narrow is None or not has_inexact_floats(candidate.arguments, narrow):
+            return None
+        if sizes_by_float(candidate.path):
             return None
         rounding = functools.partial(with_rounded_floats, narrow, candidate.reference)
         arguments = candidate.arguments
@@ -336,7 +341,9 @@ class Replayer:
         # Running statistics and the like, which the call updates, have no gradient.
         kept = frozenset(name for name in every if same_bytes(plain.after(name), reference_array(leaves[name])))
         marked = frozenset(name for name in every if leaves[name].requires_grad)
-        return self._differentiable(candidate, [Wanted(kept, True), Wanted(marked, True)]) or (plain, None)
+        every_but = kept - _running(candidate)
+        tries = [Wanted(kept, True), Wanted(marked, True), Wanted(every_but, True)]
+        return self._differentiable(candidate, tries) or (plain, None)
 
     def _differentiable(self, candidate: Candidate, tries: Sequence[Wanted]) -> tuple[Run, Wanted] | None:
         """The first run that can give gradients."""
@@ -349,6 +356,11 @@ class Replayer:
             if run.differentiable:
                 return run, wanted
         return None
+
+
+def _running(candidate: Candidate) -> frozenset[str]:
+    """Running statistics: in evaluation nothing changes them, and a call that is asked for their gradient refuses."""
+    return RUNNING if candidate.path.endswith(("batch_norm", "instance_norm")) else frozenset()
 
 
 def _corner(large: Product, arguments: Arguments, call: Call) -> tuple[Arguments, Call]:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pytest_probe.frameworks import torch_attention
+from pytest_probe.frameworks import torch_attention, torch_interpolation
 from pytest_probe.frameworks.torch_narrow import kernels, steps
 
 _ATEN = torch.ops.aten
@@ -26,6 +26,7 @@ def decompositions() -> Mapping[Any, Callable[..., Any]]:
         torch_attention.FORWARD: torch_attention.forward,
         torch_attention.BACKWARD: torch_attention.backward,
         _ATEN.gelu_backward.default: _gelu_backward,
+        **torch_interpolation.INTERPOLATION,
     }
 
 

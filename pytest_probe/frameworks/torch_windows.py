@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from pytest_probe.frameworks.torch_interpolation import upsampled, upsampled_image
 from pytest_probe.frameworks.torch_sequential import piled, rounded
 
 ATEN = torch.ops.aten
@@ -179,37 +180,6 @@ def rounded_grid(
     return places * 2 / whole.clamp(min=1) - 1 if align else (2 * places + 1) / whole - 1
 
 
-def upsampled(rank: int) -> Callable[..., torch.Tensor]:
-    """Linear interpolation: the weights of neighbours are rounded."""
-
-    def function(
-        dtype: torch.dtype, x: torch.Tensor, counts: Sequence[int], align: bool, *scales: float | None
-    ) -> torch.Tensor:
-        for place, (count, scale) in enumerate(zip(counts, scales or [None] * rank, strict=True)):
-            dim = x.ndim - rank + place
-            extent = x.shape[dim]
-            before, share = neighbours(extent, count, align, scale)
-            later = rounded(share, dtype)
-            shape = (-1, *[1] * (rank - 1 - place))
-            behind = (before + 1).clamp(max=extent - 1)
-            first = x.index_select(dim, before) * rounded(1 - later, dtype).view(shape)
-            x = first + x.index_select(dim, behind) * later.view(shape)
-        return x
-
-    return function
-
-
-def neighbours(extent: int, count: int, align: bool, scale: float | None) -> tuple[torch.Tensor, torch.Tensor]:
-    """For each place of an output the element before it, and how far it is behind that."""
-    places = torch.arange(count, dtype=torch.float32)
-    if align:
-        places = places * ((extent - 1) / (count - 1) if count > 1 else 0.0)
-    else:
-        places = ((places + 0.5) * (1 / scale if scale else extent / count) - 0.5).clamp(min=0)
-    before = places.long().clamp(max=extent - 1)
-    return before, (places - before).clamp(0, 1).double()
-
-
 NEAREST = 1
 # Lest a coordinate on the edge of a cell falls into the one before.
 CELL = 1e-9
@@ -252,6 +222,7 @@ WINDOWS: Mapping[Any, Callable[..., Any]] = {
     ATEN.grid_sampler_2d_backward.default: grid_sampler_backward(2),
     ATEN.grid_sampler_3d_backward.default: grid_sampler_backward(3),
     ATEN.upsample_linear1d.default: upsampled(1),
+    ATEN.upsample_bilinear2d.default: upsampled_image,
     ATEN.upsample_trilinear3d.default: upsampled(3),
     ATEN.max_pool2d_with_indices_backward.default: max_pool_backward(2),
     ATEN.max_pool3d_with_indices_backward.default: max_pool_backward(3),

@@ -105,10 +105,19 @@ class _Entry:
         args = self.arguments(self.need(body, "input_args", "", list, "a list of arguments"), "input_args")
         kwargs = self.optional(body, "input_kwargs", "", dict, "an object of arguments")
         named = {key: self.argument(value, f"input_kwargs.{key}") for key, value in kwargs.items()}
+        args, named = self.devices(args, named)
         if body.get("output") is None:
             return Call(args, named, None, None)
         outputs = self.need(body, "output", "", list, "a list of outputs")
         return Call(args, named, self.arguments(outputs, "output"), None)
+
+    def devices(self, args: tuple[Argument, ...], named: dict[str, Argument]) -> tuple[tuple[Argument, ...], Any]:
+        """The arguments with devices that were given as strings as what they are: `x.to("cuda:0")`, `device="cuda"`."""
+        if self.name.startswith("Tensor.to."):
+            args = tuple(DeviceSpec(value) if isinstance(value, str) else value for value in args)
+        if isinstance(named.get("device"), str):
+            named = {**named, "device": DeviceSpec(named["device"])}
+        return args, named
 
     def surroundings(self) -> Surroundings:
         autocast = self.optional(self.probe, "autocast", "probe", dict, "an object of dtypes by kind of device")

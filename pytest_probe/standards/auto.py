@@ -7,6 +7,7 @@ from dataclasses import replace
 from pytest_probe.standards.discrete import Discrete
 from pytest_probe.standards.exact import Exact
 from pytest_probe.standards.factorisation import Factorisation
+from pytest_probe.standards.neighbours import Neighbours
 from pytest_probe.standards.noise import NoiseStandard
 from pytest_probe.standards.own_dtype import OwnDtype
 from pytest_probe.standards.question import Question, Standard
@@ -67,7 +68,7 @@ def _by_arguments(question: Question) -> Standard | None:
     if name == "scatter" and question.kwargs.get("reduce") is not None:
         return NoiseStandard()
     if name == "interpolate" and question.argument(3, "mode", "nearest") in ("nearest", "nearest-exact"):
-        return Exact()
+        return Neighbours()
     if name == "histogram" and (question.name == "output.1" or _weighs(question, 3)):
         return Edges() if question.name == "output.1" else NoiseStandard()
     if name == "bincount" and question.argument(1, "weights") is not None:

@@ -22,6 +22,26 @@ from pytest_probe.standards.verdict import Verdict
 from tests.execution.conftest import Bench, Function, Make, Plant, failed, judged, normal
 from tests.writing import entries, write_dump
 
+
+def test_gradients_beside_running_statistics_that_have_none(bench: Make, plant: Plant) -> None:
+    args = (normal(4, 3, 8), normal(3).abs(), normal(3).abs() + 0.5, normal(3), normal(3), False, 0.1, 1e-5)
+    made = bench("Functional.batch_norm", F.batch_norm, *args, backward=True)
+    found = made.check("backward")
+    assert (found.verdict, judged(found)) == ("pass", ["grad.input.0", "grad.input.3", "grad.input.4"])
+    made.checker.release()
+    plant(F, "batch_norm", lambda right, *args: right(*args[:-1], 0.2))
+    assert "grad.input.0" in failed(made.check("backward"))
+
+
+def test_a_device_that_was_given_as_a_string_is_the_one_under_test(bench: Make) -> None:
+    """As recorded on another machine."""
+
+    def elsewhere(data: dict[str, Any]) -> None:
+        data["Tensor.to.0.forward"]["input_args"][1]["value"] = "cuda:0"
+
+    assert bench("Tensor.to", torch.Tensor.to, normal(5), "cpu", edit=elsewhere).check().verdict == "pass"
+
+
 # Arguments that a call changes
 
 

@@ -1,0 +1,48 @@
+"""Interpolation to the nearest element: where two are as near to float32, either."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+
+from pytest_probe.numerics.dtypes import AnyArray, widen
+from pytest_probe.standards.exact import Exact, alike
+from pytest_probe.standards.question import Question
+from pytest_probe.standards.verdict import OutputVerdict
+
+# Kernels reckon places in float32 whatever they interpolate: three roundings, and one of the scale.
+NEAR = 4.0 * 2.0**-24
+
+
+class Neighbours:
+    """Bit for bit the reference, or where a place lies within 4 roundoffs of the border between two elements either."""
+
+    name = "exact"
+
+    def judge(self, question: Question) -> OutputVerdict:
+        exact = Exact().judge(question)
+        values = question.argument(0, "input")
+        if exact.verdict == "pass" or not isinstance(values, np.ndarray) or values.ndim != question.actual.ndim:
+            return exact
+        sides = [_sides(question, values, dim) for dim in range(2, values.ndim)]
+        unsure = np.zeros(question.actual.shape, dtype=bool)
+        for dim, (low, high) in enumerate(sides, 2):
+            unsure |= (low != high).reshape(-1, *[1] * (values.ndim - 1 - dim))
+        expected = question.expected
+        for places in itertools.product(*sides):
+            other = values[np.ix_(*map(np.arange, values.shape[:2]), *places)]
+            expected = np.where(unsure & alike(question.actual, other), widen(other), expected)
+        return Exact().judge(replace(question, expected=expected))
+
+
+def _sides(question: Question, values: AnyArray, dim: int) -> tuple[AnyArray, AnyArray]:
+    """The elements that each place of a dimension may be, lower and upper."""
+    extent, count = values.shape[dim], question.actual.shape[dim]
+    given = None if question.argument(5, "recompute_scale_factor") else question.argument(2, "scale_factor")
+    scale = given[dim - 2] if isinstance(given, (list, tuple)) else given
+    shift = 0.5 if question.argument(3, "mode") == "nearest-exact" else 0.0
+    places = (np.arange(count) + shift) * (1 / scale if scale else extent / count)
+    low, high = (np.floor(places * (1 + side)).astype(int).clip(0, extent - 1) for side in (-NEAR, NEAR))
+    return low, high
