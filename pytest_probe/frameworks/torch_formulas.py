@@ -117,10 +117,7 @@ def soft_margin(x: torch.Tensor, y: torch.Tensor, reduction: int = MEAN) -> torc
 
 def soft_margin_backward(grad: torch.Tensor, x: torch.Tensor, y: torch.Tensor, reduction: int) -> torch.Tensor:
     powers = (-y * x).exp()
-    slope = -y * powers / (powers + 1)
-    if reduction == MEAN:
-        slope = slope / x.numel()
-    return slope * grad
+    return -share(x, reduction) * y * powers / (powers + 1) * grad
 
 
 def binary_cross_entropy(

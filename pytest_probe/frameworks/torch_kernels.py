@@ -51,6 +51,25 @@ def nll(
     return (total / whole if reduction == 1 else total), whole
 
 
+def nll_backward(
+    dtype: torch.dtype,
+    grad: torch.Tensor,
+    x: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None,
+    reduction: int,
+    ignored: int,
+    whole: torch.Tensor,
+) -> Any:
+    if reduction == 0 or x.ndim == 1:
+        return NotImplemented
+    each = -(rounded(grad / whole, dtype) if reduction == 1 else grad)
+    kept = target != ignored
+    aims = torch.where(kept, target, 0)
+    gains = torch.where(kept, each if weight is None else rounded(weight[aims] * each, dtype), 0)
+    return torch.zeros_like(x).scatter_(1, aims.unsqueeze(1), gains.unsqueeze(1))
+
+
 def softmax(dtype: torch.dtype, x: torch.Tensor, dim: int, to_float: bool) -> Any:
     """Along another dimension than the last the powers that no vector holds are rounded."""
     if not x.ndim or dim % x.ndim == x.ndim - 1:
@@ -219,4 +238,6 @@ KERNELS: Mapping[Any, Callable[..., Any]] = {
     ATEN._log_softmax.default: log_softmax,
     ATEN.nll_loss_forward.default: nll,
     ATEN.nll_loss2d_forward.default: nll,
+    ATEN.nll_loss_backward.default: nll_backward,
+    ATEN.nll_loss2d_backward.default: nll_backward,
 }
