@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -91,31 +91,34 @@ def widened_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 def same_results(first: Run, second: Run) -> bool:
     """Do two reference runs agree to float64's precision?"""
-    for name, value in first.outputs.items():
-        other = second.outputs.get(name)
-        if not isinstance(value, np.ndarray) or not isinstance(other, np.ndarray):
-            if value != other:
-                return False
-        elif not np.allclose(value, other, rtol=1e-9, atol=1e-12, equal_nan=True):
-            return False
-    return True
+    return _agree(first, second, lambda one, two: np.allclose(one, two, rtol=1e-9, atol=1e-12, equal_nan=True))
 
 
 def alike(first: Run, second: Run) -> bool:
     """Are two runs the same, or so near that no 16-bit rounding stands between them?"""
+    return first.outputs.keys() == second.outputs.keys() and _agree(first, second, _near)
+
+
+def _agree(first: Run, second: Run, near: Callable[[AnyArray, AnyArray], bool]) -> bool:
+    """Are the outputs of the first run near those of the second, and equal where they are no arrays?"""
     for name, value in first.outputs.items():
         other = second.outputs.get(name)
         if not isinstance(value, np.ndarray) or not isinstance(other, np.ndarray):
             if value != other:
                 return False
-        elif not same_bytes(value, other):
-            if value.shape != other.shape or value.dtype != other.dtype:
-                return False
-            one, two = widen(value), widen(other)
-            size = float(np.max(np.abs(one), initial=0.0, where=np.isfinite(one)))
-            if not np.allclose(one, two, rtol=0.0, atol=NEAR * size, equal_nan=True):
-                return False
-    return first.outputs.keys() == second.outputs.keys()
+        elif not near(value, other):
+            return False
+    return True
+
+
+def _near(value: AnyArray, other: AnyArray) -> bool:
+    if value.shape != other.shape or value.dtype != other.dtype:
+        return False
+    if same_bytes(value, other):
+        return True
+    one, two = widen(value), widen(other)
+    size = float(np.max(np.abs(one), initial=0.0, where=np.isfinite(one)))
+    return bool(np.allclose(one, two, rtol=0.0, atol=NEAR * size, equal_nan=True))
 
 
 def apart(first: Mapping[str, Any], second: Mapping[str, Any]) -> float:

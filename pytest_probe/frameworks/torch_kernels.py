@@ -124,8 +124,7 @@ def batch_norm(
     if not training:
         return NotImplemented
     step = functools.partial(rounded, dtype=dtype) if dtype is torch.bfloat16 else _as_it_is
-    over = [dim for dim in range(x.ndim) if dim != 1]
-    places = (1, -1, *[1] * (x.ndim - 2))
+    over, places = torch_layouts.channelwise(x)
     count = x.new_tensor(float(x.numel() // x.shape[1]))
     mean = step(x.mean(over))
     squares = step((x - mean.view(places)).square().sum(over))

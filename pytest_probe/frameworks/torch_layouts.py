@@ -22,6 +22,11 @@ def in_order(*tensors: torch.Tensor) -> bool:
     return all(x.is_contiguous() for x in tensors) or all(x.is_contiguous(memory_format=form) for x in tensors)
 
 
+def channelwise(x: torch.Tensor) -> tuple[list[int], tuple[int, ...]]:
+    """The dimensions that a channel's statistics are taken over, and the shape in which they stand beside x."""
+    return [dim for dim in range(x.ndim) if dim != 1], (1, -1, *[1] * (x.ndim - 2))
+
+
 def batch_norm(
     dtype: torch.dtype,
     x: torch.Tensor,
@@ -35,7 +40,7 @@ def batch_norm(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The mean is rounded before it is used, the variance is not; each step of the normalisation is."""
     step = functools.partial(rounded, dtype=dtype)
-    over, places = [dim for dim in range(x.ndim) if dim != 1], (1, -1, *[1] * (x.ndim - 2))
+    over, places = channelwise(x)
     if training:
         count = x.numel() // x.shape[1]
         mean = step(x.mean(over))
@@ -71,7 +76,7 @@ def batch_norm_backward(
     if in_order(x, grad):
         return NotImplemented
     step = functools.partial(rounded, dtype=dtype)
-    over, places = [dim for dim in range(x.ndim) if dim != 1], (1, -1, *[1] * (x.ndim - 2))
+    over, places = channelwise(x)
     count = x.numel() // x.shape[1]
     if not training:
         assert running_mean is not None

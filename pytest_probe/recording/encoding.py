@@ -51,4 +51,4 @@ def _mark_tuples(body: Call) -> None:
             if type(tree) in _NESTING:
                 found.extend(tuples(tree, f"{half}.{key}"))
     if found:
-        body.probe = {**({} if body.probe is UNSET else body.probe), "tuples": found}
+        body.tell("tuples", found)

@@ -76,6 +76,10 @@ class Call(msgspec.Struct, omit_defaults=True):
     parameters: Tree = UNSET
     probe: Json = UNSET
 
+    def tell(self, key: str, value: Json) -> None:
+        """Add what only readers of our own know."""
+        self.probe = {**({} if self.probe is UNSET else self.probe), key: value}
+
 
 class Passed(msgspec.Struct):
     """The body of a backward entry: the gradients that came to the floating outputs, and those that left for the

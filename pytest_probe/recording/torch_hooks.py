@@ -21,7 +21,7 @@ from pytest_probe.recording.scope import Scope
 from pytest_probe.recording.snapshot import Call, Entry, Passed, Seen, Tree, tensors
 from pytest_probe.recording.torch_functions import functions, modules, outermost, wrapped
 from pytest_probe.recording.torch_gradients import Gradient, Seats, Wanting, Watched, wanting
-from pytest_probe.recording.torch_modes import Presence
+from pytest_probe.recording.torch_modes import Presence, transforming
 from pytest_probe.recording.torch_modules import Modules
 from pytest_probe.recording.torch_names import ALIASING, Rule, Rules, by_operator
 from pytest_probe.recording.torch_stacks import Stacks
@@ -163,7 +163,7 @@ class TorchHooks:
                 # As msprobe's dumps: its checker, and a replay elsewhere, look for a device at this keyword.
                 named["device"] = leaves[torch.device](torch.device(kwargs["device"]))
             where = self._stacks.number(frame) if self._stacked else -1
-            again = where >= 0 and self._stacks.checkpoints[where] and torch._C._current_graph_task_id() >= 0
+            again = self._stacks.recomputes(where)
             body = Call(trees, named, again) if self._inputs else Call(is_recompute=again)
             if rule.draws or torch._C._is_any_autocast_enabled():
                 body.probe = _surroundings(rule)
@@ -256,12 +256,12 @@ class TorchHooks:
             body.output = body.output if self._outputs else UNSET
 
     def _transforming(self, recorder: Recorder) -> bool:
-        """Inside vmap, grad or jvp, where tensors have no values of their own; while a trace is made."""
-        if torch._C._functorch.maybe_current_level() is None:
-            return torch._C._get_tracing_state() is not None
-        recorder.tell(
-            "functorch", "pytest-probe: what runs inside torch.func's transforms (vmap, grad) is not recorded"
-        )
+        if not transforming():
+            return False
+        if torch._C._functorch.maybe_current_level() is not None:
+            recorder.tell(
+                "functorch", "pytest-probe: what runs inside torch.func's transforms (vmap, grad) is not recorded"
+            )
         return True
 
     def _entered_compiled(self) -> None:

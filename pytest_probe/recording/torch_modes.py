@@ -112,12 +112,8 @@ class Presence:
 
     def _has_torch_function(self, original: Callable[..., bool], arguments: Any) -> bool:
         """Modules ask this before they take a faster path, which they shall take as they do without us."""
-        place = self._take_off()
-        try:
+        with self.away():
             return original(arguments)
-        finally:
-            if place >= 0:
-                self._put_back(place)
 
     def _compile(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         compiled = original(*args, **kwargs)
@@ -145,6 +141,11 @@ class Presence:
             self._regions.value = None
             self._put_back(region[1])
         return before
+
+
+def transforming() -> bool:
+    """Inside vmap, grad or jvp, where tensors have no values of their own; while a trace is made."""
+    return torch._C._functorch.maybe_current_level() is not None or torch._C._get_tracing_state() is not None
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from pytest_probe.recording.config import CaptureConfig
 from pytest_probe.recording.recorder import Recorder
 from pytest_probe.recording.snapshot import Call, Entry, Parent, backward_of
 from pytest_probe.recording.torch_gradients import Fire, Wanting, Watched, wanting
-from pytest_probe.recording.torch_modes import Presence, patched
+from pytest_probe.recording.torch_modes import Presence, patched, transforming
 from pytest_probe.recording.torch_stacks import Stacks
 from pytest_probe.recording.torch_values import Values
 
@@ -115,7 +115,7 @@ class Modules:
         entry.parent = calls[-1].parent
         path = calls[-1].known.path
         if path:
-            entry.body.probe = {**({} if entry.body.probe is UNSET else entry.body.probe), "module": path}
+            entry.body.tell("module", path)
 
     # Positional only: the program's keywords may have any name.
     def _call(self, original: Callable[..., Any], module: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
@@ -135,7 +135,7 @@ class Modules:
     ) -> Any:
         known = self._known.get(id(module))
         recorder = self._recorder
-        if known is None or recorder is None or _transforming():
+        if known is None or recorder is None or transforming():
             return original(module, *args, **kwargs)
         calls = self._thread.calls
         parent = calls[-1].parent if calls else self._nowhere
@@ -173,8 +173,7 @@ class Modules:
                 given, named = [_opened(value) for value in args], {key: _opened(kwargs[key]) for key in kwargs}
                 parameters = {key: one for key, one in known.module._parameters.items() if _is_there(one)}
                 where = self._stacks.number(sys._getframe()) if self._stacked else -1
-                again = where >= 0 and self._stacks.checkpoints[where] and torch._C._current_graph_task_id() >= 0
-                body = Call(is_recompute=again)
+                body = Call(is_recompute=self._stacks.recomputes(where))
                 if "input" in self._modes:
                     body.input_args = take(given)
                     body.input_kwargs = {key: take(value) for key, value in named.items()}
@@ -207,8 +206,7 @@ class Modules:
 
     def _raised(self, begun: _Begun, error: BaseException) -> None:
         """A forward ended by an exception: what it was given, and the class of the exception."""
-        body: Call = begun.entry.body
-        body.probe = {**({} if body.probe is UNSET else body.probe), "raised": type(error).__name__}
+        begun.entry.body.tell("raised", type(error).__name__)
         if "forward" in self._modes:
             begun.recorder.put(begun.entry, self._values.taken())
 
@@ -226,11 +224,6 @@ class _WatchedModule(Watched):
         if came:
             yield Entry(f"{stem}.parameters_grad.{number}", came)
         yield Entry(f"{stem}.backward.{number}", self.passed(), parent=backward_of(self.parent))
-
-
-def _transforming() -> bool:
-    """Inside vmap, grad or jvp, where tensors have no values of their own; while a trace is made."""
-    return torch._C._functorch.maybe_current_level() is not None or torch._C._get_tracing_state() is not None
 
 
 def _models(level: str, model: Any) -> tuple[tuple[str, torch.nn.Module], ...]:

@@ -7,6 +7,8 @@ import linecache
 import os
 from types import CodeType, FrameType
 
+import torch
+
 # What stands between the program and torch while it is recorded.
 _OURS = os.path.join(os.path.dirname(__file__), "")
 _CHECKPOINT = ("torch/utils/checkpoint.py", "torch\\utils\\checkpoint.py")
@@ -19,7 +21,7 @@ class Stacks:
         self._numbers: dict[tuple[int, ...], int] = {}
         self._frames: list[list[tuple[CodeType, int]]] = []
         # For each stack: does torch's activation checkpointing stand in it?
-        self.checkpoints: list[bool] = []
+        self._checkpoints: list[bool] = []
         self._lines: list[list[str]] = []
 
     def number(self, first: FrameType) -> int:
@@ -45,8 +47,12 @@ class Stacks:
                 frames.append((frame.f_code, frame.f_lineno))
             frame = frame.f_back
         self._frames.append(frames)
-        self.checkpoints.append(any(code.co_filename.endswith(_CHECKPOINT) for code, _ in frames))
+        self._checkpoints.append(any(code.co_filename.endswith(_CHECKPOINT) for code, _ in frames))
         return len(self._frames) - 1
+
+    def recomputes(self, number: int) -> bool:
+        """Does a checkpoint compute here again, inside a backward, what it forgot? Unknown (-1) stacks do not tell."""
+        return number >= 0 and self._checkpoints[number] and torch._C._current_graph_task_id() >= 0
 
     def lines(self) -> dict[int, list[str]]:
         """All stacks as stack.json shows them, innermost frame first."""

@@ -334,11 +334,10 @@ def count_large(tensor: torch.Tensor, seen: Seen) -> None:
 def _norm(flat: torch.Tensor, top: float) -> float:
     """The 2-norm of elements of at most top. Where squares neither overflow nor vanish, rows are summed in float32,
     which is right to about seven digits and takes a third of the time; a mean, where terms cancel, has no such way."""
-    exact = not flat.is_floating_point() or flat.dtype is torch.float64 or not 1e-10 < top < 1e15
-    if flat.numel() < _ROWS and flat.is_floating_point():
-        return float(torch.linalg.vector_norm(flat, dtype=torch.float64))
-    if exact:
-        return float(torch.linalg.vector_norm(flat.to(torch.float64)))
+    narrow = flat.is_floating_point() and flat.dtype is not torch.float64
+    if not narrow or flat.numel() < _ROWS or not 1e-10 < top < 1e15:
+        wide = flat if flat.is_floating_point() else flat.to(torch.float64)
+        return float(torch.linalg.vector_norm(wide, dtype=torch.float64))
     rows, rest = divmod(flat.numel(), _ROW)
     whole = flat if not rest else flat[: rows * _ROW]
     norms = torch.linalg.vector_norm(whole.view(rows, _ROW), dim=1, dtype=torch.float32)
