@@ -45,8 +45,10 @@ class Cause(Protocol):
 
 
 def diagnose(standard: Standard, question: Question, verdict: OutputVerdict) -> str:
-    """The likeliest cause of an error, "" where none of the known ones fits."""
+    """The likeliest cause of an error, "" where none of the known ones fits, or where the sign of zero is all of it."""
     if verdict.standard not in ("noise", "ties", "exact") or question.actual.dtype.kind in "iub":
+        return ""
+    if verdict.metrics.get("mismatch") == 0:
         return ""
     trouble = Trouble(standard, question, verdict)
     return next((words for cause in CAUSES if (words := cause.explain(trouble))), "")

@@ -20,15 +20,17 @@ class Exact:
     def judge(self, question: Question) -> OutputVerdict:
         wanted = correctly_rounded(question.expected, question.actual.dtype)
         same = alike(question.actual, wanted)
+        differ = "elements differ from the correctly rounded reference; none may"
         if same.all() and _moves(question):
             same = ~_other_zeros(question.actual, wanted)
+            differ = "elements are zero of the other sign; a copy keeps it"
         measured = metrics.describe(question.actual, question.expected)
         if same.all():
             return OutputVerdict(
                 question.name, question.actual.shape, question.actual.dtype.name, "pass", self.name, metrics=measured
             )
         count = int(np.count_nonzero(~same))
-        reason = f"{count:,} of {same.size:,} elements differ from the correctly rounded reference; none may"
+        reason = f"{count:,} of {same.size:,} {differ}"
         worst = elements(question, ~same)
         return OutputVerdict(
             question.name,

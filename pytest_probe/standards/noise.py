@@ -68,12 +68,17 @@ class NoiseStandard:
         if question.actual.dtype.kind in "iub" or not question.actual.size:
             return Exact().judge(question)
         finding = decide(question)
-        if finding.content:
-            shifted = _shift(question, finding)
-            if shifted is None:
-                return _verdict(question, finding, "pass")
+        if not finding.content:
+            return self._above(question, finding)
+        shifted = _shift(question, finding)
+        if shifted is None:
+            return _verdict(question, finding, "pass")
+        stepped = _unshifted(question) if question.narrow and finding.source != BETWEEN_STEPS else None
+        if stepped is None:
             return _verdict(question, finding, "error", shifted)
-        return self._above(question, finding)
+        if question.on_cpu:
+            return _verdict(question, stepped, "pass")
+        return _verdict(question, finding, "warning", f"rounds between its steps: {shifted}")
 
     def _above(self, question: Question, finding: Finding) -> OutputVerdict:
         """Above the limits: what else may explain it, in the order of the rule."""
@@ -159,6 +164,15 @@ def _between_steps(question: Question, runs: list[AnyArray], limits: Limits) -> 
     else:
         close = Limits(_outlying(measured), STEPS.rms * (1 + STEPS_SMALL / max(measured.count, 1) ** 0.5))
     return Finding(measured, close, STAGES[-1], BETWEEN_STEPS, spread, center)
+
+
+def _unshifted(question: Question) -> Finding | None:
+    """What explains a bias: a constant that was rounded to 16 bits between two steps moves all elements alike."""
+    if _rounds_inside(question) or not question.runs("coarse", STAGES[-1]):
+        return None
+    runs = question.runs("float64", STAGES[-1]) + question.runs("fine", STAGES[-1])
+    stepped = _between_steps(question, runs, _limits(question))
+    return stepped if stepped.content and _shift(question, stepped) is None else None
 
 
 def _nearest(question: Question, sampled: list[AnyArray]) -> AnyArray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -127,3 +128,41 @@ def test_a_transposed_convolution_that_pads_by_a_stride(padding: int) -> None:
         assert verdict.verdict == "pass", verdict.reason
     wrong = checker.compare(lambda *given: function(*given) * 1.5, function, args, api="Functional.conv_transpose2d")
     assert wrong[0].verdict == "error"
+
+
+class Scaled(torch.autograd.Function):
+    """The gradient times a factor, rounded once."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, factor: float) -> torch.Tensor:
+        ctx.factor = factor
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return (gradient.float() * ctx.factor).to(gradient.dtype), None
+
+
+@pytest.mark.parametrize("shape", [(4, 6, 9, 5), (4, 6, 45), (7, 10, 30)])
+@pytest.mark.parametrize("smoothing", [0.05, 0.1])
+def test_constants_that_are_rounded_between_steps_move_all_elements(shape: tuple[int, ...], smoothing: float) -> None:
+    """1 - label_smoothing is one number of float16 for all of the gradient."""
+    right = functools.partial(F.cross_entropy, label_smoothing=smoothing)
+    for seed in range(4):
+        generator = torch.Generator().manual_seed(seed)
+        x = torch.randn(shape, generator=generator).half()
+        target = torch.randint(0, shape[1], (shape[0], *shape[2:]), generator=generator)
+        target.view(-1)[3] = -100
+        assert outcomes(right, x, target, api="Functional.cross_entropy") == ["pass", "pass"]
+        wrong = lambda x, target: right(x if x.dtype is torch.float64 else Scaled.apply(x, 1.003), target)  # noqa: E731
+        found = compare(wrong, right, x, target, api="Functional.cross_entropy")
+        assert [verdict.verdict for verdict in found] == ["pass", "error"]
+
+
+def test_a_lost_sign_of_zero_is_called_that_and_not_flushing() -> None:
+    x = torch.tensor([1.0, -0.0, 0.0])
+    [found] = compare(lambda x: x + 0.0, torch.clone, x, api="Torch.clone")[:1]
+    assert (found.verdict, found.reason) == (
+        "error",
+        "output.0: 1 of 3 elements are zero of the other sign; a copy keeps it",
+    )

@@ -242,6 +242,19 @@ def test_a_16_bit_device_that_rounds_between_its_steps_gets_a_warning() -> None:
     assert judge(wrong, wanted, runs={"narrow": [wanted] * 2}, **asked).verdict == "error"
 
 
+def test_a_bias_that_the_steps_explain() -> None:
+    """A constant rounded between two steps moves all elements alike: on the CPU, whose steps are known, all is told."""
+    wanted = 1 + np.arange(100) / 128
+    steps = wanted + 2.0**-7
+    asked = {"dtype": "bfloat16", "narrow": True}
+    runs = {"fine": [wanted + 2.0**-7 / 12] * 2}
+    assert judge(steps, wanted, runs=runs, **asked).reason.startswith("shifted on average by ")
+    known = runs | {"coarse": [steps]}
+    assert judge(steps, wanted, runs=known, **asked).verdict == "pass"
+    assert judge(steps, wanted, runs=known, on_cpu=False, **asked).verdict == "warning"
+    assert judge(steps + 2.0**-7, wanted, runs=known, **asked).verdict == "error"
+
+
 def test_a_16_bit_device_whose_steps_are_the_cpus_gets_a_warning() -> None:
     """Each element is one that the steps give, or the reference's; what is near both is neither."""
     wanted = 1 + np.arange(100) / 128
