@@ -43,12 +43,10 @@ def save_data(entry: Entry, save: Callable[[Any, str], None]) -> None:
 
 
 def _mark_tuples(body: Call) -> None:
-    found: list[str] = []
-    for half, trees in (("input", body.input_args), ("kwargs", body.input_kwargs)):
-        if trees is UNSET:
-            continue
-        for key, tree in trees.items() if half == "kwargs" else enumerate(trees):
-            if type(tree) in _NESTING:
-                found.extend(tuples(tree, f"{half}.{key}"))
+    if body.input_args is UNSET:
+        return
+    nesting = [(f"input.{index}", tree) for index, tree in enumerate(body.input_args) if type(tree) in _NESTING]
+    nesting += [(f"kwargs.{key}", tree) for key, tree in body.input_kwargs.items() if type(tree) in _NESTING]
+    found = [place for start, tree in nesting for place in tuples(tree, start)]
     if found:
         body.tell("tuples", found)

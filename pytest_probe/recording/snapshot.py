@@ -66,7 +66,7 @@ class MemoryFormat(msgspec.Struct, gc=False, tag_field="type", tag="torch.memory
     format: str
 
 
-class Call(msgspec.Struct, omit_defaults=True):
+class Call(msgspec.Struct, omit_defaults=True, gc=False):
     """The body of a forward entry. Halves that the capture leaves out are UNSET, and what modules alone have."""
 
     input_args: Tree = UNSET
@@ -81,7 +81,7 @@ class Call(msgspec.Struct, omit_defaults=True):
         self.probe = {**({} if self.probe is UNSET else self.probe), key: value}
 
 
-class Passed(msgspec.Struct):
+class Passed(msgspec.Struct, gc=False):
     """The body of a backward entry: the gradients that came to the floating outputs, and those that left for the
     floating inputs, in the order of outputs and arguments; None where there was none. probe has the places of both."""
 
@@ -90,7 +90,7 @@ class Passed(msgspec.Struct):
     probe: Json = UNSET
 
 
-class Entry(msgspec.Struct):
+class Entry(msgspec.Struct, gc=False):
     """An entry on its way to the writer; where is its stack's number."""
 
     name: str

@@ -23,13 +23,12 @@ def fill_together(values: np.ndarray, sizes: Sequence[int], seen: Sequence[Seen]
         tops = np.maximum.reduceat(values, starts).tolist()
         bottoms = np.minimum.reduceat(values, starts).tolist()
         sums = np.add.reduceat(wide, starts).tolist()
-        squares = np.add.reduceat(wide * wide, starts).tolist()
-    for index, (one, size, square) in enumerate(zip(seen, sizes, squares, strict=True)):
-        if math.isfinite(square):
-            one.max, one.min = tops[index], bottoms[index]
-            one.mean, one.norm = sums[index] / size, math.sqrt(square)
-        else:
-            unusual(one, wide[starts[index] : starts[index] + size])
+        squares = np.add.reduceat(wide * wide, starts)
+        norms = np.sqrt(squares).tolist()
+    for one, size, top, bottom, total, norm in zip(seen, sizes, tops, bottoms, sums, norms, strict=True):
+        one.max, one.min, one.mean, one.norm = top, bottom, total / size, norm
+    for index in np.flatnonzero(~np.isfinite(squares)).tolist():
+        unusual(seen[index], wide[starts[index] : starts[index] + sizes[index]])
     if values.dtype.kind == "b":
         for one, true in zip(seen, sums, strict=True):
             one.mean = one.norm = None

@@ -94,7 +94,7 @@ class TorchHooks:
             self._complete(recorder, watched)
         self._modules.restart()
         self._values.forget()
-        self._rules.restart()
+        self._rules.counts.clear()
 
     def rank(self) -> int | None:
         if torch.distributed.is_available() and torch.distributed.is_initialized():
@@ -129,7 +129,7 @@ class TorchHooks:
             rule = rule.operator
         if not rule.wanted:
             return function(*args, **kwargs)
-        name = f"{rule.name}.{next(rule.count)}"
+        name = f"{rule.name}.{next(self._rules.counts[rule.name])}"
         if not (recorder.scope.whole or recorder.scope.wants(name)) or self._transforming(recorder):
             return function(*args, **kwargs)
         grads = torch.is_grad_enabled()

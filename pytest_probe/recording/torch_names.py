@@ -5,6 +5,7 @@ from __future__ import annotations
 import dis
 import functools
 import itertools
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator
 from types import CodeType
 from typing import Any
@@ -56,17 +57,16 @@ _OPERATING = ("BINARY", "INPLACE", "COMPARE", "UNARY")
 
 
 class Rule:
-    """A function that is recorded: the name of its records, how many there were in this step, and whether this capture
-    wants it. operator is its rule where an operator calls it; draws: it takes from the random number generator."""
+    """A function that is recorded: the name of its records, and whether this capture wants it. operator is its rule
+    where an operator calls it; draws: it takes from the random number generator."""
 
-    __slots__ = ("count", "draws", "name", "operator", "wanted")
+    __slots__ = ("draws", "name", "operator", "wanted")
 
     def __init__(self, name: str, wanted: bool) -> None:
         self.name = name
         self.wanted = wanted
         self.draws = name.rpartition(".")[2].rstrip("_") in _DRAWING
         self.operator: Rule | None = None
-        self.count = itertools.count()
 
 
 ALIASING = Rule("", False)
@@ -75,10 +75,11 @@ _ALIASING = (torch.Tensor.data.__get__, torch.Tensor.numpy, torch.Tensor.__array
 
 
 class Rules:
-    """The rules of one capture, by function; counts start anew with each step."""
+    """The rules of one capture, by function. counts are the records of each name in this step, for all threads."""
 
     def __init__(self, wants: Callable[[str], bool]) -> None:
         self._wants = wants
+        self.counts: defaultdict[str, itertools.count[int]] = defaultdict(itertools.count)
         self._named: dict[str, Rule] = {}
         # Functions that were asked for and are not recorded stand here as well.
         self.table: dict[Hashable, Rule | None] = dict.fromkeys(_ALIASING, ALIASING)
@@ -109,10 +110,6 @@ class Rules:
         if space in _MACHINERY:
             return None
         return self.named(f"{'Aten' if space == 'aten' else space}.{name}")
-
-    def restart(self) -> None:
-        for rule in self._named.values():
-            rule.count = itertools.count()
 
 
 @functools.cache

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import threading
 import weakref
 import zlib
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from ctypes import string_at
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -19,8 +21,8 @@ from pytest_probe.recording.config import CaptureConfig
 from pytest_probe.recording.snapshot import Leaf, MemoryFormat, Seen, Tree, number
 from pytest_probe.recording.statistics import fill_together, unusual
 
-SMALL = 4096  # elements up to which a copy, and statistics of many together, cost less than statistics at once
-TOGETHER = 32_768  # elements of many tensors: what the cache holds
+SMALL = 16_384  # bytes up to which a copy, and statistics of many together, cost less than statistics at once
+TOGETHER = 131_072  # bytes of many tensors: what the cache holds
 
 _DTYPES = {dtype: str(dtype) for name in dir(torch) if isinstance(dtype := getattr(torch, name), torch.dtype)}
 _NATIVE = frozenset((torch.float32, torch.float64))
@@ -29,38 +31,14 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _FUNCTION = torch.nn.Parameter.__torch_function__
 _ROW = 1024  # elements whose squares are summed in float32
 _ROWS = 8192  # elements from which on that is faster
+_ROOM = 1 << 17  # elements in float64, which a cache holds
 
 
-# The strides and extents by which memory is walked, from the innermost on, whatever order the dimensions have.
-Layout: TypeAlias = tuple[tuple[int, int], ...]
-
-
-class Group:
-    """Snapshots of the same elements, whose statistics are the same: the first one's are filled in."""
-
-    __slots__ = ("_done", "_layout", "seen")
-
-    def __init__(self, seen: Seen, layout: Layout) -> None:
-        self.seen = [seen]
-        self._layout = layout
-        self._done = False
-
-    def join(self, seen: Seen, layout: Layout) -> bool:
-        """Another view from the same address on: is it of the same elements?"""
-        first = self.seen[0]
-        if layout != self._layout or first.dtype != seen.dtype:
-            return False
-        # The writer's thread may finish meanwhile: whoever comes second fills this one in.
-        self.seen.append(seen)
-        if self._done:
-            _fill(seen, first)
-        return True
-
-    def finish(self) -> None:
-        """The first one's statistics are there."""
-        self._done = True
-        for seen in self.seen[1:]:
-            _fill(seen, self.seen[0])
+# The strides and extents by which memory is walked, from the innermost on, whatever order the dimensions have; a number
+# of elements where there are no gaps.
+Layout: TypeAlias = int | tuple[tuple[int, int], ...]
+# Whose memory was seen at an address, its version then, the snapshot, and where its elements lie.
+Known: TypeAlias = tuple[Callable[[], Any], int, Seen, Layout]
 
 
 def _fill(seen: Seen, first: Seen) -> None:
@@ -77,11 +55,12 @@ class Values:
         self._keeps = {dtype: _kind(dtype) in config.kinds for dtype in _DTYPES}
         self._counts = config.task in ("statistics", "tensor")
         self._sums = config.summary == "md5"
-        # What was put off: copies of small tensors, and statistics that other devices compute.
-        self._small: deque[tuple[torch.Tensor, Group]] = deque()
-        self._far: deque[tuple[torch.Tensor, Group]] = deque()
-        # By address: whose memory was seen there, its version then, and the snapshot.
-        self._known: dict[int, tuple[Callable[[], Any], int, Group]] = {}
+        # What was put off: copies of small tensors, statistics that other devices compute, and snapshots of the same
+        # elements as an earlier one.
+        self._small: deque[tuple[bytes, torch.dtype, Seen]] = deque()
+        self._far: deque[tuple[torch.Tensor, Seen]] = deque()
+        self._twins: deque[tuple[Seen, Seen]] = deque()
+        self._known: dict[int, Known] = {}
         self._untrusted: set[int] = set()
         self._taken = 0
         self.leaves = self._takers("scalar" in config.kinds)
@@ -147,21 +126,20 @@ class Values:
         known = self._known.get(address)
         if known is None:
             return self._new(tensor, address, None)
-        memory, version, group = known
+        memory, version, seen, _ = known
         storage = tensor.untyped_storage()
         # The storage lives, so that it is the same memory, and no tensor on it was written to.
         if memory() is not storage or tensor._version != version:
             return self._new(tensor, address, None)
         if self._untrusted and storage.data_ptr() in self._untrusted:
             return self._new(tensor, address, None)
-        seen = group.seen[0]
         shown = seen.shape == tensor.shape and seen.requires_grad is tensor.requires_grad
         if shown and seen.stride is UNSET and tensor.is_contiguous() and seen.dtype is _DTYPES[tensor.dtype]:
             return seen
-        return self._new(tensor, address, group)
+        return self._new(tensor, address, known)
 
-    def _new(self, tensor: torch.Tensor, address: int, twins: Group | None) -> Seen:
-        """twins are snapshots of tensors that lie at the same place, unchanged."""
+    def _new(self, tensor: torch.Tensor, address: int, known: Known | None) -> Seen:
+        """known is the snapshot of a tensor that begins at the same place, unchanged."""
         shape, dtype = tensor.shape, tensor.dtype
         seen = Seen("torch.Tensor", _DTYPES[dtype], shape, tensor.requires_grad, address=address)
         contiguous = tensor.is_contiguous()
@@ -174,22 +152,34 @@ class Values:
             seen.data = tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
             self._taken += seen.data.nbytes
         if self._counts:
-            layout = ((1, size),) if contiguous else laid_out(tensor)
-            if twins is not None and twins.join(seen, layout):
+            layout = size if contiguous else laid_out(tensor)
+            if known is not None and known[3] == layout and known[2].dtype == seen.dtype:
+                self._twins.append((seen, known[2]))
                 return seen
-            group = Group(seen, layout)
-            if not tensor.is_cpu:
-                self._far.append((vector(tensor), group))
-                if self._sums:
-                    seen.crc = crc(tensor)
-            elif size <= SMALL:
-                self._small.append((tensor.clone(), group))
-            else:
-                self._count_large(tensor, layout, group)
+            self._count(tensor, seen, layout)
             # Tensors of inference mode have no versions.
             if not (self.saves or self._sums or tensor.is_inference()):
-                self._known[address] = (weakref.ref(tensor.untyped_storage()), tensor._version, group)
+                self._known[address] = (weakref.ref(tensor.untyped_storage()), tensor._version, seen, layout)
         return seen
+
+    def _count(self, tensor: torch.Tensor, seen: Seen, layout: Layout) -> None:
+        """Fill in the statistics, or put that off."""
+        if tensor.is_cpu and tensor.nbytes <= SMALL:
+            if not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
+                tensor = tensor.resolve_conj().resolve_neg().contiguous()
+            # A third of what a tensor's copy costs.
+            self._small.append((string_at(tensor.data_ptr(), tensor.nbytes), tensor.dtype, seen))
+            return
+        if self._sums:
+            seen.crc = crc(tensor)
+        if not tensor.is_cpu:
+            self._far.append((vector(tensor), seen))
+        else:
+            try:
+                # In the order of the memory, where it has no gaps.
+                count_large(tensor.as_strided((layout,), (1,)) if isinstance(layout, int) else tensor, seen)
+            except Exception as error:
+                seen.failed = f"{type(error).__name__}: {error}"
 
     def distrust(self, tensor: torch.Tensor) -> None:
         """This memory may be written to without torch counting it, until the step ends."""
@@ -211,50 +201,39 @@ class Values:
 
     def settle(self) -> None:
         """Fill in all statistics that were put off; waits once for other devices."""
-        groups: defaultdict[torch.dtype, list[tuple[torch.Tensor, Group]]] = defaultdict(list)
-        waiting: Counter[torch.dtype] = Counter()
-        for _ in range(len(self._small)):
-            pair = self._small.popleft()
-            dtype = pair[0].dtype
-            groups[dtype].append(pair)
-            waiting[dtype] += pair[0].numel()
-            if waiting[dtype] > TOGETHER:
-                self._settle_together(groups.pop(dtype))
-                waiting[dtype] = 0
-        for pairs in groups.values():
-            self._settle_together(pairs)
+        # What these are filled from was put off before them.
+        twins = [self._twins.popleft() for _ in range(len(self._twins))]
+        self._settle_small()
         self._settle_far()
+        for seen, first in twins:
+            _fill(seen, first)
 
-    def _settle_together(self, pairs: list[tuple[torch.Tensor, Group]]) -> None:
-        count_together([tensor for tensor, _ in pairs], [group.seen[0] for _, group in pairs])
-        for tensor, group in pairs:
+    def _settle_small(self) -> None:
+        groups: defaultdict[torch.dtype, tuple[list[bytes], list[Seen]]] = defaultdict(lambda: ([], []))
+        take, room = self._small.popleft, TOGETHER
+        for _ in range(len(self._small)):
+            data, dtype, seen = take()
             if self._sums:
-                group.seen[0].crc = crc(tensor)
-            group.finish()
-
-    def _count_large(self, tensor: torch.Tensor, layout: Layout, group: Group) -> None:
-        seen = group.seen[0]
-        try:
-            if self._sums:
-                seen.crc = crc(tensor)
-            size = tensor.numel()
-            # In the order of the memory, where it has no gaps.
-            count_large(tensor.as_strided((size,), (1,)) if layout == ((1, size),) else tensor, seen)
-        except Exception as error:
-            seen.failed = f"{type(error).__name__}: {error}"
-        group.finish()
+                seen.crc = f"{zlib.crc32(data):08x}"
+            parts, ones = groups[dtype]
+            parts.append(data)
+            ones.append(seen)
+            room -= len(data)
+            if room < 0:
+                count_groups(groups)
+                room = TOGETHER
+        count_groups(groups)
 
     def _settle_far(self) -> None:
-        devices: defaultdict[torch.device, list[tuple[torch.Tensor, Group]]] = defaultdict(list)
+        devices: defaultdict[torch.device, list[tuple[torch.Tensor, Seen]]] = defaultdict(list)
         for _ in range(len(self._far)):
             pair = self._far.popleft()
             devices[pair[0].device].append(pair)
         for device, pairs in devices.items():
             # They were computed on the program's streams, and are read on this thread's.
             torch.accelerator.synchronize(device)
-            for row, (_, group) in zip(torch.stack([numbers for numbers, _ in pairs]).tolist(), pairs, strict=True):
-                unpack(row, group.seen[0])
-                group.finish()
+            for row, (_, seen) in zip(torch.stack([numbers for numbers, _ in pairs]).tolist(), pairs, strict=True):
+                unpack(row, seen)
 
     def waits(self) -> bool:
         """Would `settle` wait for a device?"""
@@ -265,14 +244,16 @@ class Values:
             torch.save(tensor, file)
 
 
-def count_together(tensors: Sequence[torch.Tensor], seen: Sequence[Seen]) -> None:
-    """Fill in the statistics of small CPU tensors of one dtype."""
-    try:
-        values = to_numpy(torch.cat([tensor.reshape(-1) for tensor in tensors]))
-        fill_together(values, [tensor.numel() for tensor in tensors], seen)
-    except Exception as error:
-        for one in seen:
-            one.failed = f"{type(error).__name__}: {error}"
+def count_groups(groups: dict[torch.dtype, tuple[list[bytes], list[Seen]]]) -> None:
+    """Fill in the statistics of small tensors, whose memory was copied, and leave no group."""
+    while groups:
+        dtype, (parts, seen) = groups.popitem()
+        try:
+            values = to_numpy(torch.frombuffer(bytearray().join(parts), dtype=dtype))
+            fill_together(values, [len(part) // dtype.itemsize for part in parts], seen)
+        except Exception as error:
+            for one in seen:
+                one.failed = f"{type(error).__name__}: {error}"
 
 
 def _kind(dtype: torch.dtype) -> str:
@@ -288,8 +269,7 @@ def _slice(value: slice) -> Leaf:
 
 
 def laid_out(tensor: torch.Tensor) -> Layout:
-    """Where the elements lie. Views of one address with the same layout hold the same elements; ((1, n),) is a piece of
-    memory without gaps."""
+    """Where the elements lie. Views of one address with the same layout hold the same elements."""
     found: list[tuple[int, int]] = []
     for stride, extent in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if extent == 1:
@@ -298,7 +278,8 @@ def laid_out(tensor: torch.Tensor) -> Layout:
             found[-1] = (found[-1][0], found[-1][1] * extent)
         else:
             found.append((stride, extent))
-    return tuple(found) or ((1, 1),)
+    dense = not found or (len(found) == 1 and found[0][0] == 1)
+    return tensor.numel() if dense else tuple(found)
 
 
 def to_numpy(tensor: torch.Tensor) -> np.ndarray:
@@ -311,9 +292,16 @@ def to_numpy(tensor: torch.Tensor) -> np.ndarray:
     return array
 
 
+class _Rooms(threading.local):
+    def __init__(self) -> None:
+        self.float64 = torch.empty(_ROOM, dtype=torch.float64)
+
+
+_rooms = _Rooms()
+
+
 def count_large(tensor: torch.Tensor, seen: Seen) -> None:
-    """Fill in the statistics of a large CPU tensor."""
-    tensor = tensor.detach()
+    """Fill in the statistics of a large CPU tensor; gradients are off."""
     flat = tensor.reshape(-1)
     if flat.dtype is torch.bool:
         seen.true = int(flat.count_nonzero())
@@ -325,30 +313,47 @@ def count_large(tensor: torch.Tensor, seen: Seen) -> None:
         flat = flat.float()
     low, high = (extreme.item() for extreme in torch.aminmax(flat))
     seen.max, seen.min = high, low
-    seen.mean = flat.sum(dtype=torch.float64).item() / flat.numel()
-    seen.norm = _norm(flat, max(high, -low))
+    rows = _rows(flat, max(high, -low))
+    seen.mean = _total(flat, rows if low >= 0 or high <= 0 else ()) / flat.numel()
+    seen.norm = _norm(flat, rows)
     if not math.isfinite(seen.norm):
         unusual(seen, to_numpy(flat).astype(np.float64))
 
 
-def _norm(flat: torch.Tensor, top: float) -> float:
-    """The 2-norm of elements of at most top. Where squares neither overflow nor vanish, rows are summed in float32,
-    which is right to about seven digits and takes a third of the time; a mean, where terms cancel, has no such way."""
+def _rows(flat: torch.Tensor, top: float) -> Sequence[torch.Tensor]:
+    """The elements, top at most, in rows that may be summed in float32, where neither they nor their squares overflow
+    or vanish; none where that does not hold or is not faster. Where no terms cancel such a sum is right to about seven
+    digits, and takes a third of the time."""
     narrow = flat.is_floating_point() and flat.dtype is not torch.float64
     if not narrow or flat.numel() < _ROWS or not 1e-10 < top < 1e15:
-        wide = flat if flat.is_floating_point() else flat.to(torch.float64)
-        return float(torch.linalg.vector_norm(wide, dtype=torch.float64))
-    rows, rest = divmod(flat.numel(), _ROW)
-    whole = flat if not rest else flat[: rows * _ROW]
-    norms = torch.linalg.vector_norm(whole.view(rows, _ROW), dim=1, dtype=torch.float32)
-    if rest:
-        norms = torch.cat((norms, torch.linalg.vector_norm(flat[rows * _ROW :], dtype=torch.float32).view(1)))
-    return float(torch.linalg.vector_norm(norms, dtype=torch.float64))
+        return ()
+    whole = flat.numel() // _ROW * _ROW
+    rows = flat[:whole].view(-1, _ROW)
+    return (rows, flat[whole:].view(1, -1)) if whole < flat.numel() else (rows,)
+
+
+def _total(flat: torch.Tensor, rows: Sequence[torch.Tensor]) -> float:
+    """The sum in float64, but for rows."""
+    if rows:
+        return sum(part.sum(1, dtype=torch.float32).sum(dtype=torch.float64).item() for part in rows)
+    # torch would make room for all of it in float64, each time new memory: twice the time.
+    room = _rooms.float64
+    parts = (flat[start : start + _ROOM] for start in range(0, flat.numel(), _ROOM))
+    return float(sum(room[: part.numel()].copy_(part).sum().item() for part in parts))
+
+
+def _norm(flat: torch.Tensor, rows: Sequence[torch.Tensor]) -> float:
+    """The 2-norm in float64, but for rows."""
+    if rows:
+        norms = [torch.linalg.vector_norm(part, dim=1, dtype=torch.float32) for part in rows]
+        return math.hypot(*(torch.linalg.vector_norm(norm, dtype=torch.float64).item() for norm in norms))
+    wide = flat if flat.is_floating_point() else flat.to(torch.float64)
+    return float(torch.linalg.vector_norm(wide, dtype=torch.float64))
 
 
 def crc(tensor: torch.Tensor) -> str:
     """CRC-32 of the elements in their order, as msprobe's md5: 8 hex digits."""
-    ordered = tensor.detach().cpu().contiguous().view(-1)
+    ordered = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().view(-1)
     data: Any = ordered.view(torch.uint8).numpy()
     return f"{zlib.crc32(data):08x}"
 

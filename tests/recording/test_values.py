@@ -28,7 +28,7 @@ def shown(tensor: torch.Tensor, **options: Any) -> dict[str, Any]:
     return found
 
 
-SIZES = (7, SMALL, SMALL + 1, 100_000)
+SIZES = (7, SMALL // 4, SMALL // 4 + 1, 100_000, 300_000)
 FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -48,6 +48,23 @@ def test_floats(dtype: torch.dtype, size: int) -> None:
 def test_a_mean_of_what_cancels_is_exact() -> None:
     tensor = torch.tensor([1e8, 1.0, -1e8] * 10_000)
     assert math.isclose(shown(tensor)["Mean"], 1 / 3, rel_tol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_a_mean_of_one_sign_has_seven_digits(sign: int, dtype: torch.dtype) -> None:
+    tensor = sign * torch.rand(300_001, generator=torch.Generator().manual_seed(0)).to(dtype)
+    assert math.isclose(shown(tensor)["Mean"], tensor.double().mean().item(), rel_tol=1e-7)
+
+
+@pytest.mark.parametrize("size", [3, 50_000])
+def test_memory_that_holds_other_numbers_than_its_tensor(size: int) -> None:
+    """A conjugate, and its imaginary part, are views of the same bytes."""
+    conjugate = torch.full((size,), 3 + 4j).conj()
+    assert shown(conjugate.imag)["Max"] == -4.0
+    plain = torch.full((size,), 3 - 4j)
+    assert shown(conjugate, summary_mode="md5")["md5"] == shown(plain, summary_mode="md5")["md5"]
+    assert shown(conjugate)["Max"] == 5.0
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e30])
@@ -177,6 +194,7 @@ def test_views_share_statistics_whenever_they_are_filled_in(size: tuple[int, int
     first, before = taking.take(tensor), taking.take(tensor.T)
     taking.settle()
     after = taking.take(tensor.reshape(-1))
+    taking.settle()
     assert len({id(first), id(before), id(after)}) == 3
     assert first.nan == before.nan == after.nan == tensor.numel()
     assert first.norm == before.norm == after.norm
