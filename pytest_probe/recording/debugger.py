@@ -14,10 +14,10 @@ from pytest_probe.recording.recorder import Recorder, log
 class PrecisionDebugger:
     """Records what a program calls between start() and stop(), one folder a step.
 
-    config_path is msprobe's config.json; what is given here counts more. model: for levels L0 and mix, and for the
-    path of the module that each call stands in. options are the keys of the configuration by their names there:
-    scope, list, data_mode, summary_mode, white_list, black_list, rank, extra_info, overflow_nums, namespaces, and
-    kinds ("float", "int", "bool", "scalar"): of which values statistics or data are kept.
+    config_path is msprobe's config.json; what is given here counts more. model, here or at start(): for levels L0 and
+    mix, and for the path of the module that each call stands in. options are the keys of the configuration by their
+    names there: scope, list, data_mode, summary_mode, white_list, black_list, rank, extra_info, overflow_nums,
+    namespaces, and kinds ("float", "int", "bool", "scalar"): of which values statistics or data are kept.
 
     Raises SettingsError for a configuration that cannot be used; nothing else ever reaches the program, but for the
     OverflowFound that an overflow_check ends with.
@@ -37,10 +37,12 @@ class PrecisionDebugger:
         config = configured(config_path, **{key: value for key, value in given.items() if value is not None})
         from pytest_probe.recording.torch_hooks import TorchHooks
 
-        self._recorder = Recorder(config, TorchHooks(config, model))
+        self._hooks = TorchHooks(config, model)
+        self._recorder = Recorder(config, self._hooks)
 
-    def start(self) -> None:
-        """Begin to record, or go on."""
+    def start(self, model: Any = None) -> None:
+        """Begin to record, or go on. Raises SettingsError where the level needs a model and none was given."""
+        self._hooks.follow(model)
         self._safely(self._recorder.start)
 
     def forward_backward_dump_end(self) -> None:

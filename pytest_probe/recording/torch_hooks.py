@@ -46,10 +46,18 @@ class TorchHooks:
         # At L0 the mode sees only what may write to tensors behind torch's back.
         self._rules = Rules(Scope(config).wants_api if self._calls else lambda name: False)
         self._presence = Presence(_Mode(self, self._rules.table), self._entered_compiled)
-        self._modules = Modules(config, model, self._presence, self._values, self._stacks, self._fire)
-        self._placed = model is not None
+        self._modules = Modules(config, self._presence, self._values, self._stacks, self._fire)
+        self._placed = False
+        if model is not None:
+            self.follow(model)
         self._namespaces = modules(config.namespaces)
         self._functions = ExitStack()
+
+    def follow(self, model: Any) -> None:
+        """From the next `install` on record this model's modules; None: of that before. Raises SettingsError."""
+        if not (model is None and self._placed):
+            self._modules.follow(model)
+            self._placed = model is not None
 
     def install(self, recorder: Recorder) -> None:
         self._recorder = recorder

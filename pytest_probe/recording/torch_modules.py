@@ -67,12 +67,11 @@ class _Thread(threading.local):
 
 
 class Modules:
-    """Follows the module calls of all threads. Raises SettingsError for a model that is none."""
+    """Follows the module calls of all threads."""
 
-    def __init__(
-        self, config: CaptureConfig, model: Any, presence: Presence, values: Values, stacks: Stacks, fire: Fire
-    ) -> None:
-        self._models = _models(config.level, model)
+    def __init__(self, config: CaptureConfig, presence: Presence, values: Values, stacks: Stacks, fire: Fire) -> None:
+        self._level = config.level
+        self._models: Sequence[tuple[str, torch.nn.Module]] = ()
         self._records = config.level != "L1"
         self._modes = config.modes
         self._presence = presence
@@ -86,6 +85,11 @@ class Modules:
         self._counts: defaultdict[str, itertools.count[int]] = defaultdict(itertools.count)
         self._thread = _Thread()
         self._patches = ExitStack()
+
+    def follow(self, model: Any) -> None:
+        """From the next `begin` on the modules of this model. Raises SettingsError for what is none, or a level that
+        needs one."""
+        self._models = _models(self._level, model)
 
     def begin(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -226,7 +230,7 @@ class _WatchedModule(Watched):
         yield Entry(f"{stem}.backward.{number}", self.passed(), parent=backward_of(self.parent))
 
 
-def _models(level: str, model: Any) -> tuple[tuple[str, torch.nn.Module], ...]:
+def _models(level: str, model: Any) -> Sequence[tuple[str, torch.nn.Module]]:
     """The models, each with what stands before its paths: its number in a list, nothing before that of a single one."""
     if model is None and level == "L1":
         return ()

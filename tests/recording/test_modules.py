@@ -390,7 +390,21 @@ def test_models_of_a_list_are_numbered(tmp_path: Path) -> None:
 @pytest.mark.parametrize("model", [None, [], "net", [nn.ReLU(), 3]])
 def test_levels_of_modules_need_a_model(tmp_path: Path, model: Any) -> None:
     with pytest.raises(SettingsError, match=r"model: .* level mix records modules: give a torch\.nn\.Module"):
-        PrecisionDebugger(dump_path=tmp_path, level="mix", model=model)
+        PrecisionDebugger(dump_path=tmp_path, level="mix", model=model).start()
+    with pytest.raises(SettingsError):
+        PrecisionDebugger(dump_path=tmp_path, level="mix").start(model)
+
+
+def test_a_model_may_be_given_at_the_start(tmp_path: Path) -> None:
+    first, second = nn.Sequential(nn.ReLU()), nn.Sequential(nn.Tanh())
+    debugger = PrecisionDebugger(dump_path=tmp_path, level="L0")
+    for model in (first, None, second):
+        debugger.start(model)
+        second(first(torch.ones(2)))
+        debugger.stop()
+        debugger.step()
+    found = [list(json.loads(path.read_text())["data"]) for path in sorted(tmp_path.glob("step*/*/dump.json"))]
+    assert found == [["Module.0.ReLU.forward.0"]] * 2 + [["Module.0.Tanh.forward.0"]]
 
 
 def test_an_interval_of_a_module_holds_what_it_calls(tmp_path: Path) -> None:
