@@ -160,12 +160,14 @@ class ModeEmulation(SplittingMode):  # type: ignore[no-untyped-call]
     def product(
         self, function: Bilinear, a: torch.Tensor, b: torch.Tensor, axes: tuple[int, int] | None
     ) -> torch.Tensor:
-        """function(a, b), bilinear, as the mode computes it; it sums over the axes of a and b, None: not as chunks."""
+        """function(a, b), bilinear, as the mode computes it; it sums over the axes of a and b, None: in one piece."""
         first, second = self._operands(a), self._operands(b)
         if self.mode.split:
             return function(first[0], second[0]) + function(first[0], second[1]) + function(first[1], second[0])
-        if not self.mode.sums or axes is None:
+        if not self.mode.sums:
             return function(first[0], second[0])
+        if axes is None:
+            return self._as_sum(function(first[0], second[0]))
         pieces = zip(self._chunks(first[0], axes[0]), self._chunks(second[0], axes[1]), strict=True)
         total: torch.Tensor | None = None
         for left, right in pieces:

@@ -78,6 +78,13 @@ def test_partial_sums_are_rounded() -> None:
             assert torch.mm(a, torch.ones(4, 1, dtype=torch.float64)).item() == wanted
 
 
+def test_the_one_sum_of_a_grouped_convolution_is_rounded_before_its_bias() -> None:
+    x, weight, bias = torch.full((1, 2, 1), 1 + 2.0**-9), torch.ones(2, 1, 1), torch.full((2,), 2.0**-9)
+    with emulated(Mode(sums="bfloat16", chunks=2), None):
+        found = F.conv1d(x.double(), weight.double(), bias.double(), groups=2)
+    assert found.tolist() == [[[1 + 2.0**-9], [1 + 2.0**-9]]]
+
+
 def test_subnormal_numbers_are_zero() -> None:
     small = torch.tensor([2.0**-127, 2.0**-126, -(2.0**-130), 1.0], dtype=torch.float64)
     assert flushed(small).tolist() == [0.0, 2.0**-126, 0.0, 1.0]
