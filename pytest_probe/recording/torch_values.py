@@ -165,7 +165,9 @@ class Values:
     def _count(self, tensor: torch.Tensor, seen: Seen, layout: Layout) -> None:
         """Fill in the statistics, or put that off."""
         if tensor.is_cpu and tensor.nbytes <= SMALL:
-            if not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
+            # For all but a checksum any order will do.
+            whole = isinstance(layout, int) and (not self._sums or tensor.is_contiguous())
+            if not whole or tensor.is_conj() or tensor.is_neg():
                 tensor = tensor.resolve_conj().resolve_neg().contiguous()
             # A third of what a tensor's copy costs.
             self._small.append((string_at(tensor.data_ptr(), tensor.nbytes), tensor.dtype, seen))
