@@ -222,6 +222,11 @@ def window(shape: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     return function
 
 
+def mvlgamma(x: torch.Tensor, p: int) -> torch.Tensor:
+    terms = torch.lgamma(x.unsqueeze(-1) + torch.arange(1 - p, 1) / 2)
+    return terms.sum(-1) + number(p * (p - 1) / 4 * math.log(math.pi))
+
+
 def hamming(places: torch.Tensor, last: int, alpha: float = 0.54, beta: float = 0.46) -> torch.Tensor:
     return (places * (2 * math.pi / last)).cos() * -beta + alpha
 
@@ -275,6 +280,7 @@ FORMULAS: Mapping[Any, Callable[..., Any]] = {
     ATEN.binary_cross_entropy_backward.default: binary_cross_entropy_backward,
     ATEN.binary_cross_entropy_with_logits.default: binary_cross_entropy_with_logits,
     ATEN.logsumexp.default: logsumexp,
+    ATEN.mvlgamma.default: mvlgamma,
 }
 # What only one of the dtypes computes in its own precision.
 OF_DTYPE: Mapping[torch.dtype, Mapping[Any, Callable[..., Any]]] = {

@@ -29,7 +29,7 @@ LEAST = {
     **dict.fromkeys("polygamma renorm scaled_dot_product_attention".split(), 0.5),
 }
 # Written as no steps, for no dtype or not for both.
-UNKNOWN = frozenset("interpolate matrix_exp mvlgamma i0e logspace rsqrt".split())
+UNKNOWN = frozenset("interpolate matrix_exp i0e logspace rsqrt".split())
 CONVOLUTIONS = frozenset("conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d".split())
 
 
