@@ -61,6 +61,17 @@ def upsampled_image(dtype: torch.dtype, x: torch.Tensor, counts: Sequence[int], 
     return NotImplemented if many or sum(counts) <= SMALL else upsampled(2)(dtype, x, counts, *rest)
 
 
+def bicubic(
+    dtype: torch.dtype, x: torch.Tensor, counts: Sequence[int], align: bool, *scales: float | None
+) -> torch.Tensor:
+    """The weights, reckoned in float32, are rounded; their sums are not."""
+    for place in (1, 0):
+        taps = cubic_taps(x.shape[2 + place], counts[place], align, scales[place] if scales else None, torch.float32)
+        found = ((index, rounded(weight.double(), dtype).view(-1, *[1] * (1 - place))) for index, weight in taps)
+        x = functools.reduce(torch.add, (x.index_select(2 + place, index) * weight for index, weight in found))
+    return x
+
+
 Taps = Iterator[tuple[torch.Tensor, torch.Tensor]]
 
 
@@ -74,10 +85,10 @@ def linear_taps(extent: int, count: int, align: bool, scale: float | None) -> Ta
     yield (before + 1).clamp(max=extent - 1), share
 
 
-def cubic_taps(extent: int, count: int, align: bool, scale: float | None) -> Taps:
+def cubic_taps(extent: int, count: int, align: bool, scale: float | None, dtype: torch.dtype = torch.float64) -> Taps:
     places = coordinates(extent, count, align, scale)
     before = places.floor()
-    share = (places - before).clamp(0, 1).double()
+    share = (places - before).clamp(0, 1).to(dtype)
     for offset in (-1, 0, 1, 2):
         away = (share - offset).abs()
         near = ((CUBIC + 2) * away - (CUBIC + 3)) * away * away + 1

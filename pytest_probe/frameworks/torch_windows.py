@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from pytest_probe.frameworks.torch_interpolation import upsampled, upsampled_image
+from pytest_probe.frameworks.torch_interpolation import bicubic, upsampled, upsampled_image
 from pytest_probe.frameworks.torch_sequential import piled, rounded
 
 ATEN = torch.ops.aten
@@ -224,6 +224,7 @@ WINDOWS: Mapping[Any, Callable[..., Any]] = {
     ATEN.upsample_linear1d.default: upsampled(1),
     ATEN.upsample_bilinear2d.default: upsampled_image,
     ATEN.upsample_trilinear3d.default: upsampled(3),
+    ATEN.upsample_bicubic2d.default: bicubic,
     ATEN.max_pool2d_with_indices_backward.default: max_pool_backward(2),
     ATEN.max_pool3d_with_indices_backward.default: max_pool_backward(3),
     ATEN.adaptive_max_pool2d_backward.default: max_pool_backward(2),

@@ -193,8 +193,6 @@ def _scatter(question: Question, runs: list[AnyArray]) -> Spread | None:
 
 def _rounds_inside(question: Question) -> bool:
     facts = question.facts
-    if facts.name == "interpolate" and question.argument(3, "mode", "nearest") != "bicubic":
-        return False
     if facts.name.startswith("conv_transpose") and _pads_a_stride(question):
         return True
     kind = f"narrow_{question.direction}"

@@ -166,3 +166,13 @@ def test_a_lost_sign_of_zero_is_called_that_and_not_flushing() -> None:
         "error",
         "output.0: 1 of 3 elements are zero of the other sign; a copy keeps it",
     )
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("how", [{"scale_factor": 1.7}, {"size": (7, 22), "align_corners": True}])
+def test_bicubic_interpolation_by_rounded_weights(how: dict[str, Any], dtype: torch.dtype) -> None:
+    x = normal(2, 3, 10, 11).to(dtype)
+    assert outcomes(F.interpolate, x, api="Functional.interpolate", mode="bicubic", **how) == ["pass", "pass"]
+    wrong = narrow_only(lambda result: result * 1.02, F.interpolate)
+    found = compare(wrong, F.interpolate, x, api="Functional.interpolate", mode="bicubic", **how)
+    assert [verdict.verdict for verdict in found] == ["error", "error"]

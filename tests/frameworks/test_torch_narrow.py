@@ -27,9 +27,10 @@ from tests.calls.making import Maker
 LEAST = {
     **dict.fromkeys("addbmm addmm addmv addr baddbmm embedding_bag pow".split(), 0.9),
     **dict.fromkeys("polygamma renorm scaled_dot_product_attention".split(), 0.5),
+    "interpolate": 0.95,
 }
 # Written as no steps, for no dtype or not for both.
-UNKNOWN = frozenset("interpolate matrix_exp i0e logspace rsqrt".split())
+UNKNOWN = frozenset("matrix_exp i0e logspace rsqrt".split())
 CONVOLUTIONS = frozenset("conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d".split())
 
 
