@@ -166,3 +166,14 @@ def test_a_lost_sign_of_zero_is_called_that_and_not_flushing() -> None:
         "error",
         "output.0: 1 of 3 elements are zero of the other sign; a copy keeps it",
     )
+
+
+@pytest.mark.parametrize("alpha", [0.3, 0.1])
+def test_a_float_that_the_kernel_rounds_while_all_elements_round(alpha: float) -> None:
+    """Of half of 992 elements each reading of alpha is the nearer one by chance, if their own rounding counts."""
+    for seed in range(8):
+        generator = torch.Generator().manual_seed(seed)
+        x, y = torch.randn((31, 32), generator=generator).half(), torch.tensor([[1.93359375]]).half()
+        assert outcomes(torch.sub, x, y, api="Torch.sub", alpha=alpha) == ["pass", "pass"]
+    wrong = narrow_only(lambda result: result * 1.003, torch.sub)
+    assert compare(wrong, torch.sub, x, y, api="Torch.sub", alpha=alpha)[0].verdict == "error"
