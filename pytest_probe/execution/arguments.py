@@ -88,10 +88,15 @@ def sizes_by_float(api: str) -> bool:
 
 def with_float32(arguments: Arguments) -> Arguments:
     """Python floats rounded to float32, which kernels of tensors that are no wider compute in."""
-    floats = floats_of(named_leaves(arguments))
-    if not floats or any(dtype.itemsize > (8 if dtype.kind == "c" else 4) for dtype in floats.values()):
+    if not within_float32(arguments):
         return arguments
     return mapped(arguments, lambda value, _: _as_float32(value) if type(value) is float else value)
+
+
+def within_float32(arguments: Arguments) -> bool:
+    """Are there floating tensors, and none wider than float32 or complex64?"""
+    floats = floats_of(named_leaves(arguments)).values()
+    return bool(floats) and all(dtype.itemsize <= (8 if dtype.kind == "c" else 4) for dtype in floats)
 
 
 def _as_float32(value: float) -> float:

@@ -25,6 +25,7 @@ from pytest_probe.execution.arguments import (
     with_float32,
     with_leaves,
     with_rounded_floats,
+    within_float32,
 )
 from pytest_probe.execution.likeness import (
     alike,
@@ -115,7 +116,7 @@ class Replayer:
     ) -> Replay:
         """Run a function on the device and another as its reference. Raises NoReference where that one raises."""
         arguments = arguments if sizes_by_float(name) else with_float32(arguments)
-        candidate = Candidate(name, function, reference, arguments, False)
+        candidate = Candidate(name, function, self._reference_of(reference, arguments), arguments, False)
         try:
             expected, wanted = self._reference(candidate, with_gradient)
         except Exception as error:
@@ -251,7 +252,7 @@ class Replayer:
         key = f"{record.namespace}.{record.api}"
         call, reference = self.calls.get(key), guarded("the reference", self.references, key)
         if call is not None and reference is not None:
-            return [Candidate(key, call, reference, arguments, False)]
+            return [Candidate(key, call, self._reference_of(reference, arguments), arguments, False)]
         apis = self.framework.candidates(record.namespace, record.api, self.namespaces)
         made = []
         for api in apis:
@@ -260,7 +261,7 @@ class Replayer:
                 Candidate(
                     api.path,
                     call or function,
-                    reference or function,
+                    self._reference_of(reference or function, arguments),
                     arguments,
                     api.inplace,
                     _renamed(record, api.path),
@@ -268,6 +269,10 @@ class Replayer:
             )
         lists = not listed and any(isinstance(value, list) for value in (*arguments.args, *arguments.kwargs.values()))
         return made + [replace(item, arguments=tuples(item.arguments)) for item in made] if lists else made
+
+    def _reference_of(self, reference: Callable[..., Any], arguments: Arguments) -> Callable[..., Any]:
+        """The device takes what it is not given from its own dtype: so must float64, there."""
+        return self.framework.as_single(reference) if within_float32(arguments) else reference
 
     def _fitting(
         self, candidates: Sequence[Candidate], call: Call, record: Record, check_dtypes: bool

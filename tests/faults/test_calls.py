@@ -177,3 +177,26 @@ def test_a_float_that_the_kernel_rounds_while_all_elements_round(alpha: float) -
         assert outcomes(torch.sub, x, y, api="Torch.sub", alpha=alpha) == ["pass", "pass"]
     wrong = narrow_only(lambda result: result * 1.003, torch.sub)
     assert compare(wrong, torch.sub, x, y, api="Torch.sub", alpha=alpha)[0].verdict == "error"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("norm", [F.rms_norm, torch.nn.RMSNorm(8, elementwise_affine=False)])
+def test_an_eps_that_is_the_dtypes_own(dtype: torch.dtype, norm: Function) -> None:
+    """The device's eps is that of its arithmetic, 2^-23: float64 would take 2^-52."""
+    given = () if isinstance(norm, torch.nn.Module) else ((8,),)
+    for scale in (0.01, 0.1, 1.0):
+        x = normal(50, 8, scale=scale).to(dtype)
+        assert outcomes(norm, x, *given, api="Functional.rms_norm") == ["pass", "pass"]
+    x = normal(50, 8, scale=1e-3).to(dtype)
+    wrong = narrow_only(lambda result: result, lambda x, *more: F.rms_norm(x, (8,), eps=1e-6))
+    right = lambda x, *more: F.rms_norm(x, (8,))  # noqa: E731
+    assert compare(wrong, right, x, api="Functional.rms_norm")[0].verdict == "error"
+
+
+@pytest.mark.parametrize("driver", ["gelsd", "gelsy", "gelss"])
+def test_matrices_of_low_rank(driver: str) -> None:
+    x = normal(6, 2) @ normal(2, 5)
+    assert outcomes(torch.linalg.matrix_rank, x, api="Torch.linalg.matrix_rank")[0] == "pass"
+    assert outcomes(torch.linalg.lstsq, x, normal(6, 2), api="Torch.linalg.lstsq", driver=driver)[0] == "pass"
+    wrong = narrow_only(lambda result: result + 1, torch.linalg.matrix_rank)
+    assert compare(wrong, torch.linalg.matrix_rank, x, api="Torch.linalg.matrix_rank")[0].verdict == "error"
