@@ -106,8 +106,10 @@ def _as_float32(value: float) -> float:
 
 
 def narrow_dtype(leaves: Mapping[str, Leaf]) -> np.dtype[Any] | None:
-    """The dtype of the tensors where all floating ones share one narrower than float32."""
-    dtypes = set(floats_of(leaves).values())
+    """The dtype of the tensors where all floating ones share one narrower than float32; those of no dimension (an
+    optimizer's steps) promote nothing, and do not count beside others."""
+    floats = floats_of(leaves)
+    dtypes = {dtype for name, dtype in floats.items() if leaves[name].array.ndim} or set(floats.values())
     only = next(iter(dtypes)) if len(dtypes) == 1 else None
     return only if only is not None and only.itemsize < 4 else None
 

@@ -200,3 +200,58 @@ def test_matrices_of_low_rank(driver: str) -> None:
     assert outcomes(torch.linalg.lstsq, x, normal(6, 2), api="Torch.linalg.lstsq", driver=driver)[0] == "pass"
     wrong = narrow_only(lambda result: result + 1, torch.linalg.matrix_rank)
     assert compare(wrong, torch.linalg.matrix_rank, x, api="Torch.linalg.matrix_rank")[0].verdict == "error"
+
+
+BAGS = torch.randint(0, 4, (20, 3), generator=torch.Generator().manual_seed(0))
+PLACES = BAGS.reshape(-1)
+
+
+def largest_of_bags(weight: torch.Tensor) -> torch.Tensor:
+    return F.embedding_bag(BAGS, weight, mode="max")
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("api", "function", "args", "more"),
+    [
+        ("Functional.affine_grid", F.affine_grid, (normal(2, 2, 3), (2, 3, 5, 4)), {"align_corners": False}),
+        ("Functional.affine_grid", F.affine_grid, (normal(2, 3, 4), (2, 3, 3, 4, 5)), {"align_corners": True}),
+        ("Functional.huber_loss", F.huber_loss, (normal(3, 100), normal(100, 3).t()), {"delta": 0.1}),
+        ("Functional.smooth_l1_loss", F.smooth_l1_loss, (normal(3, 64), normal(64, 3).t()), {"reduction": "sum"}),
+        ("Functional.lp_pool2d", F.lp_pool2d, (normal(3, 16, 7, 9).abs(), 3.0, 2), {}),
+        ("Functional.lp_pool2d", F.lp_pool2d, (normal(3, 16, 8, 8).abs(), 2.0, 2), {}),
+        ("Torch.index_add", torch.index_add, (normal(4, 5), 0, PLACES, normal(60, 5)), {"alpha": 0.3}),
+        ("Torch.index_add", torch.index_add, (normal(5, 4), 1, PLACES, normal(5, 60)), {"alpha": 0.3}),
+        ("Functional.embedding_bag", largest_of_bags, (normal(4, 33),), {}),
+    ],
+)
+def test_kernels_that_round_between_their_steps(
+    api: str, function: Function, args: tuple[Any, ...], more: dict[str, Any], dtype: torch.dtype
+) -> None:
+    args = tuple(
+        item.to(dtype) if isinstance(item, torch.Tensor) and item.is_floating_point() else item for item in args
+    )
+    assert outcomes(function, *args, api=api, **more) == ["pass", "pass"]
+    wrong = narrow_only(lambda result: Scaled.apply(result * 1.01, 1.01), function)
+    assert [found.verdict for found in compare(wrong, function, *args, api=api, **more)] == ["error", "error"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_step_rounds_its_rate_beside_a_counter_in_float32(dtype: torch.dtype) -> None:
+    """torch's fused Adagrad rounds lr in whole vectors, not in the rest: each element follows one reading or the
+    other."""
+
+    def stepped(function: Function) -> list[str]:
+        checker = Checker(Conditions(device="cpu"), Registry.default())
+        api = "Torch._fused_adagrad_"
+        found = checker.compare(function, torch._fused_adagrad_, args, settings, api=api)
+        return [verdict.verdict for verdict in found]
+
+    settings = {"lr": 0.01, "lr_decay": 0.0, "weight_decay": 0.0, "eps": 1e-10, "maximize": False}
+
+    for seed in range(4):
+        generator = torch.Generator().manual_seed(seed)
+        values, slopes = (0.3 * torch.randn(5, 7, generator=generator).to(dtype) for _ in range(2))
+        args = ([values], [slopes], [torch.zeros(5, 7, dtype=dtype)], [torch.tensor(1.0)])
+        assert stepped(torch._fused_adagrad_) == ["pass"]
+        assert stepped(lambda *args, lr, **more: torch._fused_adagrad_(*args, lr=lr * 1.1, **more)) == ["error"]

@@ -88,6 +88,17 @@ def test_in_place_results_are_rounded_when_they_are_read() -> None:
     assert same(under(lambda x: torch.exp(x).mul_(3) + 1, X), rounded(rounded(torch.exp(X)) * 3) + 1)
 
 
+def test_parts_that_are_written_one_after_the_other_are_all_rounded() -> None:
+    def filled(x: torch.Tensor) -> torch.Tensor:
+        made = torch.exp(x)
+        made[:5].copy_(torch.sin(x[:5]))
+        made[5:10].copy_(torch.cos(x[5:10]))
+        return made * 3
+
+    wanted = torch.cat([torch.sin(X[:5]), torch.cos(X[5:10]), torch.exp(X[10:])])
+    assert same(under(filled, X), rounded(wanted) * 3)
+
+
 def test_complex_values_are_rounded_by_their_parts() -> None:
     z = torch.complex(X, X.flip(0))
     y = torch.exp(z)
