@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from pytest_probe.frameworks.torch_loops import beyond_vectors
 from pytest_probe.frameworks.torch_sequential import lanes
 
 ATEN = torch.ops.aten
@@ -105,16 +106,6 @@ def huber_backward(grad: torch.Tensor, x: torch.Tensor, y: torch.Tensor, reducti
     outside = torch.where(gap < 0, -norm, norm) * grad * delta
     single = torch.where(gap.abs() < delta, norm * gap * grad, outside)
     return torch.where(beyond_vectors(lanes(), x, y, grad), single, whole)
-
-
-def beyond_vectors(count: int, x: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
-    """Which elements of x a loop over `count` at once takes one by one: the last in memory, all where tensors lie
-    unlike."""
-    alike = all(other.stride() == x.stride() or not any(other.stride()) for other in others)
-    if not (alike and ATEN.is_non_overlapping_and_dense.default(x)):
-        return torch.ones(x.shape, dtype=torch.bool)
-    places = torch.arange(x.numel()).as_strided(x.shape, x.stride())
-    return places >= x.numel() // count * count
 
 
 def smooth_l1(x: torch.Tensor, y: torch.Tensor, reduction: int = MEAN, beta: float = 1.0) -> torch.Tensor:

@@ -51,7 +51,7 @@ MOVES = frozenset(
     {
         _ATEN.clone.default, _ATEN._to_copy.default, _ATEN.copy_.default, _ATEN.cat.default, _ATEN.stack.default,
         _ATEN.constant_pad_nd.default, _ATEN.index_select.default, _ATEN.gather.default, _ATEN.flip.default,
-        _ATEN.repeat.default, _ATEN.roll.default,
+        _ATEN.repeat.default, _ATEN.roll.default, _ATEN.where.self,
     }
 )  # fmt: skip
 
@@ -117,6 +117,8 @@ class StepsMode(SplittingMode):  # type: ignore[no-untyped-call]
             for key in inputs & self.pending.keys():
                 for tensor, inexact in self.pending.pop(key):
                     self._round(tensor, inexact)
+        moved = (flag for key in inputs for _, flag in self.pending.get(key, ()))
+        of_library = self.fine and (func.overloadpacket.__name__ in LIBRARY or any(moved))
         known = kernels(self.dtype) if self.dtype.itemsize == 2 else {}
         result = known.get(func, _none)(*args, **kwargs)
         if result is NotImplemented:
@@ -126,7 +128,6 @@ class StepsMode(SplittingMode):  # type: ignore[no-untyped-call]
             inputs |= {_storage(tensor) for tensor in result[1:]}
         for tensor in _tensors(result):
             if func._schema.is_mutable or _storage(tensor) not in inputs:
-                of_library = self.fine and func.overloadpacket.__name__ in LIBRARY
                 self.pending.setdefault(_storage(tensor), []).append((tensor, of_library))
                 self.kept.append(tensor)  # a freed storage's address would be taken for another tensor's
         return result

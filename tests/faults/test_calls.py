@@ -206,6 +206,15 @@ BAGS = torch.randint(0, 4, (20, 3), generator=torch.Generator().manual_seed(0))
 PLACES = BAGS.reshape(-1)
 
 
+def centered(x: torch.Tensor, mean: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    apart = mean.detach().repeat_interleave(2)[::2]
+    return F.batch_norm(x, apart, scales.detach(), scales, mean, training=False)
+
+
+def added(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return torch.add(x, y, alpha=0.3)
+
+
 def largest_of_bags(weight: torch.Tensor) -> torch.Tensor:
     return F.embedding_bag(BAGS, weight, mode="max")
 
@@ -222,6 +231,8 @@ def largest_of_bags(weight: torch.Tensor) -> torch.Tensor:
         ("Functional.lp_pool2d", F.lp_pool2d, (normal(3, 16, 8, 8).abs(), 2.0, 2), {}),
         ("Torch.index_add", torch.index_add, (normal(4, 5), 0, PLACES, normal(60, 5)), {"alpha": 0.3}),
         ("Torch.index_add", torch.index_add, (normal(5, 4), 1, PLACES, normal(5, 60)), {"alpha": 0.3}),
+        ("Functional.batch_norm", centered, (normal(5, 4, 5, 6), normal(4), normal(4).abs()), {}),
+        ("", added, (normal(5, 7), normal(5, 7)), {}),
         ("Functional.embedding_bag", largest_of_bags, (normal(4, 33),), {}),
     ],
 )
@@ -255,3 +266,17 @@ def test_a_step_rounds_its_rate_beside_a_counter_in_float32(dtype: torch.dtype) 
         args = ([values], [slopes], [torch.zeros(5, 7, dtype=dtype)], [torch.tensor(1.0)])
         assert stepped(torch._fused_adagrad_) == ["pass"]
         assert stepped(lambda *args, lr, **more: torch._fused_adagrad_(*args, lr=lr * 1.1, **more)) == ["error"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_the_weighted_loss_of_a_single_row(dtype: torch.dtype) -> None:
+    """Times its weight, rounded, and divided by it."""
+
+    def loss(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return F.nll_loss(x, torch.tensor(2), weight.detach())
+
+    for size in range(3, 30, 4):
+        args = (normal(size).to(dtype), normal(2, size)[1].abs().to(dtype))
+        assert outcomes(loss, *args, api="Functional.nll_loss") == ["pass", "pass"]
+        wrong = narrow_only(lambda result: result * 1.03, loss)
+        assert compare(wrong, loss, *args, api="Functional.nll_loss")[0].verdict == "error"

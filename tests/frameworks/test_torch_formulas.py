@@ -85,3 +85,32 @@ def test_sums_of_scaled_slices(columns: int, alpha: float, dtype: torch.dtype) -
 def test_gradients_of_the_largest_in_a_bag(padding: int | None, dtype: torch.dtype) -> None:
     function = functools.partial(F.embedding_bag, mode="max", padding_idx=padding)
     assert different(function, (index(4, 20, 3), normal(4, 33).to(dtype)), dtype) == [0, 0]
+
+
+LAYOUTS: dict[str, Function] = {
+    "as it is": lambda x: x,
+    "transposed": lambda x: x.mT.contiguous().mT,
+    "cut": lambda x: x.repeat_interleave(2, -1)[..., ::2],
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("join", [torch.add, torch.sub, torch.rsub])
+@pytest.mark.parametrize("second", [(7, 40), (40,), (7, 1), (1, 40), ()])
+def test_scaled_sums_however_they_lie(second: tuple[int, ...], join: Function, dtype: torch.dtype) -> None:
+    function = functools.partial(join, alpha=0.3)
+    for x in (lay(normal(7, 40).to(dtype)) for lay in LAYOUTS.values()):
+        for lay in LAYOUTS.values() if len(second) > 1 else (LAYOUTS["as it is"],):
+            assert different(function, (x, lay(normal(*second).to(dtype))), dtype)[0] == 0
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_the_loss_of_a_single_row(reduction: str, dtype: torch.dtype) -> None:
+    x, weight = normal(5).log_softmax(-1).to(dtype), normal(5).abs().to(dtype)
+
+    def loss(x: torch.Tensor, target: int) -> torch.Tensor:
+        return F.nll_loss(x, torch.tensor(target), weight.to(x.dtype), reduction=reduction, ignore_index=0)
+
+    for target in range(5):
+        assert different(loss, (x, target), dtype) == [0, 0]
