@@ -280,3 +280,12 @@ def test_the_weighted_loss_of_a_single_row(dtype: torch.dtype) -> None:
         assert outcomes(loss, *args, api="Functional.nll_loss") == ["pass", "pass"]
         wrong = narrow_only(lambda result: result * 1.03, loss)
         assert compare(wrong, loss, *args, api="Functional.nll_loss")[0].verdict == "error"
+
+
+@pytest.mark.parametrize(("dtype", "factor"), [(torch.float16, 1.01), (torch.bfloat16, 1.05)])
+def test_a_bessel_function_of_few_elements(dtype: torch.dtype, factor: float) -> None:
+    for seed, shape in enumerate([(5, 3), (31,), (100,)]):
+        x = normal(*shape, scale=(0.1, 1.0, 5.0)[seed]).to(dtype)
+        assert outcomes(torch.special.i0e, x, api="Torch.special.i0e") == ["pass", "pass"]
+        wrong = narrow_only(lambda result: result * factor, torch.special.i0e)
+        assert compare(wrong, torch.special.i0e, x, api="Torch.special.i0e")[0].verdict == "error"
