@@ -289,3 +289,20 @@ def test_a_bessel_function_of_few_elements(dtype: torch.dtype, factor: float) ->
         assert outcomes(torch.special.i0e, x, api="Torch.special.i0e") == ["pass", "pass"]
         wrong = narrow_only(lambda result: result * factor, torch.special.i0e)
         assert compare(wrong, torch.special.i0e, x, api="Torch.special.i0e")[0].verdict == "error"
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_lstms(dtype: torch.dtype) -> None:
+    """In bfloat16 oneDNN computes them, and keeps gates for the backward in 16 bit."""
+    for seed in range(3):
+        generator = torch.Generator().manual_seed(seed)
+        shapes = [(16, 5), (16, 4), (16,), (16,)]
+        weights = [(torch.rand(shape, generator=generator) - 0.5).to(dtype) for shape in shapes]
+        x, states = torch.randn(5, 3, 5, generator=generator).to(dtype), torch.zeros(2, 1, 3, 4, dtype=dtype)
+        args = (x, tuple(states), weights, True, 1, 0.0, True, False, False)
+        assert outcomes(torch.lstm, *args, api="VF.lstm") == ["pass", "pass"]
+
+        def wrong(x: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, ...]:
+            return torch.lstm(Scaled.apply(x, 1.03) if x.dtype is dtype else x, *rest)
+
+        assert [verdict.verdict for verdict in compare(wrong, torch.lstm, *args, api="VF.lstm")] == ["pass", "error"]
