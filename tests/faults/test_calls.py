@@ -306,3 +306,15 @@ def test_lstms(dtype: torch.dtype) -> None:
             return torch.lstm(Scaled.apply(x, 1.03) if x.dtype is dtype else x, *rest)
 
         assert [verdict.verdict for verdict in compare(wrong, torch.lstm, *args, api="VF.lstm")] == ["pass", "error"]
+
+
+@pytest.mark.parametrize("function", [torch.fmin, torch.fmax, torch.minimum, torch.maximum])
+def test_gradients_of_a_number_that_is_compared_with_many(function: Function) -> None:
+    """It is a sum that cancels, and runs with a number that moved show by how much."""
+    for seed in range(20):
+        generator = torch.Generator().manual_seed(seed)
+        args = (torch.randn(3, 5, generator=generator), torch.randn((), generator=generator))
+        assert outcomes(function, *args, api=f"Torch.{function.__name__}") == ["pass", "pass"]
+    wrong = narrow_only(lambda result: Scaled.apply(result, 1.001), function)
+    found = compare(wrong, function, *args, api=f"Torch.{function.__name__}")
+    assert [verdict.verdict for verdict in found] == ["pass", "error"]
