@@ -13,10 +13,13 @@ from pytest_probe.errors import Unsupported
 from pytest_probe.execution.likeness import output_specs
 from pytest_probe.frameworks.base import Leaf
 from pytest_probe.inputs import Arguments
-from pytest_probe.numerics.dtypes import is_complex, is_floating, round_to, widen
+from pytest_probe.numerics.dtypes import float_format, is_complex, is_floating, round_to, widen
 from pytest_probe.records.model import Call, DtypeSpec, Lost, Record, leaves
+from pytest_probe.standards.facts import facts
 
 NARROW = ("bfloat16", "float16")
+# Classes of APIs whose dtype is that of what they move, make or draw.
+NO_ARITHMETIC = frozenset({"exact", "factory", "random", "uninitialised"})
 # Fused APIs that draw random numbers unless this argument is 0: keyword and position.
 FUSED_DROPOUT: Mapping[str, tuple[str, int]] = {
     "scaled_dot_product_attention": ("dropout_p", 4),
@@ -73,11 +76,38 @@ def floats_of(leaves: Mapping[str, Leaf]) -> dict[str, np.dtype[Any]]:
     }
 
 
+def cast_of(api: str, arguments: Arguments) -> str:
+    """The dtype that a call says it computes in, where some of its tensors are wider: softmax(x, dtype=bfloat16)."""
+    trees = itertools.chain(leaves(arguments.args, "input"), leaves(dict(arguments.kwargs), "kwargs"))
+    named = [value.name for _, value in trees if isinstance(value, DtypeSpec) and is_floating(value.name)]
+    if len(named) != 1 or not facts(api).classes.isdisjoint(NO_ARITHMETIC):
+        return ""
+    least = float_format(named[0]).precision
+    wider = (float_format(dtype).precision > least for dtype in floats_of(named_leaves(arguments)).values())
+    return named[0] if any(wider) else ""
+
+
+def cast_first(api: str, arguments: Arguments) -> Arguments:
+    """The arguments rounded to that dtype, lest the rounding counts as the device's error."""
+    cast = cast_of(api, arguments)
+    return arguments if not cast else with_leaves(arguments, rounded_leaves(named_leaves(arguments), cast))
+
+
+def rounded_leaves(found: Mapping[str, Leaf], dtype: np.dtype[Any] | str) -> dict[str, Leaf]:
+    """Floating tensors with the values that a dtype has, in their own dtypes."""
+    return {
+        name: replace(leaf, array=round_to(widen(leaf.array), dtype).astype(leaf.array.dtype))
+        if is_floating(leaf.array.dtype)
+        else leaf
+        for name, leaf in found.items()
+    }
+
+
 def prepared(record: Record, call: Call, arguments: Arguments) -> tuple[Arguments, tuple[str, ...]]:
-    """The arguments with lost ones filled in, dropout of fused APIs off, and Python floats rounded."""
+    """The arguments with lost ones filled in, dropout of fused APIs off, tensors cast and Python floats rounded."""
     notes: list[str] = []
     arguments = _filled(call, arguments, notes)
-    arguments = _without_dropout(record, arguments, notes)
+    arguments = cast_first(record.api, _without_dropout(record, arguments, notes))
     return arguments if sizes_by_float(record.api) else with_float32(arguments), tuple(notes)
 
 

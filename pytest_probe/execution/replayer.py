@@ -15,11 +15,13 @@ from pytest_probe.errors import DeviceRaised, HookFailed, NoKernel, NoReference,
 from pytest_probe.execution.arguments import (
     NARROW,
     autocast_of,
+    cast_first,
     floats_of,
     has_inexact_floats,
     named_leaves,
     narrow_dtype,
     prepared,
+    rounded_leaves,
     sizes_by_float,
     tuples,
     with_float32,
@@ -45,7 +47,7 @@ from pytest_probe.execution.products import Product, cut, product
 from pytest_probe.execution.replay import NO_CALL, REFERENCE, Candidate, Origin, Replay
 from pytest_probe.frameworks.base import Device, Framework, Run, Wanted, Way
 from pytest_probe.inputs import Arguments
-from pytest_probe.numerics.dtypes import is_floating, numpy_dtype, round_to, widen
+from pytest_probe.numerics.dtypes import numpy_dtype
 from pytest_probe.records.model import Call, Record
 from pytest_probe.standards.facts import facts
 
@@ -115,7 +117,7 @@ class Replayer:
         with_gradient: bool,
     ) -> Replay:
         """Run a function on the device and another as its reference. Raises NoReference where that one raises."""
-        arguments = arguments if sizes_by_float(name) else with_float32(arguments)
+        arguments = cast_first(name, arguments if sizes_by_float(name) else with_float32(arguments))
         candidate = Candidate(name, function, self._reference_of(reference, arguments), arguments, False)
         try:
             expected, wanted = self._reference(candidate, with_gradient)
@@ -205,12 +207,7 @@ class Replayer:
 
     def _round_inputs(self, replayed: Replay, dtype: np.dtype[Any]) -> None:
         """Autocast rounds wider inputs inside: round them before, so that both sides see the same values."""
-        replayed.leaves = {
-            name: replace(leaf, array=round_to(widen(leaf.array), dtype).astype(leaf.array.dtype))
-            if is_floating(leaf.array.dtype)
-            else leaf
-            for name, leaf in replayed.leaves.items()
-        }
+        replayed.leaves = rounded_leaves(replayed.leaves, dtype)
         replayed.candidate = replace(
             replayed.candidate, arguments=with_leaves(replayed.candidate.arguments, replayed.leaves)
         )

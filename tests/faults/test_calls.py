@@ -318,3 +318,37 @@ def test_gradients_of_a_number_that_is_compared_with_many(function: Function) ->
     wrong = narrow_only(lambda result: Scaled.apply(result, 1.001), function)
     found = compare(wrong, function, *args, api=f"Torch.{function.__name__}")
     assert [verdict.verdict for verdict in found] == ["pass", "error"]
+
+
+@pytest.mark.parametrize(("wide", "narrow"), [("float64", "float32"), ("float32", "bfloat16"), ("float32", "float16")])
+@pytest.mark.parametrize(
+    ("api", "function"),
+    [
+        ("Functional.softmax", F.softmax),
+        ("Functional.log_softmax", F.log_softmax),
+        ("Torch.sum", torch.sum),
+        ("Torch.prod", torch.prod),
+        ("Torch.cumsum", torch.cumsum),
+    ],
+)
+def test_a_call_that_casts_its_tensors_first(api: str, function: Function, wide: str, narrow: str) -> None:
+    """softmax(x, dim, dtype=bfloat16) of float32: rounded before, and its gradient computed in bfloat16."""
+    x = (1 + 0.2 * normal(16, 8)).to(getattr(torch, wide))
+
+    def right(x: torch.Tensor, dim: int, dtype: torch.dtype) -> torch.Tensor:
+        return function(x, dim, dtype=dtype)
+
+    def wrong(x: torch.Tensor, dim: int, dtype: torch.dtype) -> torch.Tensor:
+        return Scaled.apply(right(x, dim, dtype) * 1.02, 1.02)
+
+    dtype = getattr(torch, narrow)
+    assert outcomes(right, x, -1, dtype, api=api) == ["pass", "pass"]
+    assert [found.verdict for found in compare(wrong, right, x, -1, dtype, api=api)] == ["error", "error"]
+
+
+def test_a_cast_alone_is_judged_by_its_own_rounding() -> None:
+    def truncated(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        return x.to(dtype) if x.dtype is torch.float64 else (x.view(torch.int32) & -65536).view(torch.float32).to(dtype)
+
+    found = compare(truncated, torch.Tensor.to, normal(40), torch.bfloat16, api="Tensor.to")
+    assert found[0].verdict == "error"
