@@ -352,3 +352,22 @@ def test_a_cast_alone_is_judged_by_its_own_rounding() -> None:
 
     found = compare(truncated, torch.Tensor.to, normal(40), torch.bfloat16, api="Tensor.to")
     assert found[0].verdict == "error"
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("heads", [(2, 1), (4, 2)])
+def test_attention_whose_heads_share_keys(heads: tuple[int, int], dtype: torch.dtype) -> None:
+    """The gradients of shared keys are summed head by head, each sum rounded."""
+    attention = functools.partial(F.scaled_dot_product_attention, is_causal=True, enable_gqa=True)
+    api = "Functional.scaled_dot_product_attention"
+    for seed in range(10):
+        generator = torch.Generator().manual_seed(seed)
+        shapes = [(2, count, 4, 4) for count in (heads[0], heads[1], heads[1])]
+        args = tuple((3 * torch.randn(shape, generator=generator)).to(dtype) for shape in shapes)
+        assert outcomes(attention, *args, api=api) == ["pass", "pass"]
+
+    def wrong(query: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
+        return attention(Scaled.apply(query, 1.02) if query.dtype is dtype else query, *rest)
+
+    args = tuple(normal(2, count, 24, 16).to(dtype) for count in (heads[0], heads[1], heads[1]))
+    assert [found.verdict for found in compare(wrong, attention, *args, api=api)] == ["pass", "error"]
