@@ -13,10 +13,13 @@ from pytest_probe.errors import Unsupported
 from pytest_probe.execution.likeness import output_specs
 from pytest_probe.frameworks.base import Leaf
 from pytest_probe.inputs import Arguments
-from pytest_probe.numerics.dtypes import is_complex, is_floating, round_to, widen
+from pytest_probe.numerics.dtypes import float_format, is_complex, is_floating, round_to, widen
 from pytest_probe.records.model import Call, DtypeSpec, Lost, Record, leaves
+from pytest_probe.standards.facts import facts
 
 NARROW = ("bfloat16", "float16")
+# Classes of APIs whose dtype is that of what they move, make or draw.
+NO_ARITHMETIC = frozenset({"exact", "factory", "random", "uninitialised"})
 # Fused APIs that draw random numbers unless this argument is 0: keyword and position.
 FUSED_DROPOUT: Mapping[str, tuple[str, int]] = {
     "scaled_dot_product_attention": ("dropout_p", 4),
@@ -73,11 +76,38 @@ def floats_of(leaves: Mapping[str, Leaf]) -> dict[str, np.dtype[Any]]:
     }
 
 
+def cast_of(api: str, arguments: Arguments) -> str:
+    """The dtype that a call says it computes in, where some of its tensors are wider: softmax(x, dtype=bfloat16)."""
+    trees = itertools.chain(leaves(arguments.args, "input"), leaves(dict(arguments.kwargs), "kwargs"))
+    named = [value.name for _, value in trees if isinstance(value, DtypeSpec) and is_floating(value.name)]
+    if len(named) != 1 or not facts(api).classes.isdisjoint(NO_ARITHMETIC):
+        return ""
+    least = float_format(named[0]).precision
+    wider = (float_format(dtype).precision > least for dtype in floats_of(named_leaves(arguments)).values())
+    return named[0] if any(wider) else ""
+
+
+def cast_first(api: str, arguments: Arguments) -> Arguments:
+    """The arguments rounded to that dtype, lest the rounding counts as the device's error."""
+    cast = cast_of(api, arguments)
+    return arguments if not cast else with_leaves(arguments, rounded_leaves(named_leaves(arguments), cast))
+
+
+def rounded_leaves(found: Mapping[str, Leaf], dtype: np.dtype[Any] | str) -> dict[str, Leaf]:
+    """Floating tensors with the values that a dtype has, in their own dtypes."""
+    return {
+        name: replace(leaf, array=round_to(widen(leaf.array), dtype).astype(leaf.array.dtype))
+        if is_floating(leaf.array.dtype)
+        else leaf
+        for name, leaf in found.items()
+    }
+
+
 def prepared(record: Record, call: Call, arguments: Arguments) -> tuple[Arguments, tuple[str, ...]]:
-    """The arguments with lost ones filled in, dropout of fused APIs off, and Python floats rounded."""
+    """The arguments with lost ones filled in, dropout of fused APIs off, tensors cast and Python floats rounded."""
     notes: list[str] = []
     arguments = _filled(call, arguments, notes)
-    arguments = _without_dropout(record, arguments, notes)
+    arguments = cast_first(record.api, _without_dropout(record, arguments, notes))
     return arguments if sizes_by_float(record.api) else with_float32(arguments), tuple(notes)
 
 
@@ -88,10 +118,15 @@ def sizes_by_float(api: str) -> bool:
 
 def with_float32(arguments: Arguments) -> Arguments:
     """Python floats rounded to float32, which kernels of tensors that are no wider compute in."""
-    floats = floats_of(named_leaves(arguments))
-    if not floats or any(dtype.itemsize > (8 if dtype.kind == "c" else 4) for dtype in floats.values()):
+    if not within_float32(arguments):
         return arguments
     return mapped(arguments, lambda value, _: _as_float32(value) if type(value) is float else value)
+
+
+def within_float32(arguments: Arguments) -> bool:
+    """Are there floating tensors, and none wider than float32 or complex64?"""
+    floats = floats_of(named_leaves(arguments)).values()
+    return bool(floats) and all(dtype.itemsize <= (8 if dtype.kind == "c" else 4) for dtype in floats)
 
 
 def _as_float32(value: float) -> float:
@@ -101,8 +136,10 @@ def _as_float32(value: float) -> float:
 
 
 def narrow_dtype(leaves: Mapping[str, Leaf]) -> np.dtype[Any] | None:
-    """The dtype of the tensors where all floating ones share one narrower than float32."""
-    dtypes = set(floats_of(leaves).values())
+    """The dtype of the tensors where all floating ones share one narrower than float32; those of no dimension (an
+    optimizer's steps) promote nothing, and do not count beside others."""
+    floats = floats_of(leaves)
+    dtypes = {dtype for name, dtype in floats.items() if leaves[name].array.ndim} or set(floats.values())
     only = next(iter(dtypes)) if len(dtypes) == 1 else None
     return only if only is not None and only.itemsize < 4 else None
 

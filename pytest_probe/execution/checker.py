@@ -376,7 +376,7 @@ class Checker:
     def _made(self, case: Case, origin: Origin) -> Replay | Exception:
         try:
             if case.pair is not None:
-                return self._pair(case.record.name, case.pair)
+                return self._pair(case.api if case.record.api else case.record.name, case.pair)
             call = case.dump.decode(case.record)
             if origin == "dump":
                 check_stored(call)

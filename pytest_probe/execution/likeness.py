@@ -11,6 +11,7 @@ import numpy as np
 from pytest_probe.errors import NoReference
 from pytest_probe.frameworks.base import Leaf, Run
 from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating, numpy_dtype, widen
+from pytest_probe.numerics.ulp import ulp
 from pytest_probe.records.model import Call, TensorSpec, leaves
 
 # Of the largest element: what one float32 run may differ from another by, and 16-bit steps inside do not stay below.
@@ -122,7 +123,8 @@ def _near(value: AnyArray, other: AnyArray) -> bool:
 
 
 def apart(first: Mapping[str, Any], second: Mapping[str, Any]) -> float:
-    """The sum of the absolute differences between two sides' numbers; inf where NaN or shapes differ."""
+    """The sum of what two sides' numbers differ by beyond half an ulp of the first's dtype, so that its own rounding
+    does not decide; inf where NaN or shapes differ."""
     total = 0.0
     for name in first.keys() & second.keys():
         if not all(isinstance(side[name], (np.ndarray, float)) for side in (first, second)):
@@ -132,9 +134,14 @@ def apart(first: Mapping[str, Any], second: Mapping[str, Any]) -> float:
             return np.inf
         with np.errstate(invalid="ignore", over="ignore"):
             same = (one == other) | (np.isnan(one) & np.isnan(other))
-            distance = np.where(same, 0.0, np.abs(one - other))
+            distance = np.where(same, 0.0, np.abs(one - other) - _half_ulp(first[name], other)).clip(min=0.0)
         total += float(np.sum(np.where(np.isnan(distance), np.inf, distance)))
     return total
+
+
+def _half_ulp(value: Any, reference: AnyArray) -> AnyArray | float:
+    dtype = np.asarray(value).dtype
+    return ulp(reference, dtype) / 2 if is_floating(dtype) or is_complex(dtype) else 0.0
 
 
 def described(run: Run) -> str:

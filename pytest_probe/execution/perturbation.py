@@ -191,7 +191,7 @@ def _apart(generator: np.random.Generator) -> Draw:
 
 def by_value(values: AnyArray, salt: int) -> AnyArray:
     """A number between 0 and 1 for each value, the same for the same value: splitmix64 of its bits and a salt."""
-    bits = np.ascontiguousarray(values + 0.0).view(np.uint64) ^ np.uint64(salt)
+    bits = np.asarray(values + 0.0, order="C").view(np.uint64) ^ np.uint64(salt)
     with np.errstate(over="ignore"):
         for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
             bits = (bits ^ (bits >> np.uint64(shift))) * np.uint64(factor)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pytest_probe.execution.arguments import floats_of, mapped
+from pytest_probe.execution.arguments import NARROW, cast_of, floats_of, mapped
 from pytest_probe.execution.likeness import widened_dtype
 from pytest_probe.execution.otherwise import Otherwise
 from pytest_probe.execution.perturbation import OutputRuns, Perturbation, results
@@ -118,8 +118,9 @@ def _plain(replay: Replay) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 def _narrowest(replay: Replay, floats: Mapping[str, np.dtype[Any]]) -> str:
     """The 16-bit (or narrower) dtype that the case's tensors pass between kernels; float32 without one."""
-    if replay.autocast:
-        return replay.autocast
+    cast = replay.autocast or cast_of(replay.candidate.path, replay.candidate.arguments)
+    if cast in NARROW:
+        return cast
     real = [dtype for dtype in floats.values() if not is_complex(dtype)]
     narrowest = min(real, key=lambda dtype: float_format(dtype).precision, default=np.dtype(np.float32))
     return narrowest.name if float_format(narrowest).precision < 24 else "float32"
@@ -154,8 +155,10 @@ def _structure(name: str, actual: AnyArray, expected: AnyArray) -> OutputVerdict
 
 def _precision(replay: Replay, name: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
     """In whose half ulp an output may be rounded: autocast computes the gradients of wider arguments in 16 bit, and
-    some outputs that are wide again."""
-    if not is_floating(dtype) or not ((name.startswith("grad.") and replay.narrow) or replay.inside):
+    some outputs that are wide again; a call that casts, those gradients in its dtype."""
+    gradient = name.startswith("grad.")
+    autocast = replay.autocast if replay.inside or (gradient and replay.narrow) else ""
+    cast = autocast or (cast_of(replay.candidate.path, replay.candidate.arguments) if gradient else "")
+    if not is_floating(dtype) or not cast:
         return dtype
-    narrow = numpy_dtype(replay.autocast)
-    return min(dtype, narrow, key=lambda item: float_format(item).precision)
+    return min(dtype, numpy_dtype(cast), key=lambda item: float_format(item).precision)

@@ -15,16 +15,19 @@ from pytest_probe.errors import DeviceRaised, HookFailed, NoKernel, NoReference,
 from pytest_probe.execution.arguments import (
     NARROW,
     autocast_of,
+    cast_first,
     floats_of,
     has_inexact_floats,
     named_leaves,
     narrow_dtype,
     prepared,
+    rounded_leaves,
     sizes_by_float,
     tuples,
     with_float32,
     with_leaves,
     with_rounded_floats,
+    within_float32,
 )
 from pytest_probe.execution.likeness import (
     alike,
@@ -44,7 +47,7 @@ from pytest_probe.execution.products import Product, cut, product
 from pytest_probe.execution.replay import NO_CALL, REFERENCE, Candidate, Origin, Replay
 from pytest_probe.frameworks.base import Device, Framework, Run, Wanted, Way
 from pytest_probe.inputs import Arguments
-from pytest_probe.numerics.dtypes import is_floating, numpy_dtype, round_to, widen
+from pytest_probe.numerics.dtypes import numpy_dtype
 from pytest_probe.records.model import Call, Record
 from pytest_probe.standards.facts import facts
 
@@ -114,8 +117,8 @@ class Replayer:
         with_gradient: bool,
     ) -> Replay:
         """Run a function on the device and another as its reference. Raises NoReference where that one raises."""
-        arguments = arguments if sizes_by_float(name) else with_float32(arguments)
-        candidate = Candidate(name, function, reference, arguments, False)
+        arguments = cast_first(name, arguments if sizes_by_float(name) else with_float32(arguments))
+        candidate = Candidate(name, function, self._reference_of(reference, arguments), arguments, False)
         try:
             expected, wanted = self._reference(candidate, with_gradient)
         except Exception as error:
@@ -204,12 +207,7 @@ class Replayer:
 
     def _round_inputs(self, replayed: Replay, dtype: np.dtype[Any]) -> None:
         """Autocast rounds wider inputs inside: round them before, so that both sides see the same values."""
-        replayed.leaves = {
-            name: replace(leaf, array=round_to(widen(leaf.array), dtype).astype(leaf.array.dtype))
-            if is_floating(leaf.array.dtype)
-            else leaf
-            for name, leaf in replayed.leaves.items()
-        }
+        replayed.leaves = rounded_leaves(replayed.leaves, dtype)
         replayed.candidate = replace(
             replayed.candidate, arguments=with_leaves(replayed.candidate.arguments, replayed.leaves)
         )
@@ -251,7 +249,7 @@ class Replayer:
         key = f"{record.namespace}.{record.api}"
         call, reference = self.calls.get(key), guarded("the reference", self.references, key)
         if call is not None and reference is not None:
-            return [Candidate(key, call, reference, arguments, False)]
+            return [Candidate(key, call, self._reference_of(reference, arguments), arguments, False)]
         apis = self.framework.candidates(record.namespace, record.api, self.namespaces)
         made = []
         for api in apis:
@@ -260,7 +258,7 @@ class Replayer:
                 Candidate(
                     api.path,
                     call or function,
-                    reference or function,
+                    self._reference_of(reference or function, arguments),
                     arguments,
                     api.inplace,
                     _renamed(record, api.path),
@@ -268,6 +266,10 @@ class Replayer:
             )
         lists = not listed and any(isinstance(value, list) for value in (*arguments.args, *arguments.kwargs.values()))
         return made + [replace(item, arguments=tuples(item.arguments)) for item in made] if lists else made
+
+    def _reference_of(self, reference: Callable[..., Any], arguments: Arguments) -> Callable[..., Any]:
+        """The device takes what it is not given from its own dtype: so must float64, there."""
+        return self.framework.as_single(reference) if within_float32(arguments) else reference
 
     def _fitting(
         self, candidates: Sequence[Candidate], call: Call, record: Record, check_dtypes: bool

@@ -15,7 +15,7 @@ import torch
 import torch.overrides
 
 from pytest_probe.errors import SettingsError, UnknownAPI
-from pytest_probe.frameworks import torch_calls, torch_flags
+from pytest_probe.frameworks import torch_calls, torch_defaults, torch_flags
 from pytest_probe.frameworks.base import API, Bound, Device, Run, Wanted, Way
 
 # A record's first name, and the modules that may hold the rest: the first is what the name says, the others are
@@ -139,6 +139,9 @@ class TorchFramework:
         wanted: Wanted | None = None,
     ) -> Run:
         return torch_calls.run(function, args, kwargs, way, wanted)
+
+    def as_single(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return functools.partial(torch_defaults.as_single, function)
 
     def take(self, value: Any, device: Device) -> Any:
         return torch_calls.taken(value, device)

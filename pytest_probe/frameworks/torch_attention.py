@@ -109,6 +109,7 @@ def narrow_forward(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """As the CPU computes 16-bit tensors: powers are rounded before they weigh the values, and divided by their sum
     in the end."""
+    key, value = (_of_each(query, tensor) for tensor in (key, value))
     scores = _scores(query, key, causal, attn_mask, scale, torch.matmul)
     largest = scores.new_full((*scores.shape[:-1], 1), -math.inf)
     out, total = torch.zeros_like(query[..., :1]), torch.zeros_like(largest)
@@ -138,22 +139,30 @@ def narrow_backward(
     scale: float | None = None,
 ) -> tuple[torch.Tensor, ...]:
     """As the CPU computes 16-bit tensors: weights, and the gradients of scores, are rounded before the products that
-    they enter, and so are the sums over blocks."""
-    scores = _scores(query, key, causal, attn_mask, scale, torch.matmul)
+    they enter, and so are the sums over blocks, and over the heads that share a key."""
+    keys, values = (_of_each(query, tensor) for tensor in (key, value))
+    scores = _scores(query, keys, causal, attn_mask, scale, torch.matmul)
     exact = _weights(scores, torch.logsumexp(scores, -1))
-    slopes = (exact * (gradient @ value.mT - (gradient * out).sum(-1, keepdim=True))).to(dtype).double()
+    slopes = (exact * (gradient @ values.mT - (gradient * out).sum(-1, keepdim=True))).to(dtype).double()
     weights = exact.to(dtype).double()
     rows = next(size for count, size in QUERIES if query.shape[-2] >= count)
-    factor = _factor(query, scale)
+    factor, shared = _factor(query, scale), query.shape[-3] // key.shape[-3]
     of_query, of_key, of_value = torch.zeros_like(query), torch.zeros_like(key), torch.zeros_like(value)
-    for low in range(0, query.shape[-2], rows):
-        for left in range(0, key.shape[-2], KEYS):
-            here, there = slice(low, low + rows), slice(left, left + KEYS)
-            block = (..., here, there)
-            for total_of, where, part in (
-                (of_value, there, weights[block].mT @ gradient[..., here, :]),
-                (of_query, here, slopes[block] @ key[..., there, :] * factor),
-                (of_key, there, slopes[block].mT @ query[..., here, :] * factor),
-            ):
-                total_of[..., where, :] = (total_of[..., where, :] + part).to(dtype)
+    for head in range(shared):
+        one = (..., slice(head, None, shared), slice(None), slice(None))
+        for low in range(0, query.shape[-2], rows):
+            for left in range(0, key.shape[-2], KEYS):
+                here, there = slice(low, low + rows), slice(left, left + KEYS)
+                slope, weight = slopes[one][..., here, there], weights[one][..., here, there]
+                for total_of, where, part in (
+                    (of_value, there, weight.mT @ gradient[one][..., here, :]),
+                    (of_query[one], here, slope @ key[..., there, :] * factor),
+                    (of_key, there, slope.mT @ query[one][..., here, :] * factor),
+                ):
+                    total_of[..., where, :] = (total_of[..., where, :] + part).to(dtype)
     return of_query, of_key, of_value
+
+
+def _of_each(query: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """Keys or values of each query's head, where several heads share one."""
+    return tensor.repeat_interleave(query.shape[-3] // tensor.shape[-3], -3)

@@ -14,6 +14,7 @@ import torch
 from pytest_probe.errors import Unsupported
 from pytest_probe.frameworks.base import Device, Leaf, Run, Steps, Wanted, Way
 from pytest_probe.frameworks.torch_modes import emulated
+from pytest_probe.frameworks.torch_recurrent import LayersMode
 from pytest_probe.frameworks.torch_reductions import DividingMode
 from pytest_probe.frameworks.torch_steps import StepsMode
 from pytest_probe.records.model import DeviceSpec, DtypeSpec, MemoryFormatSpec, SizeSpec
@@ -189,6 +190,7 @@ def _surroundings(way: Way, steps: StepsMode | None, grad: bool) -> Iterator[Non
         if steps is not None:
             if not steps.fine:
                 stack.enter_context(DividingMode())
+                stack.enter_context(LayersMode(steps.dtype))
             stack.enter_context(steps)
         try:
             if way.dtype == "float64":

@@ -10,6 +10,10 @@ from typing import Any
 
 import torch
 
+from pytest_probe.frameworks.torch_formulas import number
+from pytest_probe.frameworks.torch_loops import beyond_vectors
+from pytest_probe.frameworks.torch_sequential import lanes
+
 ATEN = torch.ops.aten
 
 
@@ -20,12 +24,17 @@ def rsqrt(x: torch.Tensor) -> torch.Tensor:
 
 
 def add(x: torch.Tensor, y: torch.Tensor, alpha: float = 1) -> torch.Tensor:
-    """What is added is rounded after its scaling, in the last elements of a vectorised loop."""
-    return NotImplemented if alpha == 1 else x + y * alpha
+    """The factor is rounded, and what it scales where no vector holds it."""
+    return NotImplemented if alpha == 1 else _scaled_sum(torch.add, x, y, alpha)
 
 
 def sub(x: torch.Tensor, y: torch.Tensor, alpha: float = 1) -> torch.Tensor:
-    return NotImplemented if alpha == 1 else x - y * alpha
+    return NotImplemented if alpha == 1 else _scaled_sum(torch.sub, x, y, alpha)
+
+
+def _scaled_sum(join: Callable[..., torch.Tensor], x: torch.Tensor, y: torch.Tensor, alpha: float) -> torch.Tensor:
+    factor = number(alpha)
+    return torch.where(beyond_vectors(lanes(), x, y), join(x, y * factor), join(x, y, alpha=float(factor)))
 
 
 def rsub(x: torch.Tensor, y: torch.Tensor, alpha: float = 1) -> torch.Tensor:

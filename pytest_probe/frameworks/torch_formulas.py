@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+
+from pytest_probe.frameworks.torch_loops import beyond_vectors
+from pytest_probe.frameworks.torch_sequential import lanes
 
 ATEN = torch.ops.aten
 NONE, MEAN, SUM = 0, 1, 2
@@ -97,9 +100,12 @@ def huber(x: torch.Tensor, y: torch.Tensor, reduction: int = MEAN, delta: float 
 
 
 def huber_backward(grad: torch.Tensor, x: torch.Tensor, y: torch.Tensor, reduction: int, delta: float) -> torch.Tensor:
+    """What no whole vector holds is compared with, and multiplied by, a delta that is not rounded."""
     gap, edge, norm = x - y, number(delta), share(x, reduction)
-    outside = torch.where(gap < 0, -norm, norm) * grad * edge
-    return torch.where(gap.abs() < edge, norm * gap * grad, outside)
+    whole = norm * gap.clamp(-edge, edge) * grad
+    outside = torch.where(gap < 0, -norm, norm) * grad * delta
+    single = torch.where(gap.abs() < delta, norm * gap * grad, outside)
+    return torch.where(beyond_vectors(lanes(), x, y, grad), single, whole)
 
 
 def smooth_l1(x: torch.Tensor, y: torch.Tensor, reduction: int = MEAN, beta: float = 1.0) -> torch.Tensor:
@@ -109,6 +115,15 @@ def smooth_l1(x: torch.Tensor, y: torch.Tensor, reduction: int = MEAN, beta: flo
 
 def sigmoid_backward(grad: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return grad * (1 - y) * y
+
+
+def each_rounded(loss: Callable[..., torch.Tensor]) -> Callable[..., Any]:
+    """A loss whose elements are rounded before they are summed."""
+
+    def function(x: torch.Tensor, y: torch.Tensor, reduction: int = MEAN, *more: float, **named: float) -> Any:
+        return NotImplemented if reduction == NONE else reduced(loss(x, y, NONE, *more, **named), reduction)
+
+    return function
 
 
 def soft_margin(x: torch.Tensor, y: torch.Tensor, reduction: int = MEAN) -> torch.Tensor:
@@ -168,11 +183,18 @@ def truncated(x: torch.Tensor, y: torch.Tensor, *, rounding_mode: str | None) ->
     return NotImplemented if rounding_mode != "trunc" else (x / y).trunc()
 
 
-def power(x: torch.Tensor, exponent: float) -> Any:
-    """Cubes and inverse squares are products."""
+def power(x: torch.Tensor, exponent: float) -> torch.Tensor:
+    """The exponent is rounded, also where an API computed it (lp_pool2d: 1 / 3)."""
+    return torch.pow(x, float(number(exponent)))
+
+
+def power_by_products(x: torch.Tensor, exponent: float) -> torch.Tensor:
+    """Cubes and inverse squares are products; an inverse root is that of a root where no vectors hold it."""
     if exponent == 3:
         return x * x * x
-    return (x * x).reciprocal() if exponent == -2 else NotImplemented
+    if exponent == -0.5:
+        return torch.where(beyond_vectors(2 * lanes(), x), x.sqrt().reciprocal(), torch.pow(x, exponent))
+    return (x * x).reciprocal() if exponent == -2 else power(x, exponent)
 
 
 def polygamma(factorial: Callable[[int], torch.Tensor]) -> Callable[..., Any]:
@@ -200,6 +222,22 @@ def euclidean(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     left = torch.cat([x * -2, x_norm, torch.ones_like(x_norm)], -1)
     right = torch.cat([y, torch.ones_like(y_norm), y_norm], -1)
     return (left @ right.mT).clamp(min=0).sqrt()
+
+
+def affine_grid(theta: torch.Tensor, size: Sequence[int], align: bool) -> torch.Tensor:
+    """Coordinates from -1 to 1, rounded, times the matrices; the last coordinate is the innermost dimension's."""
+    count, extents = size[0], size[2:]
+    base = theta.new_ones(count, *extents, len(extents) + 1)
+    for dim, extent in enumerate(reversed(extents)):
+        base[..., dim].copy_(_coordinates(extent, align).view(-1, *[1] * dim))
+    return (base.view(count, -1, len(extents) + 1) @ theta.mT).view(count, *extents, len(extents))
+
+
+def _coordinates(extent: int, align: bool) -> torch.Tensor:
+    if extent <= 1:
+        return torch.zeros(1, dtype=torch.float64)
+    made = linspace(-1.0, 1.0, extent)
+    return made if align else made * (extent - 1) / extent
 
 
 def linspace(start: float, end: float, steps: int, **kwargs: Any) -> torch.Tensor:
@@ -263,6 +301,7 @@ FORMULAS: Mapping[Any, Callable[..., Any]] = {
     ATEN.div.Tensor_mode: truncated,
     ATEN._euclidean_dist.default: euclidean,
     ATEN.linspace.default: linspace,
+    ATEN.affine_grid_generator.default: affine_grid,
     ATEN.xlogy.Tensor: xlogy,
     ATEN.special_xlog1py.default: xlog1py,
     ATEN.logit.default: logit,
@@ -286,11 +325,14 @@ FORMULAS: Mapping[Any, Callable[..., Any]] = {
 OF_DTYPE: Mapping[torch.dtype, Mapping[Any, Callable[..., Any]]] = {
     torch.bfloat16: {
         ATEN.huber_loss.default: huber,
-        ATEN.pow.Tensor_Scalar: power,
+        ATEN.smooth_l1_loss.default: each_rounded(ATEN.smooth_l1_loss.default),
+        ATEN.pow.Tensor_Scalar: power_by_products,
         ATEN.polygamma.default: polygamma(rounded_factorial),
     },
     torch.float16: {
+        ATEN.huber_loss.default: each_rounded(ATEN.huber_loss.default),
         ATEN.smooth_l1_loss.default: smooth_l1,
+        ATEN.pow.Tensor_Scalar: power,
         ATEN.sigmoid_backward.default: sigmoid_backward,
         ATEN.polygamma.default: polygamma(factorial_by_logarithm),
     },

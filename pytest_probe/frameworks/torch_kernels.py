@@ -36,7 +36,9 @@ def log_softmax(dtype: torch.dtype, x: torch.Tensor, dim: int, to_float: bool) -
 def nll(
     dtype: torch.dtype, x: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None, reduction: int, ignored: int
 ) -> Any:
-    if reduction == 0 or x.ndim == 1:
+    if x.ndim == 1:
+        return nll(dtype, x[None], target.reshape(1), weight, reduction, ignored)
+    if reduction == 0:
         return NotImplemented
     kept = (target != ignored).reshape(-1)
     places = kept.nonzero().reshape(-1)
@@ -61,7 +63,10 @@ def nll_backward(
     ignored: int,
     whole: torch.Tensor,
 ) -> Any:
-    if reduction == 0 or x.ndim == 1:
+    if x.ndim == 1:
+        found = nll_backward(dtype, grad, x[None], target.reshape(1), weight, reduction, ignored, whole)
+        return found if found is NotImplemented else found[0]
+    if reduction == 0:
         return NotImplemented
     each = -(rounded(grad / whole, dtype) if reduction == 1 else grad)
     kept = target != ignored
@@ -119,7 +124,7 @@ def batch_norm(
     eps: float,
 ) -> Any:
     """Statistics are rounded before they are used; in bfloat16 each step towards them as well."""
-    if not torch_layouts.in_order(x):
+    if not torch_layouts.in_order(x) or torch_layouts.scattered(weight, bias, running_mean, running_var):
         return torch_layouts.batch_norm(dtype, x, weight, bias, running_mean, running_var, training, momentum, eps)
     if not training:
         return NotImplemented

@@ -22,6 +22,11 @@ def in_order(*tensors: torch.Tensor) -> bool:
     return all(x.is_contiguous() for x in tensors) or all(x.is_contiguous(memory_format=form) for x in tensors)
 
 
+def scattered(*tensors: torch.Tensor | None) -> bool:
+    """Do some tensors' elements lie apart?"""
+    return any(x is not None and not x.is_contiguous() for x in tensors)
+
+
 def channelwise(x: torch.Tensor) -> tuple[list[int], tuple[int, ...]]:
     """The dimensions that a channel's statistics are taken over, and the shape in which they stand beside x."""
     return [dim for dim in range(x.ndim) if dim != 1], (1, -1, *[1] * (x.ndim - 2))

@@ -15,6 +15,7 @@ from pytest_probe.frameworks.torch_grids import GRIDS
 from pytest_probe.frameworks.torch_kernels import KERNELS
 from pytest_probe.frameworks.torch_reductions import REDUCTIONS
 from pytest_probe.frameworks.torch_sequential import SCATTERING
+from pytest_probe.frameworks.torch_special import SPECIAL
 from pytest_probe.frameworks.torch_windows import WINDOWS
 
 
@@ -32,7 +33,7 @@ def kernels(dtype: torch.dtype) -> Mapping[Any, Callable[..., Any]]:
         torch_attention.FORWARD: torch_attention.narrow_forward,
         torch_attention.BACKWARD: torch_attention.narrow_backward,
     }
-    known = {**SCATTERING, **REDUCTIONS, **WINDOWS, **KERNELS, **attention}
+    known = {**SCATTERING, **REDUCTIONS, **WINDOWS, **KERNELS, **SPECIAL, **attention}
     known |= {twin: torch_sequential.in_place(known[func]) for func in known for twin in in_place_twins(func)}
     return {func: functools.partial(kernel, dtype) for func, kernel in known.items()}
 

@@ -84,10 +84,26 @@ def embedding_backward(
 def index_add(
     dtype: torch.dtype, x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, *, alpha: float = 1
 ) -> Any:
-    if x.ndim != 1:
+    """Slice by slice, but for slices that are not scaled, whose sums are taken in float32."""
+    if not x.ndim or (x.ndim > 1 and alpha == 1):
         return NotImplemented
-    terms = source if alpha == 1 else rounded(source * alpha, dtype)
-    return piled(dtype, x, index.reshape(-1), terms)
+    terms = source if alpha == 1 else _scaled(dtype, source, dim, alpha)
+    total = piled(dtype, x.movedim(dim, 0), index.reshape(-1), terms.movedim(dim, 0).reshape(-1, *_slice(x, dim)))
+    return total.movedim(0, dim)
+
+
+def _scaled(dtype: torch.dtype, source: torch.Tensor, dim: int, alpha: float) -> torch.Tensor:
+    """What whole vectors of a slice hold is not rounded after its scaling."""
+    terms = source * rounded(source.new_tensor(alpha), dtype)
+    if source.ndim < 2 or dim % source.ndim or not source[0].is_contiguous():
+        return rounded(terms, dtype)
+    flat = terms.reshape(len(terms), -1)
+    whole = flat.shape[1] // lanes() * lanes()
+    return torch.cat([flat[:, :whole], rounded(flat[:, whole:], dtype)], 1).view(source.shape)
+
+
+def _slice(x: torch.Tensor, dim: int) -> torch.Size:
+    return x.movedim(dim, 0).shape[1:]
 
 
 def index_put(
@@ -193,8 +209,10 @@ def embedding_bag_backward(
     weights: torch.Tensor | None,
     padding: int = -1,
 ) -> Any:
-    if mode == 2 or sparse:
+    if sparse:
         return NotImplemented
+    if mode == 2:
+        return largest_backward(dtype, grad[sizes > 0], largest[sizes > 0], rows)
     starts = torch.zeros(len(indices) + 1, dtype=torch.long).index_add(0, offsets, torch.ones_like(offsets))
     indices, order = indices.sort()  # not stable, and that is the order of the sums
     owners = (starts.cumsum(0)[:-1] - 1)[order]
@@ -207,6 +225,13 @@ def embedding_bag_backward(
     factors = rounded(factors / sizes[owners] if mode == 1 else factors, dtype)
     terms = rounded(grad[owners[chosen]] * factors[chosen].unsqueeze(-1), dtype)
     return piled(dtype, grad.new_zeros(rows, grad.shape[-1]), indices[chosen], terms)
+
+
+def largest_backward(dtype: torch.dtype, grad: torch.Tensor, largest: torch.Tensor, rows: int) -> torch.Tensor:
+    """Each element of a bag's gradient goes to the row that was largest there."""
+    width = grad.shape[1]
+    places = largest * width + torch.arange(width)
+    return piled(dtype, grad.new_zeros(rows * width), places.reshape(-1), grad.reshape(-1)).view(rows, width)
 
 
 def in_place(kernel: Callable[..., Any]) -> Callable[..., Any]:

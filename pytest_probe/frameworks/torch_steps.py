@@ -51,7 +51,7 @@ MOVES = frozenset(
     {
         _ATEN.clone.default, _ATEN._to_copy.default, _ATEN.copy_.default, _ATEN.cat.default, _ATEN.stack.default,
         _ATEN.constant_pad_nd.default, _ATEN.index_select.default, _ATEN.gather.default, _ATEN.flip.default,
-        _ATEN.repeat.default, _ATEN.roll.default,
+        _ATEN.repeat.default, _ATEN.roll.default, _ATEN.where.self,
     }
 )  # fmt: skip
 
@@ -102,8 +102,7 @@ class StepsMode(SplittingMode):  # type: ignore[no-untyped-call]
         self.fine = fine
         self.wide = {_storage(tensor) for tensor in wide}
         self.generator = torch.Generator().manual_seed(seed)
-        self.pending: dict[int, torch.Tensor] = {}
-        self.of_library: set[int] = set()
+        self.pending: dict[int, list[tuple[torch.Tensor, bool]]] = {}  # of a storage: what was written, by a library?
         self.kept: list[torch.Tensor] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -116,7 +115,10 @@ class StepsMode(SplittingMode):  # type: ignore[no-untyped-call]
         inputs = {_storage(tensor) for tensor in _tensors((args, kwargs))}
         if not only_moves(func):
             for key in inputs & self.pending.keys():
-                self._round(self.pending.pop(key), key in self.of_library)
+                for tensor, inexact in self.pending.pop(key):
+                    self._round(tensor, inexact)
+        moved = (flag for key in inputs for _, flag in self.pending.get(key, ()))
+        of_library = self.fine and (func.overloadpacket.__name__ in LIBRARY or any(moved))
         known = kernels(self.dtype) if self.dtype.itemsize == 2 else {}
         result = known.get(func, _none)(*args, **kwargs)
         if result is NotImplemented:
@@ -126,11 +128,7 @@ class StepsMode(SplittingMode):  # type: ignore[no-untyped-call]
             inputs |= {_storage(tensor) for tensor in result[1:]}
         for tensor in _tensors(result):
             if func._schema.is_mutable or _storage(tensor) not in inputs:
-                self.pending[_storage(tensor)] = tensor
-                if self.fine and func.overloadpacket.__name__ in LIBRARY:
-                    self.of_library.add(_storage(tensor))
-                else:
-                    self.of_library.discard(_storage(tensor))
+                self.pending.setdefault(_storage(tensor), []).append((tensor, of_library))
                 self.kept.append(tensor)  # a freed storage's address would be taken for another tensor's
         return result
 

@@ -331,14 +331,15 @@ def test_same_bytes(size: int) -> None:
 @pytest.mark.parametrize(
     ("first", "second", "distance"),
     [
-        ({"a": np.array([1.0, 2.0])}, {"a": np.array([1.5, 1.0])}, 1.5),
+        ({"a": np.array([1.0, 2.0])}, {"a": np.array([1.5, 1.0])}, 1.5 - 2.0**-52),
         ({"a": np.array([np.nan, np.inf])}, {"a": np.array([np.nan, np.inf])}, 0.0),
         ({"a": np.array([np.nan])}, {"a": np.array([1.0])}, np.inf),
         ({"a": np.array([1.0])}, {"a": np.array([1.0, 2.0])}, np.inf),
         ({"a": np.array([True, True])}, {"a": np.array([True, False])}, 1.0),
-        ({"a": 1.0, "b": "x"}, {"a": 3.0, "b": "y"}, 2.0),
+        ({"a": 1.0, "b": "x"}, {"a": 3.0, "b": "y"}, 2.0 - 2.0**-52),
         ({"a": np.array([1.0])}, {"b": np.array([2.0])}, 0.0),
-        ({"a": np.array([1 + 1j])}, {"a": np.array([4 + 5j])}, 5.0),
+        ({"a": np.array([1 + 1j])}, {"a": np.array([4 + 5j])}, 5.0 - 2.0**-51),
+        ({"a": np.ones(2, np.float16)}, {"a": np.array([1 + 2.0**-11, 1 + 2.0**-10])}, 2.0**-11),
     ],
 )
 def test_apart(first: Any, second: Any, distance: float) -> None:

@@ -176,3 +176,208 @@ def test_bicubic_interpolation_by_rounded_weights(how: dict[str, Any], dtype: to
     wrong = narrow_only(lambda result: result * 1.02, F.interpolate)
     found = compare(wrong, F.interpolate, x, api="Functional.interpolate", mode="bicubic", **how)
     assert [verdict.verdict for verdict in found] == ["error", "error"]
+
+
+@pytest.mark.parametrize("alpha", [0.3, 0.1])
+def test_a_float_that_the_kernel_rounds_while_all_elements_round(alpha: float) -> None:
+    """Of half of 992 elements each reading of alpha is the nearer one by chance, if their own rounding counts."""
+    for seed in range(8):
+        generator = torch.Generator().manual_seed(seed)
+        x, y = torch.randn((31, 32), generator=generator).half(), torch.tensor([[1.93359375]]).half()
+        assert outcomes(torch.sub, x, y, api="Torch.sub", alpha=alpha) == ["pass", "pass"]
+    wrong = narrow_only(lambda result: result * 1.003, torch.sub)
+    assert compare(wrong, torch.sub, x, y, api="Torch.sub", alpha=alpha)[0].verdict == "error"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("norm", [F.rms_norm, torch.nn.RMSNorm(8, elementwise_affine=False)])
+def test_an_eps_that_is_the_dtypes_own(dtype: torch.dtype, norm: Function) -> None:
+    """The device's eps is that of its arithmetic, 2^-23: float64 would take 2^-52."""
+    given = () if isinstance(norm, torch.nn.Module) else ((8,),)
+    for scale in (0.01, 0.1, 1.0):
+        x = normal(50, 8, scale=scale).to(dtype)
+        assert outcomes(norm, x, *given, api="Functional.rms_norm") == ["pass", "pass"]
+    x = normal(50, 8, scale=1e-3).to(dtype)
+    wrong = narrow_only(lambda result: result, lambda x, *more: F.rms_norm(x, (8,), eps=1e-6))
+    right = lambda x, *more: F.rms_norm(x, (8,))  # noqa: E731
+    assert compare(wrong, right, x, api="Functional.rms_norm")[0].verdict == "error"
+
+
+@pytest.mark.parametrize("driver", ["gelsd", "gelsy", "gelss"])
+def test_matrices_of_low_rank(driver: str) -> None:
+    x = normal(6, 2) @ normal(2, 5)
+    assert outcomes(torch.linalg.matrix_rank, x, api="Torch.linalg.matrix_rank")[0] == "pass"
+    assert outcomes(torch.linalg.lstsq, x, normal(6, 2), api="Torch.linalg.lstsq", driver=driver)[0] == "pass"
+    wrong = narrow_only(lambda result: result + 1, torch.linalg.matrix_rank)
+    assert compare(wrong, torch.linalg.matrix_rank, x, api="Torch.linalg.matrix_rank")[0].verdict == "error"
+
+
+BAGS = torch.randint(0, 4, (20, 3), generator=torch.Generator().manual_seed(0))
+PLACES = BAGS.reshape(-1)
+
+
+def centered(x: torch.Tensor, mean: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    apart = mean.detach().repeat_interleave(2)[::2]
+    return F.batch_norm(x, apart, scales.detach(), scales, mean, training=False)
+
+
+def added(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return torch.add(x, y, alpha=0.3)
+
+
+def largest_of_bags(weight: torch.Tensor) -> torch.Tensor:
+    return F.embedding_bag(BAGS, weight, mode="max")
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("api", "function", "args", "more"),
+    [
+        ("Functional.affine_grid", F.affine_grid, (normal(2, 2, 3), (2, 3, 5, 4)), {"align_corners": False}),
+        ("Functional.affine_grid", F.affine_grid, (normal(2, 3, 4), (2, 3, 3, 4, 5)), {"align_corners": True}),
+        ("Functional.huber_loss", F.huber_loss, (normal(3, 100), normal(100, 3).t()), {"delta": 0.1}),
+        ("Functional.smooth_l1_loss", F.smooth_l1_loss, (normal(3, 64), normal(64, 3).t()), {"reduction": "sum"}),
+        ("Functional.lp_pool2d", F.lp_pool2d, (normal(3, 16, 7, 9).abs(), 3.0, 2), {}),
+        ("Functional.lp_pool2d", F.lp_pool2d, (normal(3, 16, 8, 8).abs(), 2.0, 2), {}),
+        ("Torch.index_add", torch.index_add, (normal(4, 5), 0, PLACES, normal(60, 5)), {"alpha": 0.3}),
+        ("Torch.index_add", torch.index_add, (normal(5, 4), 1, PLACES, normal(5, 60)), {"alpha": 0.3}),
+        ("Functional.batch_norm", centered, (normal(5, 4, 5, 6), normal(4), normal(4).abs()), {}),
+        ("", added, (normal(5, 7), normal(5, 7)), {}),
+        ("Functional.embedding_bag", largest_of_bags, (normal(4, 33),), {}),
+    ],
+)
+def test_kernels_that_round_between_their_steps(
+    api: str, function: Function, args: tuple[Any, ...], more: dict[str, Any], dtype: torch.dtype
+) -> None:
+    args = tuple(
+        item.to(dtype) if isinstance(item, torch.Tensor) and item.is_floating_point() else item for item in args
+    )
+    assert outcomes(function, *args, api=api, **more) == ["pass", "pass"]
+    wrong = narrow_only(lambda result: Scaled.apply(result * 1.01, 1.01), function)
+    assert [found.verdict for found in compare(wrong, function, *args, api=api, **more)] == ["error", "error"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_step_rounds_its_rate_beside_a_counter_in_float32(dtype: torch.dtype) -> None:
+    """torch's fused Adagrad rounds lr in whole vectors, not in the rest: each element follows one reading or the
+    other."""
+
+    def stepped(function: Function) -> list[str]:
+        checker = Checker(Conditions(device="cpu"), Registry.default())
+        api = "Torch._fused_adagrad_"
+        found = checker.compare(function, torch._fused_adagrad_, args, settings, api=api)
+        return [verdict.verdict for verdict in found]
+
+    settings = {"lr": 0.01, "lr_decay": 0.0, "weight_decay": 0.0, "eps": 1e-10, "maximize": False}
+
+    for seed in range(4):
+        generator = torch.Generator().manual_seed(seed)
+        values, slopes = (0.3 * torch.randn(5, 7, generator=generator).to(dtype) for _ in range(2))
+        args = ([values], [slopes], [torch.zeros(5, 7, dtype=dtype)], [torch.tensor(1.0)])
+        assert stepped(torch._fused_adagrad_) == ["pass"]
+        assert stepped(lambda *args, lr, **more: torch._fused_adagrad_(*args, lr=lr * 1.1, **more)) == ["error"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_the_weighted_loss_of_a_single_row(dtype: torch.dtype) -> None:
+    """Times its weight, rounded, and divided by it."""
+
+    def loss(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return F.nll_loss(x, torch.tensor(2), weight.detach())
+
+    for size in range(3, 30, 4):
+        args = (normal(size).to(dtype), normal(2, size)[1].abs().to(dtype))
+        assert outcomes(loss, *args, api="Functional.nll_loss") == ["pass", "pass"]
+        wrong = narrow_only(lambda result: result * 1.03, loss)
+        assert compare(wrong, loss, *args, api="Functional.nll_loss")[0].verdict == "error"
+
+
+@pytest.mark.parametrize(("dtype", "factor"), [(torch.float16, 1.01), (torch.bfloat16, 1.05)])
+def test_a_bessel_function_of_few_elements(dtype: torch.dtype, factor: float) -> None:
+    for seed, shape in enumerate([(5, 3), (31,), (100,)]):
+        x = normal(*shape, scale=(0.1, 1.0, 5.0)[seed]).to(dtype)
+        assert outcomes(torch.special.i0e, x, api="Torch.special.i0e") == ["pass", "pass"]
+        wrong = narrow_only(lambda result: result * factor, torch.special.i0e)
+        assert compare(wrong, torch.special.i0e, x, api="Torch.special.i0e")[0].verdict == "error"
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_lstms(dtype: torch.dtype) -> None:
+    """In bfloat16 oneDNN computes them, and keeps gates for the backward in 16 bit."""
+    for seed in range(3):
+        generator = torch.Generator().manual_seed(seed)
+        shapes = [(16, 5), (16, 4), (16,), (16,)]
+        weights = [(torch.rand(shape, generator=generator) - 0.5).to(dtype) for shape in shapes]
+        x, states = torch.randn(5, 3, 5, generator=generator).to(dtype), torch.zeros(2, 1, 3, 4, dtype=dtype)
+        args = (x, tuple(states), weights, True, 1, 0.0, True, False, False)
+        assert outcomes(torch.lstm, *args, api="VF.lstm") == ["pass", "pass"]
+
+        def wrong(x: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, ...]:
+            return torch.lstm(Scaled.apply(x, 1.03) if x.dtype is dtype else x, *rest)
+
+        assert [verdict.verdict for verdict in compare(wrong, torch.lstm, *args, api="VF.lstm")] == ["pass", "error"]
+
+
+@pytest.mark.parametrize("function", [torch.fmin, torch.fmax, torch.minimum, torch.maximum])
+def test_gradients_of_a_number_that_is_compared_with_many(function: Function) -> None:
+    """It is a sum that cancels, and runs with a number that moved show by how much."""
+    for seed in range(20):
+        generator = torch.Generator().manual_seed(seed)
+        args = (torch.randn(3, 5, generator=generator), torch.randn((), generator=generator))
+        assert outcomes(function, *args, api=f"Torch.{function.__name__}") == ["pass", "pass"]
+    wrong = narrow_only(lambda result: Scaled.apply(result, 1.001), function)
+    found = compare(wrong, function, *args, api=f"Torch.{function.__name__}")
+    assert [verdict.verdict for verdict in found] == ["pass", "error"]
+
+
+@pytest.mark.parametrize(("wide", "narrow"), [("float64", "float32"), ("float32", "bfloat16"), ("float32", "float16")])
+@pytest.mark.parametrize(
+    ("api", "function"),
+    [
+        ("Functional.softmax", F.softmax),
+        ("Functional.log_softmax", F.log_softmax),
+        ("Torch.sum", torch.sum),
+        ("Torch.prod", torch.prod),
+        ("Torch.cumsum", torch.cumsum),
+    ],
+)
+def test_a_call_that_casts_its_tensors_first(api: str, function: Function, wide: str, narrow: str) -> None:
+    """softmax(x, dim, dtype=bfloat16) of float32: rounded before, and its gradient computed in bfloat16."""
+    x = (1 + 0.2 * normal(16, 8)).to(getattr(torch, wide))
+
+    def right(x: torch.Tensor, dim: int, dtype: torch.dtype) -> torch.Tensor:
+        return function(x, dim, dtype=dtype)
+
+    def wrong(x: torch.Tensor, dim: int, dtype: torch.dtype) -> torch.Tensor:
+        return Scaled.apply(right(x, dim, dtype) * 1.02, 1.02)
+
+    dtype = getattr(torch, narrow)
+    assert outcomes(right, x, -1, dtype, api=api) == ["pass", "pass"]
+    assert [found.verdict for found in compare(wrong, right, x, -1, dtype, api=api)] == ["error", "error"]
+
+
+def test_a_cast_alone_is_judged_by_its_own_rounding() -> None:
+    def truncated(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        return x.to(dtype) if x.dtype is torch.float64 else (x.view(torch.int32) & -65536).view(torch.float32).to(dtype)
+
+    found = compare(truncated, torch.Tensor.to, normal(40), torch.bfloat16, api="Tensor.to")
+    assert found[0].verdict == "error"
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("heads", [(2, 1), (4, 2)])
+def test_attention_whose_heads_share_keys(heads: tuple[int, int], dtype: torch.dtype) -> None:
+    """The gradients of shared keys are summed head by head, each sum rounded."""
+    attention = functools.partial(F.scaled_dot_product_attention, is_causal=True, enable_gqa=True)
+    api = "Functional.scaled_dot_product_attention"
+    for seed in range(10):
+        generator = torch.Generator().manual_seed(seed)
+        shapes = [(2, count, 4, 4) for count in (heads[0], heads[1], heads[1])]
+        args = tuple((3 * torch.randn(shape, generator=generator)).to(dtype) for shape in shapes)
+        assert outcomes(attention, *args, api=api) == ["pass", "pass"]
+
+    def wrong(query: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
+        return attention(Scaled.apply(query, 1.02) if query.dtype is dtype else query, *rest)
+
+    args = tuple(normal(2, count, 24, 16).to(dtype) for count in (heads[0], heads[1], heads[1]))
+    assert [found.verdict for found in compare(wrong, attention, *args, api=api)] == ["pass", "error"]

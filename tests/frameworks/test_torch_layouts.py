@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from pytest_probe.frameworks.torch_layouts import batch_norm, batch_norm_backward, in_order
+from pytest_probe.frameworks.torch_steps import StepsMode
 from tests.frameworks.rounding import DTYPES
 
 LAID_OUT = {
@@ -39,6 +40,22 @@ def test_normalisation_is_the_kernels(weighs: bool, training: bool, layout: str,
     values = [wide(value) for value in (grad, x, scales[0], *saved)]
     for kernel, step in zip(found, batch_norm_backward(dtype, *values, training, 1e-5, [True] * 3), strict=True):
         assert torch.equal(kernel, step.to(dtype))
+
+
+@pytest.mark.parametrize("apart", range(4))
+@pytest.mark.parametrize("training", [True, False])
+def test_parameters_whose_elements_lie_apart(training: bool, apart: int) -> None:
+    """Of the device's results, and the running statistics that it leaves."""
+    x, dtype = drawn(5, 4, 9, 3, seed=0).half(), torch.float16
+    vectors = [drawn(4, seed=seed).abs().half() for seed in range(1, 5)]
+    vectors[apart] = vectors[apart].repeat_interleave(2)[::2]
+    args = [wide(value) for value in (x, *vectors)]
+    outputs = torch.native_batch_norm(x, *vectors, training, 0.1, 1e-5)
+    with StepsMode(dtype, fine=False):
+        steps = torch.native_batch_norm(*args, training, 0.1, 1e-5)
+    assert torch.equal(outputs[0], steps[0].to(dtype))
+    assert torch.equal(vectors[2], args[3].to(dtype))
+    assert torch.equal(vectors[3], args[4].to(dtype))
 
 
 def test_tensors_in_order_share_one_memory_format() -> None:

@@ -30,7 +30,7 @@ LEAST = {
     "interpolate": 0.95,
 }
 # Written as no steps, for no dtype or not for both.
-UNKNOWN = frozenset("matrix_exp i0e logspace rsqrt".split())
+UNKNOWN = frozenset("matrix_exp logspace rsqrt".split())
 CONVOLUTIONS = frozenset("conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d".split())
 
 

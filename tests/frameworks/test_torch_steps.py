@@ -9,6 +9,8 @@ import torch
 
 from pytest_probe.frameworks.base import Leaf, Steps, Wanted, Way
 from pytest_probe.frameworks.torch_calls import gradients, run
+from pytest_probe.frameworks.torch_loops import beyond_vectors
+from pytest_probe.frameworks.torch_sequential import lanes
 from pytest_probe.frameworks.torch_steps import StepsMode
 from pytest_probe.numerics.dtypes import AnyArray
 
@@ -88,6 +90,17 @@ def test_in_place_results_are_rounded_when_they_are_read() -> None:
     assert same(under(lambda x: torch.exp(x).mul_(3) + 1, X), rounded(rounded(torch.exp(X)) * 3) + 1)
 
 
+def test_parts_that_are_written_one_after_the_other_are_all_rounded() -> None:
+    def filled(x: torch.Tensor) -> torch.Tensor:
+        made = torch.exp(x)
+        made[:5].copy_(torch.sin(x[:5]))
+        made[5:10].copy_(torch.cos(x[5:10]))
+        return made * 3
+
+    wanted = torch.cat([torch.sin(X[:5]), torch.cos(X[5:10]), torch.exp(X[10:])])
+    assert same(under(filled, X), rounded(wanted) * 3)
+
+
 def test_complex_values_are_rounded_by_their_parts() -> None:
     z = torch.complex(X, X.flip(0))
     y = torch.exp(z)
@@ -97,7 +110,7 @@ def test_complex_values_are_rounded_by_their_parts() -> None:
 
 def test_integers_and_conditions_stay() -> None:
     found = under(lambda x: torch.where(torch.exp(x) > 1.5, x, x - 1), X)
-    assert same(found, torch.where(rounded(torch.exp(X)) > 1.5, X, rounded(X - 1)))
+    assert same(found, torch.where(rounded(torch.exp(X)) > 1.5, X, X - 1))
     assert under(lambda x: torch.argsort(x) + 1, X).tolist() == list(range(1, 21))
 
 
@@ -125,16 +138,22 @@ def test_rsqrt_rounds_the_root() -> None:
     assert same(under(torch.rsqrt, X), rounded(X.sqrt()).reciprocal())
 
 
+def scaled(y: torch.Tensor, alpha: float) -> torch.Tensor:
+    """Times the rounded alpha, and rounded where no vector holds it."""
+    product = y * rounded(torch.tensor(alpha, dtype=torch.float64))
+    return torch.where(beyond_vectors(lanes(), y), rounded(product), product)
+
+
 @pytest.mark.parametrize(("name", "sign"), [("add", 1.0), ("sub", -1.0)])
 def test_what_is_added_is_rounded_after_its_scaling(name: str, sign: float) -> None:
     y, function = X.flip(0), getattr(torch, name)
-    assert same(under(lambda x, y: function(x, y, alpha=0.3), X, y), X + sign * rounded(y * 0.3))
+    assert same(under(lambda x, y: function(x, y, alpha=0.3), X, y), X + sign * scaled(y, 0.3))
     assert same(under(function, X, y), X + sign * y)
 
 
 def test_rsub_rounds_what_it_takes_away() -> None:
     y = X.flip(0)
-    assert same(under(lambda x, y: torch.rsub(x, y, alpha=0.3), X, y), y - rounded(X * 0.3))
+    assert same(under(lambda x, y: torch.rsub(x, y, alpha=0.3), X, y), y - scaled(X, 0.3))
 
 
 def test_a_kernel_that_rounds_inside_is_replaced() -> None:

@@ -1,0 +1,66 @@
+"""PyTorch: arguments whose default is a number of the tensors' dtype, which float64 would make another call of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+EPS = torch.finfo(torch.float32).eps
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+def epsilon(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+    """rms_norm(x, shape, weight, eps): that of the arithmetic, float32 for everything narrower."""
+    if kwargs.get("eps") is not None or (len(args) > 3 and args[3] is not None):
+        return args, kwargs
+    return args[:3], {**kwargs, "eps": EPS}
+
+
+def relative_tolerance(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+    """pinv and matrix_rank(A, *, atol, rtol), or with one tolerance in their place."""
+    if len(args) > 1 or any(kwargs.get(name) is not None for name in ("atol", "rtol", "tol", "rcond")):
+        return args, kwargs
+    return args, {**kwargs, "rtol": _cut_off(args, kwargs)}
+
+
+def cut_off(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+    """lstsq(A, B, rcond)."""
+    if kwargs.get("rcond") is not None or (len(args) > 2 and args[2] is not None):
+        return args, kwargs
+    return args[:2], {**kwargs, "rcond": _cut_off(args, kwargs)}
+
+
+def _cut_off(args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
+    """Below which share of the largest singular value one counts as zero."""
+    matrix = args[0] if args else kwargs["input"]
+    return float(EPS * max(matrix.shape[-2:]))
+
+
+DEFAULTS: Mapping[Any, Callable[[tuple[Any, ...], dict[str, Any]], Arguments]] = {
+    torch.nn.functional.rms_norm: epsilon,
+    torch.rms_norm: epsilon,
+    torch.linalg.matrix_rank: relative_tolerance,
+    torch.linalg.pinv: relative_tolerance,
+    torch.linalg.lstsq: cut_off,
+}
+
+
+class DefaultsMode(TorchFunctionMode):
+    """Writes these defaults down, as they are for float32."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        args, kwargs = DEFAULTS.get(func, _unchanged)(args, kwargs or {})
+        return func(*args, **kwargs)
+
+
+def _unchanged(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+    return args, kwargs
+
+
+def as_single(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The function's result under these defaults."""
+    with DefaultsMode():
+        return function(*args, **kwargs)
