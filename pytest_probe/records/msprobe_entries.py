@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
@@ -105,7 +105,7 @@ class _Entry:
         args = self.arguments(self.need(body, "input_args", "", list, "a list of arguments"), "input_args")
         kwargs = self.optional(body, "input_kwargs", "", dict, "an object of arguments")
         named = {key: self.argument(value, f"input_kwargs.{key}") for key, value in kwargs.items()}
-        args, named = self.devices(args, named)
+        args, named = self.devices(args, self.made(named))
         if body.get("output") is None:
             return Call(args, named, None, None)
         outputs = self.need(body, "output", "", list, "a list of outputs")
@@ -118,6 +118,14 @@ class _Entry:
         if isinstance(named.get("device"), str):
             named = {**named, "device": DeviceSpec(named["device"])}
         return args, named
+
+    def made(self, named: dict[str, Argument]) -> dict[str, Argument]:
+        """The arguments of `torch.tensor` and its like with the dtype that NumPy's scalars gave; here those are plain
+        numbers."""
+        if self.name.split(".")[:2] not in _MAKING or named.get("dtype") is not None:
+            return named
+        kinds = set(_kinds(self.body["input_args"])) & _NUMPY
+        return {**named, "dtype": DtypeSpec(kinds.pop())} if len(kinds) == 1 else named
 
     def surroundings(self) -> Surroundings:
         autocast = self.optional(self.probe, "autocast", "probe", dict, "an object of dtypes by kind of device")
@@ -305,6 +313,22 @@ def _plain(kind: type, wanted: str) -> Callable[[_Entry, Mapping[str, Any], str]
 def _device(entry: _Entry, value: Mapping[str, Any], field: str) -> DeviceSpec:
     text: str = entry.need(value, "value", field, str, "the name of a device")
     return DeviceSpec(text.removesuffix(":None"))
+
+
+# What NumPy's scalars give a dtype to, and the kinds of them that stand in a dump.
+_MAKING = (["Torch", "tensor"], ["Torch", "as_tensor"], ["Torch", "asarray"])
+_NUMPY = frozenset(
+    "float16 float32 float64 complex64 complex128 int8 int16 int32 int64 uint8 uint16 uint32 uint64".split()
+)
+
+
+def _kinds(value: Any) -> Iterator[str]:
+    """The kinds of all leaves of an argument."""
+    if isinstance(value, list):
+        for item in value:
+            yield from _kinds(item)
+    elif isinstance(value, dict) and isinstance(value.get("type"), str):
+        yield value["type"].removeprefix("numpy.")
 
 
 _INTEGER, _BOOL, _STR = _plain(int, "an integer"), _plain(bool, "true or false"), _plain(str, "a string")

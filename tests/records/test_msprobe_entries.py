@@ -101,6 +101,33 @@ def test_every_kind_of_argument_is_decoded(value: Any, decoded: Any) -> None:
     assert type(found) is type(decoded)
 
 
+@pytest.mark.parametrize(
+    ("name", "args", "kwargs", "dtype"),
+    [
+        ("Torch.tensor.0", [{"type": "float64", "value": 2.0}], {}, DtypeSpec("float64")),
+        ("Torch.as_tensor.0", [[{"type": "numpy.int32", "value": 2}] * 2], {}, DtypeSpec("int32")),
+        (
+            "Torch.tensor.0",
+            [[{"type": "float32", "value": 2.0}, {"type": "float", "value": 1.0}]],
+            {"dtype": None},
+            DtypeSpec("float32"),
+        ),
+        ("Torch.tensor.0", [{"type": "float", "value": 2.0}], {}, None),
+        (
+            "Torch.tensor.0",
+            [{"type": "float64", "value": 2.0}],
+            {"dtype": {"type": "torch.dtype", "value": "torch.int8"}},
+            DtypeSpec("int8"),
+        ),
+        ("Torch.tensor.0", [[{"type": "float64", "value": 2.0}, {"type": "int32", "value": 2}]], {}, None),
+        ("Torch.full.0", [[{"type": "int", "value": 2}], {"type": "float64", "value": 2.0}], {}, None),
+    ],
+)
+def test_numpys_scalars_give_their_dtype(name: str, args: list[Any], kwargs: dict[str, Any], dtype: Any) -> None:
+    record = replace(_record({"input_args": args, "input_kwargs": kwargs}), name=name)
+    assert decode(Path("d.json"), record).kwargs.get("dtype") == dtype
+
+
 def test_a_nan_that_was_passed_is_a_nan() -> None:
     assert math.isnan(_argument({"type": "float", "value": math.nan}))
 
