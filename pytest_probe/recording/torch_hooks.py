@@ -272,7 +272,9 @@ class TorchHooks:
                 else:
                     overflows = self._complete(recorder, watched)
             except Exception as error:
-                recorder.failed(watched.name, error)
+                # vmap's have no values of their own; a backward with such as have may follow.
+                if not any(map(torch._C._functorch.is_legacy_batchedtensor, filter(torch.is_tensor, out_grads))):
+                    recorder.failed(watched.name, error)
             finally:
                 if grads:
                     _set_grads(True)

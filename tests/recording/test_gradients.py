@@ -114,6 +114,20 @@ def test_the_first_backward_counts_where_it_did_not_pass_all(tmp_path: Path) -> 
     assert found["output"][1:] == [None, None]
 
 
+def test_gradients_that_come_many_at_once(tmp_path: Path) -> None:
+    """vmap's have no values of their own; the backward after them counts."""
+    x = leaf(3)
+
+    def program() -> None:
+        y = x * 2
+        torch.autograd.grad(y, x, torch.eye(3), is_grads_batched=True, retain_graph=True)
+        (y * 5).sum().backward()
+
+    found = recorded(tmp_path, program)["Tensor.__mul__.0.backward"]
+    assert norms(found["input"]) == pytest.approx([5 * 3**0.5])
+    assert norms(found["output"][:1]) == pytest.approx([10 * 3**0.5])
+
+
 def test_more_arguments_than_most_have(tmp_path: Path) -> None:
     leaves = [leaf(2) for _ in range(70)]
     found = recorded(tmp_path, lambda: torch.block_diag(*leaves).sum().backward())["Torch.block_diag.0.backward"]
