@@ -243,13 +243,13 @@ class _Entry:
             )
         return stride
 
-    def shape(self, value: Mapping[str, Any], key: str, field: str) -> tuple[int, ...]:
+    def shape(self, value: Mapping[str, Any], key: str, field: str, least: int = 0) -> tuple[int, ...]:
         shape = self.need(value, key, field, list, "a list of sizes")
         if len(shape) > _MAX_RANK:
             raise self.error(f"{field}.{key}", f"{len(shape)} dimensions", f"at most {_MAX_RANK}")
         for index, extent in enumerate(shape):
-            if isinstance(extent, bool) or not isinstance(extent, int) or not 0 <= extent < _MAX_EXTENT:
-                raise self.error(f"{field}.{key}.{index}", shown(extent), "an integer from 0 on, below 2**63")
+            if isinstance(extent, bool) or not isinstance(extent, int) or not least <= extent < _MAX_EXTENT:
+                raise self.error(f"{field}.{key}.{index}", shown(extent), f"an integer from {least} on, below 2**63")
         return tuple(shape)
 
     def number(self, value: Mapping[str, Any], key: str, field: str) -> Number | None:
@@ -342,7 +342,7 @@ _LEAVES: Mapping[str, Callable[[_Entry, Mapping[str, Any], str], Argument]] = {
     "torch._C.Generator": lambda entry, value, field: None,  # what a generator draws is known by its law only
     "slice": _Entry.slice,
     "ellipsis": lambda entry, value, field: ...,
-    "torch.Size": lambda entry, value, field: SizeSpec(entry.shape(value, "value", field)),
+    "torch.Size": lambda entry, value, field: SizeSpec(entry.shape(value, "value", field, -1)),  # what is left
     "torch.dtype": lambda entry, value, field: DtypeSpec(entry.dtype(value, "value", field)),
     "torch.device": _device,
     "torch.memory_format": _Entry.memory_format,

@@ -78,6 +78,7 @@ def _refusal(value: Any) -> str:
         ({"type": "slice", "value": [None, 3, -1]}, slice(None, 3, -1)),
         ({"type": "ellipsis", "value": "..."}, ...),
         ({"type": "torch.Size", "value": [2, 0]}, SizeSpec((2, 0))),
+        ({"type": "torch.Size", "value": [-1, 3]}, SizeSpec((-1, 3))),
         ({"type": "torch.dtype", "value": "torch.bfloat16"}, DtypeSpec("bfloat16")),
         ({"type": "torch.device", "value": "cpu:None"}, DeviceSpec("cpu")),
         ({"type": "torch.device", "value": "cuda:1"}, DeviceSpec("cuda:1")),
@@ -202,7 +203,7 @@ def test_what_data_mode_left_out_is_missing_without_harm(forward: Any, backward:
         ({"type": "str", "value": 0.5}, ".value: found 0.5, expected a string"),
         ({"type": "slice", "value": [1, 2]}, ".value: found a list of 2, expected three integers or nulls: start, "),
         ({"type": "slice", "value": [1, 2, "x"]}, ".value: found a list of 3, expected three integers or nulls"),
-        ({"type": "torch.Size", "value": [-1]}, ".value.0: found -1, expected an integer from 0 on, below 2**63"),
+        ({"type": "torch.Size", "value": [-2]}, ".value.0: found -2, expected an integer from -1 on, below 2**63"),
         (
             {"type": "torch.dtype", "value": "torch.qint8"},
             '.value: found the unknown dtype "torch.qint8", expected one',
