@@ -80,7 +80,7 @@ class Watched:
     def again(self) -> bool:
         """Is this another backward than the one that came first? It may pass nodes that the first did not, as after one
         for the gradients of inputs alone."""
-        return self._task not in (None, torch._C._current_graph_task_id())
+        return self._task is not None and self._task != torch._C._current_graph_task_id()
 
     def came(
         self, outs: Seats, ins: Seats, out_grads: Sequence[Gradient], in_grads: Sequence[Gradient], take: Take
@@ -97,7 +97,8 @@ class Watched:
                 gradient = self._sums[place] = gradient.clone() if before is None else before + gradient
             self.outgoing[place] = take(gradient)
         self.missing -= 1
-        self._task = torch._C._current_graph_task_id()
+        if self.missing:
+            self._task = torch._C._current_graph_task_id()
 
     def entries(self) -> Iterator[Entry]:
         yield Entry(self.name, self.passed(), parent=backward_of(self.parent))

@@ -22,7 +22,7 @@ from pytest_probe.recording.scope import Scope
 from pytest_probe.recording.snapshot import Call, Entry, Passed, Seen, Tree, tensors
 from pytest_probe.recording.torch_functions import functions, modules, outermost, wrapped
 from pytest_probe.recording.torch_gradients import Gradient, Seats, Wanting, Watched, wanting
-from pytest_probe.recording.torch_modes import Presence, accompanied, transforming, unseen
+from pytest_probe.recording.torch_modes import Presence, transforming, unseen
 from pytest_probe.recording.torch_modules import Modules
 from pytest_probe.recording.torch_names import ALIASING, Rule, Rules, by_operator
 from pytest_probe.recording.torch_stacks import Stacks
@@ -36,6 +36,7 @@ _set_grads = torch._C._set_grad_enabled
 _nodes = torch._C._autograd._get_sequence_nr
 _autocasts = torch._C._is_any_autocast_enabled
 _dispatching = torch._C._len_torch_dispatch_stack
+_seeing = torch._C._len_torch_function_stack
 _Plain = torch._C.DisableTorchFunction
 
 
@@ -158,11 +159,12 @@ class TorchHooks:
         if not rule.wanted:
             return self._unrecorded(rule, function, args, kwargs)
         name = f"{rule.name}.{next(self._rules.counts[rule.name])}"
-        if not (recorder.scope.whole or recorder.scope.wants(name)) or self._transforming(recorder):
+        if not (recorder.scope.whole or recorder.scope.wants(name)) or (transforming() and self._transforms(recorder)):
             return self._unrecorded(rule, function, args, kwargs)
         grads = _grads()
         asking: list[Wanting] = []
-        begin, end = self._aside if accompanied() else self._alone
+        # Are modes of the program's own on, which would see what torch is asked for?
+        begin, end = self._aside if _dispatching() or _seeing() else self._alone
         entry = begin(recorder, name, rule, args, kwargs, frame, asking if grads else None)
         start = _nodes() if asking else 0
         result = self._unrecorded(rule, function, args, kwargs) if rule.writes else function(*args, **kwargs)
@@ -298,9 +300,8 @@ class TorchHooks:
             body.input = body.input if self._inputs else UNSET
             body.output = body.output if self._outputs else UNSET
 
-    def _transforming(self, recorder: Recorder) -> bool:
-        if not transforming():
-            return False
+    def _transforms(self, recorder: Recorder) -> bool:
+        """What is called here has no values of its own. Always true."""
         if torch._C._functorch.maybe_current_level() is not None:
             recorder.tell(
                 "functorch", "pytest-probe: what runs inside torch.func's transforms (vmap, grad) is not recorded"

@@ -23,7 +23,6 @@ _DYNAMO = "torch._dynamo.eval_frame"
 _level = torch._C._functorch.maybe_current_level
 _tracing = torch._C._get_tracing_state
 _dispatching = torch._C._len_torch_dispatch_stack
-_seeing = torch._C._len_torch_function_stack
 # Modes of torch's own that trace.
 _TRACING = tuple(torch._C._TorchDispatchModeKey.__members__.values())
 
@@ -165,11 +164,6 @@ def transforming() -> bool:
     if _level() is not None or _tracing() is not None:
         return True
     return _dispatching() > 0 and any(torch._C._get_dispatch_mode(key) is not None for key in _TRACING)
-
-
-def accompanied() -> bool:
-    """Are modes of the program's own on, which would see what torch is asked for?"""
-    return _dispatching() > 0 or _seeing() > 0
 
 
 @contextmanager
