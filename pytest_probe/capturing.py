@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import runpy
 import sys
 from collections.abc import Iterator
@@ -66,7 +67,8 @@ def _execute(program: str, module: bool) -> None:
     if module:
         runpy.run_module(program, run_name="__main__", alter_sys=True)
     else:
-        runpy.run_path(program, run_name="__main__")
+        # As Python names a program's file, whatever folder it goes to later.
+        runpy.run_path(os.path.abspath(program), run_name="__main__")
 
 
 @contextmanager

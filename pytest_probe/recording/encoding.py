@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 from msgspec import UNSET
@@ -12,6 +14,8 @@ from pytest_probe.recording.snapshot import Call, Entry, Json, Passed, tensors, 
 
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 _NESTING = (list, tuple, dict)
+# Most file systems take names of 255 bytes.
+_LONGEST = 200
 
 
 def encoded(entry: Entry) -> bytes:
@@ -37,9 +41,18 @@ def save_data(entry: Entry, save: Callable[[Any, str], None]) -> None:
     for half, tree in halves.items():
         for place, seen in tensors(tree, half):
             if seen.data is not UNSET:
-                seen.data_name = f"{entry.name}.{place}.pt"
+                seen.data_name = file_name(f"{entry.name}.{place}")
                 save(seen.data, seen.data_name)
                 seen.data = UNSET
+
+
+def file_name(place: str) -> str:
+    """The file of a tensor at a place. Modules and keys may have any names: what no file's name may hold is escaped,
+    and the end of one that is too long becomes a checksum."""
+    name = quote(place, safe=" ", errors="backslashreplace")
+    if len(name) > _LONGEST:
+        name = f"{name[:_LONGEST]}.{zlib.crc32(name.encode()):08x}"
+    return f"{name}.pt"
 
 
 def _mark_tuples(body: Call) -> None:

@@ -8,6 +8,9 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+_encode = msgspec.json.Encoder().encode
 TAIL = b"\n}}\n"
 
 
@@ -28,7 +31,7 @@ class GrowingFile:
 
     def add(self, members: list[tuple[str, bytes]]) -> None:
         """Append members: names, and values as JSON."""
-        text = b",\n".join(b'"%b": %b' % (name.encode(), body) for name, body in members)
+        text = b",\n".join(b"%b: %b" % (_encode(name), body) for name, body in members)
         self._write((b"\n" if self._empty else b",\n") + text)
         self._empty = False
 

@@ -112,7 +112,9 @@ class Recorder:
 
     def failed(self, name: str, error: Exception) -> None:
         """A call could not be recorded: the dump says so at its place, and the program is told once for each reason."""
-        reason = f"{type(error).__name__}: {error}"
+        # torch's messages may go on with a trace of its own code.
+        first, _, _ = str(error).partition("\n")
+        reason = f"{type(error).__name__}: {first}"
         self.put(Entry(name, {"probe": {"failed": reason}}))
         self.tell(
             reason, "pytest-probe: %s was not recorded (%s); others that fail so are marked in the dump", name, reason

@@ -45,7 +45,7 @@ def wanting(value: Any, place: str) -> Iterator[Wanting]:
 class Watched:
     """The gradients of one call, by place, as they come: tensors until the last is there. parent is the forward's."""
 
-    __slots__ = ("_sums", "incoming", "missing", "name", "outgoing", "parent")
+    __slots__ = ("_sums", "_task", "incoming", "missing", "name", "outgoing", "parent")
 
     def __init__(self, name: str, parent: Parent) -> None:
         self.name = name
@@ -53,6 +53,7 @@ class Watched:
         self.incoming: dict[str, Tree] = {}
         self.outgoing: dict[str, Tree] = {}
         self.missing = 0
+        self._task: int | None = None
         self._sums: dict[str, Gradient] = {}
 
     def watch(
@@ -76,6 +77,11 @@ class Watched:
             seats = [place for _, ins in border.values() for _, place in ins]
             self._sums = {place: None for place in seats if seats.count(place) > 1}
 
+    def again(self) -> bool:
+        """Is this another backward than the one that came first? It may pass nodes that the first did not, as after one
+        for the gradients of inputs alone."""
+        return self._task is not None and self._task != torch._C._current_graph_task_id()
+
     def came(
         self, outs: Seats, ins: Seats, out_grads: Sequence[Gradient], in_grads: Sequence[Gradient], take: Take
     ) -> None:
@@ -91,6 +97,8 @@ class Watched:
                 gradient = self._sums[place] = gradient.clone() if before is None else before + gradient
             self.outgoing[place] = take(gradient)
         self.missing -= 1
+        if self.missing:
+            self._task = torch._C._current_graph_task_id()
 
     def entries(self) -> Iterator[Entry]:
         yield Entry(self.name, self.passed(), parent=backward_of(self.parent))

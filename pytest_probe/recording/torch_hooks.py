@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
+import functools
 import os
 import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from msgspec import UNSET
@@ -21,11 +22,22 @@ from pytest_probe.recording.scope import Scope
 from pytest_probe.recording.snapshot import Call, Entry, Passed, Seen, Tree, tensors
 from pytest_probe.recording.torch_functions import functions, modules, outermost, wrapped
 from pytest_probe.recording.torch_gradients import Gradient, Seats, Wanting, Watched, wanting
-from pytest_probe.recording.torch_modes import Presence, transforming
+from pytest_probe.recording.torch_modes import Presence, transforming, unseen
 from pytest_probe.recording.torch_modules import Modules
 from pytest_probe.recording.torch_names import ALIASING, Rule, Rules, by_operator
 from pytest_probe.recording.torch_stacks import Stacks
 from pytest_probe.recording.torch_values import Values
+
+Taken = TypeVar("Taken")
+
+# Asked at every call.
+_grads = torch.is_grad_enabled
+_set_grads = torch._C._set_grad_enabled
+_nodes = torch._C._autograd._get_sequence_nr
+_autocasts = torch._C._is_any_autocast_enabled
+_dispatching = torch._C._len_torch_dispatch_stack
+_seeing = torch._C._len_torch_function_stack
+_Plain = torch._C.DisableTorchFunction
 
 
 class TorchHooks:
@@ -42,6 +54,9 @@ class TorchHooks:
         self._open: set[Watched] = set()
         self._recorder: Recorder | None = None
         self._seeing = False
+        self._alone = self._begin, self._end
+        # Modes of the program's own do not see what these do.
+        self._aside = functools.partial(_aside, self._begin), functools.partial(_aside, self._end)
         self._calls = config.level != "L0"
         # At L0 the mode sees only what may write to tensors behind torch's back.
         self._rules = Rules(Scope(config).wants_api if self._calls else lambda name: False)
@@ -62,6 +77,7 @@ class TorchHooks:
     def install(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._seeing = True
+        self._values.forget()
         self._presence.begin()
         self._modules.begin(recorder)
         if self._calls:
@@ -69,7 +85,9 @@ class TorchHooks:
 
     def _wrap_functions(self) -> None:
         def record(name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-            return self.call(self._rules.named(name), function, args, kwargs)
+            rule = self._rules.named(name)
+            rule.writes = True
+            return self.call(rule, function, args, kwargs)
 
         call = outermost(self._presence, record)
         for prefix, module in self._namespaces:
@@ -132,21 +150,34 @@ class TorchHooks:
             if rule is ALIASING:
                 self._values.distrust(args[0])
             return function(*args, **kwargs)
-        frame = sys._getframe(2)
+        try:
+            frame = sys._getframe(2)
+        except ValueError:  # no Python code calls, as at the end of a process
+            frame = sys._getframe()
         if rule.operator is not None and by_operator(frame.f_code, frame.f_lasti):
             rule = rule.operator
         if not rule.wanted:
-            return function(*args, **kwargs)
+            return self._unrecorded(rule, function, args, kwargs)
         name = f"{rule.name}.{next(self._rules.counts[rule.name])}"
-        if not (recorder.scope.whole or recorder.scope.wants(name)) or self._transforming(recorder):
-            return function(*args, **kwargs)
-        grads = torch.is_grad_enabled()
+        if not (recorder.scope.whole or recorder.scope.wants(name)) or (transforming() and self._transforms(recorder)):
+            return self._unrecorded(rule, function, args, kwargs)
+        grads = _grads()
         asking: list[Wanting] = []
-        entry = self._begin(recorder, name, rule, args, kwargs, frame, asking if grads else None)
-        start = torch._C._autograd._get_sequence_nr() if asking else 0
-        result = function(*args, **kwargs)
-        if entry is not None and self._end(recorder, entry, asking, result, start, grads):
+        # Are modes of the program's own on, which would see what torch is asked for?
+        begin, end = self._aside if _dispatching() or _seeing() else self._alone
+        entry = begin(recorder, name, rule, args, kwargs, frame, asking if grads else None)
+        start = _nodes() if asking else 0
+        result = self._unrecorded(rule, function, args, kwargs) if rule.writes else function(*args, **kwargs)
+        if entry is not None and end(recorder, entry, asking, result, start, grads):
             recorder.overflowed(entry.name)
+        return result
+
+    def _unrecorded(
+        self, rule: Rule, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        result = function(*args, **kwargs)
+        if rule.writes:
+            self._values.distrust([*args, *kwargs.values()])
         return result
 
     def _begin(
@@ -161,19 +192,21 @@ class TorchHooks:
     ) -> Entry | None:
         """What a call is given, as it is now, since the call may write to it. asking, None where gradients are off,
         gets the tensors that want them."""
-        if asking is not None:
-            torch._C._set_grad_enabled(False)
         try:
+            if asking is not None:
+                _set_grads(False)
             leaves, other = self._values.leaves, self._values.other
             trees = [leaves.get(type(value), other)(value) for value in args]
             named = {key: leaves.get(type(value), other)(value) for key, value in kwargs.items()} if kwargs else {}
             if type(kwargs.get("device")) in (str, int):
-                # As msprobe's dumps: its checker, and a replay elsewhere, look for a device at this keyword.
-                named["device"] = leaves[torch.device](torch.device(kwargs["device"]))
+                # As msprobe's dumps: its checker, and a replay elsewhere, look for a device at this keyword. The call
+                # itself says where there is none of that name.
+                with suppress(RuntimeError):
+                    named["device"] = leaves[torch.device](torch.device(kwargs["device"]))
             where = self._stacks.number(frame) if self._stacked else -1
             again = self._stacks.recomputes(where)
             body = Call(trees, named, again) if self._inputs else Call(is_recompute=again)
-            if rule.draws or torch._C._is_any_autocast_enabled():
+            if rule.draws or _autocasts():
                 body.probe = _surroundings(rule)
             if asking is not None and self._backward:
                 _find_wanting(asking, args, trees, kwargs)
@@ -186,16 +219,16 @@ class TorchHooks:
             return None
         finally:
             if asking is not None:
-                torch._C._set_grad_enabled(True)
+                _set_grads(True)
 
     def _end(
         self, recorder: Recorder, entry: Entry, asking: list[Wanting], result: Any, start: int, grads: bool
     ) -> bool:
         """Record what a call gave. Did it overflow?"""
         overflows = False
-        if grads:
-            torch._C._set_grad_enabled(False)
         try:
+            if grads:
+                _set_grads(False)
             several = isinstance(result, (list, tuple)) and type(result) is not torch.Size
             outputs: Sequence[Any] = result if several else (result,)
             trees = [self._values.take(value) for value in outputs]
@@ -211,7 +244,7 @@ class TorchHooks:
             recorder.failed(entry.name, error)
         finally:
             if grads:
-                torch._C._set_grad_enabled(True)
+                _set_grads(True)
         return overflows
 
     def _fire(
@@ -222,27 +255,31 @@ class TorchHooks:
         in_grads: tuple[Gradient, ...],
         out_grads: tuple[Gradient, ...],
     ) -> None:
-        """Autograd's hook: gradients went through a node. After the last one more come from a second backward only,
-        and the first counts."""
+        """Autograd's hook: gradients went through a node. Of several backwards the first counts."""
         recorder = self._recorder
         if recorder is None or not watched.missing:
             return
         overflows = False
-        grads = torch.is_grad_enabled()
-        with torch._C.DisableTorchFunction():
-            if grads:
-                torch._C._set_grad_enabled(False)
+        grads = _grads()
+        with unseen() if _dispatching() else _Plain():
             try:
-                watched.came(outs, ins, out_grads, in_grads, self._values.take)
+                if grads:
+                    _set_grads(False)
+                if watched.again():
+                    watched.missing = 0
+                else:
+                    watched.came(outs, ins, out_grads, in_grads, self._values.take)
                 if watched.missing:
                     self._open.add(watched)
                 else:
                     overflows = self._complete(recorder, watched)
             except Exception as error:
-                recorder.failed(watched.name, error)
+                # vmap's have no values of their own; a backward with such as have may follow.
+                if not any(map(torch._C._functorch.is_legacy_batchedtensor, filter(torch.is_tensor, out_grads))):
+                    recorder.failed(watched.name, error)
             finally:
                 if grads:
-                    torch._C._set_grad_enabled(True)
+                    _set_grads(True)
         if overflows:
             recorder.overflowed(watched.name)
 
@@ -263,9 +300,8 @@ class TorchHooks:
             body.input = body.input if self._inputs else UNSET
             body.output = body.output if self._outputs else UNSET
 
-    def _transforming(self, recorder: Recorder) -> bool:
-        if not transforming():
-            return False
+    def _transforms(self, recorder: Recorder) -> bool:
+        """What is called here has no values of its own. Always true."""
         if torch._C._functorch.maybe_current_level() is not None:
             recorder.tell(
                 "functorch", "pytest-probe: what runs inside torch.func's transforms (vmap, grad) is not recorded"
@@ -299,12 +335,18 @@ class _Mode(TorchFunctionMode):
         return self._hooks.call(rule, function, args, kwargs or {})
 
 
+def _aside(take: Callable[..., Taken], *args: Any) -> Taken:
+    with unseen():
+        return take(*args)
+
+
 _PLACES = tuple(f"input.{index}" for index in range(64))
 
 
 def _find_wanting(found: list[Wanting], args: Sequence[Any], trees: Sequence[Tree], kwargs: Mapping[str, Any]) -> None:
     """The arguments that want gradients."""
-    for place, value, tree in zip(_PLACES, args, trees, strict=False):
+    places = _PLACES if len(args) <= len(_PLACES) else [f"input.{index}" for index in range(len(args))]
+    for place, value, tree in zip(places, args, trees, strict=False):
         kind = type(tree)
         if kind is Seen:
             if tree.requires_grad:
@@ -319,7 +361,7 @@ def _find_wanting(found: list[Wanting], args: Sequence[Any], trees: Sequence[Tre
 def _surroundings(rule: Rule) -> dict[str, Any]:
     """What the outcome depends on beside the arguments."""
     found: dict[str, Any] = {}
-    if torch._C._is_any_autocast_enabled():
+    if _autocasts():
         found["autocast"] = _autocast()
     if rule.draws:
         state: Any = torch.get_rng_state().numpy()

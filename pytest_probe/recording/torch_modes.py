@@ -19,6 +19,12 @@ _push: Callable[[TorchFunctionMode], None] = torch.overrides._push_mode
 _pop: Callable[[], TorchFunctionMode] = torch.overrides._pop_mode
 
 _DYNAMO = "torch._dynamo.eval_frame"
+# Asked at every call.
+_level = torch._C._functorch.maybe_current_level
+_tracing = torch._C._get_tracing_state
+_dispatching = torch._C._len_torch_dispatch_stack
+# Modes of torch's own that trace.
+_TRACING = tuple(torch._C._TorchDispatchModeKey.__members__.values())
 
 
 class Presence:
@@ -92,9 +98,14 @@ class Presence:
             _push(mode)
 
     def _start_thread(self, original: Callable[..., Any], thread: threading.Thread) -> None:
-        run = thread.run
+        own, run = vars(thread).get("run"), thread.run
 
         def recorded() -> None:
+            # The thread would hold itself, and all that it was given.
+            if own is None:
+                del thread.run
+            else:
+                thread.run = own  # type: ignore[method-assign]
             self._threads.began = True
             with self._mode:
                 run()
@@ -105,10 +116,14 @@ class Presence:
     def _run_backward(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """The backward is one call of torch's, inside which the mode is off; but checkpoints and users' own functions
         call torch from there."""
-        if self._is_on():
+        if self._is_on() or self._in_region():
             return original(*args, **kwargs)
         with self._mode:
             return original(*args, **kwargs)
+
+    def _in_region(self) -> bool:
+        """Does this thread run, or trace, what was compiled?"""
+        return getattr(self._regions, "value", None) is not None
 
     def _has_torch_function(self, original: Callable[..., bool], arguments: Any) -> bool:
         """Modules ask this before they take a faster path, which they shall take as they do without us."""
@@ -144,8 +159,18 @@ class Presence:
 
 
 def transforming() -> bool:
-    """Inside vmap, grad or jvp, where tensors have no values of their own; while a trace is made."""
-    return torch._C._functorch.maybe_current_level() is not None or torch._C._get_tracing_state() is not None
+    """Inside vmap, grad or jvp, and among fake tensors, where tensors have no values of their own; while a trace is
+    made, which would hold our steps as well."""
+    if _level() is not None or _tracing() is not None:
+        return True
+    return _dispatching() > 0 and any(torch._C._get_dispatch_mode(key) is not None for key in _TRACING)
+
+
+@contextmanager
+def unseen() -> Iterator[None]:
+    """No mode sees what torch is asked for in here."""
+    with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+        yield
 
 
 @contextmanager

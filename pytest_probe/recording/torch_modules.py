@@ -24,7 +24,7 @@ from pytest_probe.recording.config import CaptureConfig
 from pytest_probe.recording.recorder import Recorder
 from pytest_probe.recording.snapshot import Call, Entry, Parent, backward_of
 from pytest_probe.recording.torch_gradients import Fire, Wanting, Watched, wanting
-from pytest_probe.recording.torch_modes import Presence, patched, transforming
+from pytest_probe.recording.torch_modes import Presence, patched, transforming, unseen
 from pytest_probe.recording.torch_stacks import Stacks
 from pytest_probe.recording.torch_values import Values
 
@@ -96,7 +96,7 @@ class Modules:
         # Anew each time: modules may have been added to the model.
         for prefix, model in self._models:
             for name, module in model.named_modules():
-                path = ".".join(filter(None, (prefix, name)))
+                path = ".".join(filter(None, (prefix, name))).encode(errors="backslashreplace").decode()
                 stem = f"Module.{path}.{type(module).__name__}" if name else ""
                 self._known.setdefault(id(module), _Known(module, path, stem))
         self._patches.enter_context(patched(torch.nn.Module, "__call__", self._call))
@@ -172,7 +172,7 @@ class Modules:
     ) -> _Begun | None:
         """What a module is given, as it is now."""
         grads, take = torch.is_grad_enabled() and "backward" in self._modes, self._values.take
-        with torch._C.DisableTorchFunction(), torch.no_grad():
+        with unseen(), torch.no_grad():
             try:
                 given, named = [_opened(value) for value in args], {key: _opened(kwargs[key]) for key in kwargs}
                 parameters = {key: one for key, one in known.module._parameters.items() if _is_there(one)}
@@ -193,7 +193,7 @@ class Modules:
     def _end(self, begun: _Begun, result: Any) -> None:
         """What a module gave."""
         name = begun.entry.name
-        with torch._C.DisableTorchFunction(), torch.no_grad():
+        with unseen(), torch.no_grad():
             try:
                 opened = _opened(result)
                 outputs = opened if isinstance(opened, list | tuple) else (opened,)

@@ -56,22 +56,31 @@ _OPERATORS = {
 _OPERATING = ("BINARY", "INPLACE", "COMPARE", "UNARY")
 
 
+# They write to arguments without raising versions: running statistics, parameters and the optimizer's state.
+_WRITING = ("batch_norm", "_fused_", "fused_moving_avg_obs")
+
+
 class Rule:
     """A function that is recorded: the name of its records, and whether this capture wants it. operator is its rule
-    where an operator calls it; draws: it takes from the random number generator."""
+    where an operator calls it; draws: it takes from the random number generator; writes: it may write to arguments
+    without torch counting it."""
 
-    __slots__ = ("draws", "name", "operator", "wanted")
+    __slots__ = ("draws", "name", "operator", "wanted", "writes")
 
     def __init__(self, name: str, wanted: bool) -> None:
         self.name = name
         self.wanted = wanted
         self.draws = name.rpartition(".")[2].rstrip("_") in _DRAWING
+        self.writes = any(part in name for part in _WRITING)
         self.operator: Rule | None = None
 
 
 ALIASING = Rule("", False)
 # What these return may be written to without torch counting it.
-_ALIASING = (torch.Tensor.data.__get__, torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.data_ptr)  # type: ignore[attr-defined]
+_ALIASING: tuple[Any, ...] = (
+    *(torch.Tensor.data.__get__, torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.data_ptr),  # type: ignore[attr-defined]
+    *(torch.Tensor.untyped_storage, torch.Tensor.storage, torch.Tensor.__dlpack__),
+)
 
 
 class Rules:
@@ -109,7 +118,10 @@ class Rules:
             return None
         if space in _MACHINERY:
             return None
-        return self.named(f"{'Aten' if space == 'aten' else space}.{name}")
+        rule = self.named(f"{'Aten' if space == 'aten' else space}.{name}")
+        # Extensions say what they write to; few raise its version.
+        rule.writes |= space != "aten"
+        return rule
 
 
 @functools.cache

@@ -13,6 +13,7 @@ from ctypes import string_at
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import msgspec
 import numpy as np
 import torch
 from msgspec import UNSET
@@ -25,6 +26,15 @@ SMALL = 16_384  # bytes up to which a copy, and statistics of many together, cos
 TOGETHER = 131_072  # bytes of many tensors: what the cache holds
 
 _DTYPES = {dtype: str(dtype) for name in dir(torch) if isinstance(dtype := getattr(torch, name), torch.dtype)}
+# What Python's numbers stand for where a dtype is asked for.
+_PYTHONS: dict[type, torch.dtype] = {
+    float: torch.float64,
+    int: torch.int64,
+    bool: torch.bool,
+    complex: torch.complex128,
+}
+# torch has next to no kernels for them.
+_UNSIGNED = frozenset((torch.uint16, torch.uint32, torch.uint64))
 _NATIVE = frozenset((torch.float32, torch.float64))
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 # Of subclasses that compute as their data do, as parameters of one's own.
@@ -37,8 +47,18 @@ _ROOM = 1 << 17  # elements in float64, which a cache holds
 # The strides and extents by which memory is walked, from the innermost on, whatever order the dimensions have; a number
 # of elements where there are no gaps.
 Layout: TypeAlias = int | tuple[tuple[int, int], ...]
-# Whose memory was seen at an address, its version then, the snapshot, and where its elements lie.
-Known: TypeAlias = tuple[Callable[[], Any], int, Seen, Layout]
+
+
+class Memory(msgspec.Struct, gc=False):
+    """A storage on which tensors were seen: the version of the last one, and whether versions tell of every write."""
+
+    storage: Callable[[], Any]
+    version: int
+    counted: bool
+
+
+# The memory seen at an address, its version then, the snapshot, and where its elements lie.
+Known: TypeAlias = tuple[Memory, int, Seen, Layout]
 
 
 def _fill(seen: Seen, first: Seen) -> None:
@@ -52,7 +72,8 @@ class Values:
 
     def __init__(self, config: CaptureConfig) -> None:
         self.saves = config.task in ("tensor", "overflow_check")
-        self._keeps = {dtype: _kind(dtype) in config.kinds for dtype in _DTYPES}
+        # Bytes of an element, 0 where its values are not kept.
+        self._widths = {dtype: dtype.itemsize if _kind(dtype) in config.kinds else 0 for dtype in _DTYPES}
         self._counts = config.task in ("statistics", "tensor")
         self._sums = config.summary == "md5"
         # What was put off: copies of small tensors, statistics that other devices compute, and snapshots of the same
@@ -61,7 +82,7 @@ class Values:
         self._far: deque[tuple[torch.Tensor, Seen]] = deque()
         self._twins: deque[tuple[Seen, Seen]] = deque()
         self._known: dict[int, Known] = {}
-        self._untrusted: set[int] = set()
+        self._memories: dict[int, Memory] = {}
         self._taken = 0
         self.leaves = self._takers("scalar" in config.kinds)
 
@@ -95,13 +116,18 @@ class Values:
     def other(self, value: Any) -> Tree:
         if isinstance(value, torch.Tensor):
             own: Any = type(value)
-            plain = own.__torch_function__ is _FUNCTION and own.__torch_dispatch__ is torch.Tensor.__torch_dispatch__
-            return self.tensor(value) if plain else self._strange(value)
+            computes = own.__torch_function__ is _FUNCTION and own.__torch_dispatch__ is torch.Tensor.__torch_dispatch__
+            return self.tensor(value) if computes else self._strange(value)
         if isinstance(value, np.generic):
             return self._numpy(value)
-        for kind in (tuple, list, dict, bool, int, float, str):
+        for plain in (int, float):
+            if isinstance(value, plain):
+                return self.leaves[plain](plain(value))  # JSON shows subclasses as text
+        for kind in (tuple, list, dict, str):
             if isinstance(value, kind):
                 return self.leaves[kind](value)
+        if isinstance(value, type) and value in _PYTHONS:
+            return self.take(_PYTHONS[value])
         return {"type": f"{type(value).__module__}.{type(value).__qualname__}"}
 
     def _numpy(self, value: np.generic) -> Tree:
@@ -127,11 +153,10 @@ class Values:
         if known is None:
             return self._new(tensor, address, None)
         memory, version, seen, _ = known
-        storage = tensor.untyped_storage()
         # The storage lives, so that it is the same memory, and no tensor on it was written to.
-        if memory() is not storage or tensor._version != version:
+        if memory.storage() is not tensor.untyped_storage() or not memory.counted:
             return self._new(tensor, address, None)
-        if self._untrusted and storage.data_ptr() in self._untrusted:
+        if not tensor._version == version == memory.version:
             return self._new(tensor, address, None)
         shown = seen.shape == tensor.shape and seen.requires_grad is tensor.requires_grad
         if shown and seen.stride is UNSET and tensor.is_contiguous() and seen.dtype is _DTYPES[tensor.dtype]:
@@ -145,32 +170,60 @@ class Values:
         contiguous = tensor.is_contiguous()
         if not contiguous:
             seen.stride = tensor.stride()
-        size = tensor.numel()
-        if not (size and self._keeps[dtype]) or tensor.is_meta:
+        size, width = tensor.numel(), self._widths[dtype]
+        # Without an address: on meta, and torch's own tensors of zeros.
+        if not (size and width and address):
             return seen
+        layout = size if contiguous else laid_out(tensor)
+        storage = tensor.untyped_storage()
+        begin = storage.data_ptr()
+        if address + (size if contiguous else reach(layout)) * width > begin + storage.nbytes():
+            return seen  # programs free memory and keep the tensor, as FSDP does
         if self.saves:
             seen.data = tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
             self._taken += seen.data.nbytes
         if self._counts:
-            layout = size if contiguous else laid_out(tensor)
             if known is not None and known[3] == layout and known[2].dtype == seen.dtype:
                 self._twins.append((seen, known[2]))
                 return seen
-            self._count(tensor, seen, layout)
+            self._count(tensor, seen, layout, size * width)
             # Tensors of inference mode have no versions.
             if not (self.saves or self._sums or tensor.is_inference()):
-                self._known[address] = (weakref.ref(tensor.untyped_storage()), tensor._version, seen, layout)
+                version = tensor._version
+                memory = self._memory(storage, begin, version)
+                if memory.counted:
+                    self._known[address] = (memory, version, seen, layout)
         return seen
 
-    def _count(self, tensor: torch.Tensor, seen: Seen, layout: Layout) -> None:
-        """Fill in the statistics, or put that off."""
-        if tensor.is_cpu and tensor.nbytes <= SMALL:
+    def _memory(self, storage: torch.UntypedStorage, address: int, version: int) -> Memory:
+        """What is known of the storage at an address, now that a tensor of this version was seen on it."""
+        memory = self._memories.get(address)
+        if memory is None or memory.storage() is not storage:
+            # Others write as well to memory that torch did not allocate, as NumPy's, to that of several processes, and
+            # to that of two storages.
+            twins = memory is not None and memory.storage() is not None
+            if memory is not None:
+                memory.counted = False
+            counted = not twins and storage.resizable() and not storage.is_shared()
+            memory = self._memories[address] = Memory(weakref.ref(storage), version, counted)
+        elif version != memory.version:
+            # One that is lower than the last is of another counter: neither's version tells of the other's writes.
+            if version < memory.version:
+                memory.counted = False
+            memory.version = version
+        return memory
+
+    def _count(self, tensor: torch.Tensor, seen: Seen, layout: Layout, size: int) -> None:
+        """Fill in the statistics of so many bytes, or put that off."""
+        if tensor.is_cpu and size <= SMALL:
+            address: int = seen.address
             # For all but a checksum any order will do.
             whole = isinstance(layout, int) and (not self._sums or tensor.is_contiguous())
             if not whole or tensor.is_conj() or tensor.is_neg():
                 tensor = tensor.resolve_conj().resolve_neg().contiguous()
+                address = tensor.data_ptr()
             # A third of what a tensor's copy costs.
-            self._small.append((string_at(tensor.data_ptr(), tensor.nbytes), tensor.dtype, seen))
+            self._small.append((string_at(address, size), tensor.dtype, seen))
             return
         if self._sums:
             seen.crc = crc(tensor)
@@ -183,18 +236,24 @@ class Values:
             except Exception as error:
                 seen.failed = f"{type(error).__name__}: {error}"
 
-    def distrust(self, tensor: torch.Tensor) -> None:
-        """This memory may be written to without torch counting it, until the step ends."""
+    def distrust(self, value: Any) -> None:
+        """The memory of these tensors may be written to without torch counting it."""
+        if isinstance(value, list | tuple):
+            for item in value:
+                self.distrust(item)
+        if not isinstance(value, torch.Tensor) or hasattr(value, "fake_mode"):
+            return
         # Tensors without memory of their own raise when asked for it (uninitialized parameters, vmap's) or warn (fake
         # ones); no values of theirs are kept.
         with suppress(Exception):
-            if not hasattr(tensor, "fake_mode"):
-                self._untrusted.add(tensor.untyped_storage().data_ptr())
+            storage = value.untyped_storage()
+            self._memory(storage, storage.data_ptr(), 0).counted = False
 
     def forget(self) -> None:
-        """A step ends."""
+        """What was written since is not known, as between stop and start."""
         self._known.clear()
-        self._untrusted.clear()
+        memories = self._memories.items()
+        self._memories = {key: one for key, one in memories if not one.counted and one.storage() is not None}
 
     def taken(self) -> int:
         """Bytes of data that were copied since the last time this was asked, and wait to be saved."""
@@ -284,6 +343,11 @@ def laid_out(tensor: torch.Tensor) -> Layout:
     return tensor.numel() if dense else tuple(found)
 
 
+def reach(layout: Layout) -> int:
+    """How many elements lie between a tensor's first and its last one, these included."""
+    return layout if isinstance(layout, int) else 1 + sum((extent - 1) * stride for stride, extent in layout)
+
+
 def to_numpy(tensor: torch.Tensor) -> np.ndarray:
     """The values of a CPU tensor of any dtype, as NumPy can sum them up: complex ones by their absolute values."""
     if tensor.is_complex():
@@ -296,7 +360,8 @@ def to_numpy(tensor: torch.Tensor) -> np.ndarray:
 
 class _Rooms(threading.local):
     def __init__(self) -> None:
-        self.float64 = torch.empty(_ROOM, dtype=torch.float64)
+        # Threads may have a default device of their own.
+        self.float64 = torch.empty(_ROOM, dtype=torch.float64, device="cpu")
 
 
 _rooms = _Rooms()
@@ -308,6 +373,9 @@ def count_large(tensor: torch.Tensor, seen: Seen) -> None:
     if flat.dtype is torch.bool:
         seen.true = int(flat.count_nonzero())
         seen.max, seen.min = seen.true > 0, seen.true == flat.numel()
+        return
+    if flat.dtype in _UNSIGNED:
+        fill_together(to_numpy(flat), [flat.numel()], [seen])
         return
     if flat.is_complex():
         flat = flat.abs()

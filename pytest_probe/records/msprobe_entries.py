@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
@@ -105,7 +105,7 @@ class _Entry:
         args = self.arguments(self.need(body, "input_args", "", list, "a list of arguments"), "input_args")
         kwargs = self.optional(body, "input_kwargs", "", dict, "an object of arguments")
         named = {key: self.argument(value, f"input_kwargs.{key}") for key, value in kwargs.items()}
-        args, named = self.devices(args, named)
+        args, named = self.devices(args, self.made(named))
         if body.get("output") is None:
             return Call(args, named, None, None)
         outputs = self.need(body, "output", "", list, "a list of outputs")
@@ -118,6 +118,14 @@ class _Entry:
         if isinstance(named.get("device"), str):
             named = {**named, "device": DeviceSpec(named["device"])}
         return args, named
+
+    def made(self, named: dict[str, Argument]) -> dict[str, Argument]:
+        """The arguments of `torch.tensor` and its like with the dtype that NumPy's scalars gave; here those are plain
+        numbers."""
+        if self.name.split(".")[:2] not in _MAKING or named.get("dtype") is not None:
+            return named
+        kinds = set(_kinds(self.body["input_args"])) & _NUMPY
+        return {**named, "dtype": DtypeSpec(kinds.pop())} if len(kinds) == 1 else named
 
     def surroundings(self) -> Surroundings:
         autocast = self.optional(self.probe, "autocast", "probe", dict, "an object of dtypes by kind of device")
@@ -235,13 +243,13 @@ class _Entry:
             )
         return stride
 
-    def shape(self, value: Mapping[str, Any], key: str, field: str) -> tuple[int, ...]:
+    def shape(self, value: Mapping[str, Any], key: str, field: str, least: int = 0) -> tuple[int, ...]:
         shape = self.need(value, key, field, list, "a list of sizes")
         if len(shape) > _MAX_RANK:
             raise self.error(f"{field}.{key}", f"{len(shape)} dimensions", f"at most {_MAX_RANK}")
         for index, extent in enumerate(shape):
-            if isinstance(extent, bool) or not isinstance(extent, int) or not 0 <= extent < _MAX_EXTENT:
-                raise self.error(f"{field}.{key}.{index}", shown(extent), "an integer from 0 on, below 2**63")
+            if isinstance(extent, bool) or not isinstance(extent, int) or not least <= extent < _MAX_EXTENT:
+                raise self.error(f"{field}.{key}.{index}", shown(extent), f"an integer from {least} on, below 2**63")
         return tuple(shape)
 
     def number(self, value: Mapping[str, Any], key: str, field: str) -> Number | None:
@@ -307,6 +315,22 @@ def _device(entry: _Entry, value: Mapping[str, Any], field: str) -> DeviceSpec:
     return DeviceSpec(text.removesuffix(":None"))
 
 
+# What NumPy's scalars give a dtype to, and the kinds of them that stand in a dump.
+_MAKING = (["Torch", "tensor"], ["Torch", "as_tensor"], ["Torch", "asarray"])
+_NUMPY = frozenset(
+    "float16 float32 float64 complex64 complex128 int8 int16 int32 int64 uint8 uint16 uint32 uint64".split()
+)
+
+
+def _kinds(value: Any) -> Iterator[str]:
+    """The kinds of all leaves of an argument."""
+    if isinstance(value, list):
+        for item in value:
+            yield from _kinds(item)
+    elif isinstance(value, dict) and isinstance(value.get("type"), str):
+        yield value["type"].removeprefix("numpy.")
+
+
 _INTEGER, _BOOL, _STR = _plain(int, "an integer"), _plain(bool, "true or false"), _plain(str, "a string")
 _LEAVES: Mapping[str, Callable[[_Entry, Mapping[str, Any], str], Argument]] = {
     "bool": _BOOL,
@@ -318,7 +342,7 @@ _LEAVES: Mapping[str, Callable[[_Entry, Mapping[str, Any], str], Argument]] = {
     "torch._C.Generator": lambda entry, value, field: None,  # what a generator draws is known by its law only
     "slice": _Entry.slice,
     "ellipsis": lambda entry, value, field: ...,
-    "torch.Size": lambda entry, value, field: SizeSpec(entry.shape(value, "value", field)),
+    "torch.Size": lambda entry, value, field: SizeSpec(entry.shape(value, "value", field, -1)),  # what is left
     "torch.dtype": lambda entry, value, field: DtypeSpec(entry.dtype(value, "value", field)),
     "torch.device": _device,
     "torch.memory_format": _Entry.memory_format,

@@ -144,6 +144,37 @@ def test_writing_that_torch_does_not_count(tmp_path: Path) -> None:
     assert [found[f"Torch.sin.{n}.forward"]["input_args"][0]["Max"] for n in range(3)] == [0.0, 2.0, 5.0]
 
 
+def test_kernels_that_raise_no_version(tmp_path: Path) -> None:
+    mean, variance = torch.zeros(2), torch.ones(2)
+    weight = torch.nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([weight], lr=1.0, fused=True)
+
+    def program() -> None:
+        for _ in range(3):
+            F.batch_norm(torch.full((4, 2), 1.0), mean, variance, training=True, momentum=0.5)
+            weight.grad = torch.ones(2)
+            optimizer.step()
+            torch.sin(weight)
+
+    found = recorded(tmp_path, program)
+    means = [found[f"Functional.batch_norm.{n}.forward"]["input_args"][1]["Max"] for n in range(3)]
+    assert means == [0.0, 0.5, 0.75]
+    assert [found[f"Torch.sin.{n}.forward"]["input_args"][0]["Max"] for n in range(3)] == [0.0, -1.0, -2.0]
+
+
+def test_writing_between_stop_and_start(tmp_path: Path) -> None:
+    x = torch.zeros(3)
+    debugger = PrecisionDebugger(dump_path=tmp_path)
+    for _ in range(2):
+        debugger.start()
+        torch.sin(x)
+        debugger.stop()
+        x.data.add_(1)
+    debugger.close()
+    found = entries(tmp_path)
+    assert [found[f"Torch.sin.{n}.forward"]["input_args"][0]["Max"] for n in range(2)] == [0.0, 1.0]
+
+
 def test_threads_that_the_program_starts(tmp_path: Path) -> None:
     def program() -> None:
         threads = [threading.Thread(target=lambda: [torch.ones(2).sin() for _ in range(50)]) for _ in range(4)]
@@ -346,6 +377,17 @@ def test_a_call_that_raises_raises(tmp_path: Path) -> None:
     assert forwards(recorded(tmp_path, program)) == ["Torch.ones.0", "Torch.ones.1", "Tensor.sin.0"]
 
 
+def test_a_device_that_does_not_exist_is_the_calls_own_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def program() -> None:
+        with pytest.raises(RuntimeError, match="nowhere"):
+            torch.ones(2, device="nowhere")
+
+    with capture(tmp_path):
+        program()
+    assert not caplog.records
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_call_that_cannot_be_recorded_is_marked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     library = torch.library.Library("probe_tests", "DEF")
     library.define("odd(Tensor x) -> Tensor")
@@ -458,6 +500,21 @@ torch.ones(2)
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
     assert forwards(entries(tmp_path)) == ["Torch.ones.0"]
+
+
+def test_a_call_that_no_python_code_makes(tmp_path: Path) -> None:
+    program = f"""
+import atexit, torch
+from pytest_probe import PrecisionDebugger
+debugger = PrecisionDebugger(dump_path={str(tmp_path)!r})
+debugger.start()
+atexit.register(torch.zeros, 3)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, timeout=60, stderr=subprocess.PIPE, encoding="utf-8"
+    )
+    assert done.stderr == ""
+    assert forwards(entries(tmp_path)) == ["Torch.zeros.0"]
 
 
 def test_one_seed_for_all() -> None:

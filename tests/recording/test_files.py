@@ -28,6 +28,13 @@ def test_it_is_whole_after_each_write(tmp_path: Path) -> None:
     assert read(path) == {"task": "statistics", "data": {"a": 1, "b": {"c": [2]}, "d": None}}
 
 
+def test_names_may_be_any_text(tmp_path: Path) -> None:
+    file = GrowingFile(tmp_path / "dump.json", {"a": 1}, "data")
+    file.add([('say "a\\b"\n', b"1")])
+    file.close()
+    assert read(tmp_path / "dump.json") == {"a": 1, "data": {'say "a\\b"\n': 1}}
+
+
 @pytest.mark.parametrize("room", [0, 1, 7, 100])
 def test_a_full_disk_leaves_what_was_there(room: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "dump.json"

@@ -98,6 +98,43 @@ def test_the_first_of_two_backwards_counts(tmp_path: Path) -> None:
     assert norms(recorded(tmp_path, program)["Tensor.__mul__.0.backward"]["input"]) == pytest.approx([3**0.5])
 
 
+def test_the_first_backward_counts_where_it_did_not_pass_all(tmp_path: Path) -> None:
+    """As a gradient penalty's, for the gradients of inputs alone."""
+    x, layer = leaf(2, 3, 4), torch.nn.Linear(4, 5)
+
+    def program() -> None:
+        y = layer(x)
+        torch.autograd.grad(y.sum(), x, retain_graph=True)
+        (y * 7).sum().backward()
+
+    found = recorded(tmp_path, program)["Functional.linear.0.backward"]
+    assert norms(found["input"]) == pytest.approx([30**0.5])
+    expected = layer.weight.detach().sum(0).expand(2, 3, 4).norm().item()
+    assert norms(found["output"][:1]) == pytest.approx([expected])
+    assert found["output"][1:] == [None, None]
+
+
+def test_gradients_that_come_many_at_once(tmp_path: Path) -> None:
+    """vmap's have no values of their own; the backward after them counts."""
+    x = leaf(3)
+
+    def program() -> None:
+        y = x * 2
+        torch.autograd.grad(y, x, torch.eye(3), is_grads_batched=True, retain_graph=True)
+        (y * 5).sum().backward()
+
+    found = recorded(tmp_path, program)["Tensor.__mul__.0.backward"]
+    assert norms(found["input"]) == pytest.approx([5 * 3**0.5])
+    assert norms(found["output"][:1]) == pytest.approx([10 * 3**0.5])
+
+
+def test_more_arguments_than_most_have(tmp_path: Path) -> None:
+    leaves = [leaf(2) for _ in range(70)]
+    found = recorded(tmp_path, lambda: torch.block_diag(*leaves).sum().backward())["Torch.block_diag.0.backward"]
+    assert found["probe"]["inputs"] == [f"input.{index}" for index in range(70)]
+    assert None not in found["output"]
+
+
 def test_without_gradients_there_is_no_backward(tmp_path: Path) -> None:
     def program() -> None:
         with torch.no_grad():

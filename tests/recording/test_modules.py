@@ -427,6 +427,28 @@ def test_tensors_are_stored_with_parameters_and_their_gradients(tmp_path: Path) 
     assert torch.equal(torch.load(folder / gradient["data_name"]), torch.ones(2, 3))
 
 
+def test_names_that_no_file_can_have(tmp_path: Path) -> None:
+    names = ['say "no"', "in/out", "two\nlines", "half a \ud83d", "x" * 300, "x" * 300 + "y"]
+    model = nn.ModuleDict({name: nn.Linear(2, 2) for name in names})
+    given = {"in/../../out": torch.ones(3, 2)}
+    model.forward = lambda x: [layer(x["in/../../out"]) for layer in model.values()]  # type: ignore[method-assign]
+    outer = nn.Sequential(model)
+    found = recorded(tmp_path, lambda: outer(given), level="mix", task="tensor", model=outer)
+    data = next(tmp_path.glob("step0/*/dump_tensor_data"))
+    stored = [seen["data_name"] for entry in found.values() for seen in _tensors(entry)]
+    assert len(stored) == len(set(stored)) == len(list(data.iterdir()))
+    assert all((data / name).is_file() for name in stored)
+    assert len([name for name in found if name.startswith("Module.0.")]) == 1 + len(names)
+
+
+def _tensors(tree: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(tree, dict) and "data_name" in tree:
+        yield tree
+    elif isinstance(tree, dict | list):
+        for item in tree.values() if isinstance(tree, dict) else tree:
+            yield from _tensors(item)
+
+
 def test_stacks_show_the_program_alone(tmp_path: Path) -> None:
     model = net()
     recorded(tmp_path, lambda: step(model), level="mix", model=model)

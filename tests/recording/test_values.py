@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import threading
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from msgspec import UNSET, json
@@ -187,6 +189,94 @@ def test_memory_that_is_used_again_is_looked_at_again() -> None:
         assert seen.max == number
 
 
+@pytest.mark.parametrize("task", ["statistics", "tensor", "overflow_check"])
+@pytest.mark.parametrize("size", [10, 100_000])
+def test_memory_that_was_freed_is_not_read(size: int, task: str) -> None:
+    """Reading it would end the process."""
+    whole = torch.zeros(size)
+    freed = [whole, whole[2:], whole[2:].view(2, -1).T, whole[::2]]
+    whole.untyped_storage().resize_(0)
+    short = torch.zeros(size)
+    short.untyped_storage().resize_(4 * size - 4)
+    for tensor in (*freed, short, torch._efficientzerotensor((size,))):
+        assert shown(tensor, task=task)["Max"] is None
+    assert shown(short[:-1], task="statistics")["shape"] == [size - 1]
+
+
+@pytest.mark.parametrize("size", [(4, 6), (300, 400)])
+def test_memory_of_others_is_looked_at_again(size: tuple[int, int]) -> None:
+    taking = values()
+    array, other = np.zeros(size, np.float32), np.zeros(size, np.float32)
+    shared, exported = torch.zeros(size).share_memory_(), torch.zeros(size)
+    tensors = [torch.from_numpy(array), torch.from_dlpack(other), shared, exported]  # type: ignore[attr-defined]
+    twin = torch.from_dlpack(exported)  # type: ignore[attr-defined]
+    before = [taking.take(tensor) for tensor in (*tensors, twin)]
+    array[1], other[1] = 1.0, 1.0
+    shared.numpy()[1] = 1.0
+    twin[1] = 1.0
+    taking.take(twin)
+    after = [taking.take(tensor) for tensor in tensors]
+    taking.settle()
+    assert [seen.max for seen in before] == [0.0] * 5
+    assert [seen.max for seen in after] == [1.0] * 4
+
+
+@pytest.mark.parametrize("start", [0, 3])
+@pytest.mark.parametrize("size", [8, 40_000])
+def test_tensors_that_share_memory_and_no_version(size: int, start: int) -> None:
+    """As `.data` gives, and parameters that lie in one buffer."""
+    taking = values()
+    whole = torch.zeros(size)
+    mine = whole.data
+    for _ in range(start):
+        mine.add_(0)
+    for number in range(5):
+        seen = taking.take(mine)
+        for other in (whole, whole[2:]):
+            taking.take(other)
+        taking.settle()
+        assert seen.max == number
+        whole.add_(1)
+        taking.take(whole)
+
+
+def test_what_was_written_while_nothing_was_seen() -> None:
+    taking = values()
+    tensor = torch.zeros(3)
+    taking.take(tensor)
+    tensor.data.fill_(1)
+    taking.forget()
+    seen = taking.take(tensor)
+    alias = tensor.numpy()
+    taking.distrust([tensor])
+    taking.forget()
+    alias[0] = 2
+    again = taking.take(tensor)
+    alias[0] = 3
+    last = taking.take(tensor)
+    taking.settle()
+    assert [one.max for one in (seen, again, last)] == [1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32, torch.uint64])
+def test_large_tensors_that_torch_has_no_sums_for(dtype: torch.dtype) -> None:
+    seen = shown(torch.arange(40_000).to(dtype))
+    assert (seen["Max"], seen["Min"], seen["Mean"]) == (39_999, 0, 19_999.5)
+
+
+def test_a_thread_with_a_device_of_its_own() -> None:
+    found: list[Any] = []
+
+    def program() -> None:
+        with torch.device("meta"):
+            found.append(shown(torch.ones(40_000, dtype=torch.float64, device="cpu")))
+
+    thread = threading.Thread(target=program)
+    thread.start()
+    thread.join()
+    assert found[0]["Mean"] == 1.0
+
+
 @pytest.mark.parametrize("size", [(4, 6), (300, 400)])
 def test_views_share_statistics_whenever_they_are_filled_in(size: tuple[int, int]) -> None:
     taking = values()
@@ -241,6 +331,23 @@ def test_other_arguments() -> None:
         "l": [[{"type": "int", "value": 1}]],
     }
     assert json.encode(taking.take([math.nan, -math.inf])).count(b"NaN") == 1
+
+
+def test_numbers_of_classes_of_their_own() -> None:
+    class Count(int):
+        pass
+
+    class Share(float):
+        pass
+
+    taking = values()
+    assert json.encode(taking.take([Count(4), Share(0.5)])) == json.encode(taking.take([4, 0.5]))
+
+
+def test_python_types_stand_for_dtypes() -> None:
+    assert json.decode(json.encode(values().take([float, int, bool, complex]))) == [
+        {"type": "torch.dtype", "value": f"torch.{name}"} for name in ("float64", "int64", "bool", "complex128")
+    ]
 
 
 def test_kinds_that_are_not_asked_for_have_no_values() -> None:

@@ -78,6 +78,7 @@ def _refusal(value: Any) -> str:
         ({"type": "slice", "value": [None, 3, -1]}, slice(None, 3, -1)),
         ({"type": "ellipsis", "value": "..."}, ...),
         ({"type": "torch.Size", "value": [2, 0]}, SizeSpec((2, 0))),
+        ({"type": "torch.Size", "value": [-1, 3]}, SizeSpec((-1, 3))),
         ({"type": "torch.dtype", "value": "torch.bfloat16"}, DtypeSpec("bfloat16")),
         ({"type": "torch.device", "value": "cpu:None"}, DeviceSpec("cpu")),
         ({"type": "torch.device", "value": "cuda:1"}, DeviceSpec("cuda:1")),
@@ -99,6 +100,33 @@ def test_every_kind_of_argument_is_decoded(value: Any, decoded: Any) -> None:
     found = _argument(value)
     assert found == decoded
     assert type(found) is type(decoded)
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "kwargs", "dtype"),
+    [
+        ("Torch.tensor.0", [{"type": "float64", "value": 2.0}], {}, DtypeSpec("float64")),
+        ("Torch.as_tensor.0", [[{"type": "numpy.int32", "value": 2}] * 2], {}, DtypeSpec("int32")),
+        (
+            "Torch.tensor.0",
+            [[{"type": "float32", "value": 2.0}, {"type": "float", "value": 1.0}]],
+            {"dtype": None},
+            DtypeSpec("float32"),
+        ),
+        ("Torch.tensor.0", [{"type": "float", "value": 2.0}], {}, None),
+        (
+            "Torch.tensor.0",
+            [{"type": "float64", "value": 2.0}],
+            {"dtype": {"type": "torch.dtype", "value": "torch.int8"}},
+            DtypeSpec("int8"),
+        ),
+        ("Torch.tensor.0", [[{"type": "float64", "value": 2.0}, {"type": "int32", "value": 2}]], {}, None),
+        ("Torch.full.0", [[{"type": "int", "value": 2}], {"type": "float64", "value": 2.0}], {}, None),
+    ],
+)
+def test_numpys_scalars_give_their_dtype(name: str, args: list[Any], kwargs: dict[str, Any], dtype: Any) -> None:
+    record = replace(_record({"input_args": args, "input_kwargs": kwargs}), name=name)
+    assert decode(Path("d.json"), record).kwargs.get("dtype") == dtype
 
 
 def test_a_nan_that_was_passed_is_a_nan() -> None:
@@ -175,7 +203,7 @@ def test_what_data_mode_left_out_is_missing_without_harm(forward: Any, backward:
         ({"type": "str", "value": 0.5}, ".value: found 0.5, expected a string"),
         ({"type": "slice", "value": [1, 2]}, ".value: found a list of 2, expected three integers or nulls: start, "),
         ({"type": "slice", "value": [1, 2, "x"]}, ".value: found a list of 3, expected three integers or nulls"),
-        ({"type": "torch.Size", "value": [-1]}, ".value.0: found -1, expected an integer from 0 on, below 2**63"),
+        ({"type": "torch.Size", "value": [-2]}, ".value.0: found -2, expected an integer from -1 on, below 2**63"),
         (
             {"type": "torch.dtype", "value": "torch.qint8"},
             '.value: found the unknown dtype "torch.qint8", expected one',
