@@ -16,6 +16,13 @@ from pytest_probe.records.model import Call
 
 Origin: TypeAlias = Literal["run", "test", "dump"]
 REFERENCE = Way(dtype="float64")
+
+
+def default_dtype(call: Call) -> str:
+    """What the program had made the framework's default dtype, "" where that is not known to be another."""
+    return "" if call.surroundings is None else call.surroundings.default
+
+
 NO_CALL = Call((), {}, None, None)
 
 
@@ -99,5 +106,5 @@ class Replay:
 
     def _run(self, function: Callable[..., Any], device: Device, wanted: Wanted | None) -> Run:
         arguments = self.candidate.arguments
-        way = Way(device=device, autocast=self.autocast)
+        way = Way(device=device, autocast=self.autocast, default=default_dtype(self.call))
         return self.framework.run(function, arguments.args, arguments.kwargs, way, wanted)

@@ -44,7 +44,7 @@ from pytest_probe.execution.likeness import (
     widened_dtypes_fit,
 )
 from pytest_probe.execution.products import Product, cut, product
-from pytest_probe.execution.replay import NO_CALL, REFERENCE, Candidate, Origin, Replay
+from pytest_probe.execution.replay import NO_CALL, REFERENCE, Candidate, Origin, Replay, default_dtype
 from pytest_probe.frameworks.base import Device, Framework, Run, Wanted, Way
 from pytest_probe.inputs import Arguments
 from pytest_probe.numerics.dtypes import numpy_dtype
@@ -320,7 +320,8 @@ class Replayer:
         said = f"{type(trouble).__name__}: {first_line(trouble)}"
         try:
             arguments = candidate.arguments
-            self.framework.run(candidate.on_device, arguments.args, arguments.kwargs, Way(device=self.device), None)
+            way = Way(device=self.device, default=default_dtype(call))
+            self.framework.run(candidate.on_device, arguments.args, arguments.kwargs, way, None)
         except Exception as error:
             return Unsupported(
                 f"{self.device.name} raised {type(error).__name__}: {first_line(error)}; the reference raised {said}",

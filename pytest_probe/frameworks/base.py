@@ -79,11 +79,12 @@ class Jitter:
 class Way:
     """How a run is made: on `device` in the arguments' own dtypes, or as a reference with all floats as `dtype`, there
     as under a device mode, with jitter where runs shall tell what rounding does under it; `place` is a reference's
-    device."""
+    device. default is the framework's default dtype on a device, "" as it is."""
 
     device: Device | None = None
     dtype: str = ""
     autocast: str = ""
+    default: str = ""
     steps: Steps | None = None
     mode: Mode | None = None
     jitter: Jitter | None = None

@@ -193,8 +193,8 @@ def _surroundings(way: Way, steps: StepsMode | None, grad: bool) -> Iterator[Non
                 stack.enter_context(LayersMode(steps.dtype))
             stack.enter_context(steps)
         try:
-            if way.dtype == "float64":
-                torch.set_default_dtype(torch.float64)
+            if way.default or way.dtype == "float64":
+                torch.set_default_dtype(getattr(torch, way.default or way.dtype))
             yield
         finally:
             torch.set_default_dtype(default)

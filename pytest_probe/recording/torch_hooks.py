@@ -35,6 +35,7 @@ _grads = torch.is_grad_enabled
 _set_grads = torch._C._set_grad_enabled
 _nodes = torch._C._autograd._get_sequence_nr
 _autocasts = torch._C._is_any_autocast_enabled
+_default = torch.get_default_dtype
 _dispatching = torch._C._len_torch_dispatch_stack
 _seeing = torch._C._len_torch_function_stack
 _Plain = torch._C.DisableTorchFunction
@@ -206,7 +207,7 @@ class TorchHooks:
             where = self._stacks.number(frame) if self._stacked else -1
             again = self._stacks.recomputes(where)
             body = Call(trees, named, again) if self._inputs else Call(is_recompute=again)
-            if rule.draws or _autocasts():
+            if rule.draws or _autocasts() or _default() is not torch.float32:
                 body.probe = _surroundings(rule)
             if asking is not None and self._backward:
                 _find_wanting(asking, args, trees, kwargs)
@@ -363,6 +364,8 @@ def _surroundings(rule: Rule) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if _autocasts():
         found["autocast"] = _autocast()
+    if _default() is not torch.float32:
+        found["default_dtype"] = str(_default())
     if rule.draws:
         state: Any = torch.get_rng_state().numpy()
         found["rng"] = base64.b64encode(state).decode()

@@ -97,10 +97,12 @@ Argument: TypeAlias = Any
 class Surroundings:
     """What a capture of ours knows of a call beside its arguments, where others leave it to be guessed.
 
-    autocast is the dtype that each kind of device was under ("cpu": "bfloat16"); where none was, there is none.
+    autocast is the dtype that each kind of device was under ("cpu": "bfloat16"); where none was, there is none. default
+    is what the program had made torch's default dtype, "" where that was as ever.
     """
 
     autocast: Mapping[str, str] = field(default_factory=dict)
+    default: str = ""
 
 
 @dataclass(frozen=True, slots=True)

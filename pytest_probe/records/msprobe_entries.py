@@ -129,7 +129,16 @@ class _Entry:
 
     def surroundings(self) -> Surroundings:
         autocast = self.optional(self.probe, "autocast", "probe", dict, "an object of dtypes by kind of device")
-        return Surroundings({kind: self.dtype(autocast, kind, "probe.autocast") for kind in autocast})
+        return Surroundings({kind: self.dtype(autocast, kind, "probe.autocast") for kind in autocast}, self.default())
+
+    def default(self) -> str:
+        """The default dtype, where it was not float32."""
+        if self.probe.get("default_dtype") is None:
+            return ""
+        name = self.dtype(self.probe, "default_dtype", "probe")
+        if name not in _DEFAULTS:
+            raise self.error("probe.default_dtype", shown(name), f"one of {', '.join(_DEFAULTS)}")
+        return name
 
     def gradients(self, key: str) -> tuple[TensorSpec | None, ...]:
         """The gradients of one half; none where the capture was told to leave them out."""
@@ -317,6 +326,7 @@ def _device(entry: _Entry, value: Mapping[str, Any], field: str) -> DeviceSpec:
 
 # What NumPy's scalars give a dtype to, and the kinds of them that stand in a dump.
 _MAKING = (["Torch", "tensor"], ["Torch", "as_tensor"], ["Torch", "asarray"])
+_DEFAULTS = ("float64", "float32", "bfloat16", "float16")
 _NUMPY = frozenset(
     "float16 float32 float64 complex64 complex128 int8 int16 int32 int64 uint8 uint16 uint32 uint64".split()
 )

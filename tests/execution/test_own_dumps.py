@@ -90,7 +90,24 @@ def test_a_scalar_that_was_not_kept_is_no_dtype(tmp_path: Path) -> None:
     assert "input.1 was not recorded" in verdict.reason
 
 
-# Autocast
+# Autocast and the default dtype
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_the_recorded_default_dtype_counts(tmp_path: Path, dtype: torch.dtype) -> None:
+    def program() -> None:
+        torch.set_default_dtype(dtype)
+        torch.ones(2)
+        torch.arange(3) / 3
+        torch.tensor([1.0, 2.0]).exp()
+        torch.set_default_dtype(torch.float32)
+        torch.ones(2)
+
+    found = verdicts(captured(tmp_path, program))
+    assert set(outcomes(found).values()) == {"pass"}
+    last = str(torch.float32).removeprefix("torch.")
+    assert [verdict.outputs[0].dtype for verdict in found.values()][-2:] == [str(dtype).removeprefix("torch."), last]
+    assert torch.get_default_dtype() is torch.float32
 
 
 def test_the_recorded_autocast_counts(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from msgspec import UNSET, json
 
 from pytest_probe.recording.config import configured
 from pytest_probe.recording.snapshot import Seen
-from pytest_probe.recording.torch_values import SMALL, Values, count_large, unpack, vector
+from pytest_probe.recording.torch_statistics import count_large, unpack, vector
+from pytest_probe.recording.torch_values import SMALL, Values
 
 
 def values(**options: Any) -> Values:
@@ -57,6 +58,15 @@ def test_a_mean_of_what_cancels_is_exact() -> None:
 def test_a_mean_of_one_sign_has_seven_digits(sign: int, dtype: torch.dtype) -> None:
     tensor = sign * torch.rand(300_001, generator=torch.Generator().manual_seed(0)).to(dtype)
     assert math.isclose(shown(tensor)["Mean"], tensor.double().mean().item(), rel_tol=1e-7)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (50_000,)])
+def test_both_signs_of_an_imaginary_part(shape: tuple[int, ...]) -> None:
+    taking, numbers = values(), torch.full(shape, 3 + 4j)
+    for _ in range(2):
+        plain, negative = taking.take(numbers.imag), taking.take(numbers.conj().imag)
+        taking.settle()
+        assert (plain.max, negative.max) == (4.0, -4.0)
 
 
 @pytest.mark.parametrize("size", [3, 50_000])

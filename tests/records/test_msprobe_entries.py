@@ -334,7 +334,7 @@ def _is_refused(path: Path, record: Record, ours: bool = False) -> bool:
 def test_a_wrong_value_anywhere_in_a_record_of_ours_is_a_call_or_a_record_error() -> None:
     tensor = _TENSOR | {"stride": [1, 2], "address": 64, "NaN": 1, "Inf": 0, "True": 2}
     arguments = [tensor, [{"type": "complex", "value": [1.0, 2.0]}], {"type": "dict", "value": {}}]
-    probe = {"autocast": {"cpu": "bfloat16"}, "tuples": ["input.1"], "rng": "AA=="}
+    probe = {"autocast": {"cpu": "bfloat16"}, "default_dtype": "torch.float64", "tuples": ["input.1"], "rng": "AA=="}
     entry: dict[str, Any] = {
         "forward": {"input_args": arguments, "input_kwargs": {}, "output": [tensor], "probe": probe},
         "backward": {"input": [tensor], "output": [None], "probe": {"outputs": ["output.0"], "inputs": ["input.0"]}},
@@ -402,6 +402,7 @@ def test_tuples_are_told_from_lists() -> None:
 
 def test_what_surrounds_a_call() -> None:
     assert _ours({"probe": {"autocast": {"cpu": "bfloat16"}}}).surroundings == Surroundings({"cpu": "bfloat16"})
+    assert _ours({"probe": {"default_dtype": "torch.bfloat16"}}).surroundings == Surroundings({}, "bfloat16")
     assert _ours({}).surroundings == Surroundings({})
     assert decode(_PATH, _record({"input_args": []})).surroundings is None
 
@@ -483,6 +484,12 @@ def test_gradients_of_others_have_none() -> None:
         ({"probe": {"tuples": 1}}, None, "forward: probe.tuples: found 1, expected a list of places"),
         ({"probe": {"failed": 1}}, None, "forward: probe.failed: found 1, expected the reason why"),
         ({"probe": {"autocast": []}}, None, "forward: probe.autocast: found an empty list, expected an object"),
+        ({"probe": {"default_dtype": 1}}, None, "forward: probe.default_dtype: found 1, expected the name of a dtype"),
+        (
+            {"probe": {"default_dtype": "int8"}},
+            None,
+            'forward: probe.default_dtype: found "int8", expected one of float64',
+        ),
         ({"probe": {"autocast": {"cpu": "x"}}}, None, 'forward: probe.autocast.cpu: found the unknown dtype "x"'),
         ({}, {"input": [None], "probe": {"inputs": []}}, "backward: probe.outputs: found nothing, expected a list"),
         (
