@@ -184,9 +184,10 @@ def _first_line(error: BaseException) -> str:
 def _no_namespace(namespace: str, api: str) -> str:
     if namespace in ("Distributed", "NPU_Distributed"):
         return f"{namespace}.{api}: communication between ranks cannot be replayed alone"
-    known = ", ".join(NAMESPACES)
+    known, operators = ", ".join(NAMESPACES), f"torch.ops.{'aten' if namespace == 'Aten' else namespace}"
     return (
-        f"{namespace}.{api}: {namespace} is none of {known}; allow it with probe_namespaces ({namespace}=python.module)"
+        f"{namespace}.{api}: {namespace} is none of {known}; allow it with probe_namespaces "
+        f"({namespace}=python.module, or {namespace}={operators} for operators)"
     )
 
 
@@ -217,11 +218,14 @@ def _lookup(place: str, api: str) -> Any:
 
 
 def _added(place: str, api: str) -> bool:
-    """Is it a function inside a module that the user added? What hangs below another module that it imported is not."""
+    """Is it a function inside a module that the user added, or an overload of an operator ("add.Tensor")? What hangs
+    below another module that it imported is not."""
     owner = _owner(place)
     *parents, name = api.split(".")
     for part in parents:
         owner = getattr(owner, part, None)
+        if isinstance(owner, torch._ops.OpOverloadPacket):
+            return isinstance(getattr(owner, name, None), torch._ops.OpOverload)
         if not isinstance(owner, ModuleType) or not owner.__name__.startswith(f"{place}."):
             return False
     return not name.startswith("_") and callable(getattr(owner, name, None))

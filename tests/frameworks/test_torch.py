@@ -21,6 +21,15 @@ def paths(name: str, **namespaces: str) -> list[str]:
     return [api.path for api in FRAMEWORK.candidates(namespace, api, namespaces)]
 
 
+def test_overloads_of_operators_are_found() -> None:
+    operators = {"Aten": "torch.ops.aten"}
+    assert paths("Aten.add.Tensor", **operators) == ["torch.ops.aten.add.Tensor"]
+    assert paths("Aten.mm", **operators) == ["torch.ops.aten.mm"]
+    for name in ("Aten.add.nothing", "Aten.add.Tensor.redispatch", "Aten.add.__class__"):
+        with pytest.raises(UnknownAPI):
+            paths(name, **operators)
+
+
 # The allow-list
 
 
@@ -137,7 +146,7 @@ def test_anything_else_is_refused(name: str) -> None:
 def test_a_refusal_says_what_would_do() -> None:
     with pytest.raises(UnknownAPI, match=r"^Torch\.load: torch\.load is not among what torch lists as public and ov"):
         paths("Torch.load")
-    with pytest.raises(UnknownAPI, match=r"allow it with probe_namespaces \(NPU=python\.module\)$"):
+    with pytest.raises(UnknownAPI, match=r"\(NPU=python\.module, or NPU=torch\.ops\.NPU for operators\)$"):
         paths("NPU.npu_rms_norm")
     with pytest.raises(UnknownAPI, match="communication between ranks cannot be replayed alone"):
         paths("Distributed.all_reduce")

@@ -42,7 +42,7 @@ ARGUMENTS: tuple[tuple[Any, str, str, str], ...] = (
     ({"type": "float", "value": True}, ".value", "true", "a number"),
     ({"type": "str", "value": 2}, ".value", "2", "a string"),
     ({"type": "slice", "value": [1]}, ".value", "a list of 1", "three integers or nulls: start, stop and step"),
-    ({"type": "torch.Size", "value": [-1]}, ".value.0", "-1", SIZE),
+    ({"type": "torch.Size", "value": [-2]}, ".value.0", "-2", SIZE.replace("0", "-1", 1)),
     ({"type": "torch.dtype", "value": "torch.f12"}, ".value", 'the unknown dtype "torch.f12"', f"one of {DTYPES}"),
     ({"type": "torch.device", "value": 3}, ".value", "3", "the name of a device"),
 )

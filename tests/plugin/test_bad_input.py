@@ -184,8 +184,10 @@ FORBIDDEN = {
     "Torch.from_file": "torch.from_file is not among what torch lists as public and overridable",
     "Torch.os.system": "torch.os.system is not among what torch lists as public and overridable",
     "Functional.nothing": "torch.nn.functional.nothing is not among what torch lists as public and overridable",
-    "os.system": "os is none of Functional, Tensor, Torch, VF; allow it with probe_namespaces (os=python.module)",
-    "this.s": "this is none of Functional, Tensor, Torch, VF; allow it with probe_namespaces (this=python.module)",
+    "os.system": "os is none of Functional, Tensor, Torch, VF; allow it with probe_namespaces (os=python.module, or "
+    "os=torch.ops.os for operators)",
+    "this.s": "this is none of Functional, Tensor, Torch, VF; allow it with probe_namespaces (this=python.module, or "
+    "this=torch.ops.this for operators)",
     "Distributed.all_reduce": "communication between ranks cannot be replayed alone",
 }
 
