@@ -32,6 +32,7 @@ def ways(narrow: str, reference: Way, wide: frozenset[str] = frozenset()) -> Map
         "float32": Way(dtype="float32"),
         "fine": Way(dtype="float64", steps=Steps("float32", fine=True)),
         "coarse": Way(dtype="float64", steps=Steps(narrow, fine=False, wide=wide)),
+        "rounded": Way(dtype="float64", steps=Steps(narrow, fine=False, wide=wide)),
         "narrow": Way(dtype="float64", steps=Steps(narrow, fine=True)),
     }
 
@@ -111,7 +112,7 @@ class Perturbation:
         exact = kind == "coarse" and index == 0
         replay = reading or self.replay
         for attempt in range(REDRAWS):
-            generator = _generator(self.key, kind, index)
+            generator = _generator(self.key, "narrowed" if kind == "rounded" else kind, index)
             shrink = 0.0 if exact else 0.25**attempt
             try:
                 return self._results(replay, kind, generator, inward=attempt > 0, shrink=shrink)
@@ -129,7 +130,7 @@ class Perturbation:
         return frozenset(name for name, dtype in floats.items() if float_format(dtype).precision > least)
 
     def _size(self, kind: Kind) -> float:
-        if kind == "narrowed":
+        if kind in ("narrowed", "rounded"):
             return float_format(self.narrow).roundoff
         return self.roundoff * (NUDGE if kind == "nudged" else 1.0)
 

@@ -123,7 +123,7 @@ class StepsMode(SplittingMode):  # type: ignore[no-untyped-call]
         result = known.get(func, _none)(*args, **kwargs)
         if result is NotImplemented:
             result = func(*args, **kwargs)
-        if func in NORMALISING and not self.wide.isdisjoint(inputs):
+        if self._is_wider(func, inputs):
             self.kept.extend(result[1:])
             inputs |= {_storage(tensor) for tensor in result[1:]}
         for tensor in _tensors(result):
@@ -131,6 +131,13 @@ class StepsMode(SplittingMode):  # type: ignore[no-untyped-call]
                 self.pending.setdefault(_storage(tensor), []).append((tensor, of_library))
                 self.kept.append(tensor)  # a freed storage's address would be taken for another tensor's
         return result
+
+    def _is_wider(self, func: Any, inputs: set[int]) -> bool:
+        """Are all results but the first of a wider dtype? The logarithms of sums of weights are, and statistics in the
+        dtype of wide weights."""
+        if func is torch_attention.FORWARD:
+            return not self.fine
+        return func in NORMALISING and not self.wide.isdisjoint(inputs)
 
     def _round(self, tensor: torch.Tensor, inexact: bool) -> None:
         if tensor.dtype is torch.float64:

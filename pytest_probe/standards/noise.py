@@ -150,11 +150,11 @@ def _between_steps(question: Question, runs: list[AnyArray], limits: Limits) -> 
     """
     sampled = question.runs("coarse", STAGES[-1])
     inside = _rounds_inside(question)
-    if inside or "attention" in question.facts.name:
-        # All of a row hangs on few roundings there, and one that falls to the other side moves all of it.
-        runs = runs + question.runs("narrowed", STAGES[-1])
     if inside:
-        runs = runs + question.runs("narrow", STAGES[-1])
+        runs = runs + question.runs("narrowed", STAGES[-1]) + question.runs("narrow", STAGES[-1])
+    elif "attention" in question.facts.name:
+        # All of a row hangs on few roundings there, and one that falls to the other side moves all of it.
+        runs = runs + _drawn_anew(question)
     spread = _pooled(question, _scatter(question, runs + sampled))
     center = question.expected if inside or not sampled else _nearest(question, [question.expected, *sampled])
     measured = _measure(replace(question, expected=center), spread)
@@ -164,6 +164,14 @@ def _between_steps(question: Question, runs: list[AnyArray], limits: Limits) -> 
     else:
         close = Limits(_outlying(measured), STEPS.rms * (1 + STEPS_SMALL / max(measured.count, 1) ** 0.5))
     return Finding(measured, close, STAGES[-1], BETWEEN_STEPS, spread, center)
+
+
+def _drawn_anew(question: Question) -> list[AnyArray]:
+    """What the steps round, each time on other inputs, in place of what they round on these: the inputs' own shift is
+    taken off, since where scores are large it would hide whatever is wrong."""
+    pairs = zip(question.runs("rounded", STAGES[-1]), question.runs("narrowed", STAGES[-1]), strict=False)
+    with np.errstate(invalid="ignore"):
+        return [question.expected + np.where(rounded == exact, 0.0, rounded - exact) for rounded, exact in pairs]
 
 
 def _unshifted(question: Question) -> Finding | None:

@@ -133,10 +133,18 @@ def test_double_precision_has_no_float32_runs(kind: Kind) -> None:
 
 def test_ways() -> None:
     found = ways("bfloat16", REFERENCE)
-    assert set(found) == {"float64", "nudged", "narrowed", "float32", "fine", "coarse", "narrow"}
+    assert set(found) == {"float64", "nudged", "narrowed", "float32", "fine", "coarse", "narrow", "rounded"}
     steps = found["coarse"].steps
     assert steps is not None
     assert (steps.dtype, steps.fine) == ("bfloat16", False)
+
+
+def test_rounded_runs_are_on_the_inputs_of_narrowed_ones() -> None:
+    """One step rounds nothing, since the output's own rounding is granted."""
+    made = perturbation(replay("Torch.mul", normal(50), normal(50, seed=1)))
+    rounded, narrowed = (made.output("output.0", kind, 2) for kind in ("rounded", "narrowed"))
+    assert np.array_equal(rounded, narrowed)
+    assert not np.array_equal(rounded[0], rounded[1])
 
 
 def test_changed_arguments_are_outputs() -> None:

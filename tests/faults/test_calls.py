@@ -381,3 +381,36 @@ def test_attention_whose_heads_share_keys(heads: tuple[int, int], dtype: torch.d
 
     args = tuple(normal(2, count, 24, 16).to(dtype) for count in (heads[0], heads[1], heads[1]))
     assert [found.verdict for found in compare(wrong, attention, *args, api=api)] == ["pass", "error"]
+
+
+def attended(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float = 1.0, lost: int = 0
+) -> torch.Tensor:
+    """Causal attention in float32, rounded once: scores off by a factor, the last keys lost."""
+    narrow = query.dtype
+    query, key, value = (tensor.float() for tensor in (query, key, value))
+    scores = query @ key.mT * (scale * query.shape[-1] ** -0.5)
+    hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).tril().logical_not()
+    hidden[:, hidden.shape[1] - lost :] = True
+    return (scores.masked_fill(hidden, -torch.inf).softmax(-1) @ value).to(narrow)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_peaked_attention(dtype: torch.dtype) -> None:
+    """Scores of 50, as trained models have them: a roundoff of a 16-bit query is all of a weight there."""
+    right = functools.partial(F.scaled_dot_product_attention, is_causal=True)
+    api = "Functional.scaled_dot_product_attention"
+    generator = torch.Generator().manual_seed(0)
+    args = tuple((scale * torch.randn(2, 4, 64, 32, generator=generator)).to(dtype) for scale in (4.0, 4.0, 1.0))
+    assert outcomes(right, *args, api=api) == ["pass", "pass"]
+    assert [found.verdict for found in compare(attended, right, *args, api=api)] == ["pass", "pass"]
+    for wrong in (functools.partial(attended, scale=1.01), functools.partial(attended, lost=2)):
+        assert compare(wrong, right, *args, api=api)[0].verdict == "error"
+    for place in range(3):
+        wrong = functools.partial(slanted, right, place, 1.03)
+        assert [found.verdict for found in compare(wrong, right, *args, api=api)] == ["pass", "error"]
+
+
+def slanted(right: Function, place: int, factor: float, *args: torch.Tensor) -> torch.Tensor:
+    """The right function, the gradient of one argument times a factor."""
+    return right(*(Scaled.apply(item, factor) if number == place else item for number, item in enumerate(args)))
