@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -266,11 +267,18 @@ def _shift(question: Question, finding: Finding) -> str | None:
     """The words for a bias, for outputs narrower than float32."""
     if not _is_narrow(question) or finding.noise.largest == 0.0:
         return None
+    # Half of float16's smallest subnormal is nothing that rounding shifts an average by: in float32's range as well.
+    dtypes = dict.fromkeys((question.precision, np.dtype(np.float32)))
+    return next((words for dtype in dtypes if (words := _shift_in(question, finding, dtype)) is not None), None)
+
+
+def _shift_in(question: Question, finding: Finding, dtype: np.dtype[Any]) -> str | None:
+    """The same, with the smallest scale that a dtype has."""
     with np.errstate(invalid="ignore", over="ignore"):
         allowed = noise.scale(
             question.expected,
             finding.spread,
-            dtype=question.precision,
+            dtype=dtype,
             roundoff=question.roundoff,
             floor=_floor(question),
         )

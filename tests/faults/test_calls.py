@@ -414,3 +414,17 @@ def test_peaked_attention(dtype: torch.dtype) -> None:
 def slanted(right: Function, place: int, factor: float, *args: torch.Tensor) -> torch.Tensor:
     """The right function, the gradient of one argument times a factor."""
     return right(*(Scaled.apply(item, factor) if number == place else item for number, item in enumerate(args)))
+
+
+@pytest.mark.parametrize("size", [1e-4, 1e-5])
+def test_a_factor_on_subnormal_numbers(size: float) -> None:
+    """Each is within a unit of the right one; on average they are not."""
+    args = (normal(32, 64, scale=size).half(), (0.1 * normal(64, 32)).t().half())
+    assert outcomes(F.linear, *args, api="Functional.linear") == ["pass", "pass"]
+
+    def scaled(factor: float, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return (F.linear(x.float(), weight.float()) * factor).half()
+
+    for factor, verdict in ((1.0, "pass"), (1.01, "error")):
+        wrong = functools.partial(scaled, factor)
+        assert compare(wrong, F.linear, *args, api="Functional.linear")[0].verdict == verdict
