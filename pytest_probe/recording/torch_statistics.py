@@ -84,8 +84,9 @@ def _rows(flat: torch.Tensor, top: float) -> Sequence[torch.Tensor]:
     if not narrow or flat.numel() < _ROWS or not 1e-10 < top < 1e15:
         return ()
     whole = flat.numel() // _ROW * _ROW
-    rows = flat[:whole].view(-1, _ROW)
-    return (rows, flat[whole:].view(1, -1)) if whole < flat.numel() else (rows,)
+    if whole == flat.numel():
+        return (flat.view(-1, _ROW),)
+    return flat[:whole].view(-1, _ROW), flat[whole:].view(1, -1)
 
 
 def _total(flat: torch.Tensor, rows: Sequence[torch.Tensor]) -> float:
@@ -93,8 +94,10 @@ def _total(flat: torch.Tensor, rows: Sequence[torch.Tensor]) -> float:
     if rows:
         return sum(part.sum(1, dtype=torch.float32).sum(dtype=torch.float64).item() for part in rows)
     # torch would make room for all of it in float64, each time new memory: twice the time.
-    room = _rooms.float64
-    parts = (flat[start : start + _ROOM] for start in range(0, flat.numel(), _ROOM))
+    room, size = _rooms.float64, flat.numel()
+    if size <= _ROOM:
+        return float(room[:size].copy_(flat).sum())
+    parts = (flat[start : start + _ROOM] for start in range(0, size, _ROOM))
     return float(sum(room[: part.numel()].copy_(part).sum().item() for part in parts))
 
 
