@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -267,31 +266,35 @@ def _shift(question: Question, finding: Finding) -> str | None:
     """The words for a bias, for outputs narrower than float32."""
     if not _is_narrow(question) or finding.noise.largest == 0.0:
         return None
-    # Half of float16's smallest subnormal is nothing that rounding shifts an average by: in float32's range as well.
-    dtypes = dict.fromkeys((question.precision, np.dtype(np.float32)))
-    return next((words for dtype in dtypes if (words := _shift_in(question, finding, dtype)) is not None), None)
-
-
-def _shift_in(question: Question, finding: Finding, dtype: np.dtype[Any]) -> str | None:
-    """The same, with the smallest scale that a dtype has."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        allowed = noise.scale(
-            question.expected,
-            finding.spread,
-            dtype=dtype,
-            roundoff=question.roundoff,
-            floor=_floor(question),
-        )
     # Near a tie either neighbour is right: whole classes of quotients lie there.
     rounded = np.where(finding.noise.ratios <= 1, question.actual, round_to(finding.center, question.precision))
     limit = noise.ELEMENTWISE_RMS if question.facts.elementwise else noise.RMS
     if finding.source == BETWEEN_STEPS:
         rounded, limit = round_to(finding.center, question.precision), STEPS_BIAS
-    found: tuple[Bias, ...] = noise.biases(question.actual, rounded, question.expected, allowed)
-    for shift, words in zip(found, ("shifted", "scaled"), strict=False):
-        if shift.beyond(limit):
-            return f"{words} on average by {shift.effect:,.4g} noise scales (limit {limit:g}), t = {shift.t:,.4g}"
+    for allowed in _scales_of_bias(question, finding):
+        found: tuple[Bias, ...] = noise.biases(question.actual, rounded, question.expected, allowed)
+        for shift, words in zip(found, ("shifted", "scaled"), strict=False):
+            if shift.beyond(limit):
+                return f"{words} on average by {shift.effect:,.4g} noise scales (limit {limit:g}), t = {shift.t:,.4g}"
     return None
+
+
+def _scales_of_bias(question: Question, finding: Finding) -> Iterator[AnyArray]:
+    """Half of float16's smallest subnormal is nothing that rounding shifts an average by: where another scale comes of
+    it, float32's counts as well."""
+    scales: list[AnyArray] = []
+    for dtype in (question.precision, np.dtype(np.float32)):
+        with np.errstate(invalid="ignore", over="ignore"):
+            scale = noise.scale(
+                question.expected,
+                finding.spread,
+                dtype=dtype,
+                roundoff=question.roundoff,
+                floor=_floor(question),
+            )
+        if not any(np.array_equal(scale, known, equal_nan=True) for known in scales):
+            scales.append(scale)
+            yield scale
 
 
 def _witnessed(question: Question, finding: Finding) -> tuple[Outcome, str] | None:
