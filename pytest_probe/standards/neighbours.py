@@ -1,4 +1,4 @@
-"""Interpolation to the nearest element: where two are as near to float32, either."""
+"""Interpolation to the nearest element: either of two where float32 does not tell which."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from pytest_probe.standards.exact import Exact, alike
 from pytest_probe.standards.question import Question
 from pytest_probe.standards.verdict import OutputVerdict
 
-# Kernels reckon places in float32 whatever they interpolate: three roundings, and one of the scale.
-NEAR = 4.0 * 2.0**-24
-
 
 class Neighbours:
-    """Bit for bit the reference, or where a place lies within 4 roundoffs of the border between two elements either."""
+    """Bit for bit the reference, or either of two elements where kernels that reckon places in float32, whatever they
+    interpolate, come to either."""
 
     name = "exact"
 
@@ -43,6 +41,10 @@ def _sides(question: Question, values: AnyArray, dim: int) -> tuple[AnyArray, An
     given = None if question.argument(5, "recompute_scale_factor") else question.argument(2, "scale_factor")
     scale = given[dim - 2] if isinstance(given, (list, tuple)) else given
     shift = 0.5 if question.argument(3, "mode") == "nearest-exact" else 0.0
-    places = (np.arange(count) + shift) * (1 / scale if scale else extent / count)
-    low, high = (np.floor(places * (1 + side)).astype(int).clip(0, extent - 1) for side in (-NEAR, NEAR))
-    return low, high
+    over, under = (1.0, scale) if scale else (extent, count)
+    targets = np.arange(count) + shift
+    narrow = targets.astype(np.float32)
+    step = np.float32(over) / np.float32(under)
+    places = [targets * (over / under), narrow * np.float32(over / under), narrow * step, narrow * over / under]
+    found = np.floor(places).astype(int).clip(0, extent - 1)
+    return found.min(axis=0), found.max(axis=0)

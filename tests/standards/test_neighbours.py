@@ -1,0 +1,50 @@
+"""Interpolation to the nearest element."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from pytest_probe.execution import Checker, Conditions
+from pytest_probe.registry import Registry
+
+X = torch.randn(2, 3, 8, 9, generator=torch.Generator().manual_seed(0))
+
+
+def verdict(function: Callable[..., Any], how: Mapping[str, Any], x: torch.Tensor = X) -> str:
+    checker = Checker(Conditions(device="cpu"), Registry())
+    return checker.compare(function, F.interpolate, (x,), how, api="Functional.interpolate")[0].verdict
+
+
+def shifted(x: torch.Tensor, **how: Any) -> torch.Tensor:
+    """Every element one column late."""
+    made = F.interpolate(x, **how)
+    return torch.cat([made[..., :1], made[..., :-1]], -1)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact"])
+@pytest.mark.parametrize("scale", [2, 3, 4, 1.5, 2.5, 0.5])
+def test_a_column_late(scale: float, mode: str) -> None:
+    how = {"scale_factor": scale, "mode": mode}
+    assert verdict(F.interpolate, how) == "pass"
+    assert verdict(shifted, how) == "error"
+
+
+def test_a_factor_that_is_reckoned_anew() -> None:
+    """0.6 of 9 are 5: places 1.8 apart, not 1.67."""
+    how = {"scale_factor": 0.6, "mode": "nearest", "recompute_scale_factor": True}
+    assert verdict(lambda x, **how: F.interpolate(x, **{**how, "recompute_scale_factor": None}), how) == "error"
+
+
+def test_places_in_float32() -> None:
+    """Of 2 elements the 41st of 82 is the second, and in float32 the first: 41 * fl(2 / 82) is below 1."""
+    x, places = torch.tensor([[[1.0, 2.0]]]), torch.arange(82)
+    narrow = (places * torch.tensor(2 / 82)).long()
+    assert narrow.tolist() == [0] * 42 + [1] * 40
+    assert verdict(lambda x, **how: x[..., narrow], {"size": 82}, x) == "pass"
+    assert verdict(lambda x, **how: x[..., places * 2 // 82], {"size": 82}, x) == "pass"
+    assert verdict(lambda x, **how: x[..., (places - 2).clamp(min=0) * 2 // 82], {"size": 82}, x) == "error"
