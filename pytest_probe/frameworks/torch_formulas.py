@@ -33,7 +33,7 @@ def share(x: torch.Tensor, reduction: int) -> torch.Tensor:
 
 
 def entr(x: torch.Tensor) -> torch.Tensor:
-    return torch.where(x == 0, 0.0, -x * x.log())
+    return torch.where(x < 0, -math.inf, torch.where(x == 0, 0.0, -x * x.log()))
 
 
 def xlogy(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -241,12 +241,12 @@ def _coordinates(extent: int, align: bool) -> torch.Tensor:
 
 
 def linspace(start: float, end: float, steps: int, **kwargs: Any) -> torch.Tensor:
-    """From both ends to the middle."""
+    """From both ends to the middle; of one step the start."""
     first, last = number(start), number(end)
     step = (last - first) / number(max(steps - 1, 1))
     places = torch.arange(steps)
     from_first, from_last = places.double() * step, (steps - 1 - places).double() * step
-    return torch.where(places < steps // 2, first + from_first, last - from_last)
+    return torch.where(places < max(steps // 2, 1), first + from_first, last - from_last)
 
 
 def window(shape: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:

@@ -56,7 +56,7 @@ def max_pool_backward(rank: int) -> Callable[..., torch.Tensor]:
 def unfolded_backward(
     dtype: torch.dtype, grad: torch.Tensor, shape: Sequence[int], dim: int, size: int, step: int
 ) -> torch.Tensor:
-    x = grad.new_zeros(*shape)
+    x = grad.new_zeros(tuple(shape))
     places = torch.arange(x.numel()).view(x.shape).unfold(dim, size, step)
     return piled(dtype, x.view(-1), places.reshape(-1), grad.reshape(-1)).view(x.shape)
 
