@@ -71,8 +71,8 @@ def widened(tensor: torch.Tensor, dtype: str) -> torch.Tensor:
 def taken(value: Any, device: Device) -> Any:
     """An argument tree of torch's values as `run` takes it; see Framework.take."""
     if isinstance(value, torch.Tensor):
-        strides = None if value.is_contiguous() else value.stride()
-        return Leaf(to_array(device.get(value.detach())), value.requires_grad, strides)
+        array = to_array(device.get(value.detach()))  # raises for a sparse tensor, which has no strides
+        return Leaf(array, value.requires_grad, None if value.is_contiguous() else value.stride())
     if isinstance(value, torch.Size):
         return SizeSpec(tuple(value))
     if isinstance(value, (list, tuple)):
@@ -275,7 +275,14 @@ def gradients(run: Run, seeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray
             allow_unused=True,
             retain_graph=False,
         )
-    return {name: get(gradient) for name, gradient in zip(leaves, found, strict=True) if gradient is not None}
+    return {name: get(_dense(gradient)) for name, gradient in zip(leaves, found, strict=True) if gradient is not None}
+
+
+def _dense(gradient: torch.Tensor) -> torch.Tensor:
+    """What the rows of a sparse gradient, one for every use, add up to: in float64, since no kernel added them up."""
+    if gradient.layout is not torch.sparse_coo:
+        return gradient
+    return gradient.cpu().to(torch.float64).to_dense().to(gradient.dtype)
 
 
 def _seed(array: np.ndarray, output: torch.Tensor, way: Way) -> torch.Tensor:

@@ -161,7 +161,8 @@ def _storage(tensor: torch.Tensor) -> int:
 
 def _tensors(tree: Any) -> Iterator[torch.Tensor]:
     if isinstance(tree, torch.Tensor):
-        yield tree
+        if tree.layout is torch.strided:  # sparse gradients hold rows that were rounded before
+            yield tree
     elif isinstance(tree, (list, tuple)):
         for item in tree:
             yield from _tensors(item)

@@ -428,3 +428,28 @@ def test_a_factor_on_subnormal_numbers(size: float) -> None:
     for factor, verdict in ((1.0, "pass"), (1.01, "error")):
         wrong = functools.partial(scaled, factor)
         assert compare(wrong, F.linear, *args, api="Functional.linear")[0].verdict == verdict
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("function", [F.embedding, functools.partial(F.embedding_bag, mode="sum")])
+def test_sparse_gradients(function: Function, dtype: torch.dtype) -> None:
+    """A row for every use: judged is what they add up to."""
+    index = torch.arange(40).view(4, 10) % 7
+    right, api = functools.partial(function, sparse=True), "Functional.embedding_bag"
+    weight = normal(10, 8).to(dtype)
+    assert outcomes(right, index, weight, api=api) == ["pass", "pass"]
+    wrong = functools.partial(slanted, right, 1, 1.02)
+    assert [found.verdict for found in compare(wrong, right, index, weight, api=api)] == ["pass", "error"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("steps", [1, 2, 5])
+def test_a_range_of_one_step_is_its_start(steps: int, dtype: torch.dtype) -> None:
+    """In 16 bit it had been taken for its end, an error that hid any other."""
+    args, how = (4.3, -3.0, steps), {"dtype": dtype, "api": "Torch.linspace"}
+    assert outcomes(torch.linspace, *args, **how) == ["pass", "skip"]
+
+    def wrong(start: float, end: float, steps: int, **how: Any) -> torch.Tensor:
+        return torch.linspace(-start, end, steps, **how)
+
+    assert compare(wrong, torch.linspace, *args, **how)[0].verdict == "error"

@@ -10,7 +10,7 @@ import torch
 from pytest_probe.errors import Unsupported
 from pytest_probe.frameworks.base import Leaf, Run, Wanted, Way
 from pytest_probe.frameworks.torch import TorchDevice
-from pytest_probe.frameworks.torch_calls import gradients, run, to_array, to_tensor
+from pytest_probe.frameworks.torch_calls import gradients, run, taken, to_array, to_tensor
 from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype
 from pytest_probe.records.model import DeviceSpec, DtypeSpec, MemoryFormatSpec, SizeSpec
 
@@ -87,6 +87,7 @@ def test_views_of_tensors_come_back() -> None:
     ("make", "said"),
     [
         (lambda: torch.eye(2).to_sparse(), "layout torch.sparse_coo"),
+        (lambda: torch.eye(2).to_sparse_csr(), "layout torch.sparse_csr"),
         (lambda: torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.quint8), "quantized"),
         (lambda: torch.ones(2, dtype=torch.complex32), "complex32"),
     ],
@@ -95,6 +96,8 @@ def test_views_of_tensors_come_back() -> None:
 def test_what_numpy_has_no_place_for(make: Callable[[], torch.Tensor], said: str) -> None:
     with pytest.raises(Unsupported, match=said):
         to_array(make())
+    with pytest.raises(Unsupported, match=said):
+        taken(make(), TorchDevice("cpu"))
 
 
 # Arguments
