@@ -24,6 +24,14 @@ class Leaf:
     strides: tuple[int, ...] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Array:
+    """An argument that is an array of NumPy's, and stays one: each run gets a copy, on the host, with floats as wide as
+    those of the reference's tensors."""
+
+    array: np.ndarray
+
+
 class Device(Protocol):
     """A device under test: how tensors get there, how a call is made there, how they come back.
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from pytest_probe.errors import Unsupported
-from pytest_probe.frameworks.base import Device, Leaf, Run, Steps, Wanted, Way
+from pytest_probe.frameworks.base import Array, Device, Leaf, Run, Steps, Wanted, Way
 from pytest_probe.frameworks.torch_modes import emulated
 from pytest_probe.frameworks.torch_recurrent import LayersMode
 from pytest_probe.frameworks.torch_reductions import DividingMode
@@ -153,6 +153,9 @@ class Binder:
             return getattr(torch, value.name)
         if isinstance(value, SizeSpec):
             return torch.Size(value.shape)
+        if isinstance(value, Array):
+            own = to_tensor(value.array)
+            return (own if self.way.device is not None else widened(own, self.way.dtype)).numpy()
         return value
 
     def _dtype(self, name: str) -> torch.dtype:

@@ -22,6 +22,7 @@ from pytest_probe.recording.torch_statistics import count_groups, count_large, c
 
 SMALL = 16_384  # bytes up to which a copy, and statistics of many together, cost less than statistics at once
 TOGETHER = 131_072  # bytes of many tensors: what the cache holds
+HUGE = 1 << 28  # bytes of a NumPy array from which on no values are looked at: it may be a file that is mapped
 
 _DTYPES = {dtype: str(dtype) for name in dir(torch) if isinstance(dtype := getattr(torch, name), torch.dtype)}
 # What Python's numbers stand for where a dtype is asked for.
@@ -31,6 +32,14 @@ _PYTHONS: dict[type, torch.dtype] = {
     bool: torch.bool,
     complex: torch.complex128,
 }
+# Of these dtypes a NumPy array may become a tensor.
+_ARRAYS = frozenset(
+    np.dtype(name)
+    for name in (
+        *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+        *("float16", "float32", "float64", "complex64", "complex128"),
+    )
+)
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 # Of subclasses that compute as their data do, as parameters of one's own.
 _FUNCTION = torch.nn.Parameter.__torch_function__
@@ -112,6 +121,8 @@ class Values:
             return self.tensor(value) if computes else self._strange(value)
         if isinstance(value, np.generic):
             return self._numpy(value)
+        if isinstance(value, np.ndarray):
+            return self._array(np.asarray(value))
         for plain in (int, float):
             if isinstance(value, plain):
                 return self.leaves[plain](plain(value))  # JSON shows subclasses as text
@@ -128,6 +139,21 @@ class Values:
             return {"type": f"numpy.{type(value).__qualname__}"}
         tree = self.take(plain)
         return Leaf(type(value).__name__, tree.value) if isinstance(tree, Leaf) else tree
+
+    def _array(self, array: np.ndarray) -> Tree:
+        """A NumPy array, whose elements count in their order."""
+        if array.dtype not in _ARRAYS:
+            return {"type": f"numpy.ndarray of {array.dtype}"}
+        if array.nbytes > HUGE:
+            return Seen("numpy.ndarray", array.dtype.name, array.shape, False)
+        # To NumPy a dimension of one lies in order whatever its stride; torch refuses negative ones. It warns, once a
+        # process, where an array cannot be written to.
+        plain = array.flags.carray and min(array.strides, default=0) >= 0
+        tensor = torch.from_numpy(array if plain else array.copy())
+        seen = self._new(tensor, tensor.data_ptr(), None)
+        # The copy's address will be another's.
+        seen.type, seen.dtype, seen.address = "numpy.ndarray", array.dtype.name, UNSET
+        return seen
 
     def _strange(self, tensor: torch.Tensor) -> Tree:
         """A tensor of a class or layout of its own: how it looks, without values."""

@@ -21,6 +21,7 @@ class TensorSpec:
     nan, inf and true count elements (inf: of both signs), None where the dump has none. stride is in elements, None
     where they lie in order; address is where the first one lay: views of the same memory have the same one.
     data_name is the file that holds the values, as a bare name; None where only statistics were kept.
+    ndarray: it was no tensor, but an array of NumPy's.
     """
 
     dtype: str
@@ -38,6 +39,7 @@ class TensorSpec:
     true: int | None = None
     stride: tuple[int, ...] | None = None
     address: int | None = None
+    ndarray: bool = False
 
     @property
     def size(self) -> int:

@@ -356,6 +356,7 @@ _LEAVES: Mapping[str, Callable[[_Entry, Mapping[str, Any], str], Argument]] = {
     "torch.dtype": lambda entry, value, field: DtypeSpec(entry.dtype(value, "value", field)),
     "torch.device": _device,
     "torch.memory_format": _Entry.memory_format,
+    "ndarray": lambda entry, value, field: replace(entry.tensor(value, field), ndarray=True),
     "bool_": _BOOL,
     "str_": _STR,
     **dict.fromkeys(("float16", "float32", "float64"), _Entry.floating),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
@@ -88,6 +89,65 @@ def test_a_scalar_that_was_not_kept_is_no_dtype(tmp_path: Path) -> None:
     [verdict] = found.values()
     assert (verdict.verdict, verdict.kind) == ("skip", "lost argument")
     assert "input.1 was not recorded" in verdict.reason
+
+
+# NumPy's arrays
+
+ROWS, MASK = np.array([2, 0, -1]), np.array([True, False, True, True])
+TABLE = np.random.default_rng(0).standard_normal((4, 5)).astype(np.float32)
+
+
+def on_arrays() -> None:
+    x = normal(4, 5)
+    for make in (torch.as_tensor, torch.tensor, torch.asarray):
+        for array in (TABLE, TABLE.T, TABLE.astype(np.float64), ROWS, MASK, np.array(2.5), TABLE * 1j):
+            make(array)
+    torch.tensor(TABLE, dtype=torch.bfloat16)
+    x.new_tensor(ROWS)
+    for index in (
+        ROWS,
+        MASK,
+        (slice(None), ROWS),
+        (ROWS, ROWS),
+        (None, MASK),
+        (MASK, slice(1, 3)),
+        np.array(2),
+    ):
+        x[index]
+        x[index] = 1.5
+    x[MASK, 1] += 1
+    x.double() * TABLE.astype(np.float64)
+    normal(4, 5).requires_grad_()[ROWS].sum().backward()
+
+
+@pytest.mark.parametrize("task", ["statistics", "tensor"])
+@pytest.mark.parametrize("dtype", [None, "bfloat16"])
+def test_arrays_are_replayed(tmp_path: Path, task: str, dtype: str | None) -> None:
+    found = verdicts(captured(tmp_path, on_arrays, task=task), dtype=dtype)
+    assert set(outcomes(found).values()) == {"pass"}
+    assert len(found) > 40
+
+
+def test_a_wrong_tensor_of_an_array_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = captured(tmp_path, on_arrays)
+    right = torch.as_tensor
+
+    def wrong(array: Any) -> torch.Tensor:
+        assert type(array) is np.ndarray
+        made = right(array).clone()
+        return made.fill_(0) if made.dtype is torch.float32 else made
+
+    monkeypatch.setattr(torch, "as_tensor", wrong)
+    found = outcomes(verdicts(path))
+    assert [name for name, verdict in found.items() if verdict != "pass"] == [
+        f"Torch.as_tensor.{number}.forward" for number in (0, 1)
+    ]
+
+
+def test_what_was_recorded_of_an_array(tmp_path: Path) -> None:
+    found = outcomes(verdicts(captured(tmp_path, on_arrays, task="tensor"), device="recorded"))
+    kinds = {verdict for name, verdict in found.items() if name.startswith("Torch.") or "__getitem__" in name}
+    assert kinds == {"pass"}
 
 
 # Autocast and the default dtype

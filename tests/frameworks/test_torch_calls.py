@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from pytest_probe.errors import Unsupported
-from pytest_probe.frameworks.base import Leaf, Run, Wanted, Way
+from pytest_probe.frameworks.base import Array, Leaf, Run, Wanted, Way
 from pytest_probe.frameworks.torch import TorchDevice
-from pytest_probe.frameworks.torch_calls import gradients, run, to_array, to_tensor
+from pytest_probe.frameworks.torch_calls import bind, gradients, run, to_array, to_tensor
 from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype
 from pytest_probe.records.model import DeviceSpec, DtypeSpec, MemoryFormatSpec, SizeSpec
 
@@ -134,6 +134,19 @@ def test_other_arguments() -> None:
         "((device(type='cpu'), torch.Size([2, 3]), torch.channels_last, slice(1, None, 2), Ellipsis, None), "
         "{'a': [1, 2.5, (True, 'x')], 'b': {'c': 1j}})"
     )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "wide"), [("float16", "float64"), ("complex64", "complex128"), ("int32", "int32"), ("bool", "bool")]
+)
+def test_arrays_stay_arrays(dtype: str, wide: str) -> None:
+    """Each run has its own, on the host; a reference's floats are wide."""
+    given = np.ones(3, dtype)
+    for way, wanted in ((ON_CPU, dtype), (REFERENCE, wide)):
+        [array] = bind([Array(given)], {}, way, None).args
+        assert (type(array), array.dtype.name, array.tolist()) == (np.ndarray, wanted, given.tolist())
+        array[0] = 0
+        assert given[0] == 1
 
 
 def test_surroundings_are_restored() -> None:

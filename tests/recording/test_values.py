@@ -21,8 +21,8 @@ def values(**options: Any) -> Values:
     return Values(configured(None, dump_path="d", **options))
 
 
-def shown(tensor: torch.Tensor, **options: Any) -> dict[str, Any]:
-    """A tensor as the dump has it."""
+def shown(tensor: torch.Tensor | np.ndarray, **options: Any) -> dict[str, Any]:
+    """A tensor, or an array, as the dump has it."""
     taking = values(**options)
     seen = taking.take(tensor)
     taking.settle()
@@ -341,6 +341,84 @@ def test_other_arguments() -> None:
         "l": [[{"type": "int", "value": 1}]],
     }
     assert json.encode(taking.take([math.nan, -math.inf])).count(b"NaN") == 1
+
+
+ARRAY = np.arange(6.0, dtype=np.float32).reshape(2, 3)
+
+
+def _locked(array: np.ndarray) -> np.ndarray:
+    array.flags.writeable = False
+    return array
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        ARRAY,
+        ARRAY.T,
+        ARRAY[::-1],
+        ARRAY[:1][::-1],
+        ARRAY[:, ::2],
+        _locked(ARRAY.copy()),
+        np.broadcast_to(ARRAY[0], (4, 3)),
+        np.rec.array(ARRAY),
+        np.ma.masked_array(ARRAY, ARRAY > 2),
+        np.zeros(2, [("a", "i1"), ("b", "f4")])["b"],
+        np.array(2.5),
+        np.ones((300, 400), np.float16).T,
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_arrays(array: np.ndarray) -> None:
+    """As torch takes them: the elements in their order, those behind a mask as well."""
+    wide = np.asarray(array, np.float64)
+    assert shown(array) == {
+        **{"type": "numpy.ndarray", "dtype": str(array.dtype), "shape": list(array.shape), "requires_grad": False},
+        **{"Max": wide.max(), "Min": wide.min(), "Mean": wide.mean(), "Norm": pytest.approx(np.sqrt((wide**2).sum()))},
+    }
+
+
+def test_arrays_of_other_kinds() -> None:
+    assert shown(np.array([True, False, True]))["True"] == 2
+    assert shown(np.array([-3, 2**62]))["Max"] == 2**62
+    assert shown(np.array([3 + 4j]))["Norm"] == 5.0
+    assert shown(np.array([1.0, math.nan]))["NaN"] == 1
+    assert shown(np.zeros((0, 3)))["Max"] is None
+
+
+def test_an_array_is_looked_at_again() -> None:
+    taking, array = values(), np.zeros(3)
+    tensor = torch.from_numpy(array)
+    first, before = taking.take(array), taking.take(tensor)
+    array[0] = 1
+    again, after = taking.take(array), taking.take(tensor)
+    taking.settle()
+    assert [seen.max for seen in (first, before, again, after)] == [0.0, 0.0, 1.0, 1.0]
+
+
+def test_a_huge_array_is_not_read() -> None:
+    """It would take a terabyte."""
+    seen = shown(np.broadcast_to(np.float32(1), (2**19, 2**19)))
+    assert (seen["shape"], seen["Max"]) == ([2**19, 2**19], None)
+
+
+def test_an_arrays_data_are_kept() -> None:
+    array = np.arange(6).reshape(2, 3).T
+    kept = values(task="tensor").take(array).data
+    assert np.array_equal(kept.numpy(), array)
+
+
+@pytest.mark.parametrize(
+    ("array", "dtype"),
+    [
+        (np.array(["a"]), "<U1"),
+        (np.array([None]), "object"),
+        (np.zeros(1, ">f4"), ">f4"),
+        (np.zeros(1, "M8[D]"), "datetime64[D]"),
+    ],
+)
+def test_arrays_that_no_tensor_is_made_of(array: np.ndarray, dtype: str) -> None:
+    assert values().take(array) == {"type": f"numpy.ndarray of {dtype}"}
 
 
 def test_numbers_of_classes_of_their_own() -> None:

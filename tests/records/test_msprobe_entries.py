@@ -235,7 +235,13 @@ def test_what_is_malformed_is_named_with_its_field(value: Any, message: str) -> 
 
 @pytest.mark.parametrize(
     "kind",
-    ["torch.distributed.tensor.DTensor", "torch.ProcessGroup", "torch.distributed.ReduceOp", "numpy.ndarray", "Wizard"],
+    [
+        "torch.distributed.tensor.DTensor",
+        "torch.ProcessGroup",
+        "torch.distributed.ReduceOp",
+        "numpy.ndarray of object",
+        "Wizard",
+    ],
 )
 def test_an_argument_that_cannot_be_rebuilt_is_named(kind: str) -> None:
     wanted = f'.type: found "{kind}", expected an argument that can be rebuilt'
@@ -444,6 +450,12 @@ def test_what_no_complex_number_is(value: Any, message: str) -> None:
 def test_complex_numbers() -> None:
     assert _argument({"type": "complex", "value": [1, -2.5]}) == 1 - 2.5j
     assert _argument({"type": "complex128", "value": [math.inf, 0.0]}) == complex(math.inf, 0)
+
+
+def test_an_array_of_numpys() -> None:
+    """As msprobe 26 writes it."""
+    value = {"type": "numpy.ndarray", "dtype": "int64", "shape": [3], "Max": 2, "Min": 0, "Mean": 1.0, "Norm": 2.2}
+    assert _argument(value) == TensorSpec("int64", (3,), max=2, min=0, mean=1.0, norm=2.2, ndarray=True)
 
 
 def test_an_argument_of_an_unknown_class_is_named() -> None:
