@@ -66,6 +66,8 @@ def _fill(seen: Seen, first: Seen) -> None:
     seen.max, seen.min, seen.mean, seen.norm = first.max, first.min, first.mean, first.norm
     seen.high, seen.low, seen.nan, seen.inf = first.high, first.low, first.nan, first.inf
     seen.true, seen.failed = first.true, first.failed
+    # A view of the same elements may have them in another order.
+    seen.values = first.values if seen.stride is UNSET else UNSET
 
 
 class Values:

@@ -225,6 +225,7 @@ class _Entry:
             true=self.count(value, "True", field),
             stride=self.stride(value, field),
             address=self.count(value, "address", field),
+            values=self.values(value, field),
         )
 
     def dtype(self, value: Mapping[str, Any], key: str, field: str) -> str:
@@ -251,6 +252,21 @@ class _Entry:
                 f"{field}.stride", f"{len(stride)} strides", f"one for each of {len(value['shape'])} dimensions"
             )
         return stride
+
+    def values(self, value: Mapping[str, Any], field: str) -> tuple[int, ...] | None:
+        """The elements of an integer tensor."""
+        if value.get("values") is None:
+            return None
+        values, dtype = self.need(value, "values", field, list, "a list of integers"), self.dtype(value, "dtype", field)
+        count = math.prod(value["shape"])
+        if len(values) != count or "int" not in dtype:
+            found = f"{len(values)} values of {dtype}"
+            raise self.error(f"{field}.values", found, f"one for each of {count} elements, and an integer dtype")
+        low, high = _limits(dtype)
+        for index, one in enumerate(values):
+            if isinstance(one, bool) or not isinstance(one, int) or not low <= one <= high:
+                raise self.error(f"{field}.values.{index}", shown(one), f"an integer that {dtype} holds")
+        return tuple(values)
 
     def shape(self, value: Mapping[str, Any], key: str, field: str, least: int = 0) -> tuple[int, ...]:
         shape = self.need(value, key, field, list, "a list of sizes")
@@ -369,6 +385,12 @@ def _split(place: object) -> tuple[str, str]:
     """Root and rest of a place ("input", "1.0")."""
     root, _, rest = str(place).partition(".")
     return root, rest
+
+
+def _limits(dtype: str) -> tuple[int, int]:
+    """The least and the largest number of an integer dtype."""
+    kind, _, bits = dtype.rpartition("int")
+    return (0, 2 ** int(bits) - 1) if kind else (-(2 ** (int(bits) - 1)), 2 ** (int(bits) - 1) - 1)
 
 
 def _finite(number: Number | None) -> float | None:

@@ -116,7 +116,6 @@ def on_arrays() -> None:
         x[index]
         x[index] = 1.5
     x[MASK, 1] += 1
-    x.double() * TABLE.astype(np.float64)
     normal(4, 5).requires_grad_()[ROWS].sum().backward()
 
 
@@ -148,6 +147,33 @@ def test_what_was_recorded_of_an_array(tmp_path: Path) -> None:
     found = outcomes(verdicts(captured(tmp_path, on_arrays, task="tensor"), device="recorded"))
     kinds = {verdict for name, verdict in found.items() if name.startswith("Torch.") or "__getitem__" in name}
     assert kinds == {"pass"}
+
+
+# What decides the shapes
+
+
+def by_sizes() -> None:
+    x, three, repeats = normal(3, 4), torch.tensor(3), torch.tensor([3, 0, 1])
+    torch.zeros(three, 2)
+    torch.full((three,), torch.tensor(2.5))
+    torch.arange(three)
+    x.view(three, -1)
+    x[: three - 1]
+    x.repeat(three, 1)
+    torch.repeat_interleave(repeats)
+    torch.repeat_interleave(x, repeats, dim=0)
+    torch.tensor_split(x, torch.tensor([1, 3]), dim=1)
+    x.split([torch.tensor(1), torch.tensor(2)])
+    torch.unique_consecutive(torch.tensor([1, 1, 2, 1]))
+    torch.randint(0, torch.tensor(9), (3,))
+    lengths = torch.nn.utils.rnn.pack_padded_sequence(normal(5, 3, 4), torch.tensor([5, 2, 1]))
+    torch.nn.utils.rnn.pad_packed_sequence(torch.nn.LSTM(4, 2)(lengths)[0])
+
+
+@pytest.mark.parametrize("task", ["statistics", "tensor"])
+def test_tensors_that_decide_shapes_are_as_they_were(tmp_path: Path, task: str) -> None:
+    found = verdicts(captured(tmp_path, by_sizes, task=task))
+    assert set(outcomes(found).values()) == {"pass"}
 
 
 # Autocast and the default dtype

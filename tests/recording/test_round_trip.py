@@ -137,6 +137,8 @@ def _same_tensor(tensor: torch.Tensor, found: Any) -> bool:
 def _same_values(values: torch.Tensor, found: Any) -> bool:
     if (str(values.dtype), tuple(values.shape)) != (f"torch.{found.dtype}", found.shape):
         return False
+    if found.values is not None and list(found.values) != values.reshape(-1).tolist():
+        return False
     if values.dtype is torch.bool:
         return found.true == (int(values.sum()) if values.numel() else None)
     wide = values.abs() if values.is_complex() else values.double()

@@ -13,6 +13,7 @@ from msgspec import UNSET, json
 
 from pytest_probe.recording.config import configured
 from pytest_probe.recording.snapshot import Seen
+from pytest_probe.recording.statistics import KEPT
 from pytest_probe.recording.torch_statistics import count_large, unpack, vector
 from pytest_probe.recording.torch_values import SMALL, Values
 
@@ -133,6 +134,25 @@ def test_integers_and_booleans_are_exact(size: int) -> None:
     seen = shown(mask)
     assert (seen["Max"], seen["Min"], seen["True"], seen["Mean"], seen["Norm"]) == (True, False, 3, None, None)
     assert shown(torch.ones(size, dtype=torch.bool))["Min"] is True
+
+
+def test_few_integers_stand_as_they_are() -> None:
+    numbers = torch.tensor([[3, -1, 2**60], [0, 5, 7]])
+    assert shown(numbers)["values"] == [3, -1, 2**60, 0, 5, 7]
+    assert shown(np.array([3, 250], np.uint8))["values"] == [3, 250]
+    assert len(shown(torch.arange(KEPT))["values"]) == KEPT
+    others = (torch.arange(KEPT + 1), torch.tensor(3), numbers.T, numbers > 0, numbers.float())
+    assert not any("values" in shown(tensor) for tensor in others)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_integers_of_views_stand_in_their_own_order(turned: bool) -> None:
+    taking, numbers = values(), torch.tensor([[1, 2], [3, 4]])
+    views = {0: numbers, 1: numbers.T, 2: numbers.view(-1)}
+    found = {place: taking.take(views[place]) for place in sorted(views, reverse=turned)}
+    taking.settle()
+    assert found[1].values is UNSET
+    assert [found[place].values for place in (0, 2)] in ([[1, 2, 3, 4]] * 2, [UNSET, [1, 2, 3, 4]])
 
 
 def test_complex_numbers_go_by_their_absolute_values() -> None:

@@ -452,6 +452,30 @@ def test_complex_numbers() -> None:
     assert _argument({"type": "complex128", "value": [math.inf, 0.0]}) == complex(math.inf, 0)
 
 
+_INTEGERS = {"type": "torch.Tensor", "dtype": "torch.int8", "shape": [2], "values": [-128, 127]}
+
+
+def test_integers_as_they_were() -> None:
+    assert _argument(_INTEGERS).values == (-128, 127)
+    assert _argument(_INTEGERS | {"dtype": "torch.uint64", "values": [0, 2**64 - 1]}).values == (0, 2**64 - 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"values": 3}, ".values: found 3, expected a list of integers"),
+        ({"values": [1]}, ".values: found 1 values of int8, expected one for each of 2 elements, and an integer dtype"),
+        ({"values": [1, 128]}, ".values.1: found 128, expected an integer that int8 holds"),
+        ({"values": [-1, 1], "dtype": "torch.uint8"}, ".values.0: found -1, expected an integer that uint8 holds"),
+        ({"values": [True, 1]}, ".values.0: found true, expected an integer that int8 holds"),
+        ({"values": [1.0, 1]}, ".values.0: found 1.0, expected an integer that int8 holds"),
+        ({"dtype": "torch.float32"}, ".values: found 2 values of float32, expected one for each of 2 elements"),
+    ],
+)
+def test_what_no_integers_are(change: dict[str, Any], message: str) -> None:
+    assert _refusal(_INTEGERS | change).startswith(message)
+
+
 def test_an_array_of_numpys() -> None:
     """As msprobe 26 writes it."""
     value = {"type": "numpy.ndarray", "dtype": "int64", "shape": [3], "Max": 2, "Min": 0, "Mean": 1.0, "Norm": 2.2}
