@@ -176,6 +176,18 @@ def test_tensors_that_decide_shapes_are_as_they_were(tmp_path: Path, task: str) 
     assert set(outcomes(found).values()) == {"pass"}
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_what_stands_for_inf_is_the_largest_number(tmp_path: Path, dtype: torch.dtype) -> None:
+    x = torch.tensor([1.0, torch.inf, -torch.inf, torch.nan], dtype=dtype)
+
+    def program() -> None:
+        x.nan_to_num()
+        torch.nan_to_num(x, posinf=3.0)
+        x.clone().nan_to_num_()
+
+    assert set(outcomes(verdicts(captured(tmp_path, program, task="tensor"))).values()) == {"pass"}
+
+
 # Autocast and the default dtype
 
 
