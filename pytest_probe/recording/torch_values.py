@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import weakref
 import zlib
 from collections import defaultdict, deque
@@ -42,7 +43,7 @@ _ARRAYS = frozenset(
 )
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 # Of subclasses that compute as their data do, as parameters of one's own.
-_FUNCTION = torch.nn.Parameter.__torch_function__
+_FUNCTIONS = tuple(getattr(kind.__torch_function__, "__func__", kind.__torch_function__) for kind in _PLAIN)
 
 
 # The strides and extents by which memory is walked, from the innermost on, whatever order the dimensions have; a number
@@ -101,10 +102,13 @@ class Values:
             float: (lambda value: Leaf("float", number(value))) if scalars else plain("float"),
             complex: lambda value: Leaf("complex", [number(value.real), number(value.imag)]),
             slice: _slice,
+            range: lambda value: Leaf("range", [value.start, value.stop, value.step]),
             type(...): lambda value: Leaf("ellipsis", "..."),
             torch.Size: lambda value: Leaf("torch.Size", tuple(value)),
             torch.dtype: lambda value: Leaf("torch.dtype", _DTYPES[value]),
             torch.device: lambda value: Leaf("torch.device", f"{value.type}:{value.index}"),
+            # As a "value" msprobe's checker would hand it on as text.
+            torch.layout: lambda value: {"type": "torch.layout", "layout": str(value)},
             torch.memory_format: lambda value: MemoryFormat(str(value).removeprefix("torch.")),
             tuple: lambda value: tuple([self.take(item) for item in value]),
             list: lambda value: [self.take(item) for item in value],
@@ -118,9 +122,7 @@ class Values:
 
     def other(self, value: Any) -> Tree:
         if isinstance(value, torch.Tensor):
-            own: Any = type(value)
-            computes = own.__torch_function__ is _FUNCTION and own.__torch_dispatch__ is torch.Tensor.__torch_dispatch__
-            return self.tensor(value) if computes else self._strange(value)
+            return self._derived(value)
         if isinstance(value, np.generic):
             return self._numpy(value)
         if isinstance(value, np.ndarray):
@@ -133,6 +135,8 @@ class Values:
                 return self.leaves[kind](value)
         if isinstance(value, type) and value in _PYTHONS:
             return self.take(_PYTHONS[value])
+        if hasattr(type(value), "__index__"):
+            return self.leaves[int](operator.index(value))
         return {"type": f"{type(value).__module__}.{type(value).__qualname__}"}
 
     def _numpy(self, value: np.generic) -> Tree:
@@ -141,6 +145,15 @@ class Values:
             return {"type": f"numpy.{type(value).__qualname__}"}
         tree = self.take(plain)
         return Leaf(type(value).__name__, tree.value) if isinstance(tree, Leaf) else tree
+
+    def _derived(self, tensor: torch.Tensor) -> Tree:
+        """A tensor of a class of its own, as a plain one where it computes as that does."""
+        own: Any = type(tensor)
+        functions = getattr(own.__torch_function__, "__func__", own.__torch_function__) in _FUNCTIONS
+        if not functions or own.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+            return self._strange(tensor)
+        with torch._C.DisableTorchFunctionSubclass():
+            return self.tensor(tensor)
 
     def _array(self, array: np.ndarray) -> Tree:
         """A NumPy array, whose elements count in their order."""
@@ -160,7 +173,7 @@ class Values:
     def _strange(self, tensor: torch.Tensor) -> Tree:
         """A tensor of a class or layout of its own: how it looks, without values."""
         kind = type(tensor)
-        name = f"torch.{tensor.layout}" if kind in _PLAIN else f"{kind.__module__}.{kind.__qualname__}"
+        name = str(tensor.layout) if kind in _PLAIN else f"{kind.__module__}.{kind.__qualname__}"
         return Seen(name, _DTYPES[tensor.dtype], tuple(tensor.shape), tensor.requires_grad)
 
     def tensor(self, tensor: torch.Tensor) -> Tree:

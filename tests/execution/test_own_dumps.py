@@ -149,6 +149,58 @@ def test_what_was_recorded_of_an_array(tmp_path: Path) -> None:
     assert kinds == {"pass"}
 
 
+# Other kinds of arguments
+
+
+class Own(torch.Tensor):
+    pass
+
+
+class Place:
+    def __index__(self) -> int:
+        return 2
+
+
+def odd_arguments() -> None:
+    x = normal(3, 4)
+    torch.zeros(2, 3, dtype=x.dtype, layout=x.layout, device=x.device)
+    torch.empty_like(x, layout=torch.strided)
+    x[range(2)], x[:, range(3, -1, -2)], torch.tensor(range(4)), x.sum(tuple(range(2)))
+    x[Place()], x.view(Place(), 6), x[: Place()]
+    own = x.as_subclass(Own).requires_grad_()
+    (own * 2 + x).sum().backward()
+    torch.tensor((np.int32(1), 2)), torch.tensor([np.float32(1), 2]), torch.tensor([np.int8(1), True])
+    torch.cat(torch.linalg.qr(x), 1), torch.stack(torch.aminmax(x)), torch.stack(torch.max(x, 0)[:1])
+
+
+@pytest.mark.parametrize("task", ["statistics", "tensor"])
+def test_odd_arguments_are_replayed(tmp_path: Path, task: str) -> None:
+    found = verdicts(captured(tmp_path, odd_arguments, task=task))
+    assert set(outcomes(found).values()) == {"pass"}
+
+
+def test_what_no_dump_holds_is_a_skip_that_says_so(tmp_path: Path) -> None:
+    x = normal(2, 2)
+
+    def program() -> None:
+        x.clone().apply_(lambda value: value + 1)
+        x.to_sparse()
+        torch.zeros(2, layout=torch.sparse_coo)
+        torch.zeros(2, dtype=torch.complex32)
+        torch.tensor(bytearray(b"ab"))
+
+    found = verdicts(captured(tmp_path, program))
+    skips = [verdict for verdict in found.values() if verdict.verdict != "pass"]
+    assert {(verdict.verdict, verdict.kind) for verdict in skips} == {("skip", "value that no dump holds")}
+    assert [verdict.reason.split(": ", 2)[2].split(", expected")[0] for verdict in skips] == [
+        'input_args.1.type: found "builtins.function"',
+        'output.0.type: found "torch.sparse_coo"',
+        "input_kwargs.layout.layout: found the layout torch.sparse_coo",
+        "input_kwargs.dtype.value: found the dtype complex32, which NumPy has not",
+        'input_args.0.type: found "builtins.bytearray"',
+    ]
+
+
 # What decides the shapes
 
 

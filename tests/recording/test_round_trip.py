@@ -76,6 +76,7 @@ LEAVES = st.one_of(
     st.complex_numbers(),
     st.text(),
     st.builds(slice, st.none() | WHOLE, st.none() | WHOLE, st.none() | WHOLE),
+    st.builds(range, WHOLE, WHOLE, WHOLE.filter(bool)),
     st.just(...),
     st.builds(torch.Size, st.lists(st.integers(0, 2**40), max_size=4)),
     st.sampled_from([*KNOWN, *DEVICES, *FORMATS]),

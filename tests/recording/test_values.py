@@ -166,7 +166,7 @@ def test_odd_tensors() -> None:
     assert shown(torch.ones(4).to(torch.float8_e4m3fn))["Max"] == 1.0
     assert shown(torch.ones(2, device="meta"))["Max"] is None
     sparse = shown(torch.eye(3).to_sparse())
-    assert (sparse["type"], sparse["shape"]) == ("torch.torch.sparse_coo", [3, 3])
+    assert (sparse["type"], sparse["shape"]) == ("torch.sparse_coo", [3, 3])
 
 
 @pytest.mark.parametrize("size", [(3, 4), (300, 400)])
@@ -320,15 +320,21 @@ def test_views_share_statistics_whenever_they_are_filled_in(size: tuple[int, int
     assert first.norm == before.norm == after.norm
 
 
-def test_parameters_of_a_class_of_their_own_are_tensors() -> None:
+def test_tensors_of_a_class_that_computes_as_they_do() -> None:
     class Mine(torch.nn.Parameter):
         pass
 
-    class Other(torch.Tensor):
+    class Plain(torch.Tensor):
         pass
 
-    seen = shown(Mine(torch.ones(3)))
-    assert (seen["type"], seen["Max"], seen["requires_grad"]) == ("torch.Tensor", 1.0, True)
+    class Other(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, *args: Any, **kwargs: Any) -> Any:
+            return super().__torch_function__(*args, **kwargs)
+
+    for wanting in (Mine(torch.ones(3)), torch.ones(3).as_subclass(Plain).requires_grad_()):
+        seen = shown(wanting)
+        assert (seen["type"], seen["Max"], seen["requires_grad"]) == ("torch.Tensor", 1.0, True)
     assert shown(torch.ones(3).as_subclass(Other))["type"].endswith("Other")
 
 
@@ -341,6 +347,7 @@ def test_checksums_are_msprobes() -> None:
 def test_other_arguments() -> None:
     taking = values()
     given = (True, 3, 2.5, "a", None, 1 - 2j, slice(1, torch.tensor(4), None), ..., torch.Size([2, 3]), torch.float16)
+    given = (*given, range(1, 7, 2), torch.strided)
     assert json.decode(json.encode(taking.take(given))) == [
         {"type": "bool", "value": True},
         {"type": "int", "value": 3},
@@ -352,6 +359,8 @@ def test_other_arguments() -> None:
         {"type": "ellipsis", "value": "..."},
         {"type": "torch.Size", "value": [2, 3]},
         {"type": "torch.dtype", "value": "torch.float16"},
+        {"type": "range", "value": [1, 7, 2]},
+        {"type": "torch.layout", "layout": "torch.strided"},
     ]
     others = {"d": torch.device("cpu"), "f": torch.channels_last, "g": torch.Generator(), "l": [(1,)]}
     assert json.decode(json.encode(taking.take(others))) == {
@@ -448,8 +457,12 @@ def test_numbers_of_classes_of_their_own() -> None:
     class Share(float):
         pass
 
+    class Index:
+        def __index__(self) -> int:
+            return 7
+
     taking = values()
-    assert json.encode(taking.take([Count(4), Share(0.5)])) == json.encode(taking.take([4, 0.5]))
+    assert json.encode(taking.take([Count(4), Share(0.5), Index()])) == json.encode(taking.take([4, 0.5, 7]))
 
 
 def test_python_types_stand_for_dtypes() -> None:
