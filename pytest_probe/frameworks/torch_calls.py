@@ -35,13 +35,14 @@ PLAIN = (bool, int, float, complex, str, type(None))
 
 
 def to_tensor(array: np.ndarray) -> torch.Tensor:
-    """A tensor of its own memory with the array's values and dtype."""
-    own = np.array(array, order="C")
-    special = TO_TORCH.get(own.dtype)
+    """A tensor of its own memory, which torch may resize, with the array's values and dtype."""
+    # To NumPy a dimension of one lies in order whatever its stride is; torch refuses negative ones.
+    plain = array if array.flags.carray and min(array.strides, default=0) >= 0 else array.copy()
+    special = TO_TORCH.get(plain.dtype)
     if special is None:
-        return torch.from_numpy(own)
+        return torch.from_numpy(plain).clone()
     carrier, dtype = special
-    return torch.from_numpy(own.view(np.int16 if carrier is torch.int16 else np.uint8)).view(dtype)
+    return torch.from_numpy(plain.view(np.int16 if carrier is torch.int16 else np.uint8)).clone().view(dtype)
 
 
 def to_array(tensor: torch.Tensor) -> np.ndarray:

@@ -179,6 +179,17 @@ def test_odd_arguments_are_replayed(tmp_path: Path, task: str) -> None:
     assert set(outcomes(found).values()) == {"pass"}
 
 
+def test_results_that_grow_are_no_fault(tmp_path: Path) -> None:
+    x = normal(3, 4)
+
+    def program() -> None:
+        torch.mean(x, 0, out=torch.empty(0))
+        torch.sort(x, out=(torch.empty(0), torch.empty(0, dtype=torch.int64)))
+        torch.zeros(2).resize_(5)
+
+    assert set(outcomes(verdicts(captured(tmp_path, program))).values()) == {"pass"}
+
+
 def test_what_no_dump_holds_is_a_skip_that_says_so(tmp_path: Path) -> None:
     x = normal(2, 2)
 

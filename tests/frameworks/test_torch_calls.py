@@ -40,6 +40,7 @@ def laid_out(dtype: str) -> dict[str, AnyArray]:
         "transposed": plain.T,
         "reversed": plain[::-1, ::-1],
         "every other": plain[:, ::2],
+        "one reversed": plain[:1][::-1],
         "broadcast": np.broadcast_to(plain[0], (4, 3)),
         "0-d": np.asarray(plain[1, 2]),
         "empty": plain[:, :0],
@@ -69,6 +70,13 @@ def test_a_tensor_has_its_own_memory() -> None:
     assert array.tolist() == [0, 0, 0]
     read_only = np.broadcast_to(np.float32(1), (3,))
     assert (to_tensor(read_only) + 1).tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+def test_a_tensor_may_grow(dtype: str) -> None:
+    """As what is given as out= does."""
+    for array in (np.zeros(0), np.zeros((3, 2)).T, np.array(1.0)):
+        assert to_tensor(array.astype(numpy_dtype(dtype))).resize_(4, 4).numel() == 16
 
 
 def test_views_of_tensors_come_back() -> None:
