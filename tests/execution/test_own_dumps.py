@@ -385,18 +385,29 @@ def test_gradients_of_a_tensor_at_several_places_are_left_out(tmp_path: Path) ->
     assert words in backward.notes
 
 
-def test_gradients_that_several_calls_gave_to_one_cast_are_left_out(tmp_path: Path) -> None:
+def on_one_cast() -> None:
     x, y, weight = normal(8, 16), normal(8, 16, seed=1).requires_grad_(), normal(4, 16, seed=2).requires_grad_()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        total = F.linear(x, weight).sum() + F.linear(y.bfloat16(), weight).sum()
+    total.backward()
 
-    def program() -> None:
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            total = F.linear(x, weight).sum() + F.linear(y.bfloat16(), weight).sum()
-        total.backward()
 
-    found = verdicts(captured(tmp_path, program, task="tensor"), device="recorded")
-    assert "error" not in outcomes(found).values()
-    assert found["Functional.linear.0.backward"].kind == "no stored tensors"
-    assert [output.name for output in found["Functional.linear.1.backward"].outputs] == ["grad.input.0"]
+def test_gradients_that_several_calls_gave_to_one_cast_are_judged(tmp_path: Path) -> None:
+    found = verdicts(captured(tmp_path, on_one_cast, task="tensor"), device="recorded")
+    assert set(outcomes(found).values()) == {"pass"}
+    judged = [[output.name for output in found[f"Functional.linear.{call}.backward"].outputs] for call in (0, 1)]
+    assert judged == [["grad.input.1"], ["grad.input.0", "grad.input.1"]]
+
+
+@pytest.mark.parametrize("call", [0, 1])
+def test_a_wrong_gradient_of_a_cast_is_an_error(tmp_path: Path, call: int) -> None:
+    """As the sum of both calls' is."""
+    path = captured(tmp_path, on_one_cast, task="tensor")
+    places = json.loads(path.read_text())["data"][f"Functional.linear.{call}.backward"]["probe"]["inputs"]
+    file = path.parent / "dump_tensor_data" / f"Functional.linear.{call}.backward.output.{places.index('input.1')}.pt"
+    torch.save(torch.load(file) * 1.02, file)
+    found = outcomes(verdicts(path, device="recorded"))
+    assert [name for name, verdict in found.items() if verdict == "error"] == [f"Functional.linear.{call}.backward"]
 
 
 def test_programs_go_backward_outside_of_autocast(tmp_path: Path) -> None:
