@@ -231,6 +231,8 @@ def by_sizes() -> None:
     torch.randint(0, torch.tensor(9), (3,))
     lengths = torch.nn.utils.rnn.pack_padded_sequence(normal(5, 3, 4), torch.tensor([5, 2, 1]))
     torch.nn.utils.rnn.pad_packed_sequence(torch.nn.LSTM(4, 2)(lengths)[0])
+    many = torch.nn.utils.rnn.pack_padded_sequence(normal(90, 3, 4), torch.tensor([90, 40, 7]))
+    torch.nn.GRU(4, 2)(many)
 
 
 @pytest.mark.parametrize("task", ["statistics", "tensor"])
