@@ -197,9 +197,12 @@ class Values:
             return seen
         return self._new(tensor, address, known)
 
-    def _new(self, tensor: torch.Tensor, address: int, known: Known | None) -> Seen:
+    def _new(self, tensor: torch.Tensor, address: int, known: Known | None) -> Tree:
         """known is the snapshot of a tensor that begins at the same place, unchanged."""
-        shape, dtype = tensor.shape, tensor.dtype
+        try:
+            shape, dtype = tensor.shape, tensor.dtype
+        except RuntimeError:  # nested tensors have many shapes
+            return {"type": "torch.nested"}
         seen = Seen("torch.Tensor", _DTYPES[dtype], shape, tensor.requires_grad, address=address)
         contiguous = tensor.is_contiguous()
         if not contiguous:

@@ -198,8 +198,10 @@ def test_what_no_dump_holds_is_a_skip_that_says_so(tmp_path: Path) -> None:
         x.to_sparse()
         torch.zeros(2, layout=torch.sparse_coo)
         torch.zeros(2, dtype=torch.complex32)
+        ragged.sin()
         torch.tensor(bytearray(b"ab"))
 
+    ragged = torch.nested.nested_tensor([normal(2), normal(3)])
     found = verdicts(captured(tmp_path, program))
     skips = [verdict for verdict in found.values() if verdict.verdict != "pass"]
     assert {(verdict.verdict, verdict.kind) for verdict in skips} == {("skip", "value that no dump holds")}
@@ -208,6 +210,7 @@ def test_what_no_dump_holds_is_a_skip_that_says_so(tmp_path: Path) -> None:
         'output.0.type: found "torch.sparse_coo"',
         "input_kwargs.layout.layout: found the layout torch.sparse_coo",
         "input_kwargs.dtype.value: found the dtype complex32, which NumPy has not",
+        'input_args.0.type: found "torch.nested"',
         'input_args.0.type: found "builtins.bytearray"',
     ]
 
