@@ -4,7 +4,8 @@ ProbeError
 ├── SettingsError       an option or ini key has a value that cannot be used
 ├── DumpError           a file is no dump, or is damaged
 ├── RecordError         one record cannot be used: its items are skipped
-│   └── NotRecorded     the capture could not record it
+│   ├── NotRecorded     the capture could not record it
+│   └── NotRebuilt      it holds a value that no dump can hold
 ├── OverflowFound       a capture met as many overflows as it was asked for
 ├── HookFailed          code that a project's conftest.py added raised, or gave what cannot be used
 └── Unsupported         a case that cannot be decided here: its item is skipped
@@ -52,6 +53,12 @@ class NotRecorded(RecordError):
     """The capture met an error at this call, and left its reason in the entry's place."""
 
     kind = "not recorded"
+
+
+class NotRebuilt(RecordError):
+    """A value is of a kind that no dump can hold, as a function of the program's or a sparse tensor."""
+
+    kind = "value that no dump holds"
 
 
 class HookFailed(ProbeError):

@@ -49,5 +49,6 @@ class Case:
 
 def floating_dtypes(call: Call) -> tuple[str, ...]:
     """The floating dtypes of a call's tensor arguments, sorted."""
-    specs = itertools.chain(tensors(call.args), tensors(dict(call.kwargs)))
-    return tuple(sorted({spec.dtype for _, spec in specs if is_floating(spec.dtype) or is_complex(spec.dtype)}))
+    trees = itertools.chain(tensors(call.args), tensors(dict(call.kwargs)))
+    dtypes = {spec.dtype for _, spec in trees if not spec.ndarray}
+    return tuple(sorted(dtype for dtype in dtypes if is_floating(dtype) or is_complex(dtype)))

@@ -454,9 +454,7 @@ def _keep_stored(replay: Replay, wanted: Wanted) -> None:
     strange = sorted(seeded_outputs(replay.call) - set(replay.expected.differentiable))
     if strange:
         raise NoReference(f"{', '.join(strange)} of the reference cannot be differentiated")
-    # The cast that autocast makes of a parameter is kept for later calls, and gets the gradients of all of them.
-    cast = {name for name, leaf in replay.leaves.items() if replay.narrow and leaf.array.dtype.name != replay.autocast}
-    names = (wanted.names & judged_gradients(replay.call)) - cast
+    names = wanted.names & judged_gradients(replay.call)
     if not names:
         raise Unsupported("no gradient was stored that is one argument's alone", NOT_STORED)
     others = sorted((replay.call.outgoing or {}).keys() - names)

@@ -13,7 +13,7 @@ from pytest_probe.execution.likeness import widened_dtype
 from pytest_probe.execution.otherwise import Otherwise
 from pytest_probe.execution.perturbation import OutputRuns, Perturbation, results
 from pytest_probe.execution.replay import Replay
-from pytest_probe.frameworks.base import Leaf
+from pytest_probe.frameworks.base import Array, Leaf
 from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, numpy_dtype, widen
 from pytest_probe.records.model import Direction
 from pytest_probe.standards.facts import facts
@@ -112,7 +112,8 @@ def questions(
 
 
 def _plain(replay: Replay) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    plain = mapped(replay.candidate.arguments, lambda value, _: value.array if isinstance(value, Leaf) else value)
+    arguments = replay.candidate.arguments
+    plain = mapped(arguments, lambda value, _: value.array if isinstance(value, (Leaf, Array)) else value)
     return plain.args, plain.kwargs
 
 

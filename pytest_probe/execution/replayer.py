@@ -47,7 +47,7 @@ from pytest_probe.execution.products import Product, cut, product
 from pytest_probe.execution.replay import NO_CALL, REFERENCE, Candidate, Origin, Replay, default_dtype
 from pytest_probe.frameworks.base import Device, Framework, Run, Wanted, Way
 from pytest_probe.inputs import Arguments
-from pytest_probe.numerics.dtypes import numpy_dtype
+from pytest_probe.numerics.dtypes import float_format, numpy_dtype
 from pytest_probe.records.model import Call, Record
 from pytest_probe.standards.facts import facts
 
@@ -269,7 +269,10 @@ class Replayer:
 
     def _reference_of(self, reference: Callable[..., Any], arguments: Arguments) -> Callable[..., Any]:
         """The device takes what it is not given from its own dtype: so must float64, there."""
-        return self.framework.as_single(reference) if within_float32(arguments) else reference
+        if not within_float32(arguments):
+            return reference
+        floats = floats_of(named_leaves(arguments)).values()
+        return self.framework.as_single(reference, max(float_format(dtype).max for dtype in floats))
 
     def _fitting(
         self, candidates: Sequence[Candidate], call: Call, record: Record, check_dtypes: bool

@@ -8,7 +8,7 @@ import numpy as np
 
 from pytest_probe.execution.arguments import floats_of, mapped
 from pytest_probe.execution.replay import Replay
-from pytest_probe.frameworks.base import Leaf
+from pytest_probe.frameworks.base import Array, Leaf
 from pytest_probe.numerics.dtypes import AnyArray, is_complex, widen
 from pytest_probe.standards.verdict import SEVERITY, ArgumentRow, OutputVerdict, Verdict, conclusion
 
@@ -25,7 +25,7 @@ def _rows(replay: Replay) -> tuple[ArgumentRow, ...]:
     found: list[ArgumentRow] = []
 
     def row(value: Any, name: str) -> Any:
-        if isinstance(value, Leaf):
+        if isinstance(value, (Leaf, Array)):
             found.append(ArgumentRow(name, value.array.shape, value.array.dtype.name, _range(value.array)))
         else:
             found.append(ArgumentRow(name, None, type(value).__name__, str(value)[:60]))

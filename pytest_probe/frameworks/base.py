@@ -24,6 +24,14 @@ class Leaf:
     strides: tuple[int, ...] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Array:
+    """An argument that is an array of NumPy's, and stays one: each run gets a copy, on the host, with floats as wide as
+    those of the reference's tensors."""
+
+    array: np.ndarray
+
+
 class Device(Protocol):
     """A device under test: how tensors get there, how a call is made there, how they come back.
 
@@ -157,8 +165,9 @@ class Framework(Protocol):
     ) -> Run:
         """Make a call. Raises whatever the call raises."""
 
-    def as_single(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function with defaults that its API takes from the dtype of its tensors (an eps) as for float32."""
+    def as_single(self, function: Callable[..., Any], largest: float) -> Callable[..., Any]:
+        """The function with defaults that its API takes from the dtype of its tensors: an eps as for float32, in the
+        place of inf the largest number."""
 
     def take(self, value: Any, device: Device) -> Any:
         """An argument tree of the framework's own values with a Leaf for each tensor, and specs, as `run` takes it.

@@ -140,8 +140,8 @@ class TorchFramework:
     ) -> Run:
         return torch_calls.run(function, args, kwargs, way, wanted)
 
-    def as_single(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        return functools.partial(torch_defaults.as_single, function)
+    def as_single(self, function: Callable[..., Any], largest: float) -> Callable[..., Any]:
+        return functools.partial(torch_defaults.as_single, function, largest)
 
     def take(self, value: Any, device: Device) -> Any:
         return torch_calls.taken(value, device)

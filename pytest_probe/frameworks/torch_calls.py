@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from pytest_probe.errors import Unsupported
-from pytest_probe.frameworks.base import Device, Leaf, Run, Steps, Wanted, Way
+from pytest_probe.frameworks.base import Array, Device, Leaf, Run, Steps, Wanted, Way
 from pytest_probe.frameworks.torch_modes import emulated
 from pytest_probe.frameworks.torch_recurrent import LayersMode
 from pytest_probe.frameworks.torch_reductions import DividingMode
@@ -35,13 +35,14 @@ PLAIN = (bool, int, float, complex, str, type(None))
 
 
 def to_tensor(array: np.ndarray) -> torch.Tensor:
-    """A tensor of its own memory with the array's values and dtype."""
-    own = np.array(array, order="C")
-    special = TO_TORCH.get(own.dtype)
+    """A tensor of its own memory, which torch may resize, with the array's values and dtype."""
+    # To NumPy a dimension of one lies in order whatever its stride is; torch refuses negative ones.
+    plain = array if array.flags.carray and min(array.strides, default=0) >= 0 else array.copy()
+    special = TO_TORCH.get(plain.dtype)
     if special is None:
-        return torch.from_numpy(own)
+        return torch.from_numpy(plain).clone()
     carrier, dtype = special
-    return torch.from_numpy(own.view(np.int16 if carrier is torch.int16 else np.uint8)).view(dtype)
+    return torch.from_numpy(plain.view(np.int16 if carrier is torch.int16 else np.uint8)).clone().view(dtype)
 
 
 def to_array(tensor: torch.Tensor) -> np.ndarray:
@@ -153,6 +154,9 @@ class Binder:
             return getattr(torch, value.name)
         if isinstance(value, SizeSpec):
             return torch.Size(value.shape)
+        if isinstance(value, Array):
+            own = to_tensor(value.array)
+            return (own if self.way.device is not None else widened(own, self.way.dtype)).numpy()
         return value
 
     def _dtype(self, name: str) -> torch.dtype:

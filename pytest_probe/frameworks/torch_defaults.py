@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -39,6 +40,13 @@ def _cut_off(args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
     return float(EPS * max(matrix.shape[-2:]))
 
 
+def limits(largest: float, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+    """nan_to_num(x, nan, posinf, neginf)."""
+    given = {**dict(zip(("nan", "posinf", "neginf"), args[1:], strict=False)), **kwargs}
+    ends = {"posinf": largest, "neginf": -largest}
+    return args[:1], {**given, **{name: end for name, end in ends.items() if given.get(name) is None}}
+
+
 DEFAULTS: Mapping[Any, Callable[[tuple[Any, ...], dict[str, Any]], Arguments]] = {
     torch.nn.functional.rms_norm: epsilon,
     torch.rms_norm: epsilon,
@@ -47,12 +55,19 @@ DEFAULTS: Mapping[Any, Callable[[tuple[Any, ...], dict[str, Any]], Arguments]] =
     torch.linalg.lstsq: cut_off,
 }
 
+LIMITED = frozenset((torch.nan_to_num, torch.nan_to_num_, torch.Tensor.nan_to_num, torch.Tensor.nan_to_num_))
+
 
 class DefaultsMode(TorchFunctionMode):
-    """Writes these defaults down, as they are for float32."""
+    """Writes these defaults down, as they are for float32 and for tensors whose largest number this is."""
+
+    def __init__(self, largest: float) -> None:
+        super().__init__()
+        self._largest = largest
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        args, kwargs = DEFAULTS.get(func, _unchanged)(args, kwargs or {})
+        change = partial(limits, self._largest) if func in LIMITED else DEFAULTS.get(func, _unchanged)
+        args, kwargs = change(args, kwargs or {})
         return func(*args, **kwargs)
 
 
@@ -60,7 +75,7 @@ def _unchanged(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
     return args, kwargs
 
 
-def as_single(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def as_single(function: Callable[..., Any], largest: float, /, *args: Any, **kwargs: Any) -> Any:
     """The function's result under these defaults."""
-    with DefaultsMode():
+    with DefaultsMode(largest):
         return function(*args, **kwargs)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pytest_probe.errors import RecordError, Unsupported
-from pytest_probe.frameworks.base import Leaf
+from pytest_probe.frameworks.base import Array, Leaf
 from pytest_probe.inputs.generated import generate, kind_of, rounded
 from pytest_probe.inputs.layout import is_layout, without_repeats
 from pytest_probe.inputs.memory import available_memory, check_size, memory_needed
@@ -28,7 +28,7 @@ _FIELDS = {"args": "input_args", "kwargs": "input_kwargs", "grad": "input"}
 
 @dataclass(frozen=True)
 class Arguments:
-    """The arguments of a call with a Leaf for each tensor, everything else as recorded.
+    """The arguments of a call with a Leaf for each tensor, an Array for each of NumPy's, everything else as recorded.
 
     gradients are the incoming gradients of the outputs; None where the record has no backward entry.
     """
@@ -105,7 +105,8 @@ class _Builder:
 
     def _tree(self, value: Argument, path: str) -> Argument:
         if isinstance(value, TensorSpec):
-            return self._leaf(value, path)
+            leaf = self._leaf(value, path)
+            return Array(leaf.array) if value.ndarray else leaf
         if isinstance(value, Mapping):
             return {key: self._tree(item, f"{path}.{key}") for key, item in value.items()}
         if isinstance(value, (list, tuple)):
@@ -121,7 +122,7 @@ class _Builder:
 
     def _target(self, spec: TensorSpec) -> str:
         kind = kind_of(spec.dtype)
-        if self._dtype is None or kind not in ("float", "complex"):
+        if self._dtype is None or spec.ndarray or kind not in ("float", "complex"):
             return spec.dtype
         return self._dtype if kind == "float" else _COMPLEX_OF.get(self._dtype, spec.dtype)
 
@@ -134,6 +135,8 @@ class _Builder:
                 f"{self._files.dump_path}: {entry}: {field}: no tensor was stored, and --probe-inputs=stored was given",
                 kind="no stored tensors",
             )
+        if self._kind != "generated" and spec.values is not None:
+            return np.array(spec.values, spec.dtype).reshape(spec.shape)
         return self._generated(spec, self._streams.at(path), self._roles.get(path))
 
     def _generated(self, spec: TensorSpec, stream: np.random.Generator, role: Role | None) -> AnyArray:

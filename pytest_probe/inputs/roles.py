@@ -202,6 +202,19 @@ class Parts:
 
 
 @dataclass(frozen=True, slots=True)
+class Running:
+    """How many sequences of a batch run at each step: from the recorded maximum falling to 1, of a fixed sum."""
+
+    kinds: ClassVar[frozenset[Kind]] = _INTEGER
+    total: int
+
+    def make(self, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
+        others = (integer_range(spec)[1] if spec.max is not None else -(-self.total // spec.size)) - 1
+        left = self.total - spec.size - others * np.arange(spec.size)
+        return 1 + np.clip(left, 0, max(others, 0)).reshape(spec.shape)
+
+
+@dataclass(frozen=True, slots=True)
 class Offsets:
     """Where bags begin: from 0, rising, to at most `total`; the last is the end of all where `closed`."""
 

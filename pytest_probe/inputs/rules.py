@@ -25,6 +25,7 @@ from pytest_probe.inputs.roles import (
     Pivots,
     PositiveDefinite,
     Role,
+    Running,
     Signs,
     Sorted,
     Symmetric,
@@ -256,6 +257,12 @@ def _repeats(bound: Bound, spec: TensorSpec) -> Role | None:
     return Parts(bound.output.shape[axis]) if -len(bound.output.shape) <= axis < len(bound.output.shape) else None
 
 
+def _running(bound: Bound, spec: TensorSpec) -> Role | None:
+    """Of a packed batch; otherwise the hidden state stands there."""
+    packed = bound.shape("data")
+    return Running(packed[0]) if packed else None
+
+
 def _drawn(bound: Bound, spec: TensorSpec) -> Role | None:
     count = bound.get("num_samples", 1)
     return Weights(1 if bound.get("replacement", False) or not isinstance(count, int) else count)
@@ -278,6 +285,7 @@ _symmetric = _api("input", input=_always(Symmetric()))
 _quotient = _api("input other", other=_divisor)
 _reversed_quotient = _api("input other", input=_divisor)
 _count = _api("input", input=_nonzero)
+_recurrent = _api("data batch_sizes", batch_sizes=_running)
 _class_loss = _api("input target weight size_average ignore_index", target=_label)
 _attention = (
     "query key value embed_dim_to_check num_heads in_proj_weight in_proj_bias bias_k bias_v add_zero_attn dropout_p "
@@ -322,6 +330,10 @@ TABLE: Mapping[str, Entry] = {
     "one_hot": _api("input num_classes", input=_one_hot),
     "bincount": _api("input weights minlength", input=_bin),
     "repeat_interleave": _api("input repeats dim", repeats=_repeats),
+    "lstm": _recurrent,
+    "gru": _recurrent,
+    "rnn_tanh": _recurrent,
+    "rnn_relu": _recurrent,
     # Labels and targets of losses.
     "cross_entropy": _class_loss,
     "cross_entropy_loss": _class_loss,

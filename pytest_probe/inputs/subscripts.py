@@ -66,7 +66,7 @@ def _item(value: Argument, path: str, rest: int) -> _Item:
         return _Item(value, path, rest, rest, advanced=False)
     if value is None:
         return _Item(value, path, 0, 1, advanced=False)
-    advanced = isinstance(value, (TensorSpec, list, tuple))
+    advanced = isinstance(value, (TensorSpec, list, tuple, range))
     return _Item(value, path, _takes(value), 1 if isinstance(value, slice) else 0, advanced)
 
 

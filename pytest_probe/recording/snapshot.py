@@ -31,6 +31,7 @@ class Seen(
     (2-norm) in float64, of the absolute values where it is complex. high and low are those of the finite elements
     where others are not finite; nan, inf and true count elements; stride is left out where it lies in order.
 
+    values are the elements in their order, of a few integers: sizes, lengths and repeats decide what a call gives.
     address is where its first element lies, for what shares memory; data waits to be saved, and never is encoded.
     """
 
@@ -50,6 +51,7 @@ class Seen(
     crc: Json = UNSET
     stride: Json = UNSET
     address: Json = UNSET
+    values: Json = UNSET
     failed: Json = UNSET
     data_name: Json = UNSET
     data: Any = UNSET

@@ -6,8 +6,11 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from msgspec import UNSET
 
 from pytest_probe.recording.snapshot import Seen, number
+
+KEPT = 64  # integers of one tensor: that many sizes, lengths or repeats stand in a dump
 
 
 def fill_together(values: np.ndarray, sizes: Sequence[int], seen: Sequence[Seen]) -> None:
@@ -33,6 +36,15 @@ def fill_together(values: np.ndarray, sizes: Sequence[int], seen: Sequence[Seen]
         for one, true in zip(seen, sums, strict=True):
             one.mean = one.norm = None
             one.true = round(true)
+    elif values.dtype.kind in "iu":
+        _keep(values, starts.tolist(), sizes, seen)
+
+
+def _keep(values: np.ndarray, starts: Sequence[int], sizes: Sequence[int], seen: Sequence[Seen]) -> None:
+    """Fill in the elements of arrays that are few, and lie in their order; one alone is its maximum."""
+    for one, start, size in zip(seen, starts, sizes, strict=True):
+        if 1 < size <= KEPT and one.stride is UNSET:
+            one.values = values[start : start + size].tolist()
 
 
 def unusual(seen: Seen, wide: np.ndarray) -> None:

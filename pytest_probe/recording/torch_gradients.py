@@ -25,8 +25,11 @@ Wanting: TypeAlias = tuple[str, torch.Tensor, Any, int]
 _MOST_NODES = 4096
 
 _leaf = torch.zeros(1, requires_grad=True)
-_ACCUMULATE = type(_leaf.view(1).grad_fn.next_functions[0][0])  # type: ignore[union-attr]
+_ACCUMULATE: Any = type(_leaf.view(1).grad_fn.next_functions[0][0])  # type: ignore[union-attr]
+_CAST: Any = type(_leaf.bfloat16().grad_fn)
 del _leaf
+
+_autocasts = torch._C._is_any_autocast_enabled
 
 
 def wanting(value: Any, place: str) -> Iterator[Wanting]:
@@ -45,7 +48,7 @@ def wanting(value: Any, place: str) -> Iterator[Wanting]:
 class Watched:
     """The gradients of one call, by place, as they come: tensors until the last is there. parent is the forward's."""
 
-    __slots__ = ("_sums", "_task", "incoming", "missing", "name", "outgoing", "parent")
+    __slots__ = ("_casts", "_sums", "_task", "incoming", "missing", "name", "outgoing", "parent")
 
     def __init__(self, name: str, parent: Parent) -> None:
         self.name = name
@@ -55,6 +58,7 @@ class Watched:
         self.missing = 0
         self._task: int | None = None
         self._sums: dict[str, Gradient] = {}
+        self._casts: dict[str, torch.dtype] = {}
 
     def watch(
         self,
@@ -65,7 +69,7 @@ class Watched:
         most_nodes: int = _MOST_NODES,
     ) -> None:
         """Put the hooks; start is autograd's number of nodes before the call, most_nodes how many it may have made."""
-        border = _border(arguments, outputs, start, most_nodes)
+        border = _border(arguments, outputs, start, most_nodes, self._casts)
         if not border:
             return
         self.incoming = {output[0]: None for output in outputs}
@@ -95,6 +99,8 @@ class Watched:
             if place in self._sums:
                 before = self._sums[place]
                 gradient = self._sums[place] = gradient.clone() if before is None else before + gradient
+            if place in self._casts:
+                gradient = gradient.to(self._casts[place])
             self.outgoing[place] = take(gradient)
         self.missing -= 1
         if self.missing:
@@ -113,9 +119,10 @@ Fire: TypeAlias = Callable[[Watched, Seats, Seats, tuple[Gradient, ...], tuple[G
 
 
 def _border(
-    arguments: Sequence[Wanting], outputs: Sequence[Wanting], start: int, most_nodes: int
+    arguments: Sequence[Wanting], outputs: Sequence[Wanting], start: int, most_nodes: int, casts: dict[str, torch.dtype]
 ) -> Mapping[Any, tuple[Seats, Seats]]:
-    """The nodes of a call that stand at its border: for each the seats of outputs' and of arguments' gradients."""
+    """The nodes of a call that stand at its border: for each the seats of outputs' and of arguments' gradients. casts
+    gets the dtypes of the arguments whose gradients are cast to them only behind the border."""
     border: dict[Any, tuple[Seats, Seats]] = {}
     for place, _, node, number in outputs:
         if node is not None and node._sequence_nr() >= start:
@@ -133,6 +140,9 @@ def _border(
                 continue
             leaf = type(following) is _ACCUMULATE
             places = targets.get(id(following.variable) if leaf else (following, number))
+            if places is None and type(following) is _CAST and _autocasts():
+                # Autocast casts a parameter once, and the cast gets the gradients of all calls that use it.
+                places = _cast(following, targets, casts)
             if places is not None:
                 # A tensor that stands at two places gets its gradients in their order.
                 place = places.pop(0) if len(places) > 1 else places[0]
@@ -141,3 +151,12 @@ def _border(
                 known.add(following)
                 found.append(following)
     return border
+
+
+def _cast(node: Any, targets: Mapping[Any, list[str]], casts: dict[str, torch.dtype]) -> list[str] | None:
+    """The places of the parameter whose cast this node is; casts gets the dtype of the first."""
+    behind: Any = node.next_functions[0][0]
+    places = targets.get(id(behind.variable)) if type(behind) is _ACCUMULATE else None
+    if places is not None:
+        casts[places[0]] = behind.variable.dtype
+    return places

@@ -57,7 +57,7 @@ class TorchHooks:
         self._seeing = False
         self._alone = self._begin, self._end
         # Modes of the program's own do not see what these do.
-        self._aside = functools.partial(_aside, self._begin), functools.partial(_aside, self._end)
+        self._aside = self._begin_aside, functools.partial(_aside, self._end)
         self._calls = config.level != "L0"
         # At L0 the mode sees only what may write to tensors behind torch's back.
         self._rules = Rules(Scope(config).wants_api if self._calls else lambda name: False)
@@ -221,6 +221,10 @@ class TorchHooks:
         finally:
             if asking is not None:
                 _set_grads(True)
+
+    def _begin_aside(self, *args: Any) -> Entry | None:
+        self._presence.take_off_all()
+        return _aside(self._begin, *args)
 
     def _end(
         self, recorder: Recorder, entry: Entry, asking: list[Wanting], result: Any, start: int, grads: bool

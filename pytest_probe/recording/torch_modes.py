@@ -52,7 +52,12 @@ class Presence:
         """Turn it off here. A thread that is still running keeps it, idle, until the thread ends."""
         self._patches.close()
         self._threads.began = False
-        self._take_off()
+        self.take_off_all()
+
+    def take_off_all(self) -> None:
+        """A signal's handler that raises while the mode is put on, or taken off, may leave it there once more."""
+        while self._is_on():
+            self._take_off()
 
     def absent(self) -> bool:
         """Has this thread run since before `begin`, so that the mode is not on here?"""

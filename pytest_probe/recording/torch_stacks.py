@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import linecache
 import os
 from types import CodeType, FrameType
@@ -19,10 +20,12 @@ class Stacks:
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[int, ...], int] = {}
-        self._frames: list[list[tuple[CodeType, int]]] = []
-        # For each stack: does torch's activation checkpointing stand in it?
-        self._checkpoints: list[bool] = []
-        self._lines: list[list[str]] = []
+        # Threads may meet new stacks at once, and a signal may end the making of one at any place.
+        self._next = itertools.count()
+        self._frames: dict[int, list[tuple[CodeType, int]]] = {}
+        # The stacks in which torch's activation checkpointing stands.
+        self._checkpoints: set[int] = set()
+        self._lines: dict[int, list[str]] = {}
 
     def number(self, first: FrameType) -> int:
         """The number of the stack whose innermost frame this is."""
@@ -46,19 +49,21 @@ class Stacks:
             if not frame.f_code.co_filename.startswith(_OURS):
                 frames.append((frame.f_code, frame.f_lineno))
             frame = frame.f_back
-        self._frames.append(frames)
-        self._checkpoints.append(any(code.co_filename.endswith(_CHECKPOINT) for code, _ in frames))
-        return len(self._frames) - 1
+        number = next(self._next)
+        self._frames[number] = frames
+        if any(code.co_filename.endswith(_CHECKPOINT) for code, _ in frames):
+            self._checkpoints.add(number)
+        return number
 
     def recomputes(self, number: int) -> bool:
         """Does a checkpoint compute here again, inside a backward, what it forgot? Unknown (-1) stacks do not tell."""
-        return number >= 0 and self._checkpoints[number] and torch._C._current_graph_task_id() >= 0
+        return number in self._checkpoints and torch._C._current_graph_task_id() >= 0
 
     def lines(self) -> dict[int, list[str]]:
         """All stacks as stack.json shows them, innermost frame first."""
-        for frames in self._frames[len(self._lines) :]:
-            self._lines.append([_line(*frame) for frame in frames])
-        return dict(enumerate(self._lines))
+        for number in self._frames.keys() - self._lines.keys():
+            self._lines[number] = [_line(*frame) for frame in self._frames[number]]
+        return self._lines
 
 
 @functools.lru_cache(65536)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import weakref
 import zlib
 from collections import defaultdict, deque
@@ -22,6 +23,7 @@ from pytest_probe.recording.torch_statistics import count_groups, count_large, c
 
 SMALL = 16_384  # bytes up to which a copy, and statistics of many together, cost less than statistics at once
 TOGETHER = 131_072  # bytes of many tensors: what the cache holds
+HUGE = 1 << 28  # bytes of a NumPy array from which on no values are looked at: it may be a file that is mapped
 
 _DTYPES = {dtype: str(dtype) for name in dir(torch) if isinstance(dtype := getattr(torch, name), torch.dtype)}
 # What Python's numbers stand for where a dtype is asked for.
@@ -31,9 +33,17 @@ _PYTHONS: dict[type, torch.dtype] = {
     bool: torch.bool,
     complex: torch.complex128,
 }
+# Of these dtypes a NumPy array may become a tensor.
+_ARRAYS = frozenset(
+    np.dtype(name)
+    for name in (
+        *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+        *("float16", "float32", "float64", "complex64", "complex128"),
+    )
+)
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 # Of subclasses that compute as their data do, as parameters of one's own.
-_FUNCTION = torch.nn.Parameter.__torch_function__
+_FUNCTIONS = tuple(getattr(kind.__torch_function__, "__func__", kind.__torch_function__) for kind in _PLAIN)
 
 
 # The strides and extents by which memory is walked, from the innermost on, whatever order the dimensions have; a number
@@ -57,6 +67,8 @@ def _fill(seen: Seen, first: Seen) -> None:
     seen.max, seen.min, seen.mean, seen.norm = first.max, first.min, first.mean, first.norm
     seen.high, seen.low, seen.nan, seen.inf = first.high, first.low, first.nan, first.inf
     seen.true, seen.failed = first.true, first.failed
+    # A view of the same elements may have them in another order.
+    seen.values = first.values if seen.stride is UNSET else UNSET
 
 
 class Values:
@@ -90,10 +102,13 @@ class Values:
             float: (lambda value: Leaf("float", number(value))) if scalars else plain("float"),
             complex: lambda value: Leaf("complex", [number(value.real), number(value.imag)]),
             slice: _slice,
+            range: lambda value: Leaf("range", [value.start, value.stop, value.step]),
             type(...): lambda value: Leaf("ellipsis", "..."),
             torch.Size: lambda value: Leaf("torch.Size", tuple(value)),
             torch.dtype: lambda value: Leaf("torch.dtype", _DTYPES[value]),
             torch.device: lambda value: Leaf("torch.device", f"{value.type}:{value.index}"),
+            # As a "value" msprobe's checker would hand it on as text.
+            torch.layout: lambda value: {"type": "torch.layout", "layout": str(value)},
             torch.memory_format: lambda value: MemoryFormat(str(value).removeprefix("torch.")),
             tuple: lambda value: tuple([self.take(item) for item in value]),
             list: lambda value: [self.take(item) for item in value],
@@ -107,11 +122,11 @@ class Values:
 
     def other(self, value: Any) -> Tree:
         if isinstance(value, torch.Tensor):
-            own: Any = type(value)
-            computes = own.__torch_function__ is _FUNCTION and own.__torch_dispatch__ is torch.Tensor.__torch_dispatch__
-            return self.tensor(value) if computes else self._strange(value)
+            return self._derived(value)
         if isinstance(value, np.generic):
             return self._numpy(value)
+        if isinstance(value, np.ndarray):
+            return self._array(np.asarray(value))
         for plain in (int, float):
             if isinstance(value, plain):
                 return self.leaves[plain](plain(value))  # JSON shows subclasses as text
@@ -120,6 +135,8 @@ class Values:
                 return self.leaves[kind](value)
         if isinstance(value, type) and value in _PYTHONS:
             return self.take(_PYTHONS[value])
+        if hasattr(type(value), "__index__"):
+            return self.leaves[int](operator.index(value))
         return {"type": f"{type(value).__module__}.{type(value).__qualname__}"}
 
     def _numpy(self, value: np.generic) -> Tree:
@@ -129,10 +146,34 @@ class Values:
         tree = self.take(plain)
         return Leaf(type(value).__name__, tree.value) if isinstance(tree, Leaf) else tree
 
+    def _derived(self, tensor: torch.Tensor) -> Tree:
+        """A tensor of a class of its own, as a plain one where it computes as that does."""
+        own: Any = type(tensor)
+        functions = getattr(own.__torch_function__, "__func__", own.__torch_function__) in _FUNCTIONS
+        if not functions or own.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+            return self._strange(tensor)
+        with torch._C.DisableTorchFunctionSubclass():
+            return self.tensor(tensor)
+
+    def _array(self, array: np.ndarray) -> Tree:
+        """A NumPy array, whose elements count in their order."""
+        if array.dtype not in _ARRAYS:
+            return {"type": f"numpy.ndarray of {array.dtype}"}
+        if array.nbytes > HUGE:
+            return Seen("numpy.ndarray", array.dtype.name, array.shape, False)
+        # To NumPy a dimension of one lies in order whatever its stride; torch refuses negative ones. It warns, once a
+        # process, where an array cannot be written to.
+        plain = array.flags.carray and min(array.strides, default=0) >= 0
+        tensor = torch.from_numpy(array if plain else array.copy())
+        seen = self._new(tensor, tensor.data_ptr(), None)
+        # The copy's address will be another's.
+        seen.type, seen.dtype, seen.address = "numpy.ndarray", array.dtype.name, UNSET
+        return seen
+
     def _strange(self, tensor: torch.Tensor) -> Tree:
         """A tensor of a class or layout of its own: how it looks, without values."""
         kind = type(tensor)
-        name = f"torch.{tensor.layout}" if kind in _PLAIN else f"{kind.__module__}.{kind.__qualname__}"
+        name = str(tensor.layout) if kind in _PLAIN else f"{kind.__module__}.{kind.__qualname__}"
         return Seen(name, _DTYPES[tensor.dtype], tuple(tensor.shape), tensor.requires_grad)
 
     def tensor(self, tensor: torch.Tensor) -> Tree:
@@ -156,9 +197,12 @@ class Values:
             return seen
         return self._new(tensor, address, known)
 
-    def _new(self, tensor: torch.Tensor, address: int, known: Known | None) -> Seen:
+    def _new(self, tensor: torch.Tensor, address: int, known: Known | None) -> Tree:
         """known is the snapshot of a tensor that begins at the same place, unchanged."""
-        shape, dtype = tensor.shape, tensor.dtype
+        try:
+            shape, dtype = tensor.shape, tensor.dtype
+        except RuntimeError:  # nested tensors have many shapes
+            return {"type": "torch.nested"}
         seen = Seen("torch.Tensor", _DTYPES[dtype], shape, tensor.requires_grad, address=address)
         contiguous = tensor.is_contiguous()
         if not contiguous:

@@ -20,7 +20,9 @@ class TensorSpec:
     where the dump has none; low and high are the finite extremes, where the dump has them beside NaN or inf.
     nan, inf and true count elements (inf: of both signs), None where the dump has none. stride is in elements, None
     where they lie in order; address is where the first one lay: views of the same memory have the same one.
+    values are the elements in their order, where the dump has them beside the statistics, as of few integers.
     data_name is the file that holds the values, as a bare name; None where only statistics were kept.
+    ndarray: it was no tensor, but an array of NumPy's.
     """
 
     dtype: str
@@ -38,6 +40,8 @@ class TensorSpec:
     true: int | None = None
     stride: tuple[int, ...] | None = None
     address: int | None = None
+    values: tuple[int, ...] | None = None
+    ndarray: bool = False
 
     @property
     def size(self) -> int:

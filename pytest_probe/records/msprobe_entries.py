@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -11,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from pytest_probe.errors import NotRecorded, RecordError
+from pytest_probe.errors import NotRebuilt, NotRecorded, RecordError
 from pytest_probe.records.model import (
     Argument,
     Call,
@@ -35,6 +36,9 @@ DTYPES = (
 MEMORY_FORMATS = ("preserve_format", "contiguous_format", "channels_last", "channels_last_3d")
 TENSOR_TYPES = ("torch.Tensor", "torch.nn.parameter.Parameter")
 
+# torch's dtypes that NumPy and ml_dtypes have no place for: quantized, bits, narrow integers, pairs.
+_ODD = re.compile(r"q?u?int\d+(x\d)?|bits\d.*|complex32|float4.*")
+_REBUILT = "a tensor, an array, a number, text, a dtype, a range or slice, or lists, tuples and dicts of them"
 _FLOATS: Mapping[str, float] = {**TOKENS, "NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _MAX_RANK = 64  # of torch and of NumPy
 _MAX_EXTENT = 2**63
@@ -105,11 +109,11 @@ class _Entry:
         args = self.arguments(self.need(body, "input_args", "", list, "a list of arguments"), "input_args")
         kwargs = self.optional(body, "input_kwargs", "", dict, "an object of arguments")
         named = {key: self.argument(value, f"input_kwargs.{key}") for key, value in kwargs.items()}
-        args, named = self.devices(args, self.made(named))
+        args, named = self.devices(args, named)
         if body.get("output") is None:
             return Call(args, named, None, None)
-        outputs = self.need(body, "output", "", list, "a list of outputs")
-        return Call(args, named, self.arguments(outputs, "output"), None)
+        outputs = self.arguments(self.need(body, "output", "", list, "a list of outputs"), "output")
+        return Call(args, self.made(named, outputs), outputs, None)
 
     def devices(self, args: tuple[Argument, ...], named: dict[str, Argument]) -> tuple[tuple[Argument, ...], Any]:
         """The arguments with devices that were given as strings as what they are: `x.to("cuda:0")`, `device="cuda"`."""
@@ -119,13 +123,14 @@ class _Entry:
             named = {**named, "device": DeviceSpec(named["device"])}
         return args, named
 
-    def made(self, named: dict[str, Argument]) -> dict[str, Argument]:
+    def made(self, named: dict[str, Argument], outputs: tuple[Argument, ...]) -> dict[str, Argument]:
         """The arguments of `torch.tensor` and its like with the dtype that NumPy's scalars gave; here those are plain
         numbers."""
         if self.name.split(".")[:2] not in _MAKING or named.get("dtype") is not None:
             return named
-        kinds = set(_kinds(self.body["input_args"])) & _NUMPY
-        return {**named, "dtype": DtypeSpec(kinds.pop())} if len(kinds) == 1 else named
+        scalars = not _NUMPY.isdisjoint(_kinds(self.body["input_args"]))
+        made = next((spec.dtype for spec in outputs if isinstance(spec, TensorSpec)), None)
+        return {**named, "dtype": DtypeSpec(made)} if scalars and made is not None else named
 
     def surroundings(self) -> Surroundings:
         autocast = self.optional(self.probe, "autocast", "probe", dict, "an object of dtypes by kind of device")
@@ -196,8 +201,11 @@ class _Entry:
             return self.tensor(value, field)
         read = _LEAVES.get(kind.removeprefix("numpy."))
         if read is None:
-            raise self.error(f"{field}.type", shown(kind), "an argument that can be rebuilt")
+            raise self.no_place(f"{field}.type", shown(kind))
         return read(self, value, field)
+
+    def no_place(self, field: str, found: str) -> NotRebuilt:
+        return NotRebuilt(self.path, self.name, field, found, _REBUILT)
 
     def tensor(self, value: Mapping[str, Any], field: str) -> TensorSpec:
         high, low = (self.number(value, f"{key}_except_inf_nan", field) for key in ("Max", "Min"))
@@ -225,12 +233,15 @@ class _Entry:
             true=self.count(value, "True", field),
             stride=self.stride(value, field),
             address=self.count(value, "address", field),
+            values=self.values(value, field),
         )
 
     def dtype(self, value: Mapping[str, Any], key: str, field: str) -> str:
         text: str = self.need(value, key, field, str, "the name of a dtype")
         name = text.removeprefix("torch.")
         if name not in DTYPES:
+            if _ODD.fullmatch(name):
+                raise self.no_place(f"{field}.{key}", f"the dtype {name}, which NumPy has not")
             raise self.error(f"{field}.{key}", f"the unknown dtype {shown(text)}", f"one of {', '.join(DTYPES)}")
         return name
 
@@ -251,6 +262,21 @@ class _Entry:
                 f"{field}.stride", f"{len(stride)} strides", f"one for each of {len(value['shape'])} dimensions"
             )
         return stride
+
+    def values(self, value: Mapping[str, Any], field: str) -> tuple[int, ...] | None:
+        """The elements of an integer tensor."""
+        if value.get("values") is None:
+            return None
+        values, dtype = self.need(value, "values", field, list, "a list of integers"), self.dtype(value, "dtype", field)
+        count = math.prod(value["shape"])
+        if len(values) != count or "int" not in dtype:
+            found = f"{len(values)} values of {dtype}"
+            raise self.error(f"{field}.values", found, f"one for each of {count} elements, and an integer dtype")
+        low, high = _limits(dtype)
+        for index, one in enumerate(values):
+            if isinstance(one, bool) or not isinstance(one, int) or not low <= one <= high:
+                raise self.error(f"{field}.values.{index}", shown(one), f"an integer that {dtype} holds")
+        return tuple(values)
 
     def shape(self, value: Mapping[str, Any], key: str, field: str, least: int = 0) -> tuple[int, ...]:
         shape = self.need(value, key, field, list, "a list of sizes")
@@ -307,6 +333,18 @@ class _Entry:
             raise self.error(f"{field}.{key}", shown(text), f"one of {', '.join(MEMORY_FORMATS)}")
         return MemoryFormatSpec(name)
 
+    def layout(self, value: Mapping[str, Any], field: str) -> None:
+        """None stands for the usual one, and no dump holds tensors of others."""
+        name = self.need(value, "layout", field, str, "the name of a layout")
+        if name != "torch.strided":
+            raise self.no_place(f"{field}.layout", f"the layout {name}")
+
+    def range(self, value: Mapping[str, Any], field: str) -> range:
+        parts = self.need(value, "value", field, list, "a list of start, stop and step")
+        if len(parts) != 3 or not all(type(part) is int for part in parts) or not parts[2]:
+            raise self.error(f"{field}.value", shown(parts), "three integers: start, stop, and a step that is not 0")
+        return range(*parts)
+
     def slice(self, value: Mapping[str, Any], field: str) -> slice:
         parts = self.need(value, "value", field, list, "a list of start, stop and step")
         whole = all(part is None or (isinstance(part, int) and not isinstance(part, bool)) for part in parts)
@@ -351,11 +389,14 @@ _LEAVES: Mapping[str, Callable[[_Entry, Mapping[str, Any], str], Argument]] = {
     "dict": lambda entry, value, field: {},
     "torch._C.Generator": lambda entry, value, field: None,  # what a generator draws is known by its law only
     "slice": _Entry.slice,
+    "range": _Entry.range,
     "ellipsis": lambda entry, value, field: ...,
     "torch.Size": lambda entry, value, field: SizeSpec(entry.shape(value, "value", field, -1)),  # what is left
     "torch.dtype": lambda entry, value, field: DtypeSpec(entry.dtype(value, "value", field)),
     "torch.device": _device,
+    "torch.layout": _Entry.layout,
     "torch.memory_format": _Entry.memory_format,
+    "ndarray": lambda entry, value, field: replace(entry.tensor(value, field), ndarray=True),
     "bool_": _BOOL,
     "str_": _STR,
     **dict.fromkeys(("float16", "float32", "float64"), _Entry.floating),
@@ -368,6 +409,12 @@ def _split(place: object) -> tuple[str, str]:
     """Root and rest of a place ("input", "1.0")."""
     root, _, rest = str(place).partition(".")
     return root, rest
+
+
+def _limits(dtype: str) -> tuple[int, int]:
+    """The least and the largest number of an integer dtype."""
+    kind, _, bits = dtype.rpartition("int")
+    return (0, 2 ** int(bits) - 1) if kind else (-(2 ** (int(bits) - 1)), 2 ** (int(bits) - 1) - 1)
 
 
 def _finite(number: Number | None) -> float | None:

@@ -180,7 +180,8 @@ def _integers(first: int) -> Callable[[Question], Law]:
     """randint (first 0) and randint_like (first 1): a high end, or a low one before it."""
 
     def law(question: Question) -> Law:
-        given = [value for value in question.args[first:] if isinstance(value, int)]
+        # The ends may be tensors.
+        given = [value for value in question.args[first:] if isinstance(value, (int, np.ndarray))]
         low = int(question.kwargs.get("low", given[0] if len(given) > 1 else 0))
         high = int(question.kwargs.get("high", given[-1] if given else 0))
         count = high - low

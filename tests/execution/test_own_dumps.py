@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
@@ -88,6 +89,171 @@ def test_a_scalar_that_was_not_kept_is_no_dtype(tmp_path: Path) -> None:
     [verdict] = found.values()
     assert (verdict.verdict, verdict.kind) == ("skip", "lost argument")
     assert "input.1 was not recorded" in verdict.reason
+
+
+# NumPy's arrays
+
+ROWS, MASK = np.array([2, 0, -1]), np.array([True, False, True, True])
+TABLE = np.random.default_rng(0).standard_normal((4, 5)).astype(np.float32)
+
+
+def on_arrays() -> None:
+    x = normal(4, 5)
+    for make in (torch.as_tensor, torch.tensor, torch.asarray):
+        for array in (TABLE, TABLE.T, TABLE.astype(np.float64), ROWS, MASK, np.array(2.5), TABLE * 1j):
+            make(array)
+    torch.tensor(TABLE, dtype=torch.bfloat16)
+    x.new_tensor(ROWS)
+    for index in (
+        ROWS,
+        MASK,
+        (slice(None), ROWS),
+        (ROWS, ROWS),
+        (None, MASK),
+        (MASK, slice(1, 3)),
+        np.array(2),
+    ):
+        x[index]
+        x[index] = 1.5
+    x[MASK, 1] += 1
+    normal(4, 5).requires_grad_()[ROWS].sum().backward()
+
+
+@pytest.mark.parametrize("task", ["statistics", "tensor"])
+@pytest.mark.parametrize("dtype", [None, "bfloat16"])
+def test_arrays_are_replayed(tmp_path: Path, task: str, dtype: str | None) -> None:
+    found = verdicts(captured(tmp_path, on_arrays, task=task), dtype=dtype)
+    assert set(outcomes(found).values()) == {"pass"}
+    assert len(found) > 40
+
+
+def test_a_wrong_tensor_of_an_array_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = captured(tmp_path, on_arrays)
+    right = torch.as_tensor
+
+    def wrong(array: Any) -> torch.Tensor:
+        assert type(array) is np.ndarray
+        made = right(array).clone()
+        return made.fill_(0) if made.dtype is torch.float32 else made
+
+    monkeypatch.setattr(torch, "as_tensor", wrong)
+    found = outcomes(verdicts(path))
+    assert [name for name, verdict in found.items() if verdict != "pass"] == [
+        f"Torch.as_tensor.{number}.forward" for number in (0, 1)
+    ]
+
+
+def test_what_was_recorded_of_an_array(tmp_path: Path) -> None:
+    found = outcomes(verdicts(captured(tmp_path, on_arrays, task="tensor"), device="recorded"))
+    kinds = {verdict for name, verdict in found.items() if name.startswith("Torch.") or "__getitem__" in name}
+    assert kinds == {"pass"}
+
+
+# Other kinds of arguments
+
+
+class Own(torch.Tensor):
+    pass
+
+
+class Place:
+    def __index__(self) -> int:
+        return 2
+
+
+def odd_arguments() -> None:
+    x = normal(3, 4)
+    torch.zeros(2, 3, dtype=x.dtype, layout=x.layout, device=x.device)
+    torch.empty_like(x, layout=torch.strided)
+    x[range(2)], x[:, range(3, -1, -2)], torch.tensor(range(4)), x.sum(tuple(range(2)))
+    x[Place()], x.view(Place(), 6), x[: Place()]
+    own = x.as_subclass(Own).requires_grad_()
+    (own * 2 + x).sum().backward()
+    torch.tensor((np.int32(1), 2)), torch.tensor([np.float32(1), 2]), torch.tensor([np.int8(1), True])
+    torch.cat(torch.linalg.qr(x), 1), torch.stack(torch.aminmax(x)), torch.stack(torch.max(x, 0)[:1])
+
+
+@pytest.mark.parametrize("task", ["statistics", "tensor"])
+def test_odd_arguments_are_replayed(tmp_path: Path, task: str) -> None:
+    found = verdicts(captured(tmp_path, odd_arguments, task=task))
+    assert set(outcomes(found).values()) == {"pass"}
+
+
+def test_results_that_grow_are_no_fault(tmp_path: Path) -> None:
+    x = normal(3, 4)
+
+    def program() -> None:
+        torch.mean(x, 0, out=torch.empty(0))
+        torch.sort(x, out=(torch.empty(0), torch.empty(0, dtype=torch.int64)))
+        torch.zeros(2).resize_(5)
+
+    assert set(outcomes(verdicts(captured(tmp_path, program))).values()) == {"pass"}
+
+
+def test_what_no_dump_holds_is_a_skip_that_says_so(tmp_path: Path) -> None:
+    x = normal(2, 2)
+
+    def program() -> None:
+        x.clone().apply_(lambda value: value + 1)
+        x.to_sparse()
+        torch.zeros(2, layout=torch.sparse_coo)
+        torch.zeros(2, dtype=torch.complex32)
+        ragged.sin()
+        torch.tensor(bytearray(b"ab"))
+
+    ragged = torch.nested.nested_tensor([normal(2), normal(3)])
+    found = verdicts(captured(tmp_path, program))
+    skips = [verdict for verdict in found.values() if verdict.verdict != "pass"]
+    assert {(verdict.verdict, verdict.kind) for verdict in skips} == {("skip", "value that no dump holds")}
+    assert [verdict.reason.split(": ", 2)[2].split(", expected")[0] for verdict in skips] == [
+        'input_args.1.type: found "builtins.function"',
+        'output.0.type: found "torch.sparse_coo"',
+        "input_kwargs.layout.layout: found the layout torch.sparse_coo",
+        "input_kwargs.dtype.value: found the dtype complex32, which NumPy has not",
+        'input_args.0.type: found "torch.nested"',
+        'input_args.0.type: found "builtins.bytearray"',
+    ]
+
+
+# What decides the shapes
+
+
+def by_sizes() -> None:
+    x, three, repeats = normal(3, 4), torch.tensor(3), torch.tensor([3, 0, 1])
+    torch.zeros(three, 2)
+    torch.full((three,), torch.tensor(2.5))
+    torch.arange(three)
+    x.view(three, -1)
+    x[: three - 1]
+    x.repeat(three, 1)
+    torch.repeat_interleave(repeats)
+    torch.repeat_interleave(x, repeats, dim=0)
+    torch.tensor_split(x, torch.tensor([1, 3]), dim=1)
+    x.split([torch.tensor(1), torch.tensor(2)])
+    torch.unique_consecutive(torch.tensor([1, 1, 2, 1]))
+    torch.randint(0, torch.tensor(9), (3,))
+    lengths = torch.nn.utils.rnn.pack_padded_sequence(normal(5, 3, 4), torch.tensor([5, 2, 1]))
+    torch.nn.utils.rnn.pad_packed_sequence(torch.nn.LSTM(4, 2)(lengths)[0])
+    many = torch.nn.utils.rnn.pack_padded_sequence(normal(90, 3, 4), torch.tensor([90, 40, 7]))
+    torch.nn.GRU(4, 2)(many)
+
+
+@pytest.mark.parametrize("task", ["statistics", "tensor"])
+def test_tensors_that_decide_shapes_are_as_they_were(tmp_path: Path, task: str) -> None:
+    found = verdicts(captured(tmp_path, by_sizes, task=task))
+    assert set(outcomes(found).values()) == {"pass"}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_what_stands_for_inf_is_the_largest_number(tmp_path: Path, dtype: torch.dtype) -> None:
+    x = torch.tensor([1.0, torch.inf, -torch.inf, torch.nan], dtype=dtype)
+
+    def program() -> None:
+        x.nan_to_num()
+        torch.nan_to_num(x, posinf=3.0)
+        x.clone().nan_to_num_()
+
+    assert set(outcomes(verdicts(captured(tmp_path, program, task="tensor"))).values()) == {"pass"}
 
 
 # Autocast and the default dtype
@@ -224,18 +390,29 @@ def test_gradients_of_a_tensor_at_several_places_are_left_out(tmp_path: Path) ->
     assert words in backward.notes
 
 
-def test_gradients_that_several_calls_gave_to_one_cast_are_left_out(tmp_path: Path) -> None:
+def on_one_cast() -> None:
     x, y, weight = normal(8, 16), normal(8, 16, seed=1).requires_grad_(), normal(4, 16, seed=2).requires_grad_()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        total = F.linear(x, weight).sum() + F.linear(y.bfloat16(), weight).sum()
+    total.backward()
 
-    def program() -> None:
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            total = F.linear(x, weight).sum() + F.linear(y.bfloat16(), weight).sum()
-        total.backward()
 
-    found = verdicts(captured(tmp_path, program, task="tensor"), device="recorded")
-    assert "error" not in outcomes(found).values()
-    assert found["Functional.linear.0.backward"].kind == "no stored tensors"
-    assert [output.name for output in found["Functional.linear.1.backward"].outputs] == ["grad.input.0"]
+def test_gradients_that_several_calls_gave_to_one_cast_are_judged(tmp_path: Path) -> None:
+    found = verdicts(captured(tmp_path, on_one_cast, task="tensor"), device="recorded")
+    assert set(outcomes(found).values()) == {"pass"}
+    judged = [[output.name for output in found[f"Functional.linear.{call}.backward"].outputs] for call in (0, 1)]
+    assert judged == [["grad.input.1"], ["grad.input.0", "grad.input.1"]]
+
+
+@pytest.mark.parametrize("call", [0, 1])
+def test_a_wrong_gradient_of_a_cast_is_an_error(tmp_path: Path, call: int) -> None:
+    """As the sum of both calls' is."""
+    path = captured(tmp_path, on_one_cast, task="tensor")
+    places = json.loads(path.read_text())["data"][f"Functional.linear.{call}.backward"]["probe"]["inputs"]
+    file = path.parent / "dump_tensor_data" / f"Functional.linear.{call}.backward.output.{places.index('input.1')}.pt"
+    torch.save(torch.load(file) * 1.02, file)
+    found = outcomes(verdicts(path, device="recorded"))
+    assert [name for name, verdict in found.items() if verdict == "error"] == [f"Functional.linear.{call}.backward"]
 
 
 def test_programs_go_backward_outside_of_autocast(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from pytest_probe.errors import Unsupported
-from pytest_probe.frameworks.base import Leaf, Run, Wanted, Way
+from pytest_probe.frameworks.base import Array, Leaf, Run, Wanted, Way
 from pytest_probe.frameworks.torch import TorchDevice
-from pytest_probe.frameworks.torch_calls import gradients, run, taken, to_array, to_tensor
+from pytest_probe.frameworks.torch_calls import bind, gradients, run, taken, to_array, to_tensor
 from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype
 from pytest_probe.records.model import DeviceSpec, DtypeSpec, MemoryFormatSpec, SizeSpec
 
@@ -40,6 +40,7 @@ def laid_out(dtype: str) -> dict[str, AnyArray]:
         "transposed": plain.T,
         "reversed": plain[::-1, ::-1],
         "every other": plain[:, ::2],
+        "one reversed": plain[:1][::-1],
         "broadcast": np.broadcast_to(plain[0], (4, 3)),
         "0-d": np.asarray(plain[1, 2]),
         "empty": plain[:, :0],
@@ -69,6 +70,13 @@ def test_a_tensor_has_its_own_memory() -> None:
     assert array.tolist() == [0, 0, 0]
     read_only = np.broadcast_to(np.float32(1), (3,))
     assert (to_tensor(read_only) + 1).tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+def test_a_tensor_may_grow(dtype: str) -> None:
+    """As what is given as out= does."""
+    for array in (np.zeros(0), np.zeros((3, 2)).T, np.array(1.0)):
+        assert to_tensor(array.astype(numpy_dtype(dtype))).resize_(4, 4).numel() == 16
 
 
 def test_views_of_tensors_come_back() -> None:
@@ -137,6 +145,19 @@ def test_other_arguments() -> None:
         "((device(type='cpu'), torch.Size([2, 3]), torch.channels_last, slice(1, None, 2), Ellipsis, None), "
         "{'a': [1, 2.5, (True, 'x')], 'b': {'c': 1j}})"
     )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "wide"), [("float16", "float64"), ("complex64", "complex128"), ("int32", "int32"), ("bool", "bool")]
+)
+def test_arrays_stay_arrays(dtype: str, wide: str) -> None:
+    """Each run has its own, on the host; a reference's floats are wide."""
+    given = np.ones(3, dtype)
+    for way, wanted in ((ON_CPU, dtype), (REFERENCE, wide)):
+        [array] = bind([Array(given)], {}, way, None).args
+        assert (type(array), array.dtype.name, array.tolist()) == (np.ndarray, wanted, given.tolist())
+        array[0] = 0
+        assert given[0] == 1
 
 
 def test_surroundings_are_restored() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pytest_probe.errors import RecordError, Unsupported
-from pytest_probe.frameworks.base import Leaf
+from pytest_probe.frameworks.base import Array, Leaf
 from pytest_probe.inputs.streams import Streams
 from pytest_probe.records.model import DtypeSpec, SizeSpec, TensorSpec
 from tests.inputs.conftest import Build
@@ -103,6 +103,21 @@ def test_auto_takes_what_is_stored_and_generates_the_rest(arguments: Build, tmp_
     assert np.array_equal(made.args[1].array, arguments(0, NORMAL).args[1].array)
     assert np.isinf(arguments(stored("x.npy"), kind="auto", dtype="float16").args[0].array[1, 1])
     assert arguments(stored("x.npy")).args[0].array[1, 1] == 1.0
+
+
+def test_values_in_the_dump_are_used_unless_generated_ones_are_asked_for(arguments: Build) -> None:
+    spec = TensorSpec("int16", (2, 2), 900, 3, values=(3, 900, 4, 5))
+    made = arguments(spec, kind="auto").args[0].array
+    assert (made.dtype.name, made.tolist()) == ("int16", [[3, 900], [4, 5]])
+    assert arguments(spec).args[0].array.tolist() != made.tolist()
+
+
+def test_an_array_stays_one(arguments: Build) -> None:
+    spec = TensorSpec("float32", (4, 25), 2.5, -2.25, 0.05, 10.0, ndarray=True)
+    tensor, array = arguments(NORMAL).args[0], arguments(spec, dtype="bfloat16").args[0]
+    assert type(array) is Array
+    assert array.array.dtype == np.float32
+    assert np.array_equal(array.array, tensor.array)
 
 
 def test_stored_without_a_file_name_is_a_skip(arguments: Build) -> None:

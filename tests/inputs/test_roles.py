@@ -56,6 +56,24 @@ def test_embedding_bag_offsets_rise_from_zero(arguments: Build) -> None:
     assert closed.args[2].array[-1] == 30
 
 
+@pytest.mark.parametrize("api", ["VF.lstm", "VF.gru", "VF.rnn_tanh", "VF.rnn_relu"])
+@pytest.mark.parametrize(
+    ("total", "recorded", "expected"),
+    [
+        (11, (1, 4), [4, 4, 1, 1, 1]),
+        (12, (2, 3), [3, 3, 3, 2, 1]),
+        (5, (1, 1), [1] * 5),
+        (10, (2, 2), [2] * 5),
+        (11, (None, None), [3, 3, 3, 1, 1]),
+    ],
+)
+def test_packed_batches(arguments: Build, api: str, total: int, recorded: Any, expected: list[int]) -> None:
+    made = arguments(floats(total, 3), ints((5,), *recorded), floats(1, 4, 2), [floats(8, 3)], api=api)
+    assert made.args[1].array.tolist() == expected
+    unpacked = arguments(floats(total, 2, 3), floats(1, 2, 2), [floats(8, 3)], api=api)
+    assert unpacked.args[1].array.dtype == np.float32
+
+
 @pytest.mark.parametrize("api", ["Functional.cross_entropy", "Functional.nll_loss"])
 def test_labels_are_classes(arguments: Build, api: str) -> None:
     assert ends(arguments(floats(200, 7), ints((200,)), api=api).args[1].array) == (0, 6)

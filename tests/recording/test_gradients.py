@@ -154,3 +154,46 @@ def test_a_hook_gives_nothing_back(tmp_path: Path) -> None:
 
     recorded(tmp_path, program)
     assert x.grad.tolist() == (6 * x).tolist()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_parameter_that_autocast_casts_once_has_a_gradient_for_each_call(tmp_path: Path, dtype: torch.dtype) -> None:
+    weight, bias = leaf(4, 4), leaf(4)
+    inputs = [leaf(3, 4), leaf(3, 4).detach(), leaf(3, 4).to(dtype).detach().requires_grad_()]
+
+    def alone(x: torch.Tensor) -> list[float]:
+        with torch.autocast("cpu", dtype=dtype):
+            loss = F.linear(x, weight, bias).sin().sum()
+        return [gradient.norm().item() for gradient in torch.autograd.grad(loss, [weight, bias])]
+
+    def program() -> None:
+        with torch.autocast("cpu", dtype=dtype):
+            total = sum(F.linear(x, weight, bias).sin().sum() for x in inputs)
+            total = total + F.linear(weight, weight).sum()
+        total.backward()
+
+    found = recorded(tmp_path, program)
+    for number, x in enumerate(inputs):
+        entry = found[f"Functional.linear.{number}.backward"]
+        named = dict(zip(entry["probe"]["inputs"], entry["output"], strict=True))
+        assert norms([named["input.1"], named["input.2"]]) == pytest.approx(alone(x), rel=1e-6)
+        assert {named[place]["dtype"] for place in ("input.1", "input.2")} == {"torch.float32"}
+    assert norms(found["Functional.linear.3.backward"]["output"]) == pytest.approx(
+        [weight.detach().to(dtype).sum(0).float().norm().item() * 2] * 2, rel=0.01
+    )
+
+
+def test_a_cast_of_the_programs_own_is_an_argument_like_others(tmp_path: Path) -> None:
+    weight = leaf(3, 4)
+
+    def program() -> None:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            cast = weight.bfloat16()
+            (F.linear(leaf(2, 4), cast).sum() + 2 * cast.sum()).backward()
+
+    found = recorded(tmp_path, program)
+    linear, cast = found["Functional.linear.0.backward"], found["Tensor.bfloat16.0.backward"]
+    assert [tree["dtype"] for tree in linear["output"]] == ["torch.float32", "torch.bfloat16"]
+    wanted = weight.grad.norm().item()
+    assert norms(cast["output"]) == pytest.approx([wanted])
+    assert linear["output"][1]["Norm"] < wanted

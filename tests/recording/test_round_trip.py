@@ -58,8 +58,17 @@ def tensors(draw: st.DrawFn) -> torch.Tensor:
     return made.requires_grad_(wants)
 
 
+@st.composite
+def arrays(draw: st.DrawFn) -> np.ndarray:
+    """NumPy's, of a dtype that it has, in any layout that a tensor can have."""
+    has = [dtype for dtype in KNOWN if dtype is not torch.bfloat16 and "float8" not in str(dtype)]
+    made: np.ndarray = draw(tensors().filter(lambda tensor: tensor.dtype in has)).detach().numpy()
+    return made
+
+
 LEAVES = st.one_of(
     tensors(),
+    arrays(),
     st.none(),
     st.booleans(),
     WHOLE,
@@ -67,6 +76,7 @@ LEAVES = st.one_of(
     st.complex_numbers(),
     st.text(),
     st.builds(slice, st.none() | WHOLE, st.none() | WHOLE, st.none() | WHOLE),
+    st.builds(range, WHOLE, WHOLE, WHOLE.filter(bool)),
     st.just(...),
     st.builds(torch.Size, st.lists(st.integers(0, 2**40), max_size=4)),
     st.sampled_from([*KNOWN, *DEVICES, *FORMATS]),
@@ -100,7 +110,9 @@ def read_back(args: list[Any], kwargs: dict[str, Any]) -> Call:
 def same(value: Any, found: Any) -> bool:
     """Is this what was passed?"""
     if isinstance(value, torch.Tensor):
-        return _same_tensor(value, found)
+        return _same_tensor(value, found) and not found.ndarray
+    if isinstance(value, np.ndarray):
+        return found.ndarray and _same_values(torch.from_numpy(value.copy()), found)
     if isinstance(value, torch.Size):
         return bool(found == SizeSpec(tuple(value)))
     if isinstance(value, list | tuple):
@@ -119,10 +131,15 @@ def same(value: Any, found: Any) -> bool:
 
 def _same_tensor(tensor: torch.Tensor, found: Any) -> bool:
     stride = None if tensor.is_contiguous() else tensor.stride()
-    looks = (str(tensor.dtype), tuple(tensor.shape), tensor.requires_grad, stride, tensor.data_ptr())
-    if looks != (f"torch.{found.dtype}", found.shape, found.requires_grad, found.stride, found.address):
+    looks = (tensor.requires_grad, stride, tensor.data_ptr())
+    return looks == (found.requires_grad, found.stride, found.address) and _same_values(tensor.detach(), found)
+
+
+def _same_values(values: torch.Tensor, found: Any) -> bool:
+    if (str(values.dtype), tuple(values.shape)) != (f"torch.{found.dtype}", found.shape):
         return False
-    values = tensor.detach()
+    if found.values is not None and list(found.values) != values.reshape(-1).tolist():
+        return False
     if values.dtype is torch.bool:
         return found.true == (int(values.sum()) if values.numel() else None)
     wide = values.abs() if values.is_complex() else values.double()

@@ -84,6 +84,22 @@ def test_the_backward_of_what_is_compiled(tmp_path: Path) -> None:
     assert not any("failed" in entry.get("probe", {}) for entry in found.values())
 
 
+def test_a_mode_that_a_signal_left_twice_is_there_once(tmp_path: Path) -> None:
+    """A handler that raises while a backward puts the mode on leaves it on."""
+
+    def program() -> None:
+        torch.sin(torch.ones(2))
+        (mode,) = torch.overrides._get_current_function_mode_stack()
+        torch.overrides._push_mode(mode)
+        torch.sin(torch.ones(3))
+        assert torch.overrides._get_current_function_mode_stack() == [mode]
+        torch.overrides._push_mode(mode)
+
+    found = recorded(tmp_path, program)
+    assert [name for name in found if "sin" in name] == ["Torch.sin.0.forward", "Torch.sin.1.forward"]
+    assert torch.overrides._get_current_function_mode_stack() == []
+
+
 def test_a_thread_goes_with_its_last_reference(tmp_path: Path) -> None:
     class Mine(threading.Thread):
         def __init__(self) -> None:

@@ -13,6 +13,7 @@ from msgspec import UNSET, json
 
 from pytest_probe.recording.config import configured
 from pytest_probe.recording.snapshot import Seen
+from pytest_probe.recording.statistics import KEPT
 from pytest_probe.recording.torch_statistics import count_large, unpack, vector
 from pytest_probe.recording.torch_values import SMALL, Values
 
@@ -21,8 +22,8 @@ def values(**options: Any) -> Values:
     return Values(configured(None, dump_path="d", **options))
 
 
-def shown(tensor: torch.Tensor, **options: Any) -> dict[str, Any]:
-    """A tensor as the dump has it."""
+def shown(tensor: torch.Tensor | np.ndarray, **options: Any) -> dict[str, Any]:
+    """A tensor, or an array, as the dump has it."""
     taking = values(**options)
     seen = taking.take(tensor)
     taking.settle()
@@ -135,6 +136,25 @@ def test_integers_and_booleans_are_exact(size: int) -> None:
     assert shown(torch.ones(size, dtype=torch.bool))["Min"] is True
 
 
+def test_few_integers_stand_as_they_are() -> None:
+    numbers = torch.tensor([[3, -1, 2**60], [0, 5, 7]])
+    assert shown(numbers)["values"] == [3, -1, 2**60, 0, 5, 7]
+    assert shown(np.array([3, 250], np.uint8))["values"] == [3, 250]
+    assert len(shown(torch.arange(KEPT))["values"]) == KEPT
+    others = (torch.arange(KEPT + 1), torch.tensor(3), numbers.T, numbers > 0, numbers.float())
+    assert not any("values" in shown(tensor) for tensor in others)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_integers_of_views_stand_in_their_own_order(turned: bool) -> None:
+    taking, numbers = values(), torch.tensor([[1, 2], [3, 4]])
+    views = {0: numbers, 1: numbers.T, 2: numbers.view(-1)}
+    found = {place: taking.take(views[place]) for place in sorted(views, reverse=turned)}
+    taking.settle()
+    assert found[1].values is UNSET
+    assert [found[place].values for place in (0, 2)] in ([[1, 2, 3, 4]] * 2, [UNSET, [1, 2, 3, 4]])
+
+
 def test_complex_numbers_go_by_their_absolute_values() -> None:
     seen = shown(torch.tensor([3 + 4j, 0j]))
     assert (seen["Max"], seen["Min"], seen["Mean"], seen["Norm"]) == (5.0, 0.0, 2.5, 5.0)
@@ -146,7 +166,7 @@ def test_odd_tensors() -> None:
     assert shown(torch.ones(4).to(torch.float8_e4m3fn))["Max"] == 1.0
     assert shown(torch.ones(2, device="meta"))["Max"] is None
     sparse = shown(torch.eye(3).to_sparse())
-    assert (sparse["type"], sparse["shape"]) == ("torch.torch.sparse_coo", [3, 3])
+    assert (sparse["type"], sparse["shape"]) == ("torch.sparse_coo", [3, 3])
 
 
 @pytest.mark.parametrize("size", [(3, 4), (300, 400)])
@@ -300,15 +320,21 @@ def test_views_share_statistics_whenever_they_are_filled_in(size: tuple[int, int
     assert first.norm == before.norm == after.norm
 
 
-def test_parameters_of_a_class_of_their_own_are_tensors() -> None:
+def test_tensors_of_a_class_that_computes_as_they_do() -> None:
     class Mine(torch.nn.Parameter):
         pass
 
-    class Other(torch.Tensor):
+    class Plain(torch.Tensor):
         pass
 
-    seen = shown(Mine(torch.ones(3)))
-    assert (seen["type"], seen["Max"], seen["requires_grad"]) == ("torch.Tensor", 1.0, True)
+    class Other(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, *args: Any, **kwargs: Any) -> Any:
+            return super().__torch_function__(*args, **kwargs)
+
+    for wanting in (Mine(torch.ones(3)), torch.ones(3).as_subclass(Plain).requires_grad_()):
+        seen = shown(wanting)
+        assert (seen["type"], seen["Max"], seen["requires_grad"]) == ("torch.Tensor", 1.0, True)
     assert shown(torch.ones(3).as_subclass(Other))["type"].endswith("Other")
 
 
@@ -321,6 +347,7 @@ def test_checksums_are_msprobes() -> None:
 def test_other_arguments() -> None:
     taking = values()
     given = (True, 3, 2.5, "a", None, 1 - 2j, slice(1, torch.tensor(4), None), ..., torch.Size([2, 3]), torch.float16)
+    given = (*given, range(1, 7, 2), torch.strided)
     assert json.decode(json.encode(taking.take(given))) == [
         {"type": "bool", "value": True},
         {"type": "int", "value": 3},
@@ -332,6 +359,8 @@ def test_other_arguments() -> None:
         {"type": "ellipsis", "value": "..."},
         {"type": "torch.Size", "value": [2, 3]},
         {"type": "torch.dtype", "value": "torch.float16"},
+        {"type": "range", "value": [1, 7, 2]},
+        {"type": "torch.layout", "layout": "torch.strided"},
     ]
     others = {"d": torch.device("cpu"), "f": torch.channels_last, "g": torch.Generator(), "l": [(1,)]}
     assert json.decode(json.encode(taking.take(others))) == {
@@ -343,6 +372,84 @@ def test_other_arguments() -> None:
     assert json.encode(taking.take([math.nan, -math.inf])).count(b"NaN") == 1
 
 
+ARRAY = np.arange(6.0, dtype=np.float32).reshape(2, 3)
+
+
+def _locked(array: np.ndarray) -> np.ndarray:
+    array.flags.writeable = False
+    return array
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        ARRAY,
+        ARRAY.T,
+        ARRAY[::-1],
+        ARRAY[:1][::-1],
+        ARRAY[:, ::2],
+        _locked(ARRAY.copy()),
+        np.broadcast_to(ARRAY[0], (4, 3)),
+        np.rec.array(ARRAY),
+        np.ma.masked_array(ARRAY, ARRAY > 2),
+        np.zeros(2, [("a", "i1"), ("b", "f4")])["b"],
+        np.array(2.5),
+        np.ones((300, 400), np.float16).T,
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_arrays(array: np.ndarray) -> None:
+    """As torch takes them: the elements in their order, those behind a mask as well."""
+    wide = np.asarray(array, np.float64)
+    assert shown(array) == {
+        **{"type": "numpy.ndarray", "dtype": str(array.dtype), "shape": list(array.shape), "requires_grad": False},
+        **{"Max": wide.max(), "Min": wide.min(), "Mean": wide.mean(), "Norm": pytest.approx(np.sqrt((wide**2).sum()))},
+    }
+
+
+def test_arrays_of_other_kinds() -> None:
+    assert shown(np.array([True, False, True]))["True"] == 2
+    assert shown(np.array([-3, 2**62]))["Max"] == 2**62
+    assert shown(np.array([3 + 4j]))["Norm"] == 5.0
+    assert shown(np.array([1.0, math.nan]))["NaN"] == 1
+    assert shown(np.zeros((0, 3)))["Max"] is None
+
+
+def test_an_array_is_looked_at_again() -> None:
+    taking, array = values(), np.zeros(3)
+    tensor = torch.from_numpy(array)
+    first, before = taking.take(array), taking.take(tensor)
+    array[0] = 1
+    again, after = taking.take(array), taking.take(tensor)
+    taking.settle()
+    assert [seen.max for seen in (first, before, again, after)] == [0.0, 0.0, 1.0, 1.0]
+
+
+def test_a_huge_array_is_not_read() -> None:
+    """It would take a terabyte."""
+    seen = shown(np.broadcast_to(np.float32(1), (2**19, 2**19)))
+    assert (seen["shape"], seen["Max"]) == ([2**19, 2**19], None)
+
+
+def test_an_arrays_data_are_kept() -> None:
+    array = np.arange(6).reshape(2, 3).T
+    kept = values(task="tensor").take(array).data
+    assert np.array_equal(kept.numpy(), array)
+
+
+@pytest.mark.parametrize(
+    ("array", "dtype"),
+    [
+        (np.array(["a"]), "<U1"),
+        (np.array([None]), "object"),
+        (np.zeros(1, ">f4"), ">f4"),
+        (np.zeros(1, "M8[D]"), "datetime64[D]"),
+    ],
+)
+def test_arrays_that_no_tensor_is_made_of(array: np.ndarray, dtype: str) -> None:
+    assert values().take(array) == {"type": f"numpy.ndarray of {dtype}"}
+
+
 def test_numbers_of_classes_of_their_own() -> None:
     class Count(int):
         pass
@@ -350,8 +457,12 @@ def test_numbers_of_classes_of_their_own() -> None:
     class Share(float):
         pass
 
+    class Index:
+        def __index__(self) -> int:
+            return 7
+
     taking = values()
-    assert json.encode(taking.take([Count(4), Share(0.5)])) == json.encode(taking.take([4, 0.5]))
+    assert json.encode(taking.take([Count(4), Share(0.5), Index()])) == json.encode(taking.take([4, 0.5, 7]))
 
 
 def test_python_types_stand_for_dtypes() -> None:

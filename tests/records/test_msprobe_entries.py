@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from pytest_probe.errors import NotRecorded, RecordError
+from pytest_probe.errors import NotRebuilt, NotRecorded, RecordError
 from pytest_probe.records import read_dump
 from pytest_probe.records.model import (
     Call,
@@ -28,6 +29,7 @@ from pytest_probe.records.msprobe_entries import decode
 from pytest_probe.records.rawjson import quote_tokens
 
 _PATH = Path("dump.json")
+_REBUILT = "a tensor, an array, a number, text, a dtype, a range or slice, or lists, tuples and dicts of them"
 _TENSOR = {
     "type": "torch.Tensor",
     "dtype": "torch.float32",
@@ -103,29 +105,41 @@ def test_every_kind_of_argument_is_decoded(value: Any, decoded: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "args", "kwargs", "dtype"),
+    ("name", "args", "kwargs", "made", "dtype"),
     [
-        ("Torch.tensor.0", [{"type": "float64", "value": 2.0}], {}, DtypeSpec("float64")),
-        ("Torch.as_tensor.0", [[{"type": "numpy.int32", "value": 2}] * 2], {}, DtypeSpec("int32")),
+        ("Torch.tensor.0", [{"type": "float64", "value": 2.0}], {}, "float64", DtypeSpec("float64")),
+        ("Torch.as_tensor.0", [[{"type": "numpy.int32", "value": 2}] * 2], {}, "int32", DtypeSpec("int32")),
         (
             "Torch.tensor.0",
             [[{"type": "float32", "value": 2.0}, {"type": "float", "value": 1.0}]],
             {"dtype": None},
+            "float32",
             DtypeSpec("float32"),
         ),
-        ("Torch.tensor.0", [{"type": "float", "value": 2.0}], {}, None),
+        (
+            "Torch.tensor.0",
+            [[{"type": "int32", "value": 2}, {"type": "int", "value": 1}]],
+            {},
+            "int64",
+            DtypeSpec("int64"),
+        ),
+        ("Torch.tensor.0", [{"type": "float", "value": 2.0}], {}, "float32", None),
         (
             "Torch.tensor.0",
             [{"type": "float64", "value": 2.0}],
             {"dtype": {"type": "torch.dtype", "value": "torch.int8"}},
+            "int8",
             DtypeSpec("int8"),
         ),
-        ("Torch.tensor.0", [[{"type": "float64", "value": 2.0}, {"type": "int32", "value": 2}]], {}, None),
-        ("Torch.full.0", [[{"type": "int", "value": 2}], {"type": "float64", "value": 2.0}], {}, None),
+        ("Torch.full.0", [[{"type": "int", "value": 2}], {"type": "float64", "value": 2.0}], {}, "float32", None),
+        ("Torch.tensor.0", [{"type": "float64", "value": 2.0}], {}, None, None),
     ],
 )
-def test_numpys_scalars_give_their_dtype(name: str, args: list[Any], kwargs: dict[str, Any], dtype: Any) -> None:
-    record = replace(_record({"input_args": args, "input_kwargs": kwargs}), name=name)
+def test_numpys_scalars_give_their_dtype(
+    name: str, args: list[Any], kwargs: dict[str, Any], made: str | None, dtype: Any
+) -> None:
+    output = None if made is None else [{"type": "torch.Tensor", "dtype": f"torch.{made}", "shape": []}]
+    record = replace(_record({"input_args": args, "input_kwargs": kwargs, "output": output}), name=name)
     assert decode(Path("d.json"), record).kwargs.get("dtype") == dtype
 
 
@@ -205,8 +219,8 @@ def test_what_data_mode_left_out_is_missing_without_harm(forward: Any, backward:
         ({"type": "slice", "value": [1, 2, "x"]}, ".value: found a list of 3, expected three integers or nulls"),
         ({"type": "torch.Size", "value": [-2]}, ".value.0: found -2, expected an integer from -1 on, below 2**63"),
         (
-            {"type": "torch.dtype", "value": "torch.qint8"},
-            '.value: found the unknown dtype "torch.qint8", expected one',
+            {"type": "torch.dtype", "value": "torch.real"},
+            '.value: found the unknown dtype "torch.real", expected one',
         ),
         ({"type": "torch.device", "value": 3}, ".value: found 3, expected the name of a device"),
         ({"type": "torch.memory_format", "format": "x"}, '.format: found "x", expected one of preserve_format, '),
@@ -235,10 +249,16 @@ def test_what_is_malformed_is_named_with_its_field(value: Any, message: str) -> 
 
 @pytest.mark.parametrize(
     "kind",
-    ["torch.distributed.tensor.DTensor", "torch.ProcessGroup", "torch.distributed.ReduceOp", "numpy.ndarray", "Wizard"],
+    [
+        "torch.distributed.tensor.DTensor",
+        "torch.ProcessGroup",
+        "torch.distributed.ReduceOp",
+        "numpy.ndarray of object",
+        "Wizard",
+    ],
 )
 def test_an_argument_that_cannot_be_rebuilt_is_named(kind: str) -> None:
-    wanted = f'.type: found "{kind}", expected an argument that can be rebuilt'
+    wanted = f'.type: found "{kind}", expected {_REBUILT}'
     assert _refusal({"type": kind, "dtype": "torch.float32", "shape": [1], "value": "x"}) == wanted
     assert _refusal({"class_type": kind, "op": "isend"}) == wanted
 
@@ -446,8 +466,57 @@ def test_complex_numbers() -> None:
     assert _argument({"type": "complex128", "value": [math.inf, 0.0]}) == complex(math.inf, 0)
 
 
+_INTEGERS = {"type": "torch.Tensor", "dtype": "torch.int8", "shape": [2], "values": [-128, 127]}
+
+
+def test_integers_as_they_were() -> None:
+    assert _argument(_INTEGERS).values == (-128, 127)
+    assert _argument(_INTEGERS | {"dtype": "torch.uint64", "values": [0, 2**64 - 1]}).values == (0, 2**64 - 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"values": 3}, ".values: found 3, expected a list of integers"),
+        ({"values": [1]}, ".values: found 1 values of int8, expected one for each of 2 elements, and an integer dtype"),
+        ({"values": [1, 128]}, ".values.1: found 128, expected an integer that int8 holds"),
+        ({"values": [-1, 1], "dtype": "torch.uint8"}, ".values.0: found -1, expected an integer that uint8 holds"),
+        ({"values": [True, 1]}, ".values.0: found true, expected an integer that int8 holds"),
+        ({"values": [1.0, 1]}, ".values.0: found 1.0, expected an integer that int8 holds"),
+        ({"dtype": "torch.float32"}, ".values: found 2 values of float32, expected one for each of 2 elements"),
+    ],
+)
+def test_what_no_integers_are(change: dict[str, Any], message: str) -> None:
+    assert _refusal(_INTEGERS | change).startswith(message)
+
+
+def test_an_array_of_numpys() -> None:
+    """As msprobe 26 writes it."""
+    value = {"type": "numpy.ndarray", "dtype": "int64", "shape": [3], "Max": 2, "Min": 0, "Mean": 1.0, "Norm": 2.2}
+    assert _argument(value) == TensorSpec("int64", (3,), max=2, min=0, mean=1.0, norm=2.2, ndarray=True)
+
+
 def test_an_argument_of_an_unknown_class_is_named() -> None:
-    assert _refusal({"type": "my.Class"}) == '.type: found "my.Class", expected an argument that can be rebuilt'
+    assert _refusal({"type": "my.Class"}) == f'.type: found "my.Class", expected {_REBUILT}'
+
+
+@pytest.mark.parametrize("dtype", ["quint8", "qint32", "quint4x2", "complex32", "bits8", "uint4", "float4_e2m1fn_x2"])
+def test_dtypes_without_a_place_in_numpy_break_no_record(dtype: str) -> None:
+    with pytest.raises(NotRebuilt, match=f"found the dtype {dtype}, which NumPy has not, expected a tensor"):
+        _argument(_TENSOR | {"dtype": f"torch.{dtype}"})
+
+
+def test_layouts() -> None:
+    assert _argument({"type": "torch.layout", "layout": "torch.strided"}) is None
+    with pytest.raises(NotRebuilt, match=r"\.layout: found the layout torch\.sparse_csr, expected a tensor"):
+        _argument({"type": "torch.layout", "layout": "torch.sparse_csr"})
+
+
+def test_ranges() -> None:
+    assert _argument({"type": "range", "value": [5, -1, -2]}) == range(5, -1, -2)
+    for value in ([1, 2], [1, 2, 0], [1, 2, None], [1, True, 1]):
+        message = ".value: found a list of .*, expected three integers: start, stop, and a step that is not 0"
+        assert re.fullmatch(message, _refusal({"type": "range", "value": value}))
 
 
 def test_a_call_that_the_capture_could_not_record() -> None:

@@ -35,6 +35,7 @@ CALLS: dict[str, tuple[str, tuple[Any, ...], Draw]] = {
     "poisson": ("Torch.poisson", (ZEROS + 3,), lambda r: r.poisson(3, SHAPE)),
     "randint": ("Torch.randint", (2, 9, SHAPE), lambda r: r.integers(2, 9, SHAPE)),
     "randint to": ("Torch.randint", (9, SHAPE), lambda r: r.integers(0, 9, SHAPE)),
+    "randint of tensors": ("Torch.randint", (np.array(2), np.array(9), SHAPE), lambda r: r.integers(2, 9, SHAPE)),
     "randint_like": ("Torch.randint_like", (ZEROS, 3, 20), lambda r: r.integers(3, 20, SHAPE)),
     "randperm": ("Torch.randperm", (1000,), lambda r: r.permutation(1000)),
     "multinomial": ("Torch.multinomial", (np.ones(20, np.float32), 500, True), lambda r: r.integers(0, 20, 500)),
