@@ -67,13 +67,17 @@ def _by_arguments(question: Question) -> Standard | None:
         return NoiseStandard()
     if name == "scatter" and question.kwargs.get("reduce") is not None:
         return NoiseStandard()
-    if name == "interpolate" and question.argument(3, "mode", "nearest") in ("nearest", "nearest-exact"):
+    if name in ("interpolate", "upsample") and question.argument(3, "mode", "nearest") in ("nearest", "nearest-exact"):
+        return Neighbours()
+    if name == "upsample_nearest":
         return Neighbours()
     if name == "histogram" and (question.name == "output.1" or _weighs(question, 3)):
         return Edges() if question.name == "output.1" else NoiseStandard()
     if name == "bincount" and question.argument(1, "weights") is not None:
         return NoiseStandard()
     if name in ("div", "divide") and question.kwargs.get("rounding_mode") is not None:
+        return Discrete()
+    if name == "round" and question.argument(1, "decimals", 0):
         return Discrete()
     return None
 

@@ -453,3 +453,23 @@ def test_a_range_of_one_step_is_its_start(steps: int, dtype: torch.dtype) -> Non
         return torch.linspace(-start, end, steps, **how)
 
     assert compare(wrong, torch.linspace, *args, **how)[0].verdict == "error"
+
+
+STEPS: dict[str, Function] = {
+    "round": lambda x: torch.floor(x + 0.5),
+    "floor": lambda x: torch.ceil(x) - 1,
+    "ceil": lambda x: torch.floor(x) + 1,
+    "trunc": lambda x: torch.where(x == x.trunc(), x - x.sign(), x.trunc()),
+    "frac": lambda x: torch.where(x == x.trunc(), 1.0, x.frac()),
+    "sign": lambda x: torch.where(x == 0, 1.0, x.sign()),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", STEPS)
+def test_a_step_has_one_right_side(name: str, dtype: torch.dtype) -> None:
+    """On the edge itself, as round of 0.5 to even, no kernel's rounding takes part."""
+    right, api = getattr(torch, name), f"Torch.{name}"
+    x = torch.arange(-20, 21).to(dtype) / 2
+    assert outcomes(right, x, api=api) == ["pass", "pass"]
+    assert compare(STEPS[name], right, x, api=api)[0].verdict == "error"

@@ -28,7 +28,8 @@ def verdict(actual: Any, expected: Any = ONES, **more: Any) -> tuple[str, str]:
         ("Tensor.view", "backward", ("error", "exact")),
         ("Functional.relu", "forward", ("error", "exact")),
         ("Tensor.masked_fill", "backward", ("warning", "auto")),
-        ("Torch.floor", "forward", ("error", "discrete")),
+        ("Torch.floor", "forward", ("error", "exact")),
+        ("Torch.fmod", "forward", ("error", "discrete")),
         ("Torch.floor", "backward", ("warning", "auto")),
         ("Torch.sort", "forward", ("error", "exact")),
         ("Torch.amax", "backward", ("pass", "noise")),
@@ -64,6 +65,8 @@ def test_what_adds_up_is_no_copy(api: str, more: dict[str, Any]) -> None:
 def test_division_by_steps_is_discrete() -> None:
     assert verdict(NEARLY, api="Torch.div") == ("pass", "noise")
     assert verdict(NEARLY, api="Torch.div", kwargs={"rounding_mode": "floor"}) == ("error", "discrete")
+    assert verdict(NEARLY, api="Torch.round") == ("error", "exact")
+    assert verdict(NEARLY, api="Torch.round", kwargs={"decimals": 2}) == ("error", "discrete")
 
 
 def test_nextafter_is_judged_in_its_own_dtype() -> None:
@@ -85,7 +88,7 @@ def test_nextafter_is_judged_in_its_own_dtype() -> None:
 )
 def test_sums_of_weights_are_no_counts(api: str, more: dict[str, Any]) -> None:
     assert verdict(NEARLY, api=api, **more) == ("pass", "noise")
-    assert verdict(NEARLY, api=api) == ("error", "discrete")
+    assert verdict(NEARLY, api=api) == ("error", "exact" if api == "Torch.bincount" else "discrete")
 
 
 def test_bin_edges_are_as_near_as_their_range_allows() -> None:

@@ -48,3 +48,15 @@ def test_places_in_float32() -> None:
     assert verdict(lambda x, **how: x[..., narrow], {"size": 82}, x) == "pass"
     assert verdict(lambda x, **how: x[..., places * 2 // 82], {"size": 82}, x) == "pass"
     assert verdict(lambda x, **how: x[..., (places - 2).clamp(min=0) * 2 // 82], {"size": 82}, x) == "error"
+
+
+def test_the_same_by_its_older_names() -> None:
+    checker = Checker(Conditions(device="cpu"), Registry())
+    for right in (F.upsample_nearest, F.upsample):
+        api, how = f"Functional.{right.__name__}", {"scale_factor": 2}
+
+        def late(x: torch.Tensor, right: Callable[..., Any] = right, **how: Any) -> torch.Tensor:
+            return right(x, **how).roll(1, -1)
+
+        found = [checker.compare(function, right, (X,), how, api=api)[0].verdict for function in (right, late)]
+        assert found == ["pass", "error"]
