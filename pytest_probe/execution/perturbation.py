@@ -19,7 +19,8 @@ from pytest_probe.standards.question import Kind
 Draw: TypeAlias = Callable[[AnyArray], AnyArray]
 
 REDRAWS = 3
-NUDGE = 4.0
+# Roundoffs that inputs move by, where it is not one.
+SIZES: Mapping[Kind, float] = {"nudged": 4.0, "shrunk": 1 / 16}
 
 
 def ways(narrow: str, reference: Way, wide: frozenset[str] = frozenset()) -> Mapping[Kind, Way]:
@@ -28,6 +29,7 @@ def ways(narrow: str, reference: Way, wide: frozenset[str] = frozenset()) -> Map
     return {
         "float64": reference,
         "nudged": reference,
+        "shrunk": reference,
         "narrowed": reference,
         "float32": Way(dtype="float32"),
         "fine": Way(dtype="float64", steps=Steps("float32", fine=True)),
@@ -86,7 +88,7 @@ class Perturbation:
 
     def output(self, name: str, kind: Kind, count: int) -> list[AnyArray]:
         """One output in `count` runs; fewer where the reference cannot be perturbed that often."""
-        if kind in ("float32", "fine") and self.roundoff < 2.0**-24:
+        if kind in ("float32", "fine", "shrunk") and self.roundoff < 2.0**-24:
             return []
         if self.inside and kind != "float64":
             return []
@@ -132,7 +134,7 @@ class Perturbation:
     def _size(self, kind: Kind) -> float:
         if kind in ("narrowed", "rounded"):
             return float_format(self.narrow).roundoff
-        return self.roundoff * (NUDGE if kind == "nudged" else 1.0)
+        return self.roundoff * SIZES.get(kind, 1.0)
 
     def _results(
         self, replay: Replay, kind: Kind, generator: np.random.Generator, inward: bool, shrink: float

@@ -181,10 +181,11 @@ def measure(
         excused = spread.torn & ~judged & (ratios != 0)
         undecided = int(np.count_nonzero(excused))
         ratios = np.where(excused, 0.0, ratios)
-    return _summary(ratios, expected, undecided)
+    return summary(ratios, expected, undecided)
 
 
-def _summary(ratios: AnyArray, expected: AnyArray, undecided: int) -> Noise:
+def summary(ratios: AnyArray, expected: AnyArray, undecided: int) -> Noise:
+    """The noise whose ratios these are, for a reference of the same shape."""
     if not ratios.size:
         return Noise(ratios, 0.0, 0.0, 0, 0)
     largest = float(ratios.max())

@@ -12,6 +12,7 @@ from pytest_probe.numerics import metrics, noise
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, round_to, widen
 from pytest_probe.numerics.noise import Bias, Limits, Noise, Spread
 from pytest_probe.standards.exact import Exact, elements
+from pytest_probe.standards.leaps import leaps
 from pytest_probe.standards.question import Question
 from pytest_probe.standards.verdict import Metric, Outcome, OutputVerdict
 
@@ -35,7 +36,8 @@ STEPS_BIAS = 0.5
 class Finding:
     """Noise ratios against one spread, their limits, the K that they took, and from what runs.
 
-    center is what the output was measured against: the reference, or a run that rounds as the device does.
+    center is what the output was measured against: the reference, or a run that rounds as the device does. leaping
+    counts elements that leap; where there are any the others were measured without them, and are above the limits.
     """
 
     noise: Noise
@@ -44,6 +46,7 @@ class Finding:
     source: str
     spread: Spread | None
     center: AnyArray
+    leaping: int = 0
 
     @property
     def content(self) -> bool:
@@ -68,6 +71,8 @@ class NoiseStandard:
         if question.actual.dtype.kind in "iub" or not question.actual.size:
             return Exact().judge(question)
         finding = decide(question)
+        if finding.leaping:
+            return _verdict(question, finding, *_leapt(finding))
         if not finding.content:
             return self._above(question, finding)
         shifted = _shift(question, finding)
@@ -105,13 +110,47 @@ class NoiseStandard:
 
 
 def decide(question: Question) -> Finding:
-    """The first content finding, else the last with the limits of the rule."""
+    """The first content finding, else the first that leaping elements made content, else the last with the limits of
+    the rule."""
     found: list[Finding] = []
+    leapt: list[Finding] = []
     for finding in _findings(question):
         if finding.content:
-            return finding
+            beside = _beside(question, finding)
+            if beside is None:
+                return finding
+            leapt.append(beside)
         found.append(finding)
+    if leapt:
+        return leapt[0]
     return next(finding for finding in reversed(found) if finding.source != AMONG_THEMSELVES)
+
+
+def _beside(question: Question, finding: Finding) -> Finding | None:
+    """The finding where elements that leap grant the others nothing; None where that leaves it content."""
+    spread, floor = finding.spread, _floor(question)
+    if spread is None or not floor:
+        return None
+    moved = replace(question, expected=finding.center)
+    if _measure(moved, spread, floor=0.0).within(finding.limits):
+        return None
+    leaping = leaps(question, spread)
+    if leaping is None or not leaping.any():
+        return None
+    calm = _measure(moved, Spread(np.where(leaping, 0.0, spread.size), spread.torn))
+    ratios = np.where(leaping, finding.noise.ratios, calm.ratios)
+    found = noise.summary(ratios, question.expected, finding.noise.undecided)
+    count = int(np.count_nonzero(leaping))
+    return None if found.within(finding.limits) else replace(finding, noise=found, leaping=count)
+
+
+def _leapt(finding: Finding) -> tuple[Outcome, str]:
+    """A device that chooses otherwise errs in fewer elements than leap: not each does so in a few runs."""
+    wrong = int(np.count_nonzero(finding.noise.ratios > finding.limits.largest))
+    leap = f"{finding.leaping:,} of {finding.noise.ratios.size:,} elements leap as inputs move by a roundoff"
+    if wrong > finding.leaping:
+        return "error", f"{leap}; beside them {finding.reason}, {wrong:,} above it"
+    return "warning", f"undecided: {leap}; beside them {finding.reason}"
 
 
 def _findings(question: Question) -> Iterator[Finding]:
@@ -236,14 +275,14 @@ def _limits(question: Question) -> Limits:
     )
 
 
-def _measure(question: Question, spread: Spread | None) -> Noise:
+def _measure(question: Question, spread: Spread | None, floor: float | None = None) -> Noise:
     return noise.measure(
         question.actual,
         question.expected,
         spread,
         dtype=question.precision,
         roundoff=question.roundoff,
-        floor=_floor(question),
+        floor=_floor(question) if floor is None else floor,
     )
 
 

@@ -14,11 +14,12 @@ from pytest_probe.records.model import Direction
 from pytest_probe.standards.facts import Facts
 from pytest_probe.standards.verdict import OutputVerdict
 
-# float64: perturbed inputs in float64. nudged: the same by 4 roundoffs. float32: perturbed inputs, the CPU's float32
-# kernels. fine: float64 with every step of torch's decompositions rounded to float32. coarse: float64 with what
-# passes between kernels rounded to the case's 16-bit dtype. narrow: fine, rounded to the case's 16-bit dtype. narrowed:
-# inputs perturbed by the roundoff of that dtype, in float64. rounded: coarse on the very inputs of narrowed.
-Kind: TypeAlias = Literal["float64", "nudged", "float32", "fine", "coarse", "narrow", "narrowed", "rounded"]
+# float64: perturbed inputs in float64. nudged: the same by 4 roundoffs. shrunk: by a 16th of one. float32: perturbed
+# inputs, the CPU's float32 kernels. fine: float64 with every step of torch's decompositions rounded to float32. coarse:
+# float64 with what passes between kernels rounded to the case's 16-bit dtype. narrow: fine, rounded to the case's
+# 16-bit dtype. narrowed: inputs perturbed by the roundoff of that dtype, in float64. rounded: coarse on the very inputs
+# of narrowed.
+Kind: TypeAlias = Literal["float64", "nudged", "shrunk", "float32", "fine", "coarse", "narrow", "narrowed", "rounded"]
 
 
 class Runs(Protocol):

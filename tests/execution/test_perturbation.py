@@ -110,7 +110,8 @@ def test_the_same_key_gives_the_same_runs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "most"), [("float64", ROOT * U), ("nudged", 4 * ROOT * U), ("narrowed", ROOT * 2.0**-8)]
+    ("kind", "most"),
+    [("float64", ROOT * U), ("nudged", 4 * ROOT * U), ("shrunk", ROOT * U / 16), ("narrowed", ROOT * 2.0**-8)],
 )
 def test_how_far_inputs_move(kind: Kind, most: float) -> None:
     x = leaf(np.linspace(1, 2, 500))
@@ -125,7 +126,7 @@ def test_float32_runs_are_float32s() -> None:
     assert np.array_equal(run, run.astype(np.float32))
 
 
-@pytest.mark.parametrize("kind", ["float32", "fine"])
+@pytest.mark.parametrize("kind", ["float32", "fine", "shrunk"])
 def test_double_precision_has_no_float32_runs(kind: Kind) -> None:
     made = perturbation(replay("Torch.exp", normal(10, dtype="float64")), roundoff=2.0**-53)
     assert made.output("output.0", kind, 4) == []
@@ -133,7 +134,7 @@ def test_double_precision_has_no_float32_runs(kind: Kind) -> None:
 
 def test_ways() -> None:
     found = ways("bfloat16", REFERENCE)
-    assert set(found) == {"float64", "nudged", "narrowed", "float32", "fine", "coarse", "narrow", "rounded"}
+    assert set(found) == {"float64", "nudged", "shrunk", "narrowed", "float32", "fine", "coarse", "narrow", "rounded"}
     steps = found["coarse"].steps
     assert steps is not None
     assert (steps.dtype, steps.fine) == ("bfloat16", False)

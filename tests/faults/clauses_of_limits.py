@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,21 @@ def sequential(a: Tensor, b: Tensor) -> Tensor:
 
 def deep_convolution() -> list[Any]:
     return [normal(2, 128, 16, 16), normal(64, 128, 3, 3, seed=1), normal(64, seed=2), 1, 1]
+
+
+def pooled(factor: float, x: Tensor) -> Tensor:
+    """A pooling, and its gradient times a factor."""
+    x = x * factor - x.detach() * (factor - 1)
+    return F.max_pool2d(x, 3)
+
+
+def pooled_to_the_last(x: Tensor) -> Tensor:
+    """Of equal elements the gradient goes to the last, not to the first."""
+    return F.max_pool2d(x.flip(2, 3), 3).flip(2, 3)
+
+
+def rounded_images() -> list[Tensor]:
+    return [(normal(2, 4, 24, 24) * 4).round() / 4]
 
 
 def few_rows() -> list[Tensor]:
@@ -177,6 +193,16 @@ def no_factory(api: str) -> Facts:
 
 
 CLAUSES = (
+    Clause(
+        "elements that leap grant others nothing", "gradient of a max pooling of one's own, 2 % too large",
+        partial(pooled, 1.02), partial(pooled, 1.0), rounded_images, ((rule, "_beside", lambda *args: None),),
+        "error", "pass", backward=True,
+    ),
+    Clause(
+        "elements that leap: no more err than leap", "the same, right, to the last of equal elements",
+        pooled_to_the_last, partial(pooled, 1.0), rounded_images,
+        ((rule, "_leapt", lambda finding: ("error", finding.reason)),), "warning", "error", backward=True,
+    ),
     Clause(
         "fan-in", "sums of 16,384 terms one by one",
         one_by_one, total, lambda: [normal(64, 16384)], ((noise, "FAN_IN_CAP", 1.0),), "pass", "error",

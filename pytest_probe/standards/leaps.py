@@ -1,0 +1,33 @@
+"""Elements that leap as inputs move by a roundoff, as where one of several equal ones is chosen: how far they move says
+nothing of the others."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pytest_probe.numerics.dtypes import BoolArray, float_format
+from pytest_probe.numerics.noise import Spread, root_mean_square, scatter
+from pytest_probe.standards.question import Kind, Question
+
+RUNS = 4
+# By a 16th of a roundoff a smooth result moves a 16th as far, and one that is quadratic there 1 / 256.
+KINDS: tuple[Kind, Kind] = ("float64", "shrunk")
+LEAST, MOST = 4.0, 1024.0
+# Rounding between steps adds no more to what inputs do, or it does so nearly everywhere, or comes to nothing beside
+# the output's own numbers.
+STEPS, NARROW_STEPS, EVERYWHERE, VISIBLE = 4096.0, 16.0, 0.75, 0.01
+
+
+def leaps(question: Question, spread: Spread) -> BoolArray | None:
+    """Which elements leap; None where that cannot be told. spread is the scatter of the runs that the output is judged
+    by, of which some may leap where these do not."""
+    moved, less = (scatter(question.runs(kind, RUNS), question.expected, question.actual.dtype) for kind in KINDS)
+    if moved is None or less is None:
+        return None
+    found = (moved.size < LEAST * less.size) | (moved.size > MOST * less.size)
+    values = np.abs(question.expected)
+    own = np.maximum(moved.size, question.roundoff * values)
+    coarser = NARROW_STEPS * float_format(question.precision).roundoff / question.roundoff
+    visible = VISIBLE * root_mean_square(values[np.isfinite(values)])
+    far = spread.size > np.maximum(max(coarser, STEPS) * own, visible)
+    return np.asarray(found | far if far.mean() < EVERYWHERE else found)
