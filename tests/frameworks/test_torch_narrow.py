@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -83,6 +86,17 @@ def test_steps_give_what_the_kernel_gives(name: str, dtype: str) -> None:
             call = making(Maker(dtype, *size, 0))
             checker.compare(call.function, call.function, call.args, call.kwargs, api=call.api, backward=True)
     assert comparing.wrong == []
+
+
+@pytest.mark.skipif(torch.backends.cpu.get_cpu_capability() == "DEFAULT", reason="has no longer vectors to do without")
+@pytest.mark.parametrize("capability", ["default", "avx2"])
+def test_steps_are_those_of_the_vectors_in_use(capability: str) -> None:
+    """torch takes kernels of shorter vectors, where it is told to, or the processor has no other."""
+    test = f"{__file__}::{test_steps_give_what_the_kernel_gives.__name__}"
+    items = [f"{test}[{name}-bfloat16]" for name in ("add", "embedding", "huber_loss", "i0e", "softmax")]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *items]
+    found = subprocess.run(command, env={**os.environ, "ATEN_CPU_CAPABILITY": capability}, capture_output=True)
+    assert (found.returncode, b"5 passed" in found.stdout) == (0, True), found.stdout.decode()
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
