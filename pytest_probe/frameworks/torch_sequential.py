@@ -260,6 +260,31 @@ def in_place(kernel: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+def scatter_add(
+    dtype: torch.dtype, x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor
+) -> torch.Tensor:
+    places = torch.arange(x.numel()).view(x.shape)
+    for other in range(x.ndim):
+        if other != dim % x.ndim:
+            places = places.narrow(other, 0, index.shape[other])
+    terms = source[tuple(slice(extent) for extent in index.shape)]
+    return piled(dtype, x.reshape(-1), places.gather(dim, index).reshape(-1), terms.reshape(-1)).view(x.shape)
+
+
+def rows_added(
+    dtype: torch.dtype, x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, *, alpha: float = 1
+) -> torch.Tensor:
+    terms = (source if alpha == 1 else rounded(source * alpha, dtype)).movedim(dim, 0)
+    return piled(dtype, x.movedim(dim, 0), index.reshape(-1), terms).movedim(0, dim)
+
+
+# Sums that the CPU takes in float32, and other devices by atomic additions to the 16-bit tensor, each rounded.
+ATOMIC: Mapping[Any, Callable[..., Any]] = {
+    ATEN.scatter_add.default: scatter_add,
+    ATEN.index_add.default: rows_added,
+    ATEN.scatter_add_.default: in_place(scatter_add),
+    ATEN.index_add_.default: in_place(rows_added),
+}
 SCATTERING: Mapping[Any, Callable[..., Any]] = {
     ATEN._embedding_bag.default: embedding_bag,
     ATEN._embedding_bag_forward_only.default: embedding_bag,
