@@ -99,6 +99,9 @@ class TorchFramework:
     def allowed(self, device: str) -> tuple[str, ...]:
         return tuple(torch_flags.allowed(device.split(":", 1)[0]))
 
+    def plain_convolutions(self, dtype: str) -> bool:
+        return torch_flags.plain_convolutions(dtype)
+
     def share_threads(self, workers: int) -> None:
         torch.set_num_threads(max(1, torch.get_num_threads() // workers))
 

@@ -222,7 +222,8 @@ def _rounds_inside(question: Question) -> bool:
     if facts.name.startswith("conv_transpose") and _pads_a_stride(question):
         return True
     kind = f"narrow_{question.direction}"
-    return kind in facts.classes or f"{kind}@{question.precision.name}" in facts.classes
+    dtype = "float16" if question.plain else question.precision.name  # float16's are the framework's own
+    return kind in facts.classes or f"{kind}@{dtype}" in facts.classes
 
 
 def _pads_a_stride(question: Question) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -172,6 +173,24 @@ def test_one_rounding_may_move_a_row_of_attention(factor: float, verdict: str) -
     api = "Functional.scaled_dot_product_attention"
     found = checker.compare(device, attention, args, api=api, backward=True)
     assert [item.verdict for item in found] == [verdict, verdict]
+
+
+@pytest.mark.parametrize(("factor", "found"), [(1.0, "pass"), (1 + 2.0**-5, "error")])
+def test_convolutions_of_no_library_round_inside(factor: float, found: str) -> None:
+    """Without oneDNN, or AVX512, bfloat16 convolutions are torch's own, as float16's are."""
+    function = torch.nn.functional.conv2d
+
+    def device(*args: torch.Tensor) -> torch.Tensor:
+        return function(*args, padding=1) * factor
+
+    checker = Checker(Conditions(device="cpu", allow=("none",)), Registry.default())
+    with torch.backends.mkldnn.flags(enabled=False):
+        for seed in range(4):
+            make = Maker("bfloat16", 3, 5, seed)
+            args = (make.x(2, 6, 13, 16), make.x(3, 6, 3, 3))
+            reference = functools.partial(function, padding=1)
+            verdicts = checker.compare(device, reference, args, api="Functional.conv2d", backward=True)
+            assert [verdict.verdict for verdict in verdicts] == [found] * 2
 
 
 HALF = torch.float16
