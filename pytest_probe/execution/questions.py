@@ -108,6 +108,7 @@ def questions(
             reference=replay.expected.outputs,
             gradients=replay.seeds,
             otherwise=otherwise,
+            plain=on_cpu and replay.framework.plain_convolutions(narrowest),
         )
 
 

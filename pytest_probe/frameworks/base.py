@@ -139,6 +139,9 @@ class Framework(Protocol):
     def describe(self) -> dict[str, str]:
         """Version and flags that change numerics."""
 
+    def plain_convolutions(self, dtype: str) -> bool:
+        """Are the CPU's convolutions of a 16-bit dtype the framework's own, and no library's?"""
+
     def share_threads(self, workers: int) -> None:
         """Leave the other workers of this machine their cores."""
 

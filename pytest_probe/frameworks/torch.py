@@ -58,6 +58,7 @@ NO_KERNEL = (
     "not currently implemented for",
     "low precision dtypes not supported",
     "mkl fft doesn't support tensors of type",
+    "derivative for aten::",  # a compiler wants the gradient together with the forward
     "without overflow",  # a Python number that the dtype cannot hold
 )
 
@@ -97,6 +98,9 @@ class TorchFramework:
 
     def allowed(self, device: str) -> tuple[str, ...]:
         return tuple(torch_flags.allowed(device.split(":", 1)[0]))
+
+    def plain_convolutions(self, dtype: str) -> bool:
+        return torch_flags.plain_convolutions(dtype)
 
     def share_threads(self, workers: int) -> None:
         torch.set_num_threads(max(1, torch.get_num_threads() // workers))

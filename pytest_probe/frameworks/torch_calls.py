@@ -69,6 +69,14 @@ def widened(tensor: torch.Tensor, dtype: str) -> torch.Tensor:
     return tensor.to(getattr(torch, dtype)) if tensor.is_floating_point() else tensor
 
 
+def place(device: Device) -> torch.device:
+    """Where torch has the tensors of a device: on the CPU where a user's own has a name that torch does not know."""
+    try:
+        return torch.device(device.name)
+    except RuntimeError:
+        return torch.device("cpu")
+
+
 def taken(value: Any, device: Device) -> Any:
     """An argument tree of torch's values as `run` takes it; see Framework.take."""
     if isinstance(value, torch.Tensor):
@@ -149,7 +157,7 @@ class Binder:
         if isinstance(value, DtypeSpec):
             return self._dtype(value.name)
         if isinstance(value, DeviceSpec):
-            return torch.device(self.way.place if self.way.device is None else self.way.device.name)
+            return torch.device(self.way.place) if self.way.device is None else place(self.way.device)
         if isinstance(value, MemoryFormatSpec):
             return getattr(torch, value.name)
         if isinstance(value, SizeSpec):
@@ -188,7 +196,7 @@ def _surroundings(way: Way, steps: StepsMode | None, grad: bool) -> Iterator[Non
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch.set_grad_enabled(grad))
         if way.autocast:
-            kind = "cpu" if way.device is None else torch.device(way.device.name).type
+            kind = "cpu" if way.device is None else place(way.device).type
             stack.enter_context(torch.autocast(kind, dtype=getattr(torch, way.autocast), cache_enabled=False))
         stack.enter_context(emulated(way.mode, way.jitter))
         if steps is not None:

@@ -12,7 +12,7 @@ import torch
 
 from pytest_probe.frameworks.torch_formulas import number
 from pytest_probe.frameworks.torch_loops import beyond_vectors
-from pytest_probe.frameworks.torch_sequential import lanes
+from pytest_probe.frameworks.torch_sequential import fuses, looped
 
 ATEN = torch.ops.aten
 
@@ -24,7 +24,7 @@ def rsqrt(x: torch.Tensor) -> torch.Tensor:
 
 
 def add(x: torch.Tensor, y: torch.Tensor, alpha: float = 1) -> torch.Tensor:
-    """The factor is rounded, and what it scales where no vector holds it."""
+    """The factor is rounded, and what it scales where no vector holds it, or vectors do not fuse."""
     return NotImplemented if alpha == 1 else _scaled_sum(torch.add, x, y, alpha)
 
 
@@ -34,7 +34,9 @@ def sub(x: torch.Tensor, y: torch.Tensor, alpha: float = 1) -> torch.Tensor:
 
 def _scaled_sum(join: Callable[..., torch.Tensor], x: torch.Tensor, y: torch.Tensor, alpha: float) -> torch.Tensor:
     factor = number(alpha)
-    return torch.where(beyond_vectors(lanes(), x, y), join(x, y * factor), join(x, y, alpha=float(factor)))
+    if not fuses():
+        return join(x, y * factor)
+    return torch.where(beyond_vectors(looped(), x, y), join(x, y * factor), join(x, y, alpha=float(factor)))
 
 
 def rsub(x: torch.Tensor, y: torch.Tensor, alpha: float = 1) -> torch.Tensor:

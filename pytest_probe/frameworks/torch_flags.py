@@ -21,6 +21,13 @@ def allowed(device: str) -> Iterator[str]:
         yield from _on_npu()
 
 
+def plain_convolutions(dtype: str) -> bool:
+    """Are the CPU's convolutions of a 16-bit dtype torch's own? Without AVX512 oneDNN takes none; it may be off."""
+    name = {"bfloat16": "bf16", "float16": "fp16"}.get(dtype)
+    takes = _flag(torch.ops, f"mkldnn._is_mkldnn_{name}_supported")
+    return name is not None and not (torch.backends.mkldnn.enabled and takes is not None and takes())
+
+
 def _on_cpu() -> Iterator[str]:
     precision = _flag(torch.backends, "mkldnn.matmul.fp32_precision")
     if precision in ("tf32", "bf16"):

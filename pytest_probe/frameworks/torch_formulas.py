@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from pytest_probe.frameworks.torch_loops import beyond_vectors
-from pytest_probe.frameworks.torch_sequential import lanes
+from pytest_probe.frameworks.torch_sequential import lanes, looped
 
 ATEN = torch.ops.aten
 NONE, MEAN, SUM = 0, 1, 2
@@ -105,7 +105,7 @@ def huber_backward(grad: torch.Tensor, x: torch.Tensor, y: torch.Tensor, reducti
     whole = norm * gap.clamp(-edge, edge) * grad
     outside = torch.where(gap < 0, -norm, norm) * grad * delta
     single = torch.where(gap.abs() < delta, norm * gap * grad, outside)
-    return torch.where(beyond_vectors(lanes(), x, y, grad), single, whole)
+    return torch.where(beyond_vectors(looped(), x, y, grad), single, whole)
 
 
 def smooth_l1(x: torch.Tensor, y: torch.Tensor, reduction: int = MEAN, beta: float = 1.0) -> torch.Tensor:

@@ -6,6 +6,7 @@ Written as they run: each kernel takes the dtype to round to and then its own ar
 from __future__ import annotations
 
 import math
+import platform
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -19,8 +20,21 @@ def rounded(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def lanes() -> int:
-    """How many 16-bit numbers a vector of the processor holds."""
-    return {"AVX512": 32, "AVX2": 16}.get(torch.backends.cpu.get_cpu_capability(), 8)
+    """How many 16-bit numbers a vector holds that torch's kernels are written for."""
+    if torch.backends.cpu.get_cpu_capability() == "AVX512":
+        return 32
+    return 16 if platform.machine() in ("x86_64", "AMD64") else 8
+
+
+def looped() -> int:
+    """How many 16-bit numbers an elementwise loop takes at once: two vectors, of AVX2 where the processor has AVX512,
+    since few such loops are built for it."""
+    return 2 * min(lanes(), 16)
+
+
+def fuses() -> bool:
+    """Do vectors of 16-bit numbers multiply and add without rounding the product?"""
+    return torch.backends.cpu.get_cpu_capability() in ("AVX512", "AVX2")
 
 
 def piled(
@@ -76,8 +90,8 @@ def embedding_backward(
     terms = grad.reshape(-1, grad.shape[-1])[chosen]
     if by_frequency:
         terms = terms * rounded(1 / places.bincount()[places].to(terms.dtype), dtype).unsqueeze(-1)
-        tail = terms[:, terms.shape[1] - terms.shape[1] % lanes() :]
-        tail.copy_(rounded(tail, dtype))
+        fused = terms.shape[1] // lanes() * lanes() if fuses() else 0
+        terms[:, fused:] = rounded(terms[:, fused:], dtype)
     return piled(dtype, grad.new_zeros(rows, grad.shape[-1]), places, terms)
 
 
@@ -163,15 +177,17 @@ def index_reduce(
     *,
     include_self: bool = True,
 ) -> Any:
-    if reduce not in ("prod", "mean") or not include_self:
+    if reduce not in ("prod", "mean"):
         return NotImplemented
     if not x.ndim:
-        x_row, source = x.reshape(1), source.reshape(1)
-        return index_reduce(dtype, x_row, 0, index.reshape(1), source, reduce).reshape(())
-    join = torch.mul if reduce == "prod" else torch.add
-    total = piled(dtype, x.movedim(dim, 0), index, source.movedim(dim, 0), join)
+        more = {"include_self": include_self}
+        return index_reduce(dtype, x.reshape(1), 0, index.reshape(1), source.reshape(1), reduce, **more).reshape(())
+    join, neutral = (torch.mul, 1.0) if reduce == "prod" else (torch.add, 0.0)
+    start = x.movedim(dim, 0) if include_self else x.movedim(dim, 0).index_fill(0, index, neutral)
+    total = piled(dtype, start, index, source.movedim(dim, 0), join)
     if reduce == "mean":
-        counts = torch.ones(len(total), dtype=torch.float64).index_add(0, index, torch.ones_like(index).double())
+        own = torch.full((len(total),), float(include_self), dtype=torch.float64)
+        counts = own.index_add(0, index, torch.ones_like(index).double()).clamp(min=1)
         total = total / rounded(counts, dtype).view(-1, *[1] * (total.ndim - 1))
     return total.movedim(0, dim).contiguous()
 
@@ -244,6 +260,31 @@ def in_place(kernel: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+def scatter_add(
+    dtype: torch.dtype, x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor
+) -> torch.Tensor:
+    places = torch.arange(x.numel()).view(x.shape)
+    for other in range(x.ndim):
+        if other != dim % x.ndim:
+            places = places.narrow(other, 0, index.shape[other])
+    terms = source[tuple(slice(extent) for extent in index.shape)]
+    return piled(dtype, x.reshape(-1), places.gather(dim, index).reshape(-1), terms.reshape(-1)).view(x.shape)
+
+
+def rows_added(
+    dtype: torch.dtype, x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, *, alpha: float = 1
+) -> torch.Tensor:
+    terms = (source if alpha == 1 else rounded(source * alpha, dtype)).movedim(dim, 0)
+    return piled(dtype, x.movedim(dim, 0), index.reshape(-1), terms).movedim(0, dim)
+
+
+# Sums that the CPU takes in float32, and other devices by atomic additions to the 16-bit tensor, each rounded.
+ATOMIC: Mapping[Any, Callable[..., Any]] = {
+    ATEN.scatter_add.default: scatter_add,
+    ATEN.index_add.default: rows_added,
+    ATEN.scatter_add_.default: in_place(scatter_add),
+    ATEN.index_add_.default: in_place(rows_added),
+}
 SCATTERING: Mapping[Any, Callable[..., Any]] = {
     ATEN._embedding_bag.default: embedding_bag,
     ATEN._embedding_bag_forward_only.default: embedding_bag,

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from pytest_probe.frameworks.torch_loops import beyond_vectors
-from pytest_probe.frameworks.torch_sequential import lanes, rounded
+from pytest_probe.frameworks.torch_sequential import fuses, looped, rounded
 
 ATEN = torch.ops.aten
 # Cephes' Chebyshev coefficients of i0e on [0, 8], and of i0e times the root on [8, inf]; what 16 bits lose is left out.
@@ -34,7 +34,8 @@ def i0e(dtype: torch.dtype, x: torch.Tensor) -> torch.Tensor:
     below = _series(dtype, rounded(rounded(size / 2, dtype) - 2, dtype), BELOW)
     above = _series(dtype, rounded(rounded(4 * EDGE / size, dtype) - 2, dtype), ABOVE) / size.sqrt()
     whole: torch.Tensor = ATEN.special_i0e.default(x)
-    return torch.where(beyond_vectors(lanes(), x), torch.where(size <= EDGE, below, above), whole)
+    stepwise = torch.where(size <= EDGE, below, above)
+    return torch.where(beyond_vectors(looped(), x), stepwise, whole) if fuses() else stepwise
 
 
 def _series(dtype: torch.dtype, x: torch.Tensor, coefficients: Sequence[float]) -> torch.Tensor:

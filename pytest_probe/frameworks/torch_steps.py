@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from pytest_probe.frameworks import torch_attention, torch_interpolation
 from pytest_probe.frameworks.torch_narrow import kernels, steps
+from pytest_probe.frameworks.torch_sequential import ATOMIC
 
 _ATEN = torch.ops.aten
 
@@ -26,6 +27,7 @@ def decompositions() -> Mapping[Any, Callable[..., Any]]:
         torch_attention.FORWARD: torch_attention.forward,
         torch_attention.BACKWARD: torch_attention.backward,
         _ATEN.gelu_backward.default: _gelu_backward,
+        _ATEN.convolution.default: _convolution,
         **torch_interpolation.INTERPOLATION,
     }
 
@@ -38,6 +40,13 @@ def _gelu_backward(grad: torch.Tensor, x: torch.Tensor, approximate: str = "none
         return composed
     density = torch.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
     return grad * (0.5 + (0.5 * torch.erf(x * math.sqrt(0.5)) + x * density))
+
+
+def _convolution(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, *how: Any) -> Any:
+    """The bias is added by another kernel, as behind cuDNN's convolutions."""
+    if bias is None:
+        return NotImplemented
+    return _ATEN.convolution.default(x, weight, None, *how) + bias.view(-1, *[1] * (weight.ndim - 2))
 
 
 ULP = 2.0**-23
@@ -119,8 +128,7 @@ class StepsMode(SplittingMode):  # type: ignore[no-untyped-call]
                     self._round(tensor, inexact)
         moved = (flag for key in inputs for _, flag in self.pending.get(key, ()))
         of_library = self.fine and (func.overloadpacket.__name__ in LIBRARY or any(moved))
-        known = kernels(self.dtype) if self.dtype.itemsize == 2 else {}
-        result = known.get(func, _none)(*args, **kwargs)
+        result = self._known(func)(*args, **kwargs)
         if result is NotImplemented:
             result = func(*args, **kwargs)
         if self._is_wider(func, inputs):
@@ -131,6 +139,14 @@ class StepsMode(SplittingMode):  # type: ignore[no-untyped-call]
                 self.pending.setdefault(_storage(tensor), []).append((tensor, of_library))
                 self.kept.append(tensor)  # a freed storage's address would be taken for another tensor's
         return result
+
+    def _known(self, func: Any) -> Callable[..., Any]:
+        """What stands in for a kernel: the CPU's, or where it is split what another device may have."""
+        if self.dtype.itemsize != 2:
+            return _none
+        if self.fine and func in ATOMIC:
+            return functools.partial(ATOMIC[func], self.dtype)
+        return kernels(self.dtype).get(func, _none)
 
     def _is_wider(self, func: Any, inputs: set[int]) -> bool:
         """Are all results but the first of a wider dtype? The logarithms of sums of weights are, and statistics in the

@@ -131,7 +131,8 @@ def _format(name: str) -> FloatFormat:
         precision=int(limits.nmant) + 1,
         min_exponent=int(limits.minexp),
         max=float(limits.max),
-        smallest=float(limits.smallest_subnormal),
+        # NumPy gives zero where the processor flushes: float64 has that number of the narrower formats all the same.
+        smallest=float(limits.smallest_subnormal) or 2.0 ** (int(limits.minexp) - int(limits.nmant)),
         overflow=overflow,
     )
 

@@ -27,6 +27,7 @@ WINOGRAD_RMS = 4.0
 FLOOR = 0.5
 NEIGHBOURS = 8
 BIAS_T = 10.0
+TINY = 2.0**-1022
 BIAS_DISTINCT = 32
 
 
@@ -121,7 +122,7 @@ def scale(
 ) -> AnyArray:
     """A, the allowed scale of each element: max(S, u_c |R|, c RMS(S), smallest subnormal / 2); NaN where R is."""
     form = float_format(dtype)
-    least = form.smallest / 2 or form.smallest  # nothing is half of float64's
+    least = form.smallest / 2 or form.smallest or TINY  # nothing is half of float64's, which may itself be flushed
     allowed = np.maximum(roundoff * np.minimum(np.abs(expected), form.max), least)
     if spread is not None:
         allowed = np.maximum(allowed, spread.size)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from pytest_probe.standards.discrete import Discrete
 from pytest_probe.standards.exact import Exact
 from pytest_probe.standards.factorisation import Factorisation
@@ -59,7 +61,7 @@ def _by_arguments(question: Question) -> Standard | None:
     name = question.facts.name
     if name in ("max", "min") and is_index(question):
         return Selection()
-    if name == "histogram" and question.name == "output.1":
+    if name in ("abs", "absolute") and _is_of_complex(question):
         return NoiseStandard()
     if name == "embedding" and question.argument(3, "max_norm") is not None:
         return NoiseStandard()
@@ -80,6 +82,11 @@ def _by_arguments(question: Question) -> Standard | None:
     if name == "round" and question.argument(1, "decimals", 0):
         return Discrete()
     return None
+
+
+def _is_of_complex(question: Question) -> bool:
+    values = question.argument(0, "input")
+    return isinstance(values, np.ndarray) and values.dtype.kind == "c"
 
 
 def _weighs(question: Question, place: int) -> bool:

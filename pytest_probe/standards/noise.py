@@ -29,6 +29,9 @@ NARROW = Limits(16.0, 2.0)
 # that is rare no element is far off.
 STEPS = Limits(16.0, 0.5)
 STEPS_LEAST, STEPS_SHARE, STEPS_SMALL = 5.0, 60.0, 3.0
+# Another device's steps need not be torch's, but it rounds between them in more than one element.
+OTHERS = Limits(5.0, 1.0)
+OTHERS_LEAST, OTHERS_SHARE = 2.0, 20.0
 STEPS_BIAS = 0.5
 
 
@@ -98,8 +101,8 @@ class NoiseStandard:
 
     def _between(self, question: Question) -> bool:
         """Is it what 16-bit steps give: those of the framework's decompositions, or those of the CPU's kernels?"""
-        narrow = _scatter(question, question.runs("narrow", 2))
-        if narrow is not None and _measure(question, narrow).within(NARROW):
+        narrow = _pooled(question, _scatter(question, question.runs("narrow", 2)))
+        if narrow is not None and _by_other_steps(question, _measure(question, narrow)):
             return True
         sampled = question.runs("coarse", STAGES[-1])
         if not sampled:
@@ -228,10 +231,25 @@ def _nearest(question: Question, sampled: list[AnyArray]) -> AnyArray:
     return np.asarray(np.where(lost, question.expected, noise.nearest(question.actual, sampled)))
 
 
+def _by_other_steps(question: Question, measured: Noise) -> bool:
+    """Is it of the size that rounding between steps has, torch's own or others? Element by element neighbours show
+    that size, and the limits are close."""
+    limits = NARROW
+    if question.facts.elementwise:
+        limits = Limits(OTHERS.largest, OTHERS.rms * (1 + 1 / max(measured.count, 1) ** 0.5))
+    largest = min(limits.largest, max(OTHERS_LEAST, OTHERS_SHARE * _others(measured)))
+    return measured.within(Limits(largest, limits.rms))
+
+
 def _outlying(measured: Noise) -> float:
     """The largest ratio that goes with what the other elements show."""
-    others = math.sqrt(max(measured.rms**2 * measured.count - measured.largest**2, 0.0) / max(measured.count - 1, 1))
-    return min(STEPS.largest, max(STEPS_LEAST, STEPS_SHARE * others))
+    return min(STEPS.largest, max(STEPS_LEAST, STEPS_SHARE * _others(measured)))
+
+
+def _others(measured: Noise) -> float:
+    """The RMS ratio of all elements but the worst."""
+    squares = max(measured.rms**2 * measured.count - measured.largest**2, 0.0)
+    return math.sqrt(squares / max(measured.count - 1, 1))
 
 
 def _scatter(question: Question, runs: list[AnyArray]) -> Spread | None:
@@ -243,7 +261,8 @@ def _rounds_inside(question: Question) -> bool:
     if facts.name.startswith("conv_transpose") and _pads_a_stride(question):
         return True
     kind = f"narrow_{question.direction}"
-    return kind in facts.classes or f"{kind}@{question.precision.name}" in facts.classes
+    dtype = "float16" if question.plain else question.precision.name  # float16's are the framework's own
+    return kind in facts.classes or f"{kind}@{dtype}" in facts.classes
 
 
 def _pads_a_stride(question: Question) -> bool:

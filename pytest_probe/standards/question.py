@@ -53,7 +53,8 @@ class Question:
     of the reference, gradients the incoming ones. witness gives what the framework's own CPU kernel makes of the case;
     None where that is the device under test. otherwise asks the same of another reference; None where there is none to
     ask of. emulated tells that the reference is that of a device mode, or of another argument; lost is
-    what the device may then lose of each term of a sum.
+    what the device may then lose of each term of a sum. plain tells that the CPU's convolutions in the case's dtype are
+    the framework's own.
     """
 
     name: str
@@ -80,6 +81,7 @@ class Question:
     otherwise: Otherwise | None = None
     emulated: bool = False
     lost: float = 0.0
+    plain: bool = False
 
     def argument(self, position: int, name: str, default: Any = None) -> Any:
         """An argument of the call, positional or by keyword."""

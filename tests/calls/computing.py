@@ -307,14 +307,15 @@ SCATTERING: Table = {
         lambda m: call("Torch.scatter", m.x(), 0, m.index(m.rows), m.x(), reduce="multiply"),
     ),
     "scatter_add": (lambda m: call("Torch.scatter_add", m.x(), 0, m.index(m.rows), m.x()),),
+    "add": (lambda m: call("Torch.add", m.x(24), m.x(24), alpha=2.5),),
     "index_add": (lambda m: call("Torch.index_add", m.x(), 0, m.index(m.rows, m.rows), m.x()),),
     "index_reduce": tuple(
         (
-            lambda m, how=how: call(
-                "Tensor.index_reduce", m.positive(5, m.cols), 0, m.index(5, m.rows), m.positive(), how
+            lambda m, how=how, own=own: call(
+                "Tensor.index_reduce", m.positive(5, m.cols), 0, m.index(5, m.rows), m.positive(), how, include_self=own
             )
         )
-        for how in ("prod", "mean", "amax")
+        for how, own in (("prod", True), ("mean", True), ("amax", True), ("prod", False), ("mean", False))
     ),
     "as_strided": (
         lambda m: call("Torch.as_strided", m.x(), (m.rows, m.cols - 1), (m.cols - 1, 1)),

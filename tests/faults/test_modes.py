@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 
 from pytest_probe.execution import Checker, Conditions
 from pytest_probe.frameworks.modes import MODES
+from pytest_probe.numerics.dtypes import _format
 from pytest_probe.registry import Registry
 from pytest_probe.standards.verdict import OutputVerdict
 from tests.checking import verdicts
@@ -332,3 +333,24 @@ def test_what_a_flushed_sum_loses_is_scaled_with_it() -> None:
 
     assert under_flush(device, right, (x, grad, weight), "Torch.mine") == ["pass"]
     assert under_flush(lambda *a: device(*a) * 4, right, (x, grad, weight), "Torch.mine") == ["error"]
+
+
+@pytest.fixture
+def flushing() -> Iterator[None]:
+    """The whole process flushes, as after the import of a library that was built with -ffast-math."""
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor cannot flush subnormal numbers to zero")
+    _format.cache_clear()
+    yield
+    torch.set_flush_denormal(False)
+    _format.cache_clear()
+
+
+@pytest.mark.usefixtures("flushing")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(("added", "verdict"), [(0.0, "pass"), (1e-20, "error")])
+def test_zeros_where_the_whole_process_flushes(added: float, verdict: str, dtype: torch.dtype) -> None:
+    checker = Checker(Conditions(device="cpu", allow=("none",)), Registry.default())
+    x = normal(5, 7).to(dtype)
+    found = checker.compare(lambda x: x.floor() + x * added, torch.floor, (x,), api="Torch.floor", backward=True)
+    assert found[1].verdict == verdict

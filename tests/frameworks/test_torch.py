@@ -256,6 +256,7 @@ def test_devices() -> None:
         (RuntimeError("value cannot be converted to type c10::Half without overflow"), True),
         (RuntimeError("MKL FFT doesn't support tensors of type: Half"), True),
         (RuntimeError("linalg.inv: Low precision dtypes not supported. Got Half"), True),
+        (RuntimeError("derivative for aten::floor_divide is not implemented"), True),
         (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
         (ValueError("no"), False),
     ],

@@ -160,6 +160,13 @@ def test_arrays_stay_arrays(dtype: str, wide: str) -> None:
         assert given[0] == 1
 
 
+def test_a_device_of_a_name_that_torch_does_not_know_has_its_tensors_on_the_cpu() -> None:
+    device = TorchDevice("cpu")
+    device.name = "accelerator:1"
+    given = run(seen, (DeviceSpec("cuda:3"),), {}, Way(device=device, autocast="bfloat16"), None)
+    assert given.outputs["output.0"] == "((device(type='cpu'),), {})"
+
+
 def test_surroundings_are_restored() -> None:
     def raising() -> None:
         assert torch.get_default_dtype() is torch.float64

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -85,6 +89,17 @@ def test_steps_give_what_the_kernel_gives(name: str, dtype: str) -> None:
     assert comparing.wrong == []
 
 
+@pytest.mark.skipif(torch.backends.cpu.get_cpu_capability() == "DEFAULT", reason="has no longer vectors to do without")
+@pytest.mark.parametrize("capability", ["default", "avx2"])
+def test_steps_are_those_of_the_vectors_in_use(capability: str) -> None:
+    """torch takes kernels of shorter vectors, where it is told to, or the processor has no other."""
+    test = f"{__file__}::{test_steps_give_what_the_kernel_gives.__name__}"
+    items = [f"{test}[{name}-bfloat16]" for name in ("add", "embedding", "huber_loss", "i0e", "softmax")]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *items]
+    found = subprocess.run(command, env={**os.environ, "ATEN_CPU_CAPABILITY": capability}, capture_output=True)
+    assert (found.returncode, b"5 passed" in found.stdout) == (0, True), found.stdout.decode()
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize(("align", "scale"), [(True, None), (False, None), (False, 1.7)])
 @pytest.mark.parametrize(("rank", "counts"), [(1, [9]), (1, [3]), (3, [7, 2, 11])])
@@ -158,6 +173,24 @@ def test_one_rounding_may_move_a_row_of_attention(factor: float, verdict: str) -
     api = "Functional.scaled_dot_product_attention"
     found = checker.compare(device, attention, args, api=api, backward=True)
     assert [item.verdict for item in found] == [verdict, verdict]
+
+
+@pytest.mark.parametrize(("factor", "found"), [(1.0, "pass"), (1 + 2.0**-5, "error")])
+def test_convolutions_of_no_library_round_inside(factor: float, found: str) -> None:
+    """Without oneDNN, or AVX512, bfloat16 convolutions are torch's own, as float16's are."""
+    function = torch.nn.functional.conv2d
+
+    def device(*args: torch.Tensor) -> torch.Tensor:
+        return function(*args, padding=1) * factor
+
+    checker = Checker(Conditions(device="cpu", allow=("none",)), Registry.default())
+    with torch.backends.mkldnn.flags(enabled=False):
+        for seed in range(4):
+            make = Maker("bfloat16", 3, 5, seed)
+            args = (make.x(2, 6, 13, 16), make.x(3, 6, 3, 3))
+            reference = functools.partial(function, padding=1)
+            verdicts = checker.compare(device, reference, args, api="Functional.conv2d", backward=True)
+            assert [verdict.verdict for verdict in verdicts] == [found] * 2
 
 
 HALF = torch.float16

@@ -10,7 +10,7 @@ import torch
 from pytest_probe.frameworks.base import Leaf, Steps, Wanted, Way
 from pytest_probe.frameworks.torch_calls import gradients, run
 from pytest_probe.frameworks.torch_loops import beyond_vectors
-from pytest_probe.frameworks.torch_sequential import lanes
+from pytest_probe.frameworks.torch_sequential import fuses, looped
 from pytest_probe.frameworks.torch_steps import StepsMode
 from pytest_probe.numerics.dtypes import AnyArray
 
@@ -139,9 +139,9 @@ def test_rsqrt_rounds_the_root() -> None:
 
 
 def scaled(y: torch.Tensor, alpha: float) -> torch.Tensor:
-    """Times the rounded alpha, and rounded where no vector holds it."""
+    """Times the rounded alpha, and rounded where no vector holds it, or vectors do not fuse."""
     product = y * rounded(torch.tensor(alpha, dtype=torch.float64))
-    return torch.where(beyond_vectors(lanes(), y), rounded(product), product)
+    return torch.where(beyond_vectors(looped(), y), rounded(product), product) if fuses() else rounded(product)
 
 
 @pytest.mark.parametrize(("name", "sign"), [("add", 1.0), ("sub", -1.0)])

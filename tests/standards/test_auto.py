@@ -62,6 +62,12 @@ def test_what_adds_up_is_no_copy(api: str, more: dict[str, Any]) -> None:
     assert verdict(NEARLY, api=api, **plain) == ("error", "exact")
 
 
+def test_the_modulus_of_a_complex_number_is_no_choice() -> None:
+    assert verdict(NEARLY, api="Torch.abs", args=(ONES,)) == ("error", "exact")
+    assert verdict(NEARLY, api="Torch.abs", args=(ONES + 0j,)) == ("warning", "auto")
+    assert verdict(ONES * 1.0001, api="Tensor.absolute", args=(ONES + 0j,)) == ("error", "noise")
+
+
 def test_division_by_steps_is_discrete() -> None:
     assert verdict(NEARLY, api="Torch.div") == ("pass", "noise")
     assert verdict(NEARLY, api="Torch.div", kwargs={"rounding_mode": "floor"}) == ("error", "discrete")
