@@ -160,6 +160,10 @@ class Framework(Protocol):
     def as_single(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function with defaults that its API takes from the dtype of its tensors (an eps) as for float32."""
 
+    def rounded(self, tensor: Any, dtype: str) -> Any:
+        """A tensor of the framework's with the values that a dtype has, in its own; gradients pass as they
+        are."""
+
     def take(self, value: Any, device: Device) -> Any:
         """An argument tree of the framework's own values with a Leaf for each tensor, and specs, as `run` takes it.
         Raises Unsupported for a tensor that has no place in NumPy."""

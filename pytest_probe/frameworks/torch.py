@@ -143,6 +143,9 @@ class TorchFramework:
     def as_single(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return functools.partial(torch_defaults.as_single, function)
 
+    def rounded(self, tensor: torch.Tensor, dtype: str) -> torch.Tensor:
+        return tensor + (tensor.to(getattr(torch, dtype)).to(tensor.dtype) - tensor).detach()
+
     def take(self, value: Any, device: Device) -> Any:
         return torch_calls.taken(value, device)
 

@@ -163,15 +163,19 @@ def index_reduce(
     *,
     include_self: bool = True,
 ) -> Any:
-    if reduce not in ("prod", "mean") or not include_self:
+    if reduce not in ("prod", "mean"):
         return NotImplemented
     if not x.ndim:
         x_row, source = x.reshape(1), source.reshape(1)
-        return index_reduce(dtype, x_row, 0, index.reshape(1), source, reduce).reshape(())
+        return index_reduce(dtype, x_row, 0, index.reshape(1), source, reduce, include_self=include_self).reshape(())
     join = torch.mul if reduce == "prod" else torch.add
-    total = piled(dtype, x.movedim(dim, 0), index, source.movedim(dim, 0), join)
+    total = x.movedim(dim, 0)
+    if not include_self:
+        total = total.index_fill(0, index.long(), float(reduce == "prod"))
+    total = piled(dtype, total, index, source.movedim(dim, 0), join)
     if reduce == "mean":
-        counts = torch.ones(len(total), dtype=torch.float64).index_add(0, index, torch.ones_like(index).double())
+        counts = torch.full((len(total),), float(include_self), dtype=torch.float64)
+        counts = counts.index_add(0, index, torch.ones_like(index).double()).clamp(min=1)
         total = total / rounded(counts, dtype).view(-1, *[1] * (total.ndim - 1))
     return total.movedim(0, dim).contiguous()
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
+
+import numpy as np
 
 from pytest_probe.standards.discrete import Discrete
 from pytest_probe.standards.exact import Exact
@@ -59,6 +62,12 @@ def _by_arguments(question: Question) -> Standard | None:
     name = question.facts.name
     if name in ("max", "min") and is_index(question):
         return Selection()
+    if (
+        name in ("abs", "absolute")
+        and question.expected.dtype.kind == "f"
+        and _is_complex(question.argument(0, "input"))
+    ):
+        return NoiseStandard()
     if name == "histogram" and question.name == "output.1":
         return NoiseStandard()
     if name == "embedding" and question.argument(3, "max_norm") is not None:
@@ -76,6 +85,10 @@ def _by_arguments(question: Question) -> Standard | None:
     if name in ("div", "divide") and question.kwargs.get("rounding_mode") is not None:
         return Discrete()
     return None
+
+
+def _is_complex(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind == "c"
 
 
 def _weighs(question: Question, place: int) -> bool:
