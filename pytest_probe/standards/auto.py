@@ -70,6 +70,8 @@ def _by_arguments(question: Question) -> Standard | None:
         return NoiseStandard()
     if name == "histogram" and question.name == "output.1":
         return NoiseStandard()
+    if name == "round" and not question.argument(1, "decimals", 0):
+        return Exact()
     if name == "embedding" and question.argument(3, "max_norm") is not None:
         return NoiseStandard()
     if name in ("index_put", "put") and question.argument(3, "accumulate"):

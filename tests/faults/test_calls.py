@@ -509,3 +509,36 @@ def test_long_windows(count: int, name: str, dtype: torch.dtype) -> None:
     assert compare(window, window, scale, api=api)[0].verdict == "pass"
     wrong = narrow_only(lambda result: result * 1.02, window)
     assert compare(wrong, window, scale, api=api)[0].verdict == "error"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("round", lambda x: torch.floor(x + 0.5)),
+        ("floor", lambda x: torch.ceil(x) - 1),
+        ("ceil", lambda x: torch.floor(x) + 1),
+        ("trunc", lambda x: torch.sign(x) * (torch.ceil(x.abs()) - 1)),
+        ("sign", lambda x: torch.where(x >= 0, 1.0, -1.0).to(x.dtype)),
+    ],
+)
+def test_a_step_whose_argument_lies_on_its_edge(name: str, wrong: Function, dtype: torch.dtype) -> None:
+    """Nothing is computed before the step: on the edge there is one right side."""
+    right, x = getattr(torch, name), (torch.arange(-20, 20) / 2).to(dtype)
+    assert outcomes(right, x, api=f"Torch.{name}")[0] == "pass"
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return right(x) if x.dtype is torch.float64 else wrong(x)
+
+    assert compare(function, right, x, api=f"Torch.{name}")[0].verdict == "error"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_a_value_that_is_a_boundary(dtype: torch.dtype) -> None:
+    boundaries, x = torch.arange(5.0).to(dtype), torch.tensor([0.0, 1.0, 2.5, 4.0]).to(dtype)
+    assert outcomes(torch.bucketize, x, boundaries, api="Torch.bucketize")[0] == "pass"
+
+    def wrong(x: torch.Tensor, boundaries: torch.Tensor) -> torch.Tensor:
+        return torch.bucketize(x, boundaries, right=x.dtype is not torch.float64)
+
+    assert compare(wrong, torch.bucketize, x, boundaries, api="Torch.bucketize")[0].verdict == "error"

@@ -28,7 +28,7 @@ def verdict(actual: Any, expected: Any = ONES, **more: Any) -> tuple[str, str]:
         ("Tensor.view", "backward", ("error", "exact")),
         ("Functional.relu", "forward", ("error", "exact")),
         ("Tensor.masked_fill", "backward", ("warning", "auto")),
-        ("Torch.floor", "forward", ("error", "discrete")),
+        ("Torch.fmod", "forward", ("error", "discrete")),
         ("Torch.floor", "backward", ("warning", "auto")),
         ("Torch.sort", "forward", ("error", "exact")),
         ("Torch.amax", "backward", ("pass", "noise")),
