@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -108,7 +108,8 @@ def prepared(record: Record, call: Call, arguments: Arguments) -> tuple[Argument
     notes: list[str] = []
     arguments = _filled(call, arguments, notes)
     arguments = cast_first(record.api, _without_dropout(record, arguments, notes))
-    return arguments if sizes_by_float(record.api) else with_float32(arguments), tuple(notes)
+    default = (call.surroundings.default if call.surroundings is not None else "") or "float32"
+    return arguments if sizes_by_float(record.api) else with_float32(arguments, default), tuple(notes)
 
 
 def sizes_by_float(api: str) -> bool:
@@ -116,9 +117,11 @@ def sizes_by_float(api: str) -> bool:
     return api.rsplit(".", 1)[-1] in SIZING
 
 
-def with_float32(arguments: Arguments) -> Arguments:
-    """Python floats rounded to float32, which kernels of tensors that are no wider compute in."""
-    if not within_float32(arguments):
+def with_float32(arguments: Arguments, default: str = "float64") -> Arguments:
+    """Python floats rounded to float32, which kernels of tensors that are no wider compute in. Beside integers a float
+    is of the framework's default dtype."""
+    integers = default == "float32" and bool(named_leaves(arguments)) and not floats_of(named_leaves(arguments))
+    if not integers and not within_float32(arguments):
         return arguments
     return mapped(arguments, lambda value, _: _as_float32(value) if type(value) is float else value)
 
@@ -148,11 +151,41 @@ def has_inexact_floats(arguments: Arguments, dtype: np.dtype[Any]) -> bool:
     return mapped(arguments, lambda value, _: _rounded_float(value, dtype)) != arguments
 
 
-def with_rounded_floats(dtype: np.dtype[Any], function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    def change(value: Any, _: str) -> Any:
-        return _rounded_float(value, dtype)
+def numbers(arguments: Arguments, dtype: np.dtype[Any]) -> frozenset[str]:
+    """The tensors without dimensions that are wider than the dtype of those that have some: they promote nothing, so
+    that a kernel may read them as that dtype, like a Python float. Those in lists count for themselves."""
+    least = float_format(dtype).precision
+    return frozenset(
+        name
+        for name, value in _direct(arguments)
+        if isinstance(value, Leaf)
+        and not value.array.ndim
+        and is_floating(value.array.dtype)
+        and float_format(value.array.dtype).precision > least
+    )
 
-    return function(*_map(args, "", change), **_map(kwargs, "", change))
+
+def _direct(arguments: Arguments) -> Iterator[tuple[str, Any]]:
+    """The arguments that stand in no list."""
+    yield from ((f"input.{index}", value) for index, value in enumerate(arguments.args))
+    yield from ((f"kwargs.{key}", value) for key, value in arguments.kwargs.items())
+
+
+def with_rounded_floats(
+    function: Callable[..., Any],
+    dtype: np.dtype[Any],
+    tensors: frozenset[str],
+    rounded: Callable[[Any], Any],
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    """The function's result where Python floats, and the tensors of these names, are rounded to the dtype."""
+
+    def change(value: Any, name: str) -> Any:
+        return rounded(value) if name in tensors else _rounded_float(value, dtype)
+
+    changed = mapped(Arguments(args, kwargs, None), change)
+    return function(*changed.args, **changed.kwargs)
 
 
 def _rounded_float(value: Any, dtype: np.dtype[Any]) -> Any:

@@ -13,6 +13,7 @@ import numpy as np
 from pytest_probe.execution.replay import Replay
 from pytest_probe.frameworks.base import Jitter, Run, Steps, Way
 from pytest_probe.frameworks.modes import Mode
+from pytest_probe.numerics import noise
 from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, widen
 from pytest_probe.standards.question import Kind
 
@@ -21,6 +22,8 @@ Draw: TypeAlias = Callable[[AnyArray], AnyArray]
 REDRAWS = 3
 # Roundoffs that inputs move by, where it is not one.
 SIZES: Mapping[Kind, float] = {"nudged": 4.0, "shrunk": 1 / 16}
+SAMPLES = 8
+COMPLEX: Mapping[str, type] = {"float32": np.complex64, "float64": np.complex128}
 
 
 def ways(narrow: str, reference: Way, wide: frozenset[str] = frozenset()) -> Mapping[Kind, Way]:
@@ -57,9 +60,9 @@ class Perturbation:
     roundoff is u_c; narrow the dtype for `coarse` and `narrow` runs; gradient tells whether the case is the backward.
     together: equal values move alike, so that a choice among them stays, and inward, since the arguments' ranges may
     differ. fixed names arguments that hold labels, which stay as they are: moved, they would be none. redrawn counts
-    runs that raised and were
-    drawn again. Under a mode that rounds operands the arguments stay as they are, since that rounding would swallow a
-    roundoff: what moves is operands after it, and results of kernels.
+    runs that raised and were drawn again, whole tells that a kernel inside the call has no float64. Under a mode that
+    rounds operands the arguments stay as they are, since that rounding would swallow a roundoff: what moves is
+    operands after it, and results of kernels.
     """
 
     def __init__(
@@ -83,6 +86,7 @@ class Perturbation:
         self.fixed = fixed
         self.inside = mode is not None and bool(mode.bits)
         self.redrawn = 0
+        self.whole = False
         self._made: dict[Kind, list[dict[str, AnyArray]]] = {}
         self._read: list[dict[str, AnyArray]] | None = None
 
@@ -92,14 +96,28 @@ class Perturbation:
             return []
         if self.inside and kind != "float64":
             return []
+        if self._own(kind) is not None and not self._is_rounding(name):
+            self._made.pop("coarse", None)
+            self.whole = True
+        runs = self._runs(kind, count)
+        also = self._other_readings() if kind == "coarse" else []
+        return [widen(run[name]) for run in (*runs[:count], *also) if name in run]
+
+    def _runs(self, kind: Kind, count: int) -> list[dict[str, AnyArray]]:
         runs = self._made.setdefault(kind, [])
         while len(runs) < count:
             made = self._run(kind, len(runs))
             if made is None:
                 break
             runs.append(made)
-        also = self._other_readings() if kind == "coarse" else []
-        return [widen(run[name]) for run in (*runs[:count], *also) if name in run]
+        return runs
+
+    def _is_rounding(self, name: str) -> bool:
+        """Is what runs in the call's own dtypes are off by another thing each time? What is always the same is no
+        rounding but a fault of the call, which must not excuse itself."""
+        pairs = zip(self._runs("rounded", SAMPLES), self._runs("narrowed", SAMPLES), strict=False)
+        found = [widen(own[name]) - widen(exact[name]) for own, exact in pairs if name in own and name in exact]
+        return len(found) < SAMPLES or noise.scatters(np.stack(found))
 
     def _other_readings(self) -> list[dict[str, AnyArray]]:
         """Where a kernel rounds a Python float its gradient's need not, nor the rest of a vectorised loop."""
@@ -118,7 +136,8 @@ class Perturbation:
             shrink = 0.0 if exact else 0.25**attempt
             try:
                 return self._results(replay, kind, generator, inward=attempt > 0, shrink=shrink)
-            except Exception:
+            except Exception as error:
+                self.whole |= isinstance(error, NotImplementedError)
                 # Beyond the domain (a probability above 1, a matrix no longer positive definite): towards it, nearer.
                 self.redrawn += 1
         return None
@@ -131,6 +150,16 @@ class Perturbation:
         floats = {name: leaf.array.dtype for name, leaf in self.replay.leaves.items() if is_floating(leaf.array.dtype)}
         return frozenset(name for name, dtype in floats.items() if float_format(dtype).precision > least)
 
+    def _own(self, kind: Kind) -> Way | None:
+        """How 16-bit steps are run where an autocast casts for calls inside this one: in the call's own dtypes."""
+        replay = self.replay
+        if self.whole or kind not in ("coarse", "rounded") or not replay.narrow:
+            return None
+        if replay.framework.casts(replay.candidate.path):
+            return None
+        steps = Steps(self.narrow, fine=False, own=True)
+        return Way(replay.framework.device("cpu"), autocast=replay.autocast, steps=steps)
+
     def _size(self, kind: Kind) -> float:
         if kind in ("narrowed", "rounded"):
             return float_format(self.narrow).roundoff
@@ -140,7 +169,7 @@ class Perturbation:
         self, replay: Replay, kind: Kind, generator: np.random.Generator, inward: bool, shrink: float
     ) -> dict[str, AnyArray]:
         size = self._size(kind) * shrink
-        way = replace(ways(self.narrow, replay.reference, self._wide())[kind], mode=self.mode)
+        way = self._own(kind) or replace(ways(self.narrow, replay.reference, self._wide())[kind], mode=self.mode)
         if self.inside:
             way, size = replace(way, jitter=Jitter(size, int(generator.integers(2**62)))), 0.0
         elif self.mode is not None and self.mode.flush:
@@ -174,7 +203,8 @@ def results(run: Run, changed: frozenset[str]) -> dict[str, AnyArray]:
 
 
 def perturbed(array: AnyArray, draw: Draw, size: float, inward: bool, dtype: str) -> AnyArray:
-    """Every float times (1 + size xi), xi uniform with unit variance, kept inside the array's own range.
+    """Every float times (1 + size xi), xi uniform with unit variance, kept inside the array's own range; as dtype, or
+    where that is "" as it was.
 
     draw gives a number between 0 and 1 for each value of an array. Real and imaginary parts apart. inward: towards
     zero only. Integers and booleans stay.
@@ -182,10 +212,10 @@ def perturbed(array: AnyArray, draw: Draw, size: float, inward: bool, dtype: str
     if is_complex(array.dtype):
         wide = widen(array)
         parts = [_moved(part, draw, size, inward) for part in (wide.real, wide.imag)]
-        return (parts[0] + 1j * parts[1]).astype(np.complex64 if dtype == "float32" else np.complex128)
+        return (parts[0] + 1j * parts[1]).astype(COMPLEX.get(dtype, array.dtype))
     if not is_floating(array.dtype):
         return array
-    return _moved(widen(array), draw, size, inward).astype(dtype)
+    return _moved(widen(array), draw, size, inward).astype(dtype or array.dtype)
 
 
 def _apart(generator: np.random.Generator) -> Draw:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pytest_probe.execution.arguments import NARROW, cast_of, floats_of, mapped
+from pytest_probe.execution.arguments import NARROW, cast_of, floats_of, mapped, narrow_dtype, numbers
 from pytest_probe.execution.likeness import widened_dtype
 from pytest_probe.execution.otherwise import Otherwise
 from pytest_probe.execution.perturbation import OutputRuns, Perturbation, results
@@ -157,8 +157,12 @@ def _structure(name: str, actual: AnyArray, expected: AnyArray) -> OutputVerdict
 
 def _precision(replay: Replay, name: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
     """In whose half ulp an output may be rounded: autocast computes the gradients of wider arguments in 16 bit, and
-    some outputs that are wide again; a call that casts, those gradients in its dtype."""
+    some outputs that are wide again; a call that casts, those gradients in its dtype; and one of 16-bit tensors the
+    gradient of a wider number that stands beside them."""
     gradient = name.startswith("grad.")
+    narrow = narrow_dtype(replay.leaves)
+    if narrow is not None and name.removeprefix("grad.") in numbers(replay.candidate.arguments, narrow):
+        return narrow if gradient else dtype
     autocast = replay.autocast if replay.inside or (gradient and replay.narrow) else ""
     cast = autocast or (cast_of(replay.candidate.path, replay.candidate.arguments) if gradient else "")
     if not is_floating(dtype) or not cast:

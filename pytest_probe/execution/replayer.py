@@ -20,6 +20,7 @@ from pytest_probe.execution.arguments import (
     has_inexact_floats,
     named_leaves,
     narrow_dtype,
+    numbers,
     prepared,
     rounded_leaves,
     sizes_by_float,
@@ -215,14 +216,16 @@ class Replayer:
             replayed.expected = replayed.reference_run(replayed.leaves, self.reference, replayed.wanted)
 
     def rounded(self, replayed: Replay) -> tuple[Candidate, Run] | None:
-        """The reference with Python floats rounded to the tensors' 16-bit dtype; None where that changes nothing."""
+        """The reference with Python floats, and tensors that are such numbers, rounded to the tensors' 16-bit dtype;
+        None where that changes nothing."""
         candidate, narrow = replayed.candidate, narrow_dtype(replayed.leaves)
-        if replayed.product is not None or narrow is None or not has_inexact_floats(candidate.arguments, narrow):
+        if replayed.product is not None or narrow is None or sizes_by_float(candidate.path):
             return None
-        if sizes_by_float(candidate.path):
+        arguments, tensors = candidate.arguments, numbers(candidate.arguments, narrow)
+        if not tensors and not has_inexact_floats(arguments, narrow):
             return None
-        rounding = functools.partial(with_rounded_floats, narrow, candidate.reference)
-        arguments = candidate.arguments
+        read = functools.partial(self.framework.rounded, dtype=narrow.name)
+        rounding = functools.partial(with_rounded_floats, candidate.reference, narrow, tensors, read)
         try:
             run = self.framework.run(rounding, arguments.args, arguments.kwargs, self.reference, replayed.wanted)
         except Exception:

@@ -65,12 +65,15 @@ class API:
 @dataclass(frozen=True, slots=True)
 class Steps:
     """Round what passes from step to step inside a call to dtype; fine splits kernels into their decompositions, whose
-    library functions are off by what seed draws. wide names the arguments that are wider than dtype themselves."""
+    library functions are off by what seed draws. wide names the arguments that are wider than dtype themselves. own:
+    the call runs in its own dtypes, as under an autocast inside it, each kernel's results being float64's, rounded
+    once."""
 
     dtype: str
     fine: bool
     seed: int = 0
     wide: frozenset[str] = frozenset()
+    own: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +174,13 @@ class Framework(Protocol):
     def as_single(self, function: Callable[..., Any], largest: float) -> Callable[..., Any]:
         """The function with defaults that its API takes from the dtype of its tensors: an eps as for float32, in the
         place of inf the largest number."""
+
+    def rounded(self, tensor: Any, dtype: str) -> Any:
+        """A tensor of the framework's with the values that a dtype has, in its own; gradients pass as they
+        are."""
+
+    def casts(self, path: str) -> bool:
+        """Does an autocast cast the arguments of this function itself, rather than those of calls inside it?"""
 
     def take(self, value: Any, device: Device) -> Any:
         """An argument tree of the framework's own values with a Leaf for each tensor, and specs, as `run` takes it.

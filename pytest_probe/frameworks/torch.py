@@ -15,7 +15,7 @@ import torch
 import torch.overrides
 
 from pytest_probe.errors import SettingsError, UnknownAPI
-from pytest_probe.frameworks import torch_calls, torch_defaults, torch_flags
+from pytest_probe.frameworks import torch_calls, torch_casts, torch_defaults, torch_flags
 from pytest_probe.frameworks.base import API, Bound, Device, Run, Wanted, Way
 
 # A record's first name, and the modules that may hold the rest: the first is what the name says, the others are
@@ -146,6 +146,12 @@ class TorchFramework:
 
     def as_single(self, function: Callable[..., Any], largest: float) -> Callable[..., Any]:
         return functools.partial(torch_defaults.as_single, function, largest)
+
+    def rounded(self, tensor: torch.Tensor, dtype: str) -> torch.Tensor:
+        return tensor + (tensor.to(getattr(torch, dtype)).to(tensor.dtype) - tensor).detach()
+
+    def casts(self, path: str) -> bool:
+        return torch_casts.casts(path)
 
     def take(self, value: Any, device: Device) -> Any:
         return torch_calls.taken(value, device)

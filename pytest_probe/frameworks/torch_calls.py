@@ -13,6 +13,7 @@ import torch
 
 from pytest_probe.errors import Unsupported
 from pytest_probe.frameworks.base import Array, Device, Leaf, Run, Steps, Wanted, Way
+from pytest_probe.frameworks.torch_casts import KernelsMode
 from pytest_probe.frameworks.torch_modes import emulated
 from pytest_probe.frameworks.torch_recurrent import LayersMode
 from pytest_probe.frameworks.torch_reductions import DividingMode
@@ -118,7 +119,7 @@ class Bound:
     tensors: dict[str, torch.Tensor]
     leaves: dict[str, torch.Tensor]
     way: Way
-    steps: StepsMode | None
+    steps: StepsMode | KernelsMode | None
     versions: dict[str, int]
 
 
@@ -138,7 +139,9 @@ class Binder:
         versions = {name: tensor._version for name, tensor in self.tensors.items()}
         return Bound(bound_args, bound_kwargs, self.tensors, self.leaves, self.way, mode, versions)
 
-    def _steps(self, steps: Steps) -> StepsMode:
+    def _steps(self, steps: Steps) -> StepsMode | KernelsMode:
+        if steps.own:
+            return KernelsMode()  # type: ignore[no-untyped-call]
         wide = (tensor for name, tensor in self.tensors.items() if name in steps.wide)
         return StepsMode(getattr(torch, steps.dtype), steps.fine, steps.seed, wide)
 
@@ -190,7 +193,7 @@ class Binder:
 
 
 @contextlib.contextmanager
-def _surroundings(way: Way, steps: StepsMode | None, grad: bool) -> Iterator[None]:
+def _surroundings(way: Way, steps: StepsMode | KernelsMode | None, grad: bool) -> Iterator[None]:
     """Default dtype, gradient mode, autocast and step rounding of one run; all restored."""
     default = torch.get_default_dtype()
     with contextlib.ExitStack() as stack:
@@ -200,7 +203,7 @@ def _surroundings(way: Way, steps: StepsMode | None, grad: bool) -> Iterator[Non
             stack.enter_context(torch.autocast(kind, dtype=getattr(torch, way.autocast), cache_enabled=False))
         stack.enter_context(emulated(way.mode, way.jitter))
         if steps is not None:
-            if not steps.fine:
+            if isinstance(steps, StepsMode) and not steps.fine:
                 stack.enter_context(DividingMode())
                 stack.enter_context(LayersMode(steps.dtype))
             stack.enter_context(steps)

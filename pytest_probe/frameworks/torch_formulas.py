@@ -266,7 +266,7 @@ def mvlgamma(x: torch.Tensor, p: int) -> torch.Tensor:
 
 
 def hamming(places: torch.Tensor, last: int, alpha: float = 0.54, beta: float = 0.46) -> torch.Tensor:
-    return (places * (2 * math.pi / last)).cos() * -beta + alpha
+    return (places * number(2 * math.pi / last)).cos() * number(-beta) + number(alpha)
 
 
 def hann(places: torch.Tensor, last: int) -> torch.Tensor:
@@ -274,14 +274,14 @@ def hann(places: torch.Tensor, last: int) -> torch.Tensor:
 
 
 def bartlett(places: torch.Tensor, last: int) -> torch.Tensor:
-    rising = places * (2 / last)
+    rising = places * number(2 / last)
     falling = rising * -1 + 2
     return torch.where(torch.arange(last + 1) <= last // 2, rising, falling)
 
 
 def blackman(places: torch.Tensor, last: int) -> torch.Tensor:
-    angles = places * (math.pi / last)
-    return (angles * 4).cos() * 0.08 - (angles * 2).cos() * 0.5 + 0.42
+    angles = places * number(math.pi / last)
+    return (angles * 4).cos() * number(0.08) - (angles * 2).cos() * 0.5 + number(0.42)
 
 
 def windows(name: str, shape: Callable[..., torch.Tensor]) -> dict[Any, Callable[..., Any]]:

@@ -183,7 +183,7 @@ def index_reduce(
         more = {"include_self": include_self}
         return index_reduce(dtype, x.reshape(1), 0, index.reshape(1), source.reshape(1), reduce, **more).reshape(())
     join, neutral = (torch.mul, 1.0) if reduce == "prod" else (torch.add, 0.0)
-    start = x.movedim(dim, 0) if include_self else x.movedim(dim, 0).index_fill(0, index, neutral)
+    start = x.movedim(dim, 0) if include_self else x.movedim(dim, 0).index_fill(0, index.long(), neutral)
     total = piled(dtype, start, index, source.movedim(dim, 0), join)
     if reduce == "mean":
         own = torch.full((len(total),), float(include_self), dtype=torch.float64)

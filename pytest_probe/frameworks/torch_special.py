@@ -1,6 +1,6 @@
-"""PyTorch: a special function that 16-bit kernels of torch's own CPU compute step by step where no vector holds it.
+"""PyTorch: special functions whose 16-bit kernels on torch's own CPU round inside.
 
-Written as it runs: it takes the dtype to round to and then the kernel's own argument, in float64.
+Written as they run: each takes the dtype to round to and then the kernel's own arguments, in float64.
 """
 
 from __future__ import annotations
@@ -47,4 +47,22 @@ def _series(dtype: torch.dtype, x: torch.Tensor, coefficients: Sequence[float]) 
     return rounded(rounded(total - before, dtype) / 2, dtype)
 
 
-SPECIAL: Mapping[Any, Callable[..., Any]] = {ATEN.special_i0e.default: i0e}
+def kaiser_window(
+    to: torch.dtype, count: int, periodic: bool = True, beta: float = 12.0, **kwargs: Any
+) -> torch.Tensor:
+    """Places are rounded, and nothing else: bfloat16 holds no odd number above 256."""
+    last = count if periodic else count - 1
+    places = rounded(torch.arange(count).double(), to)
+    if count < 2:
+        return torch.ones_like(places)
+    distance = (1 - (2 * places / last - 1).square()).abs().sqrt()
+    return torch.i0(beta * distance) / torch.i0(places.new_tensor(beta))
+
+
+KAISER = ATEN.kaiser_window
+SPECIAL: Mapping[Any, Callable[..., Any]] = {
+    ATEN.special_i0e.default: i0e,
+    KAISER.default: kaiser_window,
+    KAISER.periodic: kaiser_window,
+    KAISER.beta: kaiser_window,
+}

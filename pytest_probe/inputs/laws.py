@@ -18,6 +18,9 @@ _DIRECT = 128
 _LARGEST_TABLE = 4096
 # Samples are brought this near to the wanted mean and variance, relatively; 16-bit statistics are no better.
 _NEAR = 2e-3
+# Nearer to the minimum is the minimum: a law that piles up at zero has numbers whose squares no dtype holds, where
+# tensors have zeros.
+_LEAST = 2.0**-48
 # Cautious relative error of recorded statistics: two roundings of the recorded dtype, and summation in float32.
 _SUMMATION = 2e-6
 
@@ -56,6 +59,7 @@ def floats(rng: np.random.Generator, count: int, wanted: Statistics) -> Float64A
     unit[:2] = 0.0, 1.0
     if count > 2:
         unit[2:] = _inner(rng, count - 2, _inner_moments(count, wanted))
+        unit[unit < _LEAST] = 0.0
     _scatter_extremes(rng, unit)
     return _stretch(unit, wanted.low, wanted.high)
 

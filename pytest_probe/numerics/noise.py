@@ -28,6 +28,8 @@ FLOOR = 0.5
 NEIGHBOURS = 8
 BIAS_T = 10.0
 TINY = 2.0**-1022
+COMMON_RMS = 2.0
+COMMON_LARGEST = 16.0
 BIAS_DISTINCT = 32
 
 
@@ -245,6 +247,19 @@ def _distance(run: AnyArray, expected: AnyArray, dtype: npt.DTypeLike) -> AnyArr
         return np.asarray(distance)
     same = (run == expected) | (np.isnan(run) & np.isnan(expected))
     return np.asarray(np.where(finite, distance, np.where(same, 0.0, np.nan)))
+
+
+def scatters(errors: AnyArray) -> bool:
+    """Do samples of an output's errors, along the first axis, scatter more than they have in common? Of rounding eight
+    have a third of their scatter in common; single elements, whose scatter eight tell badly, more."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        common, scatter = np.abs(errors.mean(axis=0)), np.abs(errors.std(axis=0, ddof=1))
+    usable = np.isfinite(common) & np.isfinite(scatter)
+    common, scatter = common[usable], scatter[usable]
+    usual = root_mean_square(scatter)
+    if root_mean_square(common) > COMMON_RMS * usual:
+        return False
+    return bool((common <= COMMON_LARGEST * np.maximum(scatter, FLOOR * usual)).all())
 
 
 @dataclass(frozen=True, slots=True)

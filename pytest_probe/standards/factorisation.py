@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,7 +16,9 @@ from pytest_probe.standards.verdict import OutputVerdict
 
 LIMIT = 32.0
 # Outputs that signs and basis leave alone.
-VALUES: Mapping[str, str] = {"svd": "output.1", "eigh": "output.0", "eig": "output.0"}
+VALUES: Mapping[str, str] = {"svd": "output.1", "eigh": "output.0"}
+# Eigenvalues that come in no order of their own.
+UNORDERED = ("eig", "eigvals")
 
 
 class Factorisation:
@@ -33,7 +36,7 @@ class Factorisation:
         matrix = question.argument(0, "input", question.argument(0, "A"))
         errors = _errors(question, widen(matrix)) if isinstance(matrix, np.ndarray) and matrix.size else {}
         if not errors:
-            return NoiseStandard().judge(question)
+            return NoiseStandard().judge(_in_order(question) if question.facts.name in UNORDERED else question)
         words = max(errors, key=lambda key: errors[key])
         value = errors[words]
         measured = {**metrics.describe(question.actual, question.expected), words: value}
@@ -49,14 +52,49 @@ def _gradient(question: Question) -> OutputVerdict:
     verdict = NoiseStandard().judge(question)
     hangs = set(question.gradients) != {VALUES.get(question.facts.name)}
     if verdict.verdict == "error" and hangs and not _same_factors(question):
-        found = f"{question.name}: {verdict.reason}, but it hangs on the signs or basis of the factors, which are free"
+        free = "order" if question.facts.name in UNORDERED else "signs or basis"
+        found = f"{question.name}: {verdict.reason}, but it hangs on the {free} of the factors, which is free"
         raise Unsupported(found, "free signs or basis")
     return verdict
 
 
+def _in_order(question: Question) -> Question:
+    """The question with the eigenvalues of the device, and of perturbed runs, in the order of the reference's."""
+    wanted = question.expected
+    if question.name != "output.0" or question.actual.shape != wanted.shape:
+        return question
+    return replace(
+        question,
+        actual=_paired(question.actual, wanted),
+        runs=lambda kind, count: [_paired(run, wanted) for run in question.runs(kind, count)],
+        witness=None,
+    )
+
+
+def _paired(values: AnyArray, wanted: AnyArray) -> AnyArray:
+    """Each row of values in another order: the nearest pairs with a row of wanted first."""
+    if not np.isfinite(values).all() or not np.isfinite(wanted).all():
+        return values
+    result = values.reshape(-1, values.shape[-1]).copy()
+    for row, aims in zip(result, wanted.reshape(result.shape), strict=True):
+        distances = np.abs(widen(row)[:, None] - aims)
+        left, places = set(range(len(row))), np.full(len(row), -1)
+        for pair in np.argsort(distances, axis=None):
+            source, place = divmod(int(pair), len(row))
+            if source in left and places[place] < 0:
+                places[place] = source
+                left.remove(source)
+            if not left:
+                break
+        row[:] = row[places]
+    return result.reshape(values.shape)
+
+
 def _same_factors(question: Question) -> bool:
-    """Has the device chosen the reference's signs and basis? Its factors agree to half of their digits then."""
-    pairs = [(question.forward.get(name), value) for name, value in question.reference.items()]
+    """Has the device chosen the reference's signs, basis and order? The factors that the gradients belong to agree to
+    half of their digits then."""
+    chosen = question.gradients.keys() & question.reference.keys()
+    pairs = [(question.forward.get(name), question.reference[name]) for name in chosen]
     arrays = [(actual, value) for actual, value in pairs if isinstance(actual, np.ndarray)]
     return bool(arrays) and all(_agree(actual, value, question.roundoff**0.5) for actual, value in arrays)
 
@@ -75,7 +113,7 @@ def _errors(question: Question, matrix: AnyArray) -> Mapping[str, float]:
         found = _absolute(question, matrix, factors)
     except ValueError:  # another output has another shape than the reference's, and an error of its own
         return {}
-    if found and question.name == VALUES.get(name) and name != "eig":
+    if found and question.name == VALUES.get(name):
         found["spectrum"] = np.abs(widen(question.actual) - question.expected).max(-1, initial=0.0)
     norm = np.linalg.norm(matrix, axis=(-2, -1))
     size = max(matrix.shape[-2:])

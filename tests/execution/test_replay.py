@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -7,12 +8,12 @@ import pytest
 import torch
 
 from pytest_probe.errors import DeviceRaised, HookFailed, NoKernel, ReplayDiffers, UnknownAPI, Unsupported
-from pytest_probe.execution.arguments import mapped, named_leaves
+from pytest_probe.execution.arguments import mapped, named_leaves, prepared
 from pytest_probe.execution.likeness import apart, first_line, same_bytes
 from pytest_probe.frameworks.base import Leaf
 from pytest_probe.inputs import Arguments
 from pytest_probe.numerics.dtypes import numpy_dtype, widen
-from pytest_probe.records.model import Lost, SizeSpec
+from pytest_probe.records.model import Call, Lost, Record, SizeSpec, Surroundings
 from tests.replaying import leaf, normal, replay
 
 BF16 = numpy_dtype("bfloat16")
@@ -169,11 +170,20 @@ def test_python_floats_are_rounded_to_float32() -> None:
     assert got([1, (0.1, True)], leaf([1.0]))[:1] == [[1, (single, True)]]
 
 
-def test_python_floats_stay_beside_float64_and_integers() -> None:
+def test_python_floats_stay_beside_float64() -> None:
     assert got(0.1, leaf([1.0], "float64"))[:2] == [0.1, 0.1]
     assert got(0.1, leaf([1.0], "float64"), leaf([1.0]))[:2] == [0.1, 0.1]
-    assert got(0.1, leaf([1], "int64"))[:2] == [0.1, 0.1]
     assert got(1e300, leaf([1.0]))[:2] == [1e300, 1e300]
+
+
+def test_python_floats_beside_integers_are_of_the_default_dtype() -> None:
+    """1.03 to the 30th differs in float32 by 13 roundoffs."""
+    single = float(np.float32(1.03))
+    assert got(1.03, leaf([30], "int64"))[:2] == [single, single]
+    arguments, call = Arguments((1.03, leaf([30], "int64")), {}, None), Call((), {}, None, None)
+    for default, number in (("", single), ("float64", 1.03)):
+        given = dataclasses.replace(call, surroundings=Surroundings(default=default))
+        assert prepared(Record("pow.0", "Torch", "pow", 0, b"", b""), given, arguments)[0].args[0] == number
 
 
 def test_a_16_bit_call_has_another_reading_with_floats_rounded_to_its_dtype() -> None:

@@ -473,3 +473,95 @@ def test_a_step_has_one_right_side(name: str, dtype: torch.dtype) -> None:
     x = torch.arange(-20, 21).to(dtype) / 2
     assert outcomes(right, x, api=api) == ["pass", "pass"]
     assert compare(STEPS[name], right, x, api=api)[0].verdict == "error"
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", ["mul", "add", "sub", "div"])
+def test_a_number_in_float32_beside_16_bit_tensors(name: str, dtype: torch.dtype) -> None:
+    """A tensor without dimensions promotes nothing: it may be rounded, and its gradient is."""
+    function = getattr(torch, name)
+    for seed in range(8):
+        generator = torch.Generator().manual_seed(seed)
+        x = torch.randn(6, 4, generator=generator).to(dtype)
+        number = torch.rand((), generator=generator) + 0.1
+        assert outcomes(function, x, number, api=f"Torch.{name}") == ["pass", "pass"]
+        assert outcomes(function, number, x, api=f"Torch.{name}") == ["pass", "pass"]
+    wrong = lambda x, number: function(Scaled.apply(x, 1.02) * (1.0 if x.dtype is torch.float64 else 1.02), number)  # noqa: E731
+    found = compare(wrong, function, normal(40).to(dtype) + 5, torch.tensor(0.7), api=f"Torch.{name}")
+    assert [verdict.verdict for verdict in found] == ["error", "error"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("reduce", ["mean", "prod"])
+def test_rows_reduced_by_an_index_alone(reduce: str, dtype: torch.dtype) -> None:
+    """include_self=False starts from nothing, and counts without the row that was there."""
+
+    def function(x: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+        return torch.index_reduce(x, 0, PLACES, source, reduce, include_self=False)
+
+    x, source = normal(5, 6).to(dtype), (1 + 0.2 * normal(60, 6)).to(dtype)
+    assert outcomes(function, x, source, api="Torch.index_reduce")[0] == "pass"
+    with_self = narrow_only(lambda _: torch.index_reduce(x, 0, PLACES, source, reduce, include_self=True), function)
+    assert compare(with_self, function, x, source, api="Torch.index_reduce")[0].verdict == "error"
+
+
+def test_eigenvalues_come_in_any_order() -> None:
+    """Those of a float32 and of a float64 matrix need not come in the same."""
+    matrix = normal(3, 6, 6)
+
+    def turned(change: Function) -> Function:
+        return narrow_only(change, torch.linalg.eigvals)
+
+    for change in (lambda values: values.flip(-1), lambda values: values.roll(1, -1)):
+        found = compare(turned(change), torch.linalg.eigvals, matrix, api="Torch.linalg.eigvals")
+        assert [verdict.verdict for verdict in found] == ["pass", "skip"]
+    for change in (lambda values: values * 1.001, lambda values: values[..., :1].expand(3, 6)):
+        assert compare(turned(change), torch.linalg.eigvals, matrix, api="Torch.linalg.eigvals")[0].verdict == "error"
+
+
+def test_eigenvalues_in_the_references_order_have_its_gradient() -> None:
+    matrix = torch.diag(torch.arange(1.0, 7.0)) + 0.01 * normal(6, 6)
+    assert outcomes(torch.linalg.eigvals, matrix, api="Torch.linalg.eigvals") == ["pass", "pass"]
+
+    def wrong(matrix: torch.Tensor) -> torch.Tensor:
+        return torch.linalg.eigvals(matrix if matrix.dtype is torch.float64 else Scaled.apply(matrix, 1.001))
+
+    found = compare(wrong, torch.linalg.eigvals, matrix, api="Torch.linalg.eigvals")
+    assert [verdict.verdict for verdict in found] == ["pass", "error"]
+
+
+def test_the_modulus_of_complex_numbers_is_rounded() -> None:
+    for size in (1e-38, 1e-19, 1.0, 1e18):
+        z = torch.complex(normal(1000, scale=size), normal(500, 2, scale=size).view(-1))
+        assert outcomes(torch.abs, z, api="Torch.abs") == ["pass", "pass"]
+
+    def wrong(z: torch.Tensor) -> torch.Tensor:
+        return torch.abs(z) * (1.0 if z.dtype is torch.complex128 else 1.00001)
+
+    assert compare(wrong, torch.abs, z, api="Torch.abs")[0].verdict == "error"
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", [f"{name}_window" for name in ("hann", "hamming", "bartlett", "blackman", "kaiser")])
+@pytest.mark.parametrize("count", [400, 512, 1000])
+def test_long_windows(count: int, name: str, dtype: torch.dtype) -> None:
+    """Every factor is rounded, and in bfloat16 the places themselves."""
+
+    def window(scale: torch.Tensor) -> torch.Tensor:
+        return getattr(torch, name)(count, dtype=scale.dtype)
+
+    api, scale = f"Torch.{name}", torch.ones((), dtype=dtype)
+    assert compare(window, window, scale, api=api)[0].verdict == "pass"
+    wrong = narrow_only(lambda result: result * 1.02, window)
+    assert compare(wrong, window, scale, api=api)[0].verdict == "error"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_a_value_that_is_a_boundary(dtype: torch.dtype) -> None:
+    boundaries, x = torch.arange(5.0).to(dtype), torch.tensor([0.0, 1.0, 2.5, 4.0]).to(dtype)
+    assert outcomes(torch.bucketize, x, boundaries, api="Torch.bucketize")[0] == "pass"
+
+    def wrong(x: torch.Tensor, boundaries: torch.Tensor) -> torch.Tensor:
+        return torch.bucketize(x, boundaries, right=x.dtype is not torch.float64)
+
+    assert compare(wrong, torch.bucketize, x, boundaries, api="Torch.bucketize")[0].verdict == "error"

@@ -110,3 +110,11 @@ def test_integers_hold_both_ends_and_are_exact_beyond_2_to_53() -> None:
     assert set(made.tolist()) == {low, low + 1, high}
     assert set(laws.integers(np.random.default_rng(0), 2, 0, 1000).tolist()) == {0, 1000}
     assert laws.integers(np.random.default_rng(0), 9, 0, 2**64 - 1).dtype == np.uint64
+
+
+def test_what_piles_up_at_the_minimum_is_the_minimum() -> None:
+    """A Beta law of a small exponent would give 1e-29 beside 1, whose square is no float32."""
+    wanted = laws.Statistics(0.0, 32.0, 0.56, 280.0)
+    values = laws.floats(np.random.default_rng(0), 10_000, wanted)
+    assert values[values > 0].min() >= 32 * 2.0**-48
+    assert (values == 0).sum() > 1

@@ -340,3 +340,13 @@ def test_the_nearest_run_of_each_element() -> None:
     runs = [np.array([3.0, 3.5, 7.0, 7.0, 1.0]), np.array([1.5, 5.0, np.inf, np.nan, 3.0])]
     found = noise.nearest(actual, runs)
     assert np.array_equal(found, [1.5, 3.5, np.inf, np.nan, 1.0], equal_nan=True)
+
+
+def test_errors_that_scatter_and_errors_that_stay() -> None:
+    """Eight samples: rounding is drawn anew in each, a fault is there in all."""
+    errors = np.random.default_rng(0).standard_normal((8, 1000))
+    assert noise.scatters(errors)
+    assert noise.scatters(np.zeros((8, 10)))
+    assert not noise.scatters(errors + 3.0)
+    errors[:, 17] += 50.0
+    assert not noise.scatters(errors)
