@@ -75,7 +75,7 @@ class NoiseStandard:
             return Exact().judge(question)
         finding = decide(question)
         if finding.leaping:
-            return _verdict(question, finding, *_leapt(finding))
+            return self._leapt(question, finding)
         if not finding.content:
             return self._above(question, finding)
         shifted = _shift(question, finding)
@@ -87,6 +87,17 @@ class NoiseStandard:
         if question.on_cpu:
             return _verdict(question, stepped, "pass")
         return _verdict(question, finding, "warning", f"rounds between its steps: {shifted}")
+
+    def _leapt(self, question: Question, finding: Finding) -> OutputVerdict:
+        """A device that chooses otherwise errs in fewer elements than leap: not each does so in a few runs."""
+        wrong = int(np.count_nonzero(finding.noise.ratios > finding.limits.largest))
+        leap = f"{finding.leaping:,} of {finding.noise.ratios.size:,} elements leap as inputs move by a roundoff"
+        if wrong <= finding.leaping:
+            return _verdict(question, finding, "warning", f"undecided: {leap}; beside them {finding.reason}")
+        reason = f"{leap}; beside them {finding.reason}, {wrong:,} above it"
+        if not question.on_cpu and question.narrow and self._between(question):
+            return _verdict(question, finding, "warning", f"rounds between its steps: {reason}")
+        return _verdict(question, finding, "error", reason)
 
     def _above(self, question: Question, finding: Finding) -> OutputVerdict:
         """Above the limits: what else may explain it, in the order of the rule."""
@@ -145,15 +156,6 @@ def _beside(question: Question, finding: Finding) -> Finding | None:
     found = noise.summary(ratios, question.expected, finding.noise.undecided)
     count = int(np.count_nonzero(leaping))
     return None if found.within(finding.limits) else replace(finding, noise=found, leaping=count)
-
-
-def _leapt(finding: Finding) -> tuple[Outcome, str]:
-    """A device that chooses otherwise errs in fewer elements than leap: not each does so in a few runs."""
-    wrong = int(np.count_nonzero(finding.noise.ratios > finding.limits.largest))
-    leap = f"{finding.leaping:,} of {finding.noise.ratios.size:,} elements leap as inputs move by a roundoff"
-    if wrong > finding.leaping:
-        return "error", f"{leap}; beside them {finding.reason}, {wrong:,} above it"
-    return "warning", f"undecided: {leap}; beside them {finding.reason}"
 
 
 def _findings(question: Question) -> Iterator[Finding]:

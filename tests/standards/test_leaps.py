@@ -81,3 +81,15 @@ def test_no_more_that_err_than_leap_are_undecided() -> None:
     assert found.verdict == "warning"
     assert found.reason.startswith("undecided: 1 of 100 elements leap as inputs move by a roundoff; beside them noise")
     assert judge(ONES + 0.5 * FIRST, leap=1.0).verdict == "pass"
+
+
+def test_rounding_between_steps_is_a_warning_on_another_device() -> None:
+    made = runs(1.0) | {"narrow": [ONES + 2.0**-7] * 2}
+    asked = {"dtype": "bfloat16", "runs": made}
+    off = ONES + 2.0**-7
+    assert NoiseStandard().judge(question(off, ONES, **asked)).verdict == "error"
+    found = NoiseStandard().judge(question(off, ONES, on_cpu=False, **asked))
+    assert found.verdict == "warning"
+    assert found.reason.startswith(
+        "rounds between its steps: 1 of 100 elements leap as inputs move by a roundoff; beside"
+    )
