@@ -190,6 +190,7 @@ def test_results_that_grow_are_no_fault(tmp_path: Path) -> None:
     assert set(outcomes(verdicts(captured(tmp_path, program))).values()) == {"pass"}
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")
 def test_what_no_dump_holds_is_a_skip_that_says_so(tmp_path: Path) -> None:
     x = normal(2, 2)
 

@@ -43,6 +43,7 @@ def found(path: Path, name: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", RECURRENT)
+@pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_recurrent_layer_whose_products_alone_are_cast(
     name: str, dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

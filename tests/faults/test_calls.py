@@ -493,6 +493,7 @@ def test_a_number_in_float32_beside_16_bit_tensors(name: str, dtype: torch.dtype
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("reduce", ["mean", "prod"])
+@pytest.mark.filterwarnings("ignore::UserWarning")
 def test_rows_reduced_by_an_index_alone(reduce: str, dtype: torch.dtype) -> None:
     """include_self=False starts from nothing, and counts without the row that was there."""
 

@@ -349,6 +349,7 @@ def flushing() -> Iterator[None]:
 @pytest.mark.usefixtures("flushing")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
 @pytest.mark.parametrize(("added", "verdict"), [(0.0, "pass"), (1e-20, "error")])
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_zeros_where_the_whole_process_flushes(added: float, verdict: str, dtype: torch.dtype) -> None:
     checker = Checker(Conditions(device="cpu", allow=("none",)), Registry.default())
     x = normal(5, 7).to(dtype)

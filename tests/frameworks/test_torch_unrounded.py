@@ -40,6 +40,7 @@ def unrounded_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.filterwarnings("ignore")
 def test_every_operator(part: int) -> None:
     apart = [name for op in OPERATORS[part::PARTS] for name in _apart(op)]
     assert apart == []

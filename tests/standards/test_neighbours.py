@@ -50,6 +50,7 @@ def test_places_in_float32() -> None:
     assert verdict(lambda x, **how: x[..., (places - 2).clamp(min=0) * 2 // 82], {"size": 82}, x) == "error"
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")
 def test_the_same_by_its_older_names() -> None:
     checker = Checker(Conditions(device="cpu"), Registry())
     for right in (F.upsample_nearest, F.upsample):
