@@ -75,7 +75,7 @@ class NoiseStandard:
             return Exact().judge(question)
         finding = decide(question)
         if finding.leaping:
-            return self._leapt(question, finding)
+            return _verdict(question, finding, *_leapt(question, finding))
         if not finding.content:
             return self._above(question, finding)
         shifted = _shift(question, finding)
@@ -87,17 +87,6 @@ class NoiseStandard:
         if question.on_cpu:
             return _verdict(question, stepped, "pass")
         return _verdict(question, finding, "warning", f"rounds between its steps: {shifted}")
-
-    def _leapt(self, question: Question, finding: Finding) -> OutputVerdict:
-        """A device that chooses otherwise errs in fewer elements than leap: not each does so in a few runs."""
-        wrong = int(np.count_nonzero(finding.noise.ratios > finding.limits.largest))
-        leap = f"{finding.leaping:,} of {finding.noise.ratios.size:,} elements leap as inputs move by a roundoff"
-        if wrong <= finding.leaping:
-            return _verdict(question, finding, "warning", f"undecided: {leap}; beside them {finding.reason}")
-        reason = f"{leap}; beside them {finding.reason}, {wrong:,} above it"
-        if not question.on_cpu and question.narrow and self._between(question):
-            return _verdict(question, finding, "warning", f"rounds between its steps: {reason}")
-        return _verdict(question, finding, "error", reason)
 
     def _above(self, question: Question, finding: Finding) -> OutputVerdict:
         """Above the limits: what else may explain it, in the order of the rule."""
@@ -156,6 +145,16 @@ def _beside(question: Question, finding: Finding) -> Finding | None:
     found = noise.summary(ratios, question.expected, finding.noise.undecided)
     count = int(np.count_nonzero(leaping))
     return None if found.within(finding.limits) else replace(finding, noise=found, leaping=count)
+
+
+def _leapt(question: Question, finding: Finding) -> tuple[Outcome, str]:
+    """A device that chooses otherwise errs in fewer elements than leap, since not each does so in a few runs; one that
+    rounds between 16-bit steps may err in all."""
+    wrong = int(np.count_nonzero(finding.noise.ratios > finding.limits.largest))
+    leap = f"{finding.leaping:,} of {finding.noise.ratios.size:,} elements leap as inputs move by a roundoff"
+    if wrong > finding.leaping and (question.on_cpu or not question.narrow):
+        return "error", f"{leap}; beside them {finding.reason}, {wrong:,} above it"
+    return "warning", f"undecided: {leap}; beside them {finding.reason}"
 
 
 def _findings(question: Question) -> Iterator[Finding]:

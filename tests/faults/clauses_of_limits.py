@@ -201,7 +201,7 @@ CLAUSES = (
     Clause(
         "elements that leap: no more err than leap", "the same, right, to the last of equal elements",
         pooled_to_the_last, partial(pooled, 1.0), rounded_images,
-        ((rule.NoiseStandard, "_leapt", rule.NoiseStandard._above),), "warning", "error", backward=True,
+        ((rule, "_leapt", lambda question, finding: ("error", finding.reason)),), "warning", "error", backward=True,
     ),
     Clause(
         "fan-in", "sums of 16,384 terms one by one",
