@@ -108,8 +108,13 @@ def prepared(record: Record, call: Call, arguments: Arguments) -> tuple[Argument
     notes: list[str] = []
     arguments = _filled(call, arguments, notes)
     arguments = cast_first(record.api, _without_dropout(record, arguments, notes))
-    default = (call.surroundings.default if call.surroundings is not None else "") or "float32"
+    default = default_dtype(call) or "float32"
     return arguments if sizes_by_float(record.api) else with_float32(arguments, default), tuple(notes)
+
+
+def default_dtype(call: Call) -> str:
+    """What the program had made the framework's default dtype, "" where that is not known to be another."""
+    return "" if call.surroundings is None else call.surroundings.default
 
 
 def sizes_by_float(api: str) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
-from pytest_probe.execution.arguments import with_leaves
+from pytest_probe.execution.arguments import default_dtype, with_leaves
 from pytest_probe.execution.likeness import reference_array, same_bytes
 from pytest_probe.execution.products import Product
 from pytest_probe.frameworks.base import Device, Framework, Leaf, Run, Wanted, Way
@@ -16,13 +16,6 @@ from pytest_probe.records.model import Call
 
 Origin: TypeAlias = Literal["run", "test", "dump"]
 REFERENCE = Way(dtype="float64")
-
-
-def default_dtype(call: Call) -> str:
-    """What the program had made the framework's default dtype, "" where that is not known to be another."""
-    return "" if call.surroundings is None else call.surroundings.default
-
-
 NO_CALL = Call((), {}, None, None)
 
 

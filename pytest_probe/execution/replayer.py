@@ -16,6 +16,7 @@ from pytest_probe.execution.arguments import (
     NARROW,
     autocast_of,
     cast_first,
+    default_dtype,
     floats_of,
     has_inexact_floats,
     named_leaves,
@@ -45,7 +46,7 @@ from pytest_probe.execution.likeness import (
     widened_dtypes_fit,
 )
 from pytest_probe.execution.products import Product, cut, product
-from pytest_probe.execution.replay import NO_CALL, REFERENCE, Candidate, Origin, Replay, default_dtype
+from pytest_probe.execution.replay import NO_CALL, REFERENCE, Candidate, Origin, Replay
 from pytest_probe.frameworks.base import Device, Framework, Run, Wanted, Way
 from pytest_probe.inputs import Arguments
 from pytest_probe.numerics.dtypes import float_format, numpy_dtype
