@@ -149,11 +149,21 @@ class _Entry:
         """The gradients of one half; none where the capture was told to leave them out."""
         if key not in self.body:
             return ()
-        items = self.arguments(self.need(self.body, key, "", list, "a list of gradients"), key)
+        given = self.need(self.body, key, "", list, "a list of gradients")
+        read = self.left if key == "output" else self.argument
+        items = tuple(read(value, f"{key}.{index}") for index, value in enumerate(given))
         for index, item in enumerate(items):
             if not isinstance(item, TensorSpec | None):
                 raise self.error(f"{key}.{index}", shown(self.body[key][index]), "a tensor or null")
         return items
+
+    def left(self, value: Any, field: str) -> Argument:
+        """A gradient that an argument got: one that no dump holds, as a sparse one, is none to a replay, which makes
+        its own."""
+        try:
+            return self.argument(value, field)
+        except NotRebuilt:
+            return None
 
     def places(self, key: str, gradients: tuple[TensorSpec | None, ...]) -> tuple[str, ...]:
         """The names of what the gradients of one half belong to."""

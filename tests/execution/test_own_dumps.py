@@ -216,6 +216,21 @@ def test_what_no_dump_holds_is_a_skip_that_says_so(tmp_path: Path) -> None:
     ]
 
 
+def test_a_sparse_gradient_is_judged_though_no_dump_holds_it(tmp_path: Path) -> None:
+    """A replay makes its own."""
+    weight, index = normal(9, 4).requires_grad_(), torch.tensor([[1, 2, 1], [0, 8, 8]])
+
+    def program() -> None:
+        F.embedding(index, weight, sparse=True).sum().backward()
+        F.embedding_bag(index, weight, mode="sum", sparse=True).sum().backward()
+
+    found = verdicts(captured(tmp_path, program))
+    judged = [
+        f"Functional.{name}.0.{way}" for name in ("embedding", "embedding_bag") for way in ("forward", "backward")
+    ]
+    assert {name: found[name].verdict for name in judged} == dict.fromkeys(judged, "pass")
+
+
 # What decides the shapes
 
 
