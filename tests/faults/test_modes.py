@@ -355,3 +355,21 @@ def test_zeros_where_the_whole_process_flushes(added: float, verdict: str, dtype
     x = normal(5, 7).to(dtype)
     found = checker.compare(lambda x: x.floor() + x * added, torch.floor, (x,), api="Torch.floor", backward=True)
     assert found[1].verdict == verdict
+
+
+@pytest.mark.parametrize("mode", EVERY)
+def test_running_statistics_that_are_left_as_they_were_are_no_mode(mode: str) -> None:
+    """As behind torch's own fallback to the CPU, which copies back what a schema says is written to."""
+    x, mean, variance = normal(16, 3), torch.zeros(3), torch.ones(3)
+
+    def right(x: torch.Tensor, mean: torch.Tensor, variance: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.batch_norm(x, mean, variance, training=True)
+
+    def device(x: torch.Tensor, mean: torch.Tensor, variance: torch.Tensor) -> torch.Tensor:
+        return right(x, mean.clone(), variance.clone())
+
+    checker = Checker(Conditions(device="cpu", allow=(mode,)), Registry.default())
+    for function, verdict in ((device, "error"), (right, "pass")):
+        found = checker.compare(narrow_only(right, function), right, (x, mean, variance))[0]
+        written = [output.verdict for output in found.outputs if output.name.startswith("input.")]
+        assert written == [verdict] * 2

@@ -94,6 +94,15 @@ def test_subnormal_numbers_are_zero() -> None:
         assert small.clone().mul_(0.5).tolist() == [0.0, 0.0, 0.0, 0.5]
 
 
+def test_running_statistics_that_begin_at_zero_are_written_to_under_flush_to_zero() -> None:
+    mean, variance = torch.zeros(2, dtype=torch.float64), torch.ones(2, dtype=torch.float64)
+    x = torch.tensor([[1.0, 3.0], [3.0, 5.0]], dtype=torch.float64)
+    with emulated(Mode(flush=True), None):
+        F.batch_norm(x, mean, variance, training=True, momentum=0.5)
+    assert mean.tolist() == [1.0, 2.0]
+    assert variance.tolist() == [1.5, 1.5]
+
+
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("attention", ["fused", "early", "composed", "math"])
 def test_attention_that_rounds_nothing_is_torchs_own(attention: Attention, causal: bool) -> None:
