@@ -6,6 +6,7 @@ import base64
 import functools
 import os
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -384,6 +385,10 @@ def _autocast() -> dict[str, str]:
 
 
 def overflown(tree: Tree) -> bool:
-    """Does a floating tensor of this snapshot hold NaN or inf?"""
-    data = (seen.data for _, seen in tensors(tree, "") if seen.data is not UNSET)
-    return any(not bool(one.isfinite().all()) for one in data if one.is_floating_point() or one.is_complex())
+    """Does a floating tensor of this snapshot hold NaN or inf? Waits once for each device."""
+    finite: defaultdict[torch.device, list[torch.Tensor]] = defaultdict(list)
+    for _, seen in tensors(tree, ""):
+        data = seen.data
+        if data is not UNSET and (data.is_floating_point() or data.is_complex()):
+            finite[data.device].append(data.isfinite().all())
+    return any(not bool(torch.stack(flags).all()) for flags in finite.values())

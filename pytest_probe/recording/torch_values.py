@@ -75,7 +75,8 @@ class Values:
     """Takes snapshots. Statistics of small tensors, and of those on other devices, are put off until `settle`."""
 
     def __init__(self, config: CaptureConfig) -> None:
-        self.saves = config.task in ("tensor", "overflow_check")
+        # Where copies of the values are kept until they are saved, "" where the tensors are: few calls overflow.
+        self._shelf = {"tensor": "cpu", "overflow_check": ""}.get(config.task)
         # Bytes of an element, 0 where its values are not kept.
         self._widths = {dtype: dtype.itemsize if _kind(dtype) in config.kinds else 0 for dtype in _DTYPES}
         self._counts = config.task in ("statistics", "tensor")
@@ -216,8 +217,9 @@ class Values:
         begin = storage.data_ptr()
         if address + (size if contiguous else reach(layout)) * width > begin + storage.nbytes():
             return seen  # programs free memory and keep the tensor, as FSDP does
-        if self.saves:
-            seen.data = tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+        if self._shelf is not None:
+            place = self._shelf or tensor.device
+            seen.data = tensor.detach().to(place, copy=True, memory_format=torch.contiguous_format)
             self._taken += seen.data.nbytes
         if self._counts:
             if known is not None and known[3] == layout and known[2].dtype == seen.dtype:
@@ -225,7 +227,7 @@ class Values:
                 return seen
             self._count(tensor, seen, layout, size * width)
             # Tensors of inference mode have no versions.
-            if not (self.saves or self._sums or tensor.is_inference() or tensor.is_neg()):
+            if not (self._shelf is not None or self._sums or tensor.is_inference() or tensor.is_neg()):
                 version = tensor._version
                 memory = self._memory(storage, begin, version)
                 if memory.counted:
@@ -338,6 +340,9 @@ class Values:
         return bool(self._far)
 
     def save(self, tensor: torch.Tensor, path: Path) -> None:
+        if not tensor.is_cpu:
+            torch.accelerator.synchronize(tensor.device)
+            tensor = tensor.cpu()
         with open(path, "wb") as file:
             torch.save(tensor, file)
 

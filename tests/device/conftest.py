@@ -1,0 +1,56 @@
+"""Programs of their own: a process that has had an accelerator has it for good."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.device import pretend
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What tests.device.train prints of one training, and where its dumps are."""
+
+    losses: list[float]
+    waits: list[list[int]]
+    folder: Path
+
+    def entries(self, step: int = 0) -> dict[str, Any]:
+        (path,) = self.folder.glob(f"step{step}/*/dump.json")
+        found: dict[str, Any] = json.loads(path.read_text())["data"]
+        return found
+
+
+Train = Callable[..., Trained]
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if pretend.COMPILER is None:
+        pytest.skip("no C++ compiler (c++) for the device's backend")
+    return pretend.compiled(tmp_path_factory.mktemp("device"))
+
+
+@pytest.fixture(scope="session")
+def train(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Train:
+    """A model's training under a task, on the device or on the CPU."""
+    folder = tmp_path_factory.mktemp("trainings")
+    command = [sys.executable, "-m", "tests.device.train", str(library), str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+
+    def one(model: str, task: str, device: str = pretend.NAME) -> Trained:
+        return Trained(**found[f"{device}/{model}/{task}"], folder=folder / device / model / task)
+
+    return one

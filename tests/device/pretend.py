@@ -1,0 +1,65 @@
+"""An accelerator that any machine has: a backend in C++ of its own, compiled where a test needs it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import torch
+
+NAME = "pretend"
+SOURCE = Path(__file__).with_suffix(".cpp")
+COMPILER = shutil.which("c++")
+
+
+class Module:
+    """What torch asks of `torch.pretend`."""
+
+    @staticmethod
+    def is_available() -> bool:
+        return True
+
+    @staticmethod
+    def device_count() -> int:
+        return 1
+
+    @staticmethod
+    def current_device() -> int:
+        return 0
+
+    @staticmethod
+    def _is_in_bad_fork() -> bool:
+        return False
+
+    @staticmethod
+    def manual_seed_all(seed: int) -> None:
+        """It draws on the CPU."""
+
+
+def compiled(folder: Path) -> Path:
+    """The backend as a library. Raises CalledProcessError."""
+    assert COMPILER is not None
+    library, home = folder / f"{NAME}{os.getpid()}.so", Path(torch.__file__).parent
+    includes = [f"-I{home / 'include'}", f"-I{home / 'include/torch/csrc/api/include'}"]
+    links = [f"-L{home / 'lib'}", "-ltorch", "-ltorch_cpu", "-lc10", f"-Wl,-rpath,{home / 'lib'}"]
+    subprocess.run(
+        [COMPILER, "-O0", "-shared", "-fPIC", "-std=c++20", *includes, str(SOURCE), "-o", str(library), *links],
+        check=True,
+    )
+    return library
+
+
+def load(library: str) -> None:
+    """Make it this process's accelerator, for good."""
+    torch.utils.rename_privateuse1_backend(NAME)
+    torch.ops.load_library(library)
+    torch._register_device_module(NAME, Module)
+    torch.utils.generate_methods_for_privateuse1_backend()
+
+
+def waits() -> int:
+    """How often the program waited for the device: copies to the CPU, single numbers, synchronisations."""
+    found: int = torch.ops.pretend.waits()
+    return found

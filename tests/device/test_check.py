@@ -1,0 +1,83 @@
+"""The whole check with that accelerator as the device under test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.device import pretend
+from tests.device.conftest import ROOT, Train
+
+LOADED = """
+import sys
+sys.path.insert(0, {root!r})
+from tests.device import pretend
+pretend.load({library!r})
+"""
+KERNEL = """
+import torch
+aten = torch.ops.aten
+there = torch.library.Library("aten", "IMPL")
+
+def cut(x):
+    return (((x.view(torch.int32) + 4096) >> 13) << 13).view(torch.float32)
+
+def kernel(*args, **kwargs):
+    args = [arg.cpu() if isinstance(arg, torch.Tensor) else arg for arg in args]
+    return ({how}).to("pretend")
+
+there.impl({name!r}, kernel, "PrivateUse1")
+"""
+
+
+@pytest.fixture
+def device(pytester: pytest.Pytester, library: Path) -> pytest.Pytester:
+    pytester.makeconftest(LOADED.format(root=str(ROOT), library=str(library)))
+    return pytester
+
+
+def with_kernel(device: pytest.Pytester, name: str, how: str) -> None:
+    path = device.path / "conftest.py"
+    path.write_text(path.read_text() + KERNEL.format(name=name, how=how))
+
+
+def check(device: pytest.Pytester, folder: Path, *options: str) -> tuple[dict[str, int], list[str], str]:
+    """Outcomes, the items that failed, and what was printed."""
+    result = device.runpytest_subprocess(f"--probe-dump={folder}", "-rf", *options)
+    failed = [line.split("::")[-1].split(" ")[0] for line in result.outlines if line.startswith("FAILED")]
+    return result.parseoutcomes(), sorted(failed), "\n".join(result.outlines)
+
+
+@pytest.mark.parametrize(
+    ("task", "parallel"),
+    [("statistics", []), ("tensor", []), ("statistics", ["-n", "2"])],
+    ids=["statistics", "tensor", "parallel"],
+)
+def test_what_it_computed_itself_passes(train: Train, device: pytest.Pytester, task: str, parallel: list[str]) -> None:
+    """It is the accelerator that torch finds: nobody need name it."""
+    trained = train("gpt", task)
+    outcomes, failed, lines = check(device, trained.folder / "step0", *parallel)
+    assert (outcomes, failed) == ({"passed": len(trained.entries())}, [])
+    assert f"probe: {pretend.NAME}, " in lines
+
+
+def test_kernels_of_its_own(train: Train, device: pytest.Pytester) -> None:
+    with_kernel(device, "mm", "sum(aten.mm(a, b) for a, b in zip(args[0].split(4, 1), args[1].split(4, 0)))")
+    with_kernel(device, "gelu", "aten.gelu(*args, **kwargs) * (1 + 2**-16)")
+    failed = check(device, train("gpt", "statistics").folder / "step0")[1]
+    assert failed == ["Functional.gelu.0.forward", "Functional.gelu.1.forward"]
+
+
+def test_products_of_rounded_operands(train: Train, device: pytest.Pytester) -> None:
+    with_kernel(device, "mm", "aten.mm(*map(cut, args))")
+    _, failed, lines = check(device, train("gpt", "statistics").folder / "step0")
+    assert {name.split(".")[1] for name in failed} == {"linear"}
+    assert "behaves as TF32 inputs" in lines
+
+
+def test_running_statistics_that_a_fallback_forgets(train: Train, device: pytest.Pytester) -> None:
+    """torch's own fallback to the CPU copies back what a schema says is written to, and batch_norm's does not say."""
+    outcomes, failed, _ = check(device, train("cnn", "statistics").folder / "step1")
+    assert failed == ["Functional.batch_norm.0.forward"]
+    assert outcomes["passed"] > 30

@@ -1,0 +1,56 @@
+"""Trainings on the device, with captures and without: python -m tests.device.train LIBRARY FOLDER
+
+Trains each model for two steps under each task, on the device and on the CPU; "nothing" is a training without a
+capture. A dump lies in the folder FOLDER/DEVICE/MODEL/TASK. Prints, as JSON, for each of these the losses of its steps,
+how often each step waited for the device, and how often its end did.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pytest_probe import PrecisionDebugger
+from tests.device import pretend
+from tests.recording.models import ALL
+
+MODELS = ("gpt", "cnn", "detection", "spectral")
+TASKS = ("nothing", "structure", "statistics", "tensor")
+
+
+def trained(device: str, model: str, task: str, folder: Path) -> dict[str, Any]:
+    torch.manual_seed(0)
+    debugger = PrecisionDebugger(dump_path=str(folder), task=task) if task != "nothing" else None
+    losses, waits = [], []
+    with torch.device(device):
+        step = ALL[model]()
+        for _ in range(2):
+            before = pretend.waits()
+            if debugger is not None:
+                debugger.start()
+            losses.append(step().detach())
+            if debugger is not None:
+                debugger.stop()
+            between = pretend.waits()
+            if debugger is not None:
+                debugger.step()
+            waits.append((between - before, pretend.waits() - between))
+    return {"losses": [loss.item() for loss in losses], "waits": waits}
+
+
+def main(library: str, folder: str) -> None:
+    pretend.load(library)
+    ways = [(pretend.NAME, model, task) for model in MODELS for task in TASKS]
+    ways += [("cpu", model, "structure") for model in MODELS]
+    print(json.dumps({"/".join(way): trained(*way, Path(folder, *way)) for way in ways}), flush=True)
+    # Python may end the device's thread of autograd's where C++ cannot bear it.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
