@@ -250,7 +250,7 @@ class Checker:
         taken = [self.framework.take(value, self.device) for value in args]
         named = {name: self.framework.take(value, self.device) for name, value in (kwargs or {}).items()}
         pair = Pair(function, reference, Arguments(tuple(taken), named, None), backward)
-        namespace, _, name = api.rpartition(".")
+        namespace, _, name = api.partition(".")
         record = Record(key or getattr(function, "__name__", "function"), namespace, name, 0, b"", b"")
         dump = Dump(Path(origin), self.framework.name, "", "", (record,), lambda _: NO_CALL, lambda _: ())
         return tuple(
@@ -376,7 +376,7 @@ class Checker:
     def _made(self, case: Case, origin: Origin) -> Replay | Exception:
         try:
             if case.pair is not None:
-                return self._pair(case.api if case.record.api else case.record.name, case.pair)
+                return self._pair(case.record, case.pair)
             call = case.dump.decode(case.record)
             if origin == "dump":
                 check_stored(call)
@@ -393,9 +393,9 @@ class Checker:
         except (Unsupported, RecordError, DeviceRaised, HookFailed) as error:
             return error
 
-    def _pair(self, name: str, pair: Pair) -> Replay:
+    def _pair(self, record: Record, pair: Pair) -> Replay:
         return self._replayer.pair(
-            name, pair.function, pair.reference, pair.arguments, with_gradient=pair.with_gradient
+            record, pair.function, pair.reference, pair.arguments, with_gradient=pair.with_gradient
         )
 
     def _files(self, dump: Dump) -> StoredTensors:

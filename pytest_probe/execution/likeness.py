@@ -97,7 +97,7 @@ def same_results(first: Run, second: Run) -> bool:
 
 def alike(first: Run, second: Run) -> bool:
     """Are two runs the same, or so near that no 16-bit rounding stands between them?"""
-    return first.outputs.keys() == second.outputs.keys() and _agree(first, second, _near)
+    return first.outputs.keys() == second.outputs.keys() and _agree(first, second, near)
 
 
 def _agree(first: Run, second: Run, near: Callable[[AnyArray, AnyArray], bool]) -> bool:
@@ -105,14 +105,15 @@ def _agree(first: Run, second: Run, near: Callable[[AnyArray, AnyArray], bool]) 
     for name, value in first.outputs.items():
         other = second.outputs.get(name)
         if not isinstance(value, np.ndarray) or not isinstance(other, np.ndarray):
-            if value != other:
+            if type(value) is not type(other) or value != other:
                 return False
         elif not near(value, other):
             return False
     return True
 
 
-def _near(value: AnyArray, other: AnyArray) -> bool:
+def near(value: AnyArray, other: AnyArray) -> bool:
+    """Are two arrays the same, but for what no 16-bit rounding would show?"""
     if value.shape != other.shape or value.dtype != other.dtype:
         return False
     if same_bytes(value, other):
