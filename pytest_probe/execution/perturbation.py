@@ -89,6 +89,7 @@ class Perturbation:
         self.whole = False
         self._made: dict[Kind, list[dict[str, AnyArray]]] = {}
         self._read: list[dict[str, AnyArray]] | None = None
+        self._rounding: dict[str, bool] = {}
 
     def output(self, name: str, kind: Kind, count: int) -> list[AnyArray]:
         """One output in `count` runs; fewer where the reference cannot be perturbed that often."""
@@ -115,9 +116,11 @@ class Perturbation:
     def _is_rounding(self, name: str) -> bool:
         """Is what runs in the call's own dtypes are off by another thing each time? What is always the same is no
         rounding but a fault of the call, which must not excuse itself."""
-        pairs = zip(self._runs("rounded", SAMPLES), self._runs("narrowed", SAMPLES), strict=False)
-        found = [widen(own[name]) - widen(exact[name]) for own, exact in pairs if name in own and name in exact]
-        return len(found) < SAMPLES or noise.scatters(np.stack(found))
+        if name not in self._rounding:
+            pairs = zip(self._runs("rounded", SAMPLES), self._runs("narrowed", SAMPLES), strict=False)
+            found = [widen(own[name]) - widen(exact[name]) for own, exact in pairs if name in own and name in exact]
+            self._rounding[name] = len(found) < SAMPLES or noise.scatters(np.stack(found))
+        return self._rounding[name]
 
     def _other_readings(self) -> list[dict[str, AnyArray]]:
         """Where a kernel rounds a Python float its gradient's need not, nor the rest of a vectorised loop."""
