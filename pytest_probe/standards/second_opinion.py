@@ -12,8 +12,8 @@ from pytest_probe.numerics.noise import FAN_IN_CAP, FAN_IN_START, nearest
 from pytest_probe.numerics.ulp import ulp
 from pytest_probe.standards.by_rule import justification, justified, measured_for, ruled
 from pytest_probe.standards.exact import correctly_rounded
+from pytest_probe.standards.findings import BETWEEN_STEPS
 from pytest_probe.standards.measured import differing, is_float
-from pytest_probe.standards.noise import BETWEEN_STEPS
 from pytest_probe.standards.question import Question
 from pytest_probe.standards.ruling import Ruling
 from pytest_probe.standards.table import BENCHMARK, Rule, Table

@@ -15,6 +15,7 @@ from pytest_probe.execution.perturbation import Draw
 from pytest_probe.numerics import noise
 from pytest_probe.numerics.dtypes import AnyArray, float_format
 from pytest_probe.numerics.ulp import ulp
+from pytest_probe.standards import findings as scales
 from pytest_probe.standards import noise as rule
 from tests.emulated import to_bits
 from tests.faults.clause import Clause, Off, narrow_only, normal, without_runs
@@ -22,7 +23,7 @@ from tests.faults.clause import Clause, Off, narrow_only, normal, without_runs
 HALF, BRAIN = torch.float16, torch.bfloat16
 Tensor = torch.Tensor
 findings, measure, scale, gap, perturbed = (
-    rule._findings,
+    scales.in_turn,
     noise.measure,
     noise.scale,
     noise._gap,
@@ -274,7 +275,7 @@ CLAUSES = (
     ),
     Clause(
         "K up to 4, not 1", "the same",
-        kahan_determinants, determinants, nearly_singular, ((rule, "STAGES", (0, 1)),), "pass", "error",
+        kahan_determinants, determinants, nearly_singular, ((scales, "STAGES", (0, 1)),), "pass", "error",
     ),
     Clause(
         "perturbed incoming gradients", "gradient of a broadcast, summed one by one",
@@ -293,12 +294,12 @@ CLAUSES = (
     Clause(
         "neither against R on the CPU", "the CPU's own exp times 1.001",
         *2 * (narrow_only(lambda x: torch.exp(x) * 1.001, torch.exp),), lambda: [normal(1000)],
-        ((rule, "_findings", as_another_device),), "error", "pass", api="Torch.exp",
+        ((scales, "in_turn", as_another_device),), "error", "pass", api="Torch.exp",
     ),
     Clause(
         "limits of 16 and 4 among themselves", "the CPU's own matmul in TF32, K = 16,384",
         *2 * (narrow_only(own_tf32, torch.matmul),), product(16384),
-        ((rule, "AMONG", noise.Limits(math.inf, noise.RMS)),), "error", "pass", api="Torch.matmul",
+        ((scales, "AMONG", noise.Limits(math.inf, noise.RMS)),), "error", "pass", api="Torch.matmul",
     ),
     Clause(
         "float32 against R on another device", "the same difference by logarithms",
@@ -327,7 +328,7 @@ CLAUSES = (
     Clause(
         "neighbours' spread, element by element", "gradient of gelu in its tail, torch's own kernel",
         F.gelu, F.gelu, lambda: [torch.linspace(-8, -3, 20_000)],
-        ((rule, "_pooled", lambda question, spread: spread),),
+        ((scales, "pooled", lambda question, spread: spread),),
         "pass", "error", api="Functional.gelu", backward=True,
     ),
     Clause(
@@ -372,12 +373,12 @@ CLAUSES = (
     Clause(
         "c = 0 element by element", "naive log1p",
         narrow_only(lambda x: torch.log(1 + x), torch.log1p), torch.log1p, decades(6),
-        ((rule, "_floor", lambda question: noise.FLOOR),), "error", "pass", api="Torch.log1p",
+        ((scales, "floor_of", lambda question: noise.FLOOR),), "error", "pass", api="Torch.log1p",
     ),
     Clause(
         "c = 0 element by element", "naive expm1",
         narrow_only(lambda x: torch.exp(x) - 1, torch.expm1), torch.expm1, decades(1),
-        ((rule, "_floor", lambda question: noise.FLOOR),), "error", "pass", api="Torch.expm1",
+        ((scales, "floor_of", lambda question: noise.FLOOR),), "error", "pass", api="Torch.expm1",
     ),
     Clause(
         "complex by modulus", "complex square of negative reals by polar coordinates",

@@ -9,9 +9,13 @@ import numpy as np
 
 from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype, round_to
 from pytest_probe.standards.facts import facts
+from pytest_probe.standards.noise import NoiseStandard
 from pytest_probe.standards.question import Question
+from pytest_probe.standards.verdict import OutputVerdict
 
 SINGLE, DOUBLE = 2.0**-24, 2.0**-53
+ULP = 2.0**-23  # of float32 at 1
+ONES = np.ones(100)
 
 
 def question(
@@ -45,6 +49,16 @@ def question(
             **more,
         }
     )
+
+
+def by_noise(actual: Any, expected: Any, **more: Any) -> OutputVerdict:
+    """The noise standard's verdict, in float32 unless a dtype is given."""
+    return NoiseStandard().judge(question(actual, expected, **{"dtype": "float32", **more}))
+
+
+def off(by: float) -> AnyArray:
+    """A hundred ones in float32, the first off by that many ulp."""
+    return ONES + by * ULP * (np.arange(100) == 0)
 
 
 def _cast(values: Any, dtype: str) -> AnyArray:
