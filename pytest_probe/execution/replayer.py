@@ -221,9 +221,10 @@ class Replayer:
             replayed.expected = replayed.reference_run(replayed.leaves, self.reference, replayed.wanted)
 
     def rounded(self, replayed: Replay) -> tuple[Candidate, Run] | None:
-        """The reference with Python floats, and tensors that are such numbers, rounded to the tensors' 16-bit dtype;
-        None where that changes nothing."""
-        candidate, narrow = replayed.candidate, narrow_dtype(replayed.leaves)
+        """The reference with Python floats, and tensors that are such numbers, rounded to the tensors' 16-bit dtype,
+        or to that of an autocast; None where that changes nothing."""
+        candidate = replayed.candidate
+        narrow = numpy_dtype(replayed.autocast) if replayed.narrow else narrow_dtype(replayed.leaves)
         if replayed.product is not None or narrow is None or sizes_by_float(candidate.path):
             return None
         arguments, tensors = candidate.arguments, numbers(candidate.arguments, narrow)

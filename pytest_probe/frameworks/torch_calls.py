@@ -141,7 +141,7 @@ class Binder:
 
     def _steps(self, steps: Steps) -> StepsMode | KernelsMode:
         if steps.own:
-            return KernelsMode()  # type: ignore[no-untyped-call]
+            return KernelsMode()
         wide = (tensor for name, tensor in self.tensors.items() if name in steps.wide)
         return StepsMode(getattr(torch, steps.dtype), steps.fine, steps.seed, wide)
 

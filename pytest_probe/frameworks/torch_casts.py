@@ -11,13 +11,14 @@ import functools
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from pytest_probe.frameworks.torch_steps import StepsMode, only_moves
+from pytest_probe.frameworks.torch_steps import SplittingMode, StepsMode, only_moves
 
 NARROW = (torch.bfloat16, torch.float16)
 FLOATS = (*NARROW, torch.float32)
+CASTS = (torch.ops.aten.to, torch.ops.aten._to_copy)
+COMPOSED = ("CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
 
 
 @functools.cache
@@ -31,18 +32,49 @@ def casts(path: str) -> bool:
     return any(torch._C._dispatch_has_kernel_for_dispatch_key(full, "AutocastCPU") for full in known)
 
 
-class KernelsMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+@functools.cache
+def _composed(func: Any) -> Any:
+    """Where the kernel of an operator is registered that autograd has a formula for, and that is made of others on the
+    CPU; None for any other."""
+    has = functools.partial(torch._C._dispatch_has_kernel_for_dispatch_key, func._name)
+    if has("CPU") or func._schema.is_mutable or only_moves(func):
+        return None
+    found = [key for key in COMPOSED if has(key)]
+    return getattr(torch._C.DispatchKey, found[0]) if found else None
+
+
+def _casting() -> Any:
+    """Inside a dispatch mode an autocast casts nothing; here it does."""
+    excluded = torch._C._dispatch_tls_local_exclude_set().remove(torch._C.DispatchKey.AutocastCPU)
+    return torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), excluded)
+
+
+class KernelsMode(SplittingMode):  # type: ignore[no-untyped-call]
     """Gives every kernel's results the numbers that float64 gives, rounded to their dtype.
 
-    Raises NotImplementedError at a kernel that float64 has not.
+    An operator that autograd has a formula for is one kernel to a mode, also where it is made of others that an
+    autocast casts for: those are met one by one. Raises NotImplementedError at a kernel that float64 has not.
     """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.casts = False  # does an autocast cast here?
+        self.cast = False  # did it, in the operator that is taken apart?
+
+    def __enter__(self) -> Any:
+        self.casts = torch.is_autocast_enabled("cpu")
+        return super().__enter__()  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        apart = self._apart(func, args, kwargs)
+        if apart is not NotImplemented:
+            return apart
         wide_args, wide_kwargs = tree_map_only(torch.Tensor, _wide, (args, kwargs))
         if wide_kwargs.get("dtype") in FLOATS:
             wide_kwargs["dtype"] = torch.float64
         result = func(*args, **kwargs)
+        self.cast |= func.overloadpacket in CASTS and result.dtype in NARROW
         if only_moves(func):
             return result
         found = [tensor for tensor in tree_leaves(result) if isinstance(tensor, torch.Tensor)]
@@ -54,6 +86,17 @@ class KernelsMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if tensor.dtype in FLOATS:
                 tensor.data.copy_(number)
         return result
+
+    def _apart(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """The result of an operator in whose parts the autocast casts; NotImplemented of any other."""
+        key = _composed(func)
+        if key is None or not self.casts or func in self.split:
+            return NotImplemented
+        before, self.cast = self.cast, False
+        with _casting():
+            result = self.composed(functools.partial(func._op_dk, key), func, args, kwargs)
+        self.casts, cast, self.cast = True, self.cast, before or self.cast
+        return result if cast else NotImplemented
 
     def _exact(self, func: Any, args: Any, kwargs: Any, found: list[torch.Tensor]) -> Any:
         narrow = next((tensor.dtype for tensor in found if tensor.dtype in NARROW), None)

@@ -61,7 +61,7 @@ def _gradient(question: Question) -> OutputVerdict:
 def _in_order(question: Question) -> Question:
     """The question with the eigenvalues of the device, and of perturbed runs, in the order of the reference's."""
     wanted = question.expected
-    if question.name != "output.0" or question.actual.shape != wanted.shape:
+    if question.name != "output.0" or question.actual.shape != wanted.shape or not wanted.size:
         return question
     return replace(
         question,

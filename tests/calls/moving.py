@@ -224,6 +224,12 @@ RANDOM: Table = {
     "fractional_max_pool3d": (
         lambda m: call("Functional.fractional_max_pool3d", m.x(2, 3, 10, 10, 10), 2, output_size=4),
     ),
+    "fractional_max_pool2d_with_indices": (
+        lambda m: call("Functional.fractional_max_pool2d_with_indices", m.x(2, 3, 20, 20), 2, output_size=9),
+    ),
+    "fractional_max_pool3d_with_indices": (
+        lambda m: call("Functional.fractional_max_pool3d_with_indices", m.x(2, 3, 10, 10, 10), 2, output_size=4),
+    ),
     "svd_lowrank": (lambda m: call("Torch.svd_lowrank", m.wide(20, 12), 3),),
     "pca_lowrank": (lambda m: call("Torch.pca_lowrank", m.wide(20, 12), 3),),
 }

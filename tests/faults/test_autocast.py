@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import pytest_probe
 from pytest_probe.frameworks.torch_casts import casts
@@ -61,6 +62,50 @@ def test_a_recurrent_layer_whose_products_alone_are_cast(
 
     monkeypatch.setattr(torch, name, wrong)
     assert set(found(path, name).values()) == {"error"}
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "shapes"),
+    [
+        (torch.linalg, "pinv", [(4, 4)]),
+        (torch.linalg, "pinv", [(2, 8, 5)]),
+        (F, "bilinear", [(20, 6), (20, 5), (4, 6, 5)]),
+    ],
+)
+def test_an_operator_whose_parts_are_cast(
+    owner: Any, name: str, shapes: list[tuple[int, ...]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pinv is one kernel to a mode, but its factors are multiplied in 16 bit: no rounding of its result looks so."""
+    generator = torch.Generator().manual_seed(0)
+    tensors, right = [torch.randn(shape, generator=generator) for shape in shapes], getattr(owner, name)
+    with pytest_probe.capture(tmp_path, task="tensor"), torch.autocast("cpu", torch.bfloat16):
+        right(*tensors)
+    path = find_dumps(tmp_path)[0]
+    assert [item.verdict for item in verdicts(path).values()] == ["pass"]
+
+    def wrong(x: torch.Tensor, *rest: Any, **settings: Any) -> Any:
+        result = right(x, *rest, **settings)
+        return result * 1.02 if x.dtype is torch.float32 else result
+
+    monkeypatch.setattr(owner, name, wrong)
+    assert [item.verdict for item in verdicts(path).values()] == ["error"]
+
+
+def test_numbers_beside_tensors_that_are_cast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The CPU's kernel rounds alpha and beta to the dtype of the tensors, as where the program made them so."""
+    generator = torch.Generator().manual_seed(0)
+    bias, x, weight = (torch.randn(shape, generator=generator) for shape in ((5, 4), (5, 3), (3, 4)))
+    with pytest_probe.capture(tmp_path, task="tensor"), torch.autocast("cpu", torch.bfloat16):
+        torch.addmm(bias, x, weight, beta=0.2, alpha=0.6)
+    path = find_dumps(tmp_path)[0]
+    assert found(path, "addmm") == {"Torch.addmm.0.forward": "pass"}
+    right = torch.addmm
+
+    def wrong(bias: torch.Tensor, *args: Any, beta: float, alpha: float) -> Any:
+        return right(bias, *args, beta=beta, alpha=alpha * (1.02 if bias.dtype is torch.float32 else 1))
+
+    monkeypatch.setattr(torch, "addmm", wrong)
+    assert found(path, "addmm") == {"Torch.addmm.0.forward": "error"}
 
 
 @pytest.mark.parametrize(

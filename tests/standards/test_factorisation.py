@@ -45,6 +45,12 @@ QR = list(np.linalg.qr(A))
 EIG = list(np.linalg.eig(A))
 
 
+@pytest.mark.parametrize("shape", [(0, 0), (0, 3, 3)])
+def test_eigenvalues_of_no_matrix_pass(shape: tuple[int, ...]) -> None:
+    none = np.zeros(shape[:-1], dtype=complex)
+    assert judge("Torch.linalg.eigvals", [none], [none], np.zeros(shape)).verdict == "pass"
+
+
 @pytest.mark.parametrize("output", [0, 1])
 def test_vectors_of_either_sign_pass(output: int) -> None:
     values, vectors = EIGH
