@@ -27,7 +27,7 @@ import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 
 from pytest_probe.execution import Case, Checker, Conditions  # noqa: E402
-from pytest_probe.execution.checker import FLOPS  # noqa: E402
+from pytest_probe.execution.conditions import FLOPS  # noqa: E402
 from pytest_probe.records import read_dump  # noqa: E402
 from pytest_probe.records.model import Direction  # noqa: E402
 from pytest_probe.registry import Registry  # noqa: E402

@@ -49,7 +49,7 @@ def judged(samples: Samples) -> tuple[Counter[str], list[str]]:
     registry = Registry.default()
     registry.devices["inductor"] = Inductor
     checker = Checker(Conditions(device="inductor", allow=("none",)), registry)
-    checker.framework = framework = Watched()
+    checker.runner.framework = framework = Watched()
     counts: Counter[str] = Counter()
     listed: list[str] = []
     for sample in samples:

@@ -126,7 +126,8 @@ class ProbeFixture(_Checks):
         stream = Streams(self._item.nodeid, self._state.settings.seed).at(f"args.{self._tensors}")
         self._tensors += 1
         leaf = Leaf(rounded(generate(spec, stream), spec.dtype))
-        return self._checker.framework.bind([leaf], {}, Way(self._checker.device), None).args[0]
+        runner = self._checker.runner
+        return runner.framework.bind([leaf], {}, Way(runner.device), None).args[0]
 
     def check(
         self,

@@ -69,7 +69,7 @@ def _trouble(config: pytest.Config) -> str:
     from pytest_probe.state import state_of
 
     try:
-        _ = state_of(config).checker.device
+        _ = state_of(config).checker.runner.device
     except ProbeError as error:
         return str(error)
     return ""

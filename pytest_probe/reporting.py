@@ -66,7 +66,7 @@ class Reporting:
             checkers = [probe.checker_of(device) for device in probe.settings.devices]
         # str: a framework's version may be a class of its own, which JSON does not take.
         with suppress(Unsupported):  # a framework that is not installed: what needs it says so
-            return [{key: str(value) for key, value in checker.describe().items()} for checker in checkers]
+            return [{key: str(value) for key, value in checker.runner.describe().items()} for checker in checkers]
         return []
 
     def pytest_report_header(self) -> list[str]:

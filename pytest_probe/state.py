@@ -89,7 +89,7 @@ class Probe:
     @cached_property
     def device_name(self) -> str:
         """The device that this process tests, by the name that the framework gives it."""
-        return self.checker.describe().get("device") or self.device or ""
+        return self.checker.runner.describe().get("device") or self.device or ""
 
     def read(self, path: Path) -> Dump:
         """The dump at this path, read once. Raises DumpError."""

@@ -163,10 +163,10 @@ def scored(kind: Kind, samples: Samples, standards: Collection[str] = STANDARDS)
     registry = Registry.default()
     checker = Checker(Conditions(device="cpu", standard=Scoring.name, allow=(kind.allow,)), registry)
     device = Emulated(kind)
-    checker.framework = framework
+    checker.runner.framework = framework
     if kind.name != "torch":
-        checker.device = device
-    scoring = Scoring(framework, kind, checker.modes, standards)
+        checker.runner.device = device
+    scoring = Scoring(framework, kind, checker.runner.modes, standards)
     registry.standards[scoring.name] = scoring
     for number, sample in enumerate(samples):
         if isinstance(sample, LeftOut):

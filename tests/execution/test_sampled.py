@@ -152,4 +152,4 @@ def test_in_another_dtype(bench: Make) -> None:
 def test_a_reference_device_by_name(bench: Make) -> None:
     made = bench("Functional.linear", F.linear, *linear(), backward=True, conditions={"reference_device": "cpu:0"})
     assert [made.check(direction).verdict for direction in ("forward", "backward")] == ["pass", "pass"]
-    assert made.checker.describe()["reference_device"] == "cpu:0"
+    assert made.checker.runner.describe()["reference_device"] == "cpu:0"
