@@ -11,7 +11,6 @@ ProbeError
 └── Unsupported         a case that cannot be decided here: its item is skipped
     ├── UnknownAPI      the name leads to no API inside the allow-list
     ├── NoKernel        the device has no kernel for the call
-    ├── ForeignArguments  a rule reads an API's arguments, and the call took another function's
     ├── NoReference     float64 on the CPU cannot compute the call
     └── ReplayDiffers   the outputs are unlike those that were recorded
 """
@@ -90,12 +89,6 @@ class NoKernel(Unsupported):
     """The device has no kernel for the call."""
 
     kind = "unsupported by the device"
-
-
-class ForeignArguments(Unsupported):
-    """A rule reads the arguments of an API, and the functions that are compared take others."""
-
-    kind = "another function's arguments"
 
 
 class NoReference(Unsupported):

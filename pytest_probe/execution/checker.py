@@ -14,6 +14,7 @@ from pytest_probe.errors import DeviceRaised, HookFailed, NoKernel, RecordError,
 from pytest_probe.execution import hooked
 from pytest_probe.execution.case import DIRECTIONS, Case, Pair
 from pytest_probe.execution.conditions import Conditions
+from pytest_probe.execution.likeness import first_line
 from pytest_probe.execution.questions import questions
 from pytest_probe.execution.repeats import Repeats
 from pytest_probe.execution.replay import NO_CALL, Replay
@@ -30,6 +31,9 @@ from pytest_probe.standards.modal import judged_with_modes
 from pytest_probe.standards.peer_measures import measures
 from pytest_probe.standards.question import Question, Standard
 from pytest_probe.standards.verdict import SEVERITY, OutputVerdict, Verdict
+
+# How reading the arguments of one function as those of another ends.
+UNREADABLE = (TypeError, ValueError, LookupError, AttributeError)
 
 AdjustVerdict = Callable[[Case, Verdict], Verdict | None]
 
@@ -133,7 +137,7 @@ class Checker:
         taken = [framework.take(value, device) for value in args]
         named = {name: framework.take(value, device) for name, value in (kwargs or {}).items()}
         pair = Pair(function, reference, Arguments(tuple(taken), named, None), backward)
-        namespace, _, name = api.partition(".")
+        namespace, _, name = api.rpartition(".")
         record = Record(key or getattr(function, "__name__", "function"), namespace, name, 0, b"", b"")
         dump = Dump(Path(origin), framework.name, "", "", (record,), lambda _: NO_CALL, lambda _: ())
         return tuple(
@@ -191,12 +195,22 @@ class Checker:
         return tuple(output for _, outputs in judged for output in outputs)
 
     def _judged(self, case: Case, sides: Sides) -> tuple[OutputVerdict, ...]:
-        judge = hooked.standard(self.registry.standards[self.conditions.standard])
-        asked = questions(case.api, case.direction, sides.replay, sides.actual, sides.expected, self.conditions.seed)
-        judged = (item if isinstance(item, OutputVerdict) else self._output(judge, item) for item in asked)
+        try:
+            judged = self._by_rule(case.api, case, sides)
+        except UNREADABLE as error:
+            if case.pair is None:
+                raise
+            why = f"judged by noise, since the rule of {case.api} cannot read these arguments ({first_line(error)})"
+            judged = tuple(_told(verdict, why) for verdict in self._by_rule("", case, sides))
         if sides.sample is not None:
-            judged = (placed(item, sides.sample) for item in judged)
+            judged = tuple(placed(item, sides.sample) for item in judged)
         return (*sides.structural, *judged)
+
+    def _by_rule(self, api: str, case: Case, sides: Sides) -> tuple[OutputVerdict, ...]:
+        """The verdicts of the rule that an API has."""
+        judge = hooked.standard(self.registry.standards[self.conditions.standard])
+        asked = questions(api, case.direction, sides.replay, sides.actual, sides.expected, self.conditions.seed)
+        return tuple(item if isinstance(item, OutputVerdict) else self._output(judge, item) for item in asked)
 
     def _output(self, judge: Standard, question: Question) -> OutputVerdict:
         verdict = judged_with_modes(judge, question, self.runner.modes)
@@ -220,6 +234,10 @@ class Checker:
         self._last = last
         verdict = summed(self.conditions.standard, repeats.outputs(), looks.replay)
         return replace(verdict, notes=(*verdict.notes, *repeats.notes()))
+
+
+def _told(verdict: OutputVerdict, why: str) -> OutputVerdict:
+    return verdict if verdict.verdict == "pass" else replace(verdict, reason=f"{verdict.reason}; {why}")
 
 
 def _located(case: Case, error: Unsupported) -> str:

@@ -97,7 +97,7 @@ def same_results(first: Run, second: Run) -> bool:
 
 def alike(first: Run, second: Run) -> bool:
     """Are two runs the same, or so near that no 16-bit rounding stands between them?"""
-    return first.outputs.keys() == second.outputs.keys() and _agree(first, second, near)
+    return first.outputs.keys() == second.outputs.keys() and _agree(first, second, _near)
 
 
 def _agree(first: Run, second: Run, near: Callable[[AnyArray, AnyArray], bool]) -> bool:
@@ -112,8 +112,7 @@ def _agree(first: Run, second: Run, near: Callable[[AnyArray, AnyArray], bool]) 
     return True
 
 
-def near(value: AnyArray, other: AnyArray) -> bool:
-    """Are two arrays the same, but for what no 16-bit rounding would show?"""
+def _near(value: AnyArray, other: AnyArray) -> bool:
     if value.shape != other.shape or value.dtype != other.dtype:
         return False
     if same_bytes(value, other):

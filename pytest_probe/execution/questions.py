@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from pytest_probe.frameworks.base import Array, Leaf
 from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, numpy_dtype, widen
 from pytest_probe.records.model import Direction
 from pytest_probe.standards.facts import facts
-from pytest_probe.standards.fan_in import CONVOLUTIONS, fan_in, winograd
+from pytest_probe.standards.fan_in import fan_in, winograd
 from pytest_probe.standards.question import Question
 from pytest_probe.standards.verdict import OutputVerdict
 
@@ -74,7 +74,6 @@ def questions(
     }
     otherwise = Otherwise(replay, direction, f"{api}\0{seed}", narrowest, together, fixed)
     args, kwargs = _plain(replay)
-    read = replace(known, name="") if replay.foreign else known  # whose arguments tell how many terms meet
     largest = max((np.size(value) for value in replay.expected.outputs.values()), default=1)
     on_cpu = replay.device.name == "cpu"
     for name in (name for name in expected if name in actual):
@@ -86,7 +85,7 @@ def questions(
         precision = _precision(replay, name, found.dtype)
         roundoff = DOUBLE if precision.name in WIDE else SINGLE
         run_name = name.removeprefix("grad.")
-        terms, assumed = fan_in(read, name, wanted, args, kwargs, largest)
+        terms, assumed = fan_in(known, name, wanted, args, kwargs, largest)
         yield Question(
             name=name,
             api=api,
@@ -101,7 +100,7 @@ def questions(
             on_cpu=on_cpu,
             fan_in=terms,
             fan_in_assumed=assumed,
-            winograd=known.name in CONVOLUTIONS if replay.foreign else winograd(known, args, kwargs),
+            winograd=winograd(known, args, kwargs),
             witness=None if on_cpu else Witness(replay, direction, run_name),
             args=args,
             kwargs=kwargs,
@@ -109,7 +108,6 @@ def questions(
             reference=replay.expected.outputs,
             gradients=replay.seeds,
             otherwise=otherwise,
-            foreign=replay.foreign,
             plain=on_cpu and replay.framework.plain_convolutions(narrowest),
         )
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
-from pytest_probe.execution.arguments import default_dtype, floats_of, named_leaves, with_leaves, within_float32
+from pytest_probe.execution.arguments import default_dtype, with_leaves
 from pytest_probe.execution.likeness import reference_array, same_bytes
 from pytest_probe.execution.products import Product
 from pytest_probe.frameworks.base import Device, Framework, Leaf, Run, Wanted, Way
 from pytest_probe.inputs import Arguments
-from pytest_probe.numerics.dtypes import AnyArray, float_format
+from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.records.model import Call
 
 Origin: TypeAlias = Literal["run", "test", "dump"]
@@ -31,14 +31,6 @@ class Candidate:
     notes: tuple[str, ...] = ()
 
 
-def as_single(framework: Framework, reference: Callable[..., Any], arguments: Arguments) -> Callable[..., Any]:
-    """The device takes what it is not given from its own dtype: so must float64, there."""
-    if not within_float32(arguments):
-        return reference
-    floats = floats_of(named_leaves(arguments)).values()
-    return framework.as_single(reference, max(float_format(dtype).max for dtype in floats))
-
-
 @dataclass(slots=True)
 class Replay:
     """A record's forward run on the device and in the reference, kept for its backward item.
@@ -49,7 +41,6 @@ class Replay:
     the tensors (x > 0.1 on a CPU), others don't.
     origin tells where the device's side comes from: a run made here, a call that a test made, a dump's stored outputs.
     reference is how the reference is run. product: too large for a reference in full; expected is that of a corner.
-    foreign: why the arguments are not those of the API whose judge decides, "" where they are.
     """
 
     framework: Framework
@@ -68,7 +59,6 @@ class Replay:
     origin: Origin = "run"
     reference: Way = REFERENCE
     product: Product | None = None
-    foreign: str = ""
     _changed: frozenset[str] | None = None
     seeds: dict[str, AnyArray] = field(default_factory=dict)
 

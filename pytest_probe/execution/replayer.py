@@ -29,8 +29,8 @@ from pytest_probe.execution.arguments import (
     with_float32,
     with_leaves,
     with_rounded_floats,
+    within_float32,
 )
-from pytest_probe.execution.foreign import foreign
 from pytest_probe.execution.likeness import (
     alike,
     check_wide,
@@ -46,10 +46,10 @@ from pytest_probe.execution.likeness import (
     widened_dtypes_fit,
 )
 from pytest_probe.execution.products import Product, cut, product
-from pytest_probe.execution.replay import NO_CALL, REFERENCE, Candidate, Origin, Replay, as_single
+from pytest_probe.execution.replay import NO_CALL, REFERENCE, Candidate, Origin, Replay
 from pytest_probe.frameworks.base import Device, Framework, Run, Wanted, Way
 from pytest_probe.inputs import Arguments
-from pytest_probe.numerics.dtypes import numpy_dtype
+from pytest_probe.numerics.dtypes import float_format, numpy_dtype
 from pytest_probe.records.model import Call, Record
 from pytest_probe.standards.facts import facts
 
@@ -111,18 +111,16 @@ class Replayer:
 
     def pair(
         self,
-        record: Record,
+        name: str,
         function: Callable[..., Any],
         reference: Callable[..., Any],
         arguments: Arguments,
         *,
         with_gradient: bool,
     ) -> Replay:
-        """Run a function on the device and another as its reference, both of them the record's API where it names one.
-        Raises NoReference where the reference raises."""
-        name = f"{record.namespace}.{record.api}" if record.api else record.name
+        """Run a function on the device and another as its reference. Raises NoReference where that one raises."""
         arguments = cast_first(name, arguments if sizes_by_float(name) else with_float32(arguments))
-        candidate = Candidate(name, function, as_single(self.framework, reference, arguments), arguments, False)
+        candidate = Candidate(name, function, self._reference_of(reference, arguments), arguments, False)
         try:
             expected, wanted = self._reference(candidate, with_gradient)
         except Exception as error:
@@ -134,8 +132,6 @@ class Replayer:
             raise NoReference("the reference returns nothing and changes no argument: there is nothing to judge")
         replayed.actual = self.again(replayed)
         replayed.rounded = self.rounded(replayed)
-        if record.api:
-            replayed.foreign = foreign(replayed, record, reference, self.namespaces)
         return replayed
 
     def _with_reference(
@@ -258,7 +254,7 @@ class Replayer:
         key = f"{record.namespace}.{record.api}"
         call, reference = self.calls.get(key), guarded("the reference", self.references, key)
         if call is not None and reference is not None:
-            return [Candidate(key, call, as_single(self.framework, reference, arguments), arguments, False)]
+            return [Candidate(key, call, self._reference_of(reference, arguments), arguments, False)]
         apis = self.framework.candidates(record.namespace, record.api, self.namespaces)
         made = []
         for api in apis:
@@ -267,7 +263,7 @@ class Replayer:
                 Candidate(
                     api.path,
                     call or function,
-                    as_single(self.framework, reference or function, arguments),
+                    self._reference_of(reference or function, arguments),
                     arguments,
                     api.inplace,
                     _renamed(record, api.path),
@@ -275,6 +271,13 @@ class Replayer:
             )
         lists = not listed and any(isinstance(value, list) for value in (*arguments.args, *arguments.kwargs.values()))
         return made + [replace(item, arguments=tuples(item.arguments)) for item in made] if lists else made
+
+    def _reference_of(self, reference: Callable[..., Any], arguments: Arguments) -> Callable[..., Any]:
+        """The device takes what it is not given from its own dtype: so must float64, there."""
+        if not within_float32(arguments):
+            return reference
+        floats = floats_of(named_leaves(arguments)).values()
+        return self.framework.as_single(reference, max(float_format(dtype).max for dtype in floats))
 
     def _fitting(
         self, candidates: Sequence[Candidate], call: Call, record: Record, check_dtypes: bool

@@ -46,7 +46,7 @@ from pytest_probe.frameworks.modes import Behaviour, behaviour
 from pytest_probe.inputs import Arguments
 from pytest_probe.inputs.stored import StoredTensors
 from pytest_probe.numerics.dtypes import AnyArray
-from pytest_probe.records.model import Call, Dump, Lost, Record, leaves
+from pytest_probe.records.model import Call, Dump, Lost, leaves
 from pytest_probe.registry import Registry
 
 AdjustInputs = Callable[[Case, Arguments], Arguments | None]
@@ -137,7 +137,7 @@ class Runner:
         """A run of the case, or why there is none."""
         try:
             if case.pair is not None:
-                return self._pair(case.record, case.pair)
+                return self._pair(case.api if case.record.api else case.record.name, case.pair)
             call = case.dump.decode(case.record)
             if origin == "dump":
                 check_stored(call)
@@ -154,9 +154,9 @@ class Runner:
         except (Unsupported, RecordError, DeviceRaised, HookFailed) as error:
             return error
 
-    def _pair(self, record: Record, pair: Pair) -> Replay:
+    def _pair(self, name: str, pair: Pair) -> Replay:
         return self._replayer.pair(
-            record, pair.function, pair.reference, pair.arguments, with_gradient=pair.with_gradient
+            name, pair.function, pair.reference, pair.arguments, with_gradient=pair.with_gradient
         )
 
     def _files(self, dump: Dump) -> StoredTensors:

@@ -179,9 +179,6 @@ class Framework(Protocol):
         """A tensor of the framework's with the values that a dtype has, in its own; gradients pass as they
         are."""
 
-    def seeded(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function, which draws the same random numbers at each call; other calls draw as if there were none."""
-
     def casts(self, path: str) -> bool:
         """Does an autocast cast the arguments of this function itself, rather than those of calls inside it?"""
 

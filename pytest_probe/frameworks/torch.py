@@ -150,9 +150,6 @@ class TorchFramework:
     def rounded(self, tensor: torch.Tensor, dtype: str) -> torch.Tensor:
         return tensor + (tensor.to(getattr(torch, dtype)).to(tensor.dtype) - tensor).detach()
 
-    def seeded(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        return functools.partial(torch_calls.seeded, function)
-
     def casts(self, path: str) -> bool:
         return torch_casts.casts(path)
 

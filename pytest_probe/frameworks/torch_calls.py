@@ -304,9 +304,3 @@ def _seed(array: np.ndarray, output: torch.Tensor, way: Way) -> torch.Tensor:
     tensor = to_tensor(array)
     tensor = tensor if way.device is None else way.device.put(tensor)
     return tensor.to(output) if way.device is None else tensor.to(output.dtype)
-
-
-def seeded(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    with torch.random.fork_rng(devices=()):
-        torch.default_generator.manual_seed(0)  # the CPU's: that of all devices would stay changed
-        return function(*args, **kwargs)

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from pytest_probe.errors import ForeignArguments
 from pytest_probe.standards.discrete import Discrete
 from pytest_probe.standards.exact import Exact
 from pytest_probe.standards.factorisation import Factorisation
@@ -50,12 +49,8 @@ class Auto:
         self.table = table or packaged()
 
     def judge(self, question: Question) -> OutputVerdict:
-        try:
-            verdict = _judged(question)
-        except ForeignArguments as error:
-            if "random" in question.facts.classes:
-                raise
-            verdict = _without_rule(question, str(error))
+        judge = _by_arguments(question) if question.direction == "forward" else None
+        verdict = (judge or _by_class(question)).judge(question)
         if verdict.verdict == "pass" and verdict.standard == "noise":
             return with_table(question, verdict, self.table, self.name)
         return verdict
@@ -72,7 +67,7 @@ def _by_arguments(question: Question) -> Standard | None:
         return NoiseStandard()
     if name in ("index_put", "put") and question.argument(3, "accumulate"):
         return NoiseStandard()
-    if name == "scatter" and question.keyword("reduce") is not None:
+    if name == "scatter" and question.kwargs.get("reduce") is not None:
         return NoiseStandard()
     if name in ("interpolate", "upsample") and question.argument(3, "mode", "nearest") in ("nearest", "nearest-exact"):
         return Neighbours()
@@ -82,7 +77,7 @@ def _by_arguments(question: Question) -> Standard | None:
         return Edges() if question.name == "output.1" else NoiseStandard()
     if name == "bincount" and question.argument(1, "weights") is not None:
         return NoiseStandard()
-    if name in ("div", "divide") and question.keyword("rounding_mode") is not None:
+    if name in ("div", "divide") and question.kwargs.get("rounding_mode") is not None:
         return Discrete()
     if name == "round" and question.argument(1, "decimals", 0):
         return Discrete()
@@ -97,19 +92,6 @@ def _is_of_complex(question: Question) -> bool:
 def _weighs(question: Question, place: int) -> bool:
     """Does a histogram sum weights, or divide by widths, rather than count?"""
     return question.argument(place, "weight") is not None or bool(question.argument(place + 1, "density", False))
-
-
-def _judged(question: Question) -> OutputVerdict:
-    judge = _by_arguments(question) if question.direction == "forward" else None
-    return (judge or _by_class(question)).judge(question)
-
-
-def _without_rule(question: Question, why: str) -> OutputVerdict:
-    """By noise, as a function that is named for no API, where the API's rule reads arguments that are not there."""
-    verdict = NoiseStandard().judge(question)
-    return (
-        verdict if verdict.verdict == "pass" else replace(verdict, reason=f"{verdict.reason}; judged by noise: {why}")
-    )
 
 
 class Edges:

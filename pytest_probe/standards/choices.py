@@ -94,8 +94,8 @@ def windows(question: Question, shape: Sequence[int]) -> AnyArray:
 
 def _strided(question: Question, dim: int, extent: int) -> AnyArray:
     given: Callable[[int, str, Any], Any] = question.argument
-    kernel = _of_dim(given(1, "kernel_size", 1), dim)
-    stride = _of_dim(given(2, "stride", None) or given(1, "kernel_size", 1), dim)
+    kernel = _of_dim(given(1, "kernel_size", None), dim)
+    stride = _of_dim(given(2, "stride", None) or given(1, "kernel_size", None), dim)
     padding, dilation = _of_dim(given(3, "padding", 0), dim), _of_dim(given(4, "dilation", 1), dim)
     room = extent + 2 * padding - dilation * (kernel - 1) - 1
     count = room // stride + 1
@@ -107,7 +107,7 @@ def _strided(question: Question, dim: int, extent: int) -> AnyArray:
 
 
 def _adaptive(question: Question, dim: int, extent: int) -> AnyArray:
-    count = _of_dim(question.argument(1, "output_size", 1), dim) or extent
+    count = _of_dim(question.argument(1, "output_size"), dim) or extent
     starts = np.arange(count) * extent // count
     ends = -(-(np.arange(1, count + 1) * extent) // count)
     places = starts[:, None] + np.arange(int((ends - starts).max()))[None, :]

@@ -103,7 +103,7 @@ class OtherArgument:
     def explain(self, trouble: Trouble) -> str | None:
         question = trouble.question
         place = self.places.get(question.facts.name)
-        if place is None or question.otherwise is None or question.foreign:
+        if place is None or question.otherwise is None:
             return None
         for value in self.values:
             other = question.otherwise(question, Assumption(argument=(*place, value)))

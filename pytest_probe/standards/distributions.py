@@ -181,9 +181,9 @@ def _integers(first: int) -> Callable[[Question], Law]:
 
     def law(question: Question) -> Law:
         # The ends may be tensors.
-        given = [value for value in question.positional()[first:] if isinstance(value, (int, np.ndarray))]
-        low = int(question.keyword("low", given[0] if len(given) > 1 else 0))
-        high = int(question.keyword("high", given[-1] if given else 0))
+        given = [value for value in question.args[first:] if isinstance(value, (int, np.ndarray))]
+        low = int(question.kwargs.get("low", given[0] if len(given) > 1 else 0))
+        high = int(question.kwargs.get("high", given[-1] if given else 0))
         count = high - low
         return Law(lambda values: np.clip((values + 1) / count, 0.0, 1.0), 0.0, count - 1.0, low, whole=True)
 
@@ -192,13 +192,7 @@ def _integers(first: int) -> Callable[[Question], Law]:
 
 def _bernoulli(question: Question, values: AnyArray) -> str | None:
     given = question.argument(1, "p")
-    chance = (
-        question.argument(0, "input")
-        if given is None and not question.facts.in_place
-        else 0.5
-        if given is None
-        else given
-    )
+    chance = question.args[0] if given is None and not question.facts.in_place else 0.5 if given is None else given
     chances = np.broadcast_to(_wide(chance), values.shape)
     impossible = ((values != 0) & (values != 1)) | (values > np.ceil(chances)) | (values < np.floor(chances))
     if impossible.any():
@@ -207,7 +201,7 @@ def _bernoulli(question: Question, values: AnyArray) -> str | None:
 
 
 def _poisson(question: Question, values: AnyArray) -> str | None:
-    rates = widen(question.argument(0, "input"))
+    rates = widen(question.args[0])
     impossible = (values < 0) | (values != np.floor(values)) | ((rates == 0) & (values != 0))
     if impossible.any():
         return f"{int(impossible.sum()):,} values cannot be drawn"
@@ -232,7 +226,7 @@ def _permutation(question: Question, values: AnyArray) -> str | None:
 
 
 def _multinomial(question: Question, values: AnyArray) -> str | None:
-    weights = np.atleast_2d(widen(question.argument(0, "input")))
+    weights = np.atleast_2d(widen(question.args[0]))
     drawn = np.atleast_2d(question.actual).astype(np.int64)
     if drawn.size and (drawn.min() < 0 or drawn.max() >= weights.shape[1]):
         return f"an index beyond the {weights.shape[1]:,} categories"

@@ -145,8 +145,6 @@ def rounds_inside(question: Question) -> bool:
 
 def _pads_a_stride(question: Question) -> bool:
     """A transposed convolution that pads its output by a stride or more goes to a kernel whose columns are rounded."""
-    if question.foreign:
-        return True
     stride, padding = (
         np.atleast_1d(question.argument(*place)) for place in ((3, "stride", 1), (5, "output_padding", 0))
     )
@@ -168,7 +166,7 @@ def pooled(question: Question, spread: Spread | None) -> Spread | None:
     """Where the API works element by element: the largest spread among elements of like arguments."""
     if spread is None or not question.facts.elementwise:
         return spread
-    values = question.expected if question.foreign else question.argument(0, "input")
+    values = question.argument(0, "input")
     fits = isinstance(values, np.ndarray) and values.shape == question.expected.shape
     order = widen(values) if fits else question.expected
     return noise.pooled(spread, np.abs(order) if order.dtype.kind == "c" else order)

@@ -18,9 +18,8 @@ class OwnDtype:
     name = "own_dtype"
 
     def judge(self, question: Question) -> OutputVerdict:
-        given = question.positional()
-        arguments = [value for value in given if isinstance(value, np.ndarray)]
-        if len(arguments) != len(given):
+        arguments = [value for value in question.args if isinstance(value, np.ndarray)]
+        if len(arguments) != len(question.args):
             raise NoReference(f"{question.facts.name} is defined by its dtype, and not all arguments are tensors")
         wanted = getattr(np, question.facts.name)(*arguments)
         verdict = Exact().judge(replace(question, expected=wanted.astype(question.expected.dtype)))

@@ -8,7 +8,6 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
-from pytest_probe.errors import ForeignArguments
 from pytest_probe.frameworks.modes import Mode
 from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.records.model import Direction
@@ -55,8 +54,7 @@ class Question:
     None where that is the device under test. otherwise asks the same of another reference; None where there is none to
     ask of. emulated tells that the reference is that of a device mode, or of another argument; lost is
     what the device may then lose of each term of a sum. plain tells that the CPU's convolutions in the case's dtype are
-    the framework's own. foreign says why the arguments are not those of the API, "" where they are: a rule reads them
-    by `argument`, `keyword` and `positional`, and cannot apply then.
+    the framework's own.
     """
 
     name: str
@@ -84,22 +82,10 @@ class Question:
     emulated: bool = False
     lost: float = 0.0
     plain: bool = False
-    foreign: str = ""
 
     def argument(self, position: int, name: str, default: Any = None) -> Any:
-        """An argument of the call, positional or by keyword. Raises ForeignArguments."""
-        given = self.positional()
-        return given[position] if position < len(given) else self.kwargs.get(name, default)
-
-    def keyword(self, name: str, default: Any = None) -> Any:
-        """An argument that is given by keyword only. Raises ForeignArguments."""
-        return self.argument(len(self.args), name, default)
-
-    def positional(self) -> Sequence[Any]:
-        """The positional arguments. Raises ForeignArguments."""
-        if self.foreign:
-            raise ForeignArguments(self.foreign)
-        return self.args
+        """An argument of the call, positional or by keyword."""
+        return self.args[position] if position < len(self.args) else self.kwargs.get(name, default)
 
 
 class Standard(Protocol):

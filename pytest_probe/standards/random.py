@@ -71,7 +71,7 @@ def _judged(question: Question, kept: AnyArray, factor: float) -> OutputVerdict:
 
 def _settings(question: Question) -> tuple[float, bool]:
     p = question.argument(1, "p", 0.5)
-    training = question.argument(2, "training", question.keyword("train", True))
+    training = question.argument(2, "training", question.kwargs.get("train", True))
     return float(p), bool(training)
 
 

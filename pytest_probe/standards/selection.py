@@ -40,7 +40,7 @@ class Selection:
         if question.facts.name == "topk" and not question.argument(4, "sorted", True):
             question = _in_order(question)
         exact = Exact().judge(question)
-        if exact.verdict == "pass" or not is_index(question) or question.keyword("stable"):
+        if exact.verdict == "pass" or not is_index(question) or question.kwargs.get("stable"):
             return exact
         trouble = self._trouble(question)
         shape, dtype = question.actual.shape, question.actual.dtype.name
@@ -89,7 +89,7 @@ def chosen_from(question: Question) -> tuple[AnyArray, int, AnyArray, AnyArray] 
     place = DIMENSIONS.get(question.facts.name)
     if place is None or not isinstance(values, np.ndarray):
         return None
-    dim = question.argument(place[0], "dim", question.keyword("axis", place[1]))
+    dim = question.argument(place[0], "dim", question.kwargs.get("axis", place[1]))
     actual, expected = question.actual, question.expected
     if dim is None:
         values, actual, expected, dim = values.reshape(-1), actual.reshape(-1), expected.reshape(-1), 0

@@ -51,7 +51,7 @@ def _flat(question: Question) -> AnyArray:
 
 def _scatter(question: Question) -> Written | None:
     dim, index = question.argument(1, "dim"), question.argument(2, "index")
-    source = question.argument(3, "src", question.keyword("value"))
+    source = question.argument(3, "src", question.kwargs.get("value"))
     if not isinstance(index, np.ndarray) or source is None:
         return None
     places = list(np.indices(index.shape))

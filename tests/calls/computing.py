@@ -340,8 +340,8 @@ SCALARS: Table = {
 }
 
 POINTWISE: Table = {
-    "entr": (lambda m: call("Torch.special.entr", m.positive()),),
-    "i0e": (lambda m: call("Torch.special.i0e", m.x()),),
+    "entr": (lambda m: call("special.entr", m.positive()),),
+    "i0e": (lambda m: call("special.i0e", m.x()),),
     "logit": (
         lambda m: call("Torch.logit", m.unit()),
         lambda m: call("Torch.logit", m.unit(), 0.1),
@@ -353,7 +353,7 @@ POINTWISE: Table = {
         lambda m: call("Torch.polygamma", 2, m.positive()),
         lambda m: call("Torch.polygamma", 3, m.positive()),
     ),
-    "xlog1py": (lambda m: call("Torch.special.xlog1py", m.x(), m.positive()),),
+    "xlog1py": (lambda m: call("special.xlog1py", m.x(), m.positive()),),
     "xlogy": (lambda m: call("Torch.xlogy", m.x(), m.positive()),),
     "ldexp": (lambda m: call("Torch.ldexp", m.x(), m.index(5)), lambda m: call("Torch.ldexp", m.x(), m.x())),
     "pow": tuple(lambda m, n=n: call("Torch.pow", m.positive(), n) for n in (2, 3, -1, -2, 0.7)),

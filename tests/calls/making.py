@@ -15,14 +15,14 @@ PLACES: Mapping[str, Any] = {
     "Torch": torch,
     "Tensor": torch.Tensor,
     "Functional": torch.nn.functional,
-    "Torch.linalg": torch.linalg,
-    "Torch.special": torch.special,
+    "linalg": torch.linalg,
+    "special": torch.special,
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function by its recorded name ("Functional.softmax", "Torch.linalg.svd"), and what it is called with."""
+    """A function by its recorded name ("Functional.softmax"), and what it is called with."""
 
     api: str
     args: tuple[Any, ...]
@@ -30,7 +30,7 @@ class Call:
 
     @property
     def function(self) -> Callable[..., Any]:
-        place, _, name = self.api.rpartition(".")
+        place, _, name = self.api.partition(".")
         made: Callable[..., Any] = getattr(PLACES[place], name)
         return made if callable(made) else operator.attrgetter(name)  # a property: "Tensor.mT"
 
@@ -41,7 +41,7 @@ def call(api: str, *args: Any, **kwargs: Any) -> Call:
 
 def place_of(name: str) -> str:
     """The recorded name of the function: "Functional.gelu"; where torch has several the first that is public."""
-    for place in ("Torch", "Functional", "Tensor", "Torch.special", "Torch.linalg"):
+    for place in ("Torch", "Functional", "Tensor", "special", "linalg"):
         if inspect.isroutine(getattr(PLACES[place], name, None)) or (place == "Tensor" and hasattr(torch.Tensor, name)):
             return f"{place}.{name}"
     raise LookupError(name)

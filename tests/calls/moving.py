@@ -235,11 +235,11 @@ RANDOM: Table = {
 }
 
 FACTORS: Table = {
-    "svd": (lambda m: call("Torch.linalg.svd", m.wide(6, 5)),),
-    "eigh": (lambda m: call("Torch.linalg.eigh", m.symmetric(6)),),
-    "eig": (lambda m: call("Torch.linalg.eig", m.wide(6, 6)),),
-    "eigvals": (lambda m: call("Torch.linalg.eigvals", m.wide(6, 6)),),
-    "qr": (lambda m: call("Torch.linalg.qr", m.wide(6, 5)),),
+    "svd": (lambda m: call("linalg.svd", m.wide(6, 5)),),
+    "eigh": (lambda m: call("linalg.eigh", m.symmetric(6)),),
+    "eig": (lambda m: call("linalg.eig", m.wide(6, 6)),),
+    "eigvals": (lambda m: call("linalg.eigvals", m.wide(6, 6)),),
+    "qr": (lambda m: call("linalg.qr", m.wide(6, 5)),),
 }
 
 # Where equal values are at a kink.

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 
 from pytest_probe.execution import Checker, Conditions
 from pytest_probe.registry import Registry
 from pytest_probe.standards import choices, diagnosis, fan_in, random, selection
 from pytest_probe.standards.facts import _classes, facts
+from pytest_probe.standards.verdict import Verdict
 from tests.calls.making import place_of
 
 # Whose arguments decide which judge takes them.
@@ -31,10 +33,14 @@ def wrong(x: torch.Tensor, **kwargs: Any) -> torch.Tensor:
     return torch.relu(x) * (1.0 if x.dtype is torch.float64 else 1.5)
 
 
-def outcomes(function: Callable[..., Any], name: str, **kwargs: Any) -> list[str]:
+def verdicts(function: Callable[..., Any], x: torch.Tensor, api: str, **kwargs: Any) -> list[Verdict]:
     checker = Checker(Conditions(device="cpu", allow=("none",)), Registry.default())
-    found = checker.compare(function, right, [X], kwargs, api=_recorded(name), backward=function is wrong)
-    return [verdict.verdict for verdict in found]
+    reference = right if function in (right, wrong) else halved
+    return list(checker.compare(function, reference, [x], kwargs, api=api, backward=True))
+
+
+def outcomes(function: Callable[..., Any], name: str, **kwargs: Any) -> list[str]:
+    return [verdict.verdict for verdict in verdicts(function, X, _recorded(name), **kwargs)]
 
 
 def _recorded(name: str) -> str:
@@ -51,7 +57,24 @@ def test_a_function_of_other_arguments_has_a_verdict() -> None:
         if "random" in classes:  # by a law that asks for no arguments, which a few numbers may fit, or not at all
             assert len(outcomes(wrong, name, kernel_size=X)) == 2, name
             continue
-        assert outcomes(right, name) == ["pass"], name
+        assert outcomes(right, name) == ["pass", "pass"], name
         forward, backward = outcomes(wrong, name, kernel_size=X)
         assert forward == ("pass" if "uninitialised" in classes else "error"), name
         assert backward == "error" or (backward == "skip" and "factorisation" in classes), name
+
+
+def halved(x: torch.Tensor) -> torch.Tensor:
+    return F.max_pool2d(x, 2)
+
+
+def chosen_last(x: torch.Tensor) -> torch.Tensor:
+    """The last of equal values has the gradient, not the first."""
+    return halved(x.flip(-1, -2)).flip(-1, -2)
+
+
+def test_what_hangs_on_arguments_that_cannot_be_read_is_judged_by_noise() -> None:
+    x = torch.relu(torch.randn((2, 3, 8, 8), generator=torch.Generator().manual_seed(0)))
+    assert [found.verdict for found in verdicts(halved, x, "Functional.max_pool2d")] == ["pass", "pass"]
+    forward, backward = verdicts(chosen_last, x, "Functional.max_pool2d")
+    assert (forward.verdict, backward.verdict) == ("pass", "error")
+    assert "since the rule of Functional.max_pool2d cannot read these arguments (" in backward.reason
