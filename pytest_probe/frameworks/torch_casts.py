@@ -11,6 +11,7 @@ import functools
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from pytest_probe.frameworks.torch_steps import SplittingMode, StepsMode, only_moves
@@ -58,12 +59,17 @@ class KernelsMode(SplittingMode):  # type: ignore[no-untyped-call]
 
     def __init__(self) -> None:
         super().__init__()
-        self.casts = False  # does an autocast cast here?
+        self.casts = False  # does an autocast cast what the call is at?
         self.cast = False  # did it, in the operator that is taken apart?
+        self._calls = _Calls(self)
 
     def __enter__(self) -> Any:
-        self.casts = torch.is_autocast_enabled("cpu")
+        self._calls.__enter__()  # type: ignore[no-untyped-call]
         return super().__enter__()  # type: ignore[no-untyped-call]
+
+    def __exit__(self, *raised: Any) -> None:
+        super().__exit__(*raised)  # type: ignore[no-untyped-call]
+        self._calls.__exit__(*raised)  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -93,9 +99,10 @@ class KernelsMode(SplittingMode):  # type: ignore[no-untyped-call]
         if key is None or not self.casts or func in self.split:
             return NotImplemented
         before, self.cast = self.cast, False
-        with _casting():
+        # A function mode would be shown the operator itself in place of its kernel.
+        with _casting(), torch._C.DisableTorchFunction():
             result = self.composed(functools.partial(func._op_dk, key), func, args, kwargs)
-        self.casts, cast, self.cast = True, self.cast, before or self.cast
+        cast, self.cast = self.cast, before or self.cast
         return result if cast else NotImplemented
 
     def _exact(self, func: Any, args: Any, kwargs: Any, found: list[torch.Tensor]) -> Any:
@@ -107,6 +114,19 @@ class KernelsMode(SplittingMode):  # type: ignore[no-untyped-call]
                 return func(*args, **kwargs)
         except (RuntimeError, TypeError) as error:
             raise NotImplementedError(f"{func} in float64: {error}") from error
+
+
+class _Calls(TorchFunctionMode):
+    """Tells a mode of kernels whether an autocast is on where a function is called, which a kernel cannot see; the call
+    may turn it off for a part of itself."""
+
+    def __init__(self, kernels: KernelsMode) -> None:
+        super().__init__()
+        self.kernels = kernels
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.kernels.casts = torch.is_autocast_enabled("cpu")
+        return func(*args, **(kwargs or {}))
 
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:

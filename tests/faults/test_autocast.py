@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 import pytest_probe
-from pytest_probe.frameworks.torch_casts import casts
+from pytest_probe.frameworks.torch_casts import KernelsMode, casts
 from pytest_probe.records import find_dumps
 from tests.checking import verdicts
 from tests.faults.test_calls import Scaled
@@ -91,10 +91,24 @@ def test_an_operator_whose_parts_are_cast(
     assert [item.verdict for item in verdicts(path).values()] == ["error"]
 
 
+def test_a_part_of_a_call_that_turns_its_autocast_off() -> None:
+    x = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
+    with torch.autocast("cpu", torch.bfloat16), KernelsMode():
+        first = torch.linalg.pinv(x)
+        with torch.autocast("cpu", enabled=False):
+            without = torch.linalg.pinv(x)
+        again = torch.linalg.pinv(x)
+    wanted = torch.linalg.pinv(x.double())
+    assert (without - wanted).abs().max() < 1e-7
+    assert (first - wanted).abs().max() > 1e-4
+    assert torch.equal(first, again)
+
+
 def test_numbers_beside_tensors_that_are_cast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The CPU's kernel rounds alpha and beta to the dtype of the tensors, as where the program made them so."""
+    """The CPU's kernel rounds alpha and beta to the dtype of the tensors, as where the program made them so; beta alone
+    counts in a product of no terms."""
     generator = torch.Generator().manual_seed(0)
-    bias, x, weight = (torch.randn(shape, generator=generator) for shape in ((5, 4), (5, 3), (3, 4)))
+    bias, x, weight = (torch.randn(shape, generator=generator) for shape in ((5, 4), (5, 0), (0, 4)))
     with pytest_probe.capture(tmp_path, task="tensor"), torch.autocast("cpu", torch.bfloat16):
         torch.addmm(bias, x, weight, beta=0.2, alpha=0.6)
     path = find_dumps(tmp_path)[0]
@@ -102,7 +116,7 @@ def test_numbers_beside_tensors_that_are_cast(tmp_path: Path, monkeypatch: pytes
     right = torch.addmm
 
     def wrong(bias: torch.Tensor, *args: Any, beta: float, alpha: float) -> Any:
-        return right(bias, *args, beta=beta, alpha=alpha * (1.02 if bias.dtype is torch.float32 else 1))
+        return right(bias, *args, beta=beta * (1.02 if bias.dtype is torch.float32 else 1), alpha=alpha)
 
     monkeypatch.setattr(torch, "addmm", wrong)
     assert found(path, "addmm") == {"Torch.addmm.0.forward": "error"}

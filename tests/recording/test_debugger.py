@@ -368,6 +368,12 @@ def test_overflows_of_gradients(tmp_path: Path) -> None:
         recorded(tmp_path, lambda: torch.zeros(1, requires_grad=True).sqrt().backward(), task="overflow_check")
 
 
+def test_overflows_of_float8(tmp_path: Path) -> None:
+    x, y = (torch.tensor([1.0, last]).to(torch.float8_e4m3fn) for last in (torch.nan, 2.0))
+    with pytest.raises(OverflowFound, match=r"Tensor\.clone\.1\.forward"):
+        recorded(tmp_path, lambda: (y.clone(), x.clone()), task="overflow_check")
+
+
 def test_a_call_that_raises_raises(tmp_path: Path) -> None:
     def program() -> None:
         with pytest.raises(TypeError, match="must be Tensor"):
