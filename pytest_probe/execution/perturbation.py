@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 
 from pytest_probe.execution.replay import Replay
-from pytest_probe.frameworks.base import Jitter, Run, Steps, Way
+from pytest_probe.frameworks.base import Jitter, Kernel, Run, Steps, Way
 from pytest_probe.frameworks.modes import Mode
 from pytest_probe.numerics import noise
 from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, widen
@@ -26,9 +26,12 @@ SAMPLES = 8
 COMPLEX: Mapping[str, type] = {"float32": np.complex64, "float64": np.complex128}
 
 
-def ways(narrow: str, reference: Way, wide: frozenset[str] = frozenset()) -> Mapping[Kind, Way]:
+def ways(
+    narrow: str, reference: Way, wide: frozenset[str] = frozenset(), kernels: tuple[Kernel, ...] = ()
+) -> Mapping[Kind, Way]:
     """How each kind of perturbed run is made, for outputs of dtype `narrow`; wide names arguments that are wider.
     Kernels of float32 and those split into steps are the CPU's: another device's may be what is tested."""
+    rounded = Steps(narrow, fine=False, wide=wide, kernels=kernels)
     return {
         "float64": reference,
         "nudged": reference,
@@ -36,8 +39,8 @@ def ways(narrow: str, reference: Way, wide: frozenset[str] = frozenset()) -> Map
         "narrowed": reference,
         "float32": Way(dtype="float32"),
         "fine": Way(dtype="float64", steps=Steps("float32", fine=True)),
-        "coarse": Way(dtype="float64", steps=Steps(narrow, fine=False, wide=wide)),
-        "rounded": Way(dtype="float64", steps=Steps(narrow, fine=False, wide=wide)),
+        "coarse": Way(dtype="float64", steps=rounded),
+        "rounded": Way(dtype="float64", steps=rounded),
         "narrow": Way(dtype="float64", steps=Steps(narrow, fine=True)),
     }
 
@@ -163,6 +166,24 @@ class Perturbation:
         steps = Steps(self.narrow, fine=False, own=True)
         return Way(replay.framework.device("cpu"), autocast=replay.autocast, steps=steps)
 
+    @functools.cached_property
+    def _kernels(self) -> tuple[Kernel, ...]:
+        """Those of a call on 16-bit tensors, where some compute in float32: rms_norm casts what it takes. Only that
+        they do counts, not what they give, since a fault must not excuse itself."""
+        if float_format(self.narrow).precision >= 24 or self.replay.narrow or self._wide():
+            return ()
+        try:
+            found = self.replay.framework.kernels(self._witness)
+        except Exception:  # no kernel of that dtype, or one without a gradient
+            return ()
+        return found if any(single for _, single in found) else ()
+
+    def _witness(self) -> None:
+        replay = self.replay
+        run = replay.witness_run(replay.framework.device("cpu"), replay.wanted if self.gradient else None)
+        if self.gradient:
+            replay.framework.gradients(run, replay.seeds)
+
     def _size(self, kind: Kind) -> float:
         if kind in ("narrowed", "rounded"):
             return float_format(self.narrow).roundoff
@@ -172,7 +193,9 @@ class Perturbation:
         self, replay: Replay, kind: Kind, generator: np.random.Generator, inward: bool, shrink: float
     ) -> dict[str, AnyArray]:
         size = self._size(kind) * shrink
-        way = self._own(kind) or replace(ways(self.narrow, replay.reference, self._wide())[kind], mode=self.mode)
+        kernels = self._kernels if kind in ("coarse", "rounded") else ()
+        known = ways(self.narrow, replay.reference, self._wide(), kernels)
+        way = self._own(kind) or replace(known[kind], mode=self.mode)
         if self.inside:
             way, size = replace(way, jitter=Jitter(size, int(generator.integers(2**62)))), 0.0
         elif self.mode is not None and self.mode.flush:

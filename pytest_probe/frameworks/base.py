@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -62,18 +62,23 @@ class API:
     inplace: bool = False
 
 
+# Its name, and whether it computes in float32 what is 16 bit.
+Kernel: TypeAlias = tuple[str, bool]
+
+
 @dataclass(frozen=True, slots=True)
 class Steps:
     """Round what passes from step to step inside a call to dtype; fine splits kernels into their decompositions, whose
     library functions are off by what seed draws. wide names the arguments that are wider than dtype themselves. own:
     the call runs in its own dtypes, as under an autocast inside it, each kernel's results being float64's, rounded
-    once."""
+    once. kernels are those that run in the call's own dtypes; what they compute in float32 is not rounded to dtype."""
 
     dtype: str
     fine: bool
     seed: int = 0
     wide: frozenset[str] = frozenset()
     own: bool = False
+    kernels: tuple[Kernel, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +199,9 @@ class Framework(Protocol):
 
     def gradients(self, run: Run, seeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Gradients of the wanted arguments, given those of the outputs. Arguments without one are left out."""
+
+    def kernels(self, run: Callable[[], object]) -> tuple[Kernel, ...]:
+        """The kernels that run, in their order."""
 
     def has_no_kernel(self, error: BaseException) -> bool:
         """Does this error of a device say that it has no kernel for the call?"""

@@ -16,7 +16,7 @@ import torch.overrides
 
 from pytest_probe.errors import SettingsError, UnknownAPI
 from pytest_probe.frameworks import torch_calls, torch_casts, torch_defaults, torch_flags
-from pytest_probe.frameworks.base import API, Bound, Device, Run, Wanted, Way
+from pytest_probe.frameworks.base import API, Bound, Device, Kernel, Run, Wanted, Way
 
 # A record's first name, and the modules that may hold the rest: the first is what the name says, the others are
 # where newer captures lost the submodule (`Torch.svd` for torch.linalg.svd).
@@ -167,6 +167,11 @@ class TorchFramework:
 
     def gradients(self, run: Run, seeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         return torch_calls.gradients(run, seeds)
+
+    def kernels(self, run: Callable[[], object]) -> tuple[Kernel, ...]:
+        with torch_casts.WatchMode() as watch:
+            run()
+        return tuple(watch.seen)
 
     def has_no_kernel(self, error: BaseException) -> bool:
         text = str(error).lower()

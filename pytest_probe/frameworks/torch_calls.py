@@ -143,7 +143,7 @@ class Binder:
         if steps.own:
             return KernelsMode()
         wide = (tensor for name, tensor in self.tensors.items() if name in steps.wide)
-        return StepsMode(getattr(torch, steps.dtype), steps.fine, steps.seed, wide)
+        return StepsMode(getattr(torch, steps.dtype), steps.fine, steps.seed, wide, steps.kernels)
 
     def _value(self, value: Any, name: str) -> Any:
         if isinstance(value, Leaf):

@@ -2,7 +2,8 @@
 
 What is float32 in such a call and what is 16 bit, forward and backward, only the call itself tells: it runs in its own
 dtypes, and every kernel's numbers are replaced by those of float64, rounded to the kernel's dtype (and inside, where
-the CPU's kernel is known to), so that a kernel that is wrong excuses nothing.
+the CPU's kernel is known to), so that a kernel that is wrong excuses nothing. Of a call that casts by itself, as
+rms_norm does, it is enough to know which kernels compute in float32.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from pytest_probe.frameworks.torch_steps import SplittingMode, StepsMode, only_moves
+from pytest_probe.frameworks.base import Kernel
+from pytest_probe.frameworks.torch_steps import SplittingMode, StepsMode, computes, only_moves
 
 NARROW = (torch.bfloat16, torch.float16)
 FLOATS = (*NARROW, torch.float32)
@@ -127,6 +130,21 @@ class _Calls(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.kernels.casts = torch.is_autocast_enabled("cpu")
         return func(*args, **(kwargs or {}))
+
+
+class WatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes the kernels of a call in their order, and of each whether all that it gives is float32."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.seen: list[Kernel] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **kwargs or {})
+        if computes(func, args):
+            dtypes = {leaf.dtype for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)}
+            self.seen.append((str(func), dtypes == {torch.float32}))
+        return result
 
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:

@@ -11,6 +11,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pytest_probe.frameworks import torch_attention, torch_interpolation
+from pytest_probe.frameworks.base import Kernel
 from pytest_probe.frameworks.torch_narrow import kernels, steps
 from pytest_probe.frameworks.torch_sequential import ATOMIC
 
@@ -77,6 +78,11 @@ def only_moves(func: Any) -> bool:
     return func in MOVES or any(views)
 
 
+def computes(func: Any, args: Any) -> bool:
+    """Does a kernel make tensors of tensors?"""
+    return not only_moves(func) and next(_tensors(args), None) is not None
+
+
 class SplittingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """A mode that runs some kernels as the steps that they are made of, itself active in each."""
 
@@ -102,22 +108,31 @@ class StepsMode(SplittingMode):  # type: ignore[no-untyped-call]
     What no later step reads, the outputs, stays as it is: their rounding is the half ulp that every output is
     granted. With `fine`, kernels are split by torch's own decompositions, and a library's functions are off by up to
     a float32 ulp, as seed draws it: correctly rounded ones may all meet a number that the reference lies on.
-    wide are arguments of a wider dtype.
+    wide are arguments of a wider dtype; kernels those of the call in its own dtypes, one for one.
     """
 
-    def __init__(self, dtype: torch.dtype, fine: bool, seed: int = 0, wide: Iterable[torch.Tensor] = ()) -> None:
+    def __init__(
+        self,
+        dtype: torch.dtype,
+        fine: bool,
+        seed: int = 0,
+        wide: Iterable[torch.Tensor] = (),
+        kernels: Iterable[Kernel] = (),
+    ) -> None:
         super().__init__()
         self.dtype = dtype
         self.fine = fine
         self.wide = {_storage(tensor) for tensor in wide}
+        self.kernels = iter(kernels)
         self.generator = torch.Generator().manual_seed(seed)
         self.pending: dict[int, list[tuple[torch.Tensor, bool]]] = {}  # of a storage: what was written, by a library?
         self.kept: list[torch.Tensor] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        single = self._is_single(func, args)
         table = decompositions() if self.fine else steps(self.dtype)
-        if func in table and func not in self.split:
+        if func in table and func not in self.split and not single:
             result = self.composed(table[func], func, args, kwargs)
             if result is not NotImplemented:
                 return result
@@ -128,9 +143,12 @@ class StepsMode(SplittingMode):  # type: ignore[no-untyped-call]
                     self._round(tensor, inexact)
         moved = (flag for key in inputs for _, flag in self.pending.get(key, ()))
         of_library = self.fine and (func.overloadpacket.__name__ in LIBRARY or any(moved))
-        result = self._known(func)(*args, **kwargs)
+        result = NotImplemented if single else self._known(func)(*args, **kwargs)
         if result is NotImplemented:
             result = func(*args, **kwargs)
+        if single:
+            self.kept.extend(_tensors(result))
+            return result
         if self._is_wider(func, inputs):
             self.kept.extend(result[1:])
             inputs |= {_storage(tensor) for tensor in result[1:]}
@@ -139,6 +157,10 @@ class StepsMode(SplittingMode):  # type: ignore[no-untyped-call]
                 self.pending.setdefault(_storage(tensor), []).append((tensor, of_library))
                 self.kept.append(tensor)  # a freed storage's address would be taken for another tensor's
         return result
+
+    def _is_single(self, func: Any, args: Any) -> bool:
+        """Does the kernel compute in float32 where the call runs in its own dtypes? The two runs go side by side."""
+        return not self.split and computes(func, args) and next(self.kernels, None) == (str(func), True)
 
     def _known(self, func: Any) -> Callable[..., Any]:
         """What stands in for a kernel: the CPU's, or where it is split what another device may have."""
@@ -160,10 +182,18 @@ class StepsMode(SplittingMode):  # type: ignore[no-untyped-call]
             if inexact:
                 drawn = torch.rand(tensor.shape, generator=self.generator, dtype=torch.float64)
                 tensor.data.mul_(1 + ULP * (2 * drawn - 1).to(tensor.device))
-            tensor.data.copy_(tensor.to(self.dtype))  # .data: no new version, autograd may have saved it
+            tensor.data.copy_(self._narrowed(tensor))  # .data: no new version, autograd may have saved it
         elif tensor.dtype is torch.complex128:
             parts = torch.view_as_real(tensor.data.resolve_conj())
             parts.copy_(parts.to(self.dtype))
+
+    def _narrowed(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Rounded to dtype. No rounding leads beyond its range where another device's steps are guessed in 16 bit: who
+        overflows there, and divides by inf, has lost the number."""
+        rounded = tensor.to(self.dtype)
+        if not self.fine or self.dtype is not torch.float16:
+            return rounded
+        return torch.where(rounded.isinf(), tensor, rounded.to(tensor.dtype))
 
 
 def _none(*args: Any, **kwargs: Any) -> Any:

@@ -311,3 +311,13 @@ def test_threads_are_shared() -> None:
         assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(before)
+
+
+# Kernels
+
+
+def test_kernels_in_their_order_and_which_are_of_float32() -> None:
+    x = torch.ones(4, 8, dtype=torch.bfloat16)
+    found = FRAMEWORK.kernels(lambda: torch.nn.functional.rms_norm(x, (8,), eps=0.5).abs())
+    names = "pow.Tensor_Scalar mean.dim add_.Scalar rsqrt.default mul.Tensor abs.default".split()
+    assert found == tuple((f"aten.{name}", name != "abs.default") for name in names)

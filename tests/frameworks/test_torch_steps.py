@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from pytest_probe.frameworks.base import Leaf, Steps, Wanted, Way
+from pytest_probe.frameworks.base import Kernel, Leaf, Steps, Wanted, Way
 from pytest_probe.frameworks.torch_calls import gradients, run
 from pytest_probe.frameworks.torch_loops import beyond_vectors
 from pytest_probe.frameworks.torch_sequential import fuses, looped
@@ -47,6 +47,34 @@ def test_arguments_are_not_rounded() -> None:
 def test_what_passes_between_kernels_is_rounded_and_the_last_is_not() -> None:
     assert same(under(lambda x: torch.exp(x) * x, X), rounded(torch.exp(X)) * X)
     assert same(under(lambda x: torch.sin(torch.exp(x) * x), X), torch.sin(rounded(rounded(torch.exp(X)) * X)))
+
+
+def beside(kernels: list[Kernel], function: Function) -> torch.Tensor:
+    with StepsMode(torch.bfloat16, fine=False, kernels=kernels):
+        return function(X)
+
+
+def test_what_the_call_computes_in_float32_is_not_rounded() -> None:
+    found = beside([("aten.exp.default", True), ("aten.mul.Tensor", False)], lambda x: torch.sin(torch.exp(x) * x))
+    assert same(found, torch.sin(rounded(torch.exp(X) * X)))
+
+
+def test_kernels_that_do_not_run_side_by_side_are_rounded() -> None:
+    found = beside([("aten.exp2.default", True), ("aten.exp.default", True)], lambda x: torch.exp(x) * x)
+    assert same(found, rounded(torch.exp(X)) * X)
+
+
+def test_in_float32_a_kernel_is_no_composition() -> None:
+    assert same(beside([("aten.rsqrt.default", True)], torch.rsqrt), torch.rsqrt(X))
+    assert same(beside([("aten.rsqrt.default", False)], torch.rsqrt), rounded(torch.sqrt(X)).reciprocal())
+
+
+def test_guessed_steps_do_not_overflow() -> None:
+    large = torch.tensor([300.0, 200.0], dtype=torch.float64)
+    found = under(lambda x: x * x / 2, large, fine=True, dtype=torch.float16)
+    assert same(found, torch.tensor([45000.0, 20000.0], dtype=torch.float64))
+    found = under(lambda x: x * x / 2, large, dtype=torch.float16)
+    assert same(found, torch.tensor([torch.inf, 20000.0], dtype=torch.float64))
 
 
 def test_the_dtype_is_that_of_the_steps() -> None:
