@@ -26,6 +26,7 @@ WINOGRAD_LARGEST = 8.0
 WINOGRAD_RMS = 4.0
 FLOOR = 0.5
 NEIGHBOURS = 8
+NEAR = 2.0
 BIAS_T = 10.0
 TINY = 2.0**-1022
 COMMON_RMS = 2.0
@@ -140,7 +141,8 @@ def root_mean_square(values: AnyArray) -> float:
 
 
 def pooled(spread: Spread, order: AnyArray) -> Spread:
-    """The largest spread among each element's nearest 2 x 8 in `order` (same shape).
+    """The largest spread among each element's nearest 2 x 8 in `order` (same shape), of those within twice or half of
+    it: what is a unit of 3,000 is none of 0.02.
 
     Few runs of a kernel that errs by whole units may agree by chance in an element; its neighbours show the unit.
     """
@@ -148,11 +150,18 @@ def pooled(spread: Spread, order: AnyArray) -> Spread:
     if size.size < 2:
         return spread
     ranks = np.argsort(order, axis=None, kind="stable")
-    padded = np.pad(size.reshape(-1)[ranks], NEIGHBOURS, mode="edge")
-    windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * NEIGHBOURS + 1)
+    sizes, values = _windows(size.reshape(-1)[ranks]), np.abs(_windows(order.reshape(-1)[ranks]))
+    own = values[:, NEIGHBOURS, None]
+    alike = (values <= NEAR * own) & (own <= NEAR * values)
+    alike[:, NEIGHBOURS] = True
     result = np.empty(size.size)
-    result[ranks] = windows.max(axis=1)
+    result[ranks] = np.where(alike, sizes, 0.0).max(axis=1)
     return Spread(result.reshape(size.shape), spread.torn)
+
+
+def _windows(values: AnyArray) -> AnyArray:
+    padded = np.pad(values, NEIGHBOURS, mode="edge")
+    return np.lib.stride_tricks.sliding_window_view(padded, 2 * NEIGHBOURS + 1)
 
 
 def measure(

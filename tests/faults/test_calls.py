@@ -51,6 +51,15 @@ def test_nothing_is_left_of_the_gradient_in_the_tail_of_gelu() -> None:
     assert [verdict.verdict for verdict in verdicts] == ["error", "error"]
 
 
+def test_a_small_number_beside_large_ones() -> None:
+    """0.5249 ** 6.305 is 0.017, beside 3,314: less than a roundoff of that, were it like it."""
+    x = torch.tensor([0.2607, 3.617, 2.338, 3.299, 0.5249]).half()
+    power = torch.tensor(6.305).half()
+    lost = narrow_only(lambda result: result * torch.tensor([1, 1, 1, 1, 0]).half(), torch.pow)
+    assert outcomes(torch.pow, x, power, api="Torch.pow") == ["pass", "pass"]
+    assert compare(lost, torch.pow, x, power, api="Torch.pow")[0].verdict == "error"
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("density", [False, True])
 def test_histograms(weighted: bool, density: bool) -> None:

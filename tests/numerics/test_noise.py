@@ -130,6 +130,12 @@ def test_pooled_takes_the_largest_among_eight_neighbours_on_either_side() -> Non
     assert np.flatnonzero(found.torn).tolist() == [20]
 
 
+def test_pooled_leaves_out_what_is_twice_as_large_or_half() -> None:
+    order = np.array([-8.0, -3.0, 0.0, 0.5, 1.0, 2.0, 3.0, 8.0])
+    found = noise.pooled(Spread(np.array([9.0, 3.0, 0.25, 1.0, 2.0, 4.0, 5.0, 8.0]), order > 9), order)
+    assert found.size.tolist() == [9.0, 5.0, 0.25, 2.0, 4.0, 5.0, 5.0, 9.0]
+
+
 def test_pooled_goes_by_the_order_and_keeps_the_shape() -> None:
     size = np.zeros((2, 20))
     size[0, 0] = 1.0
