@@ -16,6 +16,7 @@ from pytest_probe.standards.question import Question
 # Chances below this are no chance: one false alarm in 10^9 outputs.
 UNLIKELY = 1e-9
 COMPARED = 1 << 16
+LONGEST = 1 << 20
 FEW = 12
 PARTS = 16
 SIGMAS = 7.0
@@ -57,7 +58,9 @@ def trouble(question: Question) -> str | None:
     if impossible.any():
         place = tuple(int(index) for index in np.argwhere(impossible)[0])
         return f"{int(impossible.sum()):,} values cannot be drawn, as {values[place]:g} at {list(place)}"
-    return _off(law, standard, step) or _repeated(question.actual, law, standard, step)
+    chances = law.upto(standard)
+    repeated = _repeated(question.actual, law, standard, step)
+    return _off(law, standard, step) or repeated or repetition(chances - chances.mean(), float(chances.var()))
 
 
 def _step(question: Question, values: AnyArray) -> AnyArray:
@@ -109,6 +112,23 @@ def _repeated(actual: AnyArray, law: Law, values: AnyArray, step: AnyArray) -> s
         return None
     same = (rows[1:] == rows[:-1]).all(axis=1)
     return f"row {int(np.argmax(same)) + 1:,} repeats the row before it" if same.any() else None
+
+
+def repetition(values: AnyArray, variance: float) -> str | None:
+    """Do values between -1 and 1, of mean 0, come again so many elements later, as where blocks of a kernel draw the
+    same numbers? By Bernstein's inequality for their products, every second of which is drawn for itself."""
+    values = values.ravel()[:LONGEST]
+    if values.size < FEW or not variance:
+        return None
+    spectrum = np.fft.rfft(values, 2 * values.size)
+    products = np.fft.irfft(np.abs(spectrum) ** 2)[1 : values.size]
+    spread = np.arange(values.size - 1, 0, -1) * variance**2 + np.abs(products) / 3
+    unlikely = products**2 / spread
+    lag = int(unlikely.argmax())
+    if unlikely[lag] <= 4 * math.log(2 * values.size / UNLIKELY):
+        return None
+    alike = products[lag] / np.dot(values, values)
+    return f"what is drawn comes again {lag + 1:,} elements later: correlation {alike:.2g}"
 
 
 def beyond_chance(found: float, wanted: float, variance: float) -> bool:
@@ -197,7 +217,9 @@ def _bernoulli(question: Question, values: AnyArray) -> str | None:
     impossible = ((values != 0) & (values != 1)) | (values > np.ceil(chances)) | (values < np.floor(chances))
     if impossible.any():
         return f"{int(impossible.sum()):,} values cannot be drawn"
-    return _sum_off(values, chances, chances * (1 - chances), "ones")
+    variances = chances * (1 - chances)
+    off = _sum_off(values, chances, variances, "ones")
+    return off or repetition(values - chances, float(np.max(variances, initial=0.0)))
 
 
 def _poisson(question: Question, values: AnyArray) -> str | None:

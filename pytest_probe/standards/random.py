@@ -92,7 +92,8 @@ def _channels(name: str, rank: int) -> int:
 
 
 def _pattern_trouble(kept: BoolArray, telling: BoolArray, probability: float, channels: int) -> str | None:
-    """What is wrong with the pattern: its share of zeros, or that a channel was not dropped as a whole."""
+    """What is wrong with the pattern: its share of zeros, that a channel was not dropped as a whole, that it repeats
+    itself."""
     if channels < kept.ndim:
         shape = kept.shape[:channels]
         kept, telling = kept.reshape(*shape, -1), telling.reshape(*shape, -1)
@@ -106,7 +107,7 @@ def _pattern_trouble(kept: BoolArray, telling: BoolArray, probability: float, ch
         return f"{run:,} elements in a row are dropped where p = {probability:g} explains {longest:,}"
     spread = SIGMAS * (trials * probability * (1 - probability)) ** 0.5
     if abs(dropped - trials * probability) <= spread + 1:
-        return None
+        return distributions.repetition(np.where(telling, ~kept - probability, 0.0), probability * (1 - probability))
     explained = f"p = {probability:g} explains {trials * probability:,.0f} +- {spread:,.0f}"
     return f"{dropped:,} of {trials:,} elements are dropped where {explained}"
 

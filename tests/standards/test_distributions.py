@@ -61,6 +61,15 @@ def test_what_was_drawn_passes(name: str, dtype: str) -> None:
         assert (found.verdict, found.standard, found.reason) == ("pass", "random", "")
 
 
+@pytest.mark.parametrize("name", ["rand", "randn", "normal_", "exponential_", "bernoulli", "randint"])
+def test_numbers_that_come_again_are_an_error(name: str) -> None:
+    """No row is that before it: the second half is the first."""
+    values = drawn(name)
+    values[20:] = values[:20]
+    found = judge(name, values)
+    assert (found.verdict, found.reason[:36]) == ("error", "what is drawn comes again 1,000 elem")
+
+
 @pytest.mark.parametrize("name", CALLS)
 def test_an_unwritten_tail_is_an_error(name: str) -> None:
     values = drawn(name)

@@ -58,6 +58,21 @@ def test_rows_that_were_never_written_are_an_error_though_their_share_is_right()
     assert re.fullmatch(r"4\d elements in a row are dropped where p = 0.1 explains 13", found.reason)
 
 
+@pytest.mark.parametrize(("p", "lag"), [(0.1, 200), (0.5, 40), (0.9, 1000)])
+def test_a_pattern_that_repeats_itself_is_an_error(p: float, lag: int) -> None:
+    values = np.resize(X, (100, 40))
+    pattern = np.resize(np.random.default_rng(2).random(lag), (100, 40))
+    found = judge(np.where(pattern < p, 0.0, widen(values) / (1 - p)), p, values=values)
+    assert found.verdict == "error"
+    assert re.match(r"what is drawn comes again [\d,]+ elements later: correlation 0\.\d+", found.reason)
+
+
+def test_chance_seldom_looks_like_a_pattern_that_repeats_itself() -> None:
+    for seed in range(50):
+        pattern = np.random.default_rng(seed).random((50, 40))
+        assert judge(np.where(pattern < 0.1, 0.0, widen(X) / 0.9)).verdict == "pass"
+
+
 def test_zeros_of_the_input_tell_nothing() -> None:
     values = np.where(X < 0.5, 0, X)
     assert judge(dropped(0.1, values), values=values).verdict == "pass"
