@@ -29,10 +29,13 @@ DIMENSIONS: Mapping[str, tuple[int, int | None]] = {
     "cummin": (1, None),
 }
 DISTINCT = frozenset({"sort", "argsort", "topk"})
+# Of equal values the first, as torch's documentation has it; the others may take any.
+FIRST = frozenset({"argmax", "argmin", "max", "min"})
 
 
 class Selection:
-    """Values exact. Indices: in range, distinct where they must be, and pointing at the reference's values."""
+    """Values exact. Indices: in range, distinct where they must be, and pointing at the reference's values; a warning
+    where the framework promises the first of equal values and another was taken."""
 
     name = "selection"
 
@@ -44,6 +47,9 @@ class Selection:
             return exact
         trouble = self._trouble(question)
         shape, dtype = question.actual.shape, question.actual.dtype.name
+        if trouble is None and question.facts.name in FIRST:
+            other = "indices of equal values that are not the first"
+            return OutputVerdict(question.name, shape, dtype, "warning", self.name, other, exact.metrics, exact.worst)
         if trouble is None:
             return OutputVerdict(question.name, shape, dtype, "pass", self.name, "", exact.metrics)
         return OutputVerdict(question.name, shape, dtype, "error", self.name, trouble, exact.metrics, exact.worst)

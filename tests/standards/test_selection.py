@@ -24,9 +24,6 @@ def indices(api: str, actual: Any, expected: Any, *args: Any, values: Any = VALU
         ("Torch.sort", [[1, 3, 2, 0], [0, 1, 2, 3]], [[1, 3, 0, 2], [0, 1, 2, 3]], (-1,)),
         ("Torch.argsort", [[1, 3, 2, 0], [1, 0, 3, 2]], [[1, 3, 0, 2], [0, 1, 2, 3]], ()),
         ("Torch.topk", [[2, 0], [3, 2]], [[0, 2], [2, 3]], (2,)),
-        ("Torch.max", [2, 3], [0, 2], (1,)),
-        ("Torch.argmax", [2, 3], [0, 2], (1,)),
-        ("Torch.argmax", 7, 6, ()),
         ("Torch.median", [3, 1], [3, 0], (-1,)),
         ("Torch.kthvalue", [3, 1], [3, 0], (2,)),
         ("Torch.cummax", [[0, 0, 0, 0], [0, 0, 2, 2]], [[0, 0, 2, 2], [1, 1, 2, 3]], (1,)),
@@ -35,6 +32,20 @@ def indices(api: str, actual: Any, expected: Any, *args: Any, values: Any = VALU
 )
 def test_another_of_equal_values_passes(api: str, actual: Any, expected: Any, args: tuple[Any, ...]) -> None:
     assert indices(api, actual, expected, *args).verdict == "pass"
+
+
+@pytest.mark.parametrize(
+    ("api", "actual", "expected", "args"),
+    [
+        ("Torch.max", [2, 3], [0, 2], (1,)),
+        ("Torch.argmax", [2, 3], [0, 2], (1,)),
+        ("Torch.argmax", 7, 6, ()),
+        ("Torch.argmin", [1, 1], [1, 0], (1,)),
+    ],
+)
+def test_the_first_of_equal_values_is_promised(api: str, actual: Any, expected: Any, args: tuple[Any, ...]) -> None:
+    found = indices(api, actual, expected, *args)
+    assert (found.verdict, found.reason) == ("warning", "indices of equal values that are not the first")
 
 
 @pytest.mark.parametrize(
@@ -54,13 +65,15 @@ def test_wrong_indices(api: str, actual: Any, expected: Any, args: tuple[Any, ..
 
 
 def test_the_dimension_may_be_named_as_numpy_does() -> None:
-    assert indices("Torch.argmax", [2, 3], [0, 2], kwargs={"axis": 1}).verdict == "pass"
+    assert indices("Torch.argmax", [0, 2], [0, 2], kwargs={"axis": 1}).verdict == "pass"
+    assert indices("Torch.argmax", [2, 3], [0, 2], kwargs={"axis": 1}).verdict == "warning"
     assert indices("Torch.argmax", [1, 3], [0, 2], kwargs={"axis": 1}).verdict == "error"
 
 
 def test_a_kept_dimension_and_nan() -> None:
     values = np.array([[np.nan, 1.0, np.nan]], np.float32)
-    assert indices("Torch.max", [[2]], [[0]], 1, True, values=values).verdict == "pass"
+    assert indices("Torch.median", [[2]], [[0]], 1, True, values=values).verdict == "pass"
+    assert indices("Torch.max", [[2]], [[0]], 1, True, values=values).verdict == "warning"
     assert indices("Torch.max", [[1]], [[0]], 1, True, values=values).verdict == "error"
 
 
