@@ -108,3 +108,40 @@ def test_steps_of_another_device(name: str, side: str, verdict: str, dtype: torc
         (judged,) = checker.compare(getattr(steps, side), steps.reference, args, api=steps.api, key=str(seed))
         found.append(judged.verdict)
     assert found == [verdict] * 5
+
+
+class Rounded(torch.autograd.Function):
+    """To bfloat16; its gradient passes."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.bfloat16().float()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return grad
+
+
+def attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """As by blocks: weights are rounded before they meet the values, and divided by their sum afterwards."""
+    scores = query.float() @ key.float().mT / query.shape[-1] ** 0.5
+    weights = torch.exp(scores - scores.amax(-1, keepdim=True))
+    mixed: Tensor = Rounded.apply(weights) @ value.float()
+    return (mixed / weights.sum(-1, keepdim=True)).to(query.dtype)
+
+
+def attention_verdicts(function: Callable[..., Tensor], backward: bool) -> list[str]:
+    """Without a batch torch's CPU computes attention in float32, and is no witness."""
+    registry = Registry.default()
+    registry.devices["other"] = Accelerator
+    checker = Checker(Conditions(device="other", allow=("none",)), registry)
+    generator = torch.Generator().manual_seed(1)
+    args = [torch.randn(4, 300, 64, generator=generator).bfloat16() for _ in range(3)]
+    api = "Functional.scaled_dot_product_attention"
+    found = checker.compare(function, F.scaled_dot_product_attention, args, api=api, backward=backward)
+    return [verdict.verdict for verdict in found]
+
+
+def test_gradients_of_attention_are_rounded_unlike_from_row_to_row() -> None:
+    assert attention_verdicts(attention, True) == ["warning", "warning"]
+    assert attention_verdicts(one_off(attention, 64), False) == ["error"]
