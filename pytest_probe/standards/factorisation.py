@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -107,7 +108,7 @@ def _agree(actual: AnyArray, expected: AnyArray, share: float) -> bool:
 
 def _errors(question: Question, matrix: AnyArray) -> Mapping[str, float]:
     """Errors of the factors that the device gave, in their units; empty where they are not all there."""
-    factors = [widen(value) for _, value in sorted(question.forward.items()) if isinstance(value, np.ndarray)]
+    factors = _factors(question.forward)
     name = question.facts.name
     try:
         found = _absolute(question, matrix, factors)
@@ -126,11 +127,15 @@ def _errors(question: Question, matrix: AnyArray) -> Mapping[str, float]:
     }
 
 
+def _factors(outputs: Mapping[str, Any]) -> list[AnyArray]:
+    return [widen(value) for _, value in sorted(outputs.items()) if isinstance(value, np.ndarray)]
+
+
 def _absolute(question: Question, matrix: AnyArray, factors: list[AnyArray]) -> dict[str, AnyArray]:
     """The largest absolute errors of each matrix of a batch."""
     name = question.facts.name
     if name == "svd" and len(factors) == 3 and question.argument(2, "compute_uv", True):
-        return _svd(matrix, *factors)
+        return _svd(matrix, factors, _factors(question.reference))
     if name == "eigh" and len(factors) == 2:
         matrix = _hermitian(matrix, question.argument(1, "UPLO", "L"))
         return {"residual": _eigen(matrix, *factors), "orthogonality": _skew(factors[1])}
@@ -150,16 +155,21 @@ def _eigen(matrix: AnyArray, values: AnyArray, vectors: AnyArray) -> AnyArray:
     return _worst(matrix @ vectors - vectors * values[..., None, :])
 
 
-def _svd(matrix: AnyArray, u: AnyArray, s: AnyArray, v: AnyArray) -> dict[str, AnyArray]:
-    """torch.svd gives V, torch.linalg.svd its conjugate transpose: what fits better stands on the right."""
-    rank = s.shape[-1]
-    sides = []
-    for right in (v, _adjoint(v)):
-        if right.shape[-1] == matrix.shape[-1]:
-            residual = _worst((u[..., :rank] * s[..., None, :]) @ right[..., :rank, :] - matrix)
-            sides.append((float(np.max(residual, initial=0.0)), residual, _skew(_adjoint(right))))
-    _, residual, skew = min(sides, key=lambda side: side[0])
-    return {"residual": residual, "orthogonality": np.maximum(_skew(u), skew)}
+def _svd(matrix: AnyArray, factors: list[AnyArray], known: list[AnyArray]) -> dict[str, AnyArray]:
+    """torch.svd gives V, torch.linalg.svd its conjugate transpose: which, the reference's factors tell."""
+    u, s, v = factors
+    sizes = [_largest(_rest(matrix, *(known or factors), turned=turned)) for turned in (False, True)]
+    turned = sizes[1] < sizes[0]
+    skew = _skew(v) if turned else _skew(_adjoint(v))
+    return {"residual": _rest(matrix, u, s, v, turned=turned), "orthogonality": np.maximum(_skew(u), skew)}
+
+
+def _rest(matrix: AnyArray, u: AnyArray, s: AnyArray, v: AnyArray, *, turned: bool) -> AnyArray:
+    """The residual of u s v, or of u s v^H; inf where that has another shape."""
+    right, rank = _adjoint(v) if turned else v, s.shape[-1]
+    if right.shape[-1] != matrix.shape[-1]:
+        return np.asarray(np.inf)
+    return _worst((u[..., :rank] * s[..., None, :]) @ right[..., :rank, :] - matrix)
 
 
 def _hermitian(matrix: AnyArray, triangle: str) -> AnyArray:

@@ -27,6 +27,7 @@ def judge(
         name=f"output.{output}",
         **{"args": (matrix.astype(dtype if np.iscomplexobj(matrix) else np.float32),), **more},
         forward={f"output.{index}": value for index, value in enumerate(given)},
+        reference={f"output.{index}": np.asarray(value) for index, value in enumerate(expected)},
     )
     return Factorisation().judge(asked)
 
@@ -128,6 +129,8 @@ def off(array: AnyArray, index: Any, by: float) -> AnyArray:
         ("Torch.linalg.svd", A, SVD, [off(SVD[0], (2, 3), 1e-4), *SVD[1:]], 0),
         ("Torch.linalg.svd", A, SVD, [-SVD[0], -SVD[1], SVD[2]], 1),
         ("Torch.linalg.svd", A, SVD, [SVD[0], SVD[1], SVD[2][::-1]], 2),
+        ("Torch.linalg.svd", A, SVD, [SVD[0], SVD[1], SVD[2].T], 2),
+        ("Torch.svd", A, [SVD[0], SVD[1], SVD[2].T], SVD, 2),
         ("Torch.linalg.qr", A, QR, [QR[0], off(QR[1], (0, 0), 1e-4)], 1),
         ("Torch.linalg.qr", A, QR, [QR[0] * 2, QR[1] / 2], 0),
         ("Torch.linalg.eig", A, EIG, [EIG[0], EIG[1] * 0], 1),
