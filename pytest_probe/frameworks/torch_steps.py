@@ -66,6 +66,13 @@ MOVES = frozenset(
 )  # fmt: skip
 
 
+# Kernels whose results are some of their arguments' values, and those that are where they reduce by these.
+SELECTS = frozenset(
+    "amax amin max min maximum minimum fmax fmin relu cummax cummin sort topk kthvalue median nanmedian mode".split()
+)
+REDUCES = frozenset(("amax", "amin", "max", "min"))
+
+
 # Kernels that keep their statistics, all results but the first, in the dtype of their weights.
 NORMALISING = frozenset(
     {_ATEN.native_layer_norm.default, _ATEN.native_group_norm.default, _ATEN.native_batch_norm.default}
@@ -146,7 +153,7 @@ class StepsMode(SplittingMode):  # type: ignore[no-untyped-call]
         result = NotImplemented if single else self._known(func)(*args, **kwargs)
         if result is NotImplemented:
             result = func(*args, **kwargs)
-        if single:
+        if single or self._is_choice(func, args, kwargs):
             self.kept.extend(_tensors(result))
             return result
         if self._is_wider(func, inputs):
@@ -161,6 +168,15 @@ class StepsMode(SplittingMode):  # type: ignore[no-untyped-call]
     def _is_single(self, func: Any, args: Any) -> bool:
         """Does the kernel compute in float32 where the call runs in its own dtypes? The two runs go side by side."""
         return not self.split and computes(func, args) and next(self.kernels, None) == (str(func), True)
+
+    def _is_choice(self, func: Any, args: Any, kwargs: Any) -> bool:
+        """Are the results numbers that were there before? A backward may look for them among the arguments. Numbers
+        that a reduction starts from are there if they are the dtype's."""
+        if func.overloadpacket.__name__ in SELECTS:
+            return True
+        starts = (value for value in (*args, *kwargs.values()) if isinstance(value, float))
+        by_choice = any(isinstance(value, str) and value in REDUCES for value in args)
+        return by_choice and all(value == float(torch.tensor(value, dtype=self.dtype)) for value in starts)
 
     def _known(self, func: Any) -> Callable[..., Any]:
         """What stands in for a kernel: the CPU's, or where it is split what another device may have."""

@@ -51,6 +51,35 @@ def test_nothing_is_left_of_the_gradient_in_the_tail_of_gelu() -> None:
     assert [verdict.verdict for verdict in verdicts] == ["error", "error"]
 
 
+class OfNeighbour(torch.autograd.Function):
+    """The smallest of each two rows, and the gradient that its neighbour in the row should have."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        return smallest(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        with torch.enable_grad():
+            x = ctx.saved_tensors[0].detach().requires_grad_()
+            (found,) = torch.autograd.grad(smallest(x), x, gradient.roll(1, -1))
+        return found
+
+
+def smallest(x: torch.Tensor) -> torch.Tensor:
+    return torch.segment_reduce(x, "min", lengths=torch.full((len(x) // 2,), 2), axis=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_a_backward_that_looks_for_the_result_among_the_arguments(dtype: torch.dtype) -> None:
+    """Where the result was rounded on its way there it was no argument any more, and all gradients were undecided."""
+    x = normal(10, 30).to(dtype)
+    assert outcomes(smallest, x, api="Torch.segment_reduce") == ["pass", "pass"]
+    wrong = compare(OfNeighbour.apply, smallest, x, api="Torch.segment_reduce")
+    assert [verdict.verdict for verdict in wrong] == ["pass", "error"]
+
+
 def test_a_small_number_beside_large_ones() -> None:
     """0.5249 ** 6.305 is 0.017, beside 3,314: less than a roundoff of that, were it like it."""
     x = torch.tensor([0.2607, 3.617, 2.338, 3.299, 0.5249]).half()

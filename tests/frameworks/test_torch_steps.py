@@ -100,6 +100,13 @@ def test_moving_values_about_rounds_nothing(move: Function) -> None:
     assert same(under(lambda x: move(torch.exp(x)), X), move(torch.exp(X)))
 
 
+@pytest.mark.parametrize("choice", [lambda x: x.amax(0, keepdim=True), lambda x: x.sort()[0]])
+def test_what_is_chosen_of_an_argument_stays_what_it_was(choice: Function) -> None:
+    assert same(under(lambda x: choice(x) - x, X), choice(X) - X)
+    chosen = choice(rounded(torch.exp(X)))
+    assert same(under(lambda x: choice(torch.exp(x)) - 1, X), chosen - 1)
+
+
 def test_a_view_is_rounded_with_what_it_shows() -> None:
     assert same(under(lambda x: torch.exp(x).view(4, 5) * 3, X), rounded(torch.exp(X)).view(4, 5) * 3)
 
