@@ -150,18 +150,16 @@ def pooled(spread: Spread, order: AnyArray) -> Spread:
     if size.size < 2:
         return spread
     ranks = np.argsort(order, axis=None, kind="stable")
-    sizes, values = _windows(size.reshape(-1)[ranks]), np.abs(_windows(order.reshape(-1)[ranks]))
-    own = values[:, NEIGHBOURS, None]
-    alike = (values <= NEAR * own) & (own <= NEAR * values)
-    alike[:, NEIGHBOURS] = True
+    sizes, values = size.reshape(-1)[ranks], np.abs(order.reshape(-1)[ranks])
+    largest = sizes.copy()
+    for away in range(1, min(NEIGHBOURS, size.size - 1) + 1):
+        low, high = values[:-away], values[away:]
+        alike = (low <= NEAR * high) & (high <= NEAR * low)
+        np.maximum(largest[away:], sizes[:-away], out=largest[away:], where=alike)
+        np.maximum(largest[:-away], sizes[away:], out=largest[:-away], where=alike)
     result = np.empty(size.size)
-    result[ranks] = np.where(alike, sizes, 0.0).max(axis=1)
+    result[ranks] = largest
     return Spread(result.reshape(size.shape), spread.torn)
-
-
-def _windows(values: AnyArray) -> AnyArray:
-    padded = np.pad(values, NEIGHBOURS, mode="edge")
-    return np.lib.stride_tricks.sliding_window_view(padded, 2 * NEIGHBOURS + 1)
 
 
 def measure(
