@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,23 +88,6 @@ def plant(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, str, Function], Non
 
 
 Plant = Callable[[Any, str, Function], None]
-
-
-class Emulated:
-    """A device that makes calls on the CPU, and something of its results."""
-
-    def __init__(self, name: str, change: Callable[[torch.Tensor], torch.Tensor] = lambda tensor: tensor) -> None:
-        self.name = name
-        self.change = change
-
-    def put(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.clone()
-
-    def call(self, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        return function(*args, **kwargs)
-
-    def get(self, tensor: torch.Tensor) -> torch.Tensor:
-        return self.change(tensor) if tensor.is_floating_point() else tensor
 
 
 def normal(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:

@@ -14,7 +14,8 @@ from pytest_probe.execution.summary import _range
 from pytest_probe.inputs import Arguments
 from pytest_probe.registry import Registry
 from pytest_probe.standards.verdict import Verdict
-from tests.execution.conftest import Emulated, Make, Plant, failed, judged, normal
+from tests.devices import Emulated
+from tests.execution.conftest import Make, Plant, failed, judged, normal
 
 
 def test_gradients_beside_running_statistics_that_have_none(bench: Make, plant: Plant) -> None:

@@ -11,7 +11,8 @@ import torch
 from pytest_probe.errors import SettingsError
 from pytest_probe.records import read_dump
 from pytest_probe.registry import Registry
-from tests.execution.conftest import Bench, Emulated, Make, Plant, normal
+from tests.devices import Emulated
+from tests.execution.conftest import Bench, Make, Plant, normal
 from tests.writing import entries, write_dump
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
@@ -16,26 +16,11 @@ from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.registry import Registry
 from pytest_probe.standards.question import Kind
 from pytest_probe.standards.verdict import Outcome, Verdict
+from tests.devices import Emulated
 
 Function = Callable[..., Any]
 # What stands in for a part of the rule while its clause is off: owner, attribute, replacement.
 Off = tuple[Any, str, Any]
-
-
-class Accelerator:
-    """A device that is not the CPU by its name only."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def put(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.clone()
-
-    def call(self, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        return function(*args, **kwargs)
-
-    def get(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor
 
 
 @dataclass(frozen=True)
@@ -61,7 +46,7 @@ class Clause:
     def verdict(self) -> Verdict:
         """On the call, with the rule as it is."""
         registry = Registry.default()
-        registry.devices["other"] = Accelerator
+        registry.devices["other"] = Emulated
         checker = Checker(Conditions(device=self.place, allow=("none",), standard="noise"), registry)
         return checker.compare(
             self.function, self.reference, self.inputs(), api=self.api, backward=self.backward, key=self.key

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 
 from pytest_probe.execution import Checker, Conditions
 from pytest_probe.registry import Registry
-from tests.faults.clause import Accelerator
+from tests.devices import Emulated
 
 Tensor = torch.Tensor
 
@@ -100,7 +100,7 @@ STEPS = {
 def test_steps_of_another_device(name: str, side: str, verdict: str, dtype: torch.dtype) -> None:
     steps = STEPS[name]
     registry = Registry.default()
-    registry.devices["other"] = Accelerator
+    registry.devices["other"] = Emulated
     checker = Checker(Conditions(device="other", allow=("none",)), registry)
     found = []
     for seed in range(5):
@@ -133,7 +133,7 @@ def attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 def attention_verdicts(function: Callable[..., Tensor], backward: bool) -> list[str]:
     """Without a batch torch's CPU computes attention in float32, and is no witness."""
     registry = Registry.default()
-    registry.devices["other"] = Accelerator
+    registry.devices["other"] = Emulated
     checker = Checker(Conditions(device="other", allow=("none",)), registry)
     generator = torch.Generator().manual_seed(1)
     args = [torch.randn(4, 300, 64, generator=generator).bfloat16() for _ in range(3)]

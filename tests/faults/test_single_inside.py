@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from pytest_probe.execution import Checker, Conditions
 from pytest_probe.registry import Registry
-from tests.faults.clause import Accelerator
+from tests.devices import Emulated
 
 Tensor = torch.Tensor
 DTYPES = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
@@ -37,7 +37,7 @@ def rms_norm(x: Tensor, shape: tuple[int, ...], weight: Tensor, eps: float) -> T
 
 def outcomes(place: str, function: Any, reference: Any, args: list[Any], api: str) -> list[str]:
     registry = Registry.default()
-    registry.devices["other"] = Accelerator
+    registry.devices["other"] = Emulated
     checker = Checker(Conditions(device=place, allow=("none",)), registry)
     return [found.verdict for found in checker.compare(function, reference, args, api=api, backward=True)]
 
