@@ -18,6 +18,7 @@ from pytest_probe.frameworks.torch_modes import emulated
 from pytest_probe.frameworks.torch_recurrent import LayersMode
 from pytest_probe.frameworks.torch_reductions import DividingMode
 from pytest_probe.frameworks.torch_steps import StepsMode
+from pytest_probe.numerics.strides import in_order
 from pytest_probe.records.model import DeviceSpec, DtypeSpec, MemoryFormatSpec, SizeSpec
 
 # NumPy has none of these: they cross as integers of the same width.
@@ -37,8 +38,7 @@ PLAIN = (bool, int, float, complex, str, type(None))
 
 def to_tensor(array: np.ndarray) -> torch.Tensor:
     """A tensor of its own memory, which torch may resize, with the array's values and dtype."""
-    # To NumPy a dimension of one lies in order whatever its stride is; torch refuses negative ones.
-    plain = array if array.flags.carray and min(array.strides, default=0) >= 0 else array.copy()
+    plain = in_order(array)
     special = TO_TORCH.get(plain.dtype)
     if special is None:
         return torch.from_numpy(plain).clone()

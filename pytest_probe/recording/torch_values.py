@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from msgspec import UNSET
 
+from pytest_probe.numerics.strides import in_order
 from pytest_probe.recording.config import CaptureConfig
 from pytest_probe.recording.snapshot import Leaf, MemoryFormat, Seen, Tree, number
 from pytest_probe.recording.torch_statistics import count_groups, count_large, crc, unpack, vector
@@ -162,10 +163,7 @@ class Values:
             return {"type": f"numpy.ndarray of {array.dtype}"}
         if array.nbytes > HUGE:
             return Seen("numpy.ndarray", array.dtype.name, array.shape, False)
-        # To NumPy a dimension of one lies in order whatever its stride; torch refuses negative ones. It warns, once a
-        # process, where an array cannot be written to.
-        plain = array.flags.carray and min(array.strides, default=0) >= 0
-        tensor = torch.from_numpy(array if plain else array.copy())
+        tensor = torch.from_numpy(in_order(array))
         seen = self._new(tensor, tensor.data_ptr(), None)
         # The copy's address will be another's.
         seen.type, seen.dtype, seen.address = "numpy.ndarray", array.dtype.name, UNSET
