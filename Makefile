@@ -12,7 +12,7 @@ INDEX := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 MSPROBE := 1.0.4 1.2.2 8.3.3 26.2.0
 PEERS := $(MSPROBE:%=$(VENV)-msprobe-%/installed)
 
-.PHONY: demo test lint format snapshots conformance clean
+.PHONY: demo test lint format snapshots conformance verdict-quality wheel-demo test-without-torch clean
 
 demo: $(INSTALLED)
 	$(VENV)/bin/pytest --probe-dump=cases/gpt
@@ -31,7 +31,25 @@ format: $(INSTALLED)
 	$(VENV)/bin/ruff format .
 
 snapshots: $(INSTALLED)
-	$(VENV)/bin/pytest tests/plugin --snapshot-update
+	$(VENV)/bin/pytest tests/acceptance --snapshot-update
+
+# How good the verdicts are: faults found and healthy cases flagged, on samples, dumps and drawn calls. Not in CI.
+verdict-quality: $(INSTALLED)
+	$(VENV)/bin/python benchmarks/verdict_quality.py
+
+# What users get: the wheel, in a fresh environment of its own, checks the demo.
+wheel-demo:
+	rm -rf dist $(VENV)-wheel
+	$(PYTHON) -m venv $(VENV)-wheel
+	$(VENV)-wheel/bin/pip wheel --quiet --no-deps --wheel-dir dist .
+	$(VENV)-wheel/bin/pip install --quiet $(INDEX) -c constraints.txt "$$(ls dist/*.whl)[torch]"
+	cd cases && ../$(VENV)-wheel/bin/pytest --probe-dump=gpt
+
+# Without torch: what needs none works, what needs it says so.
+test-without-torch:
+	$(PYTHON) -m venv $(VENV)-without-torch
+	$(VENV)-without-torch/bin/pip install --quiet -c constraints.txt -e '.[parallel]' hypothesis syrupy
+	$(VENV)-without-torch/bin/pytest -q tests/without_torch
 
 # The real tools beside ours. Not in CI: each release of MSPROBE gets an environment of its own, of 1.4 GB.
 conformance: $(INSTALLED) $(PEERS)

@@ -6,4 +6,6 @@ import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--corpus", metavar="DIR", help="Check every dump below this folder as well (tests/corpus)")
+    parser.addoption(
+        "--corpus", metavar="DIR", help="Check every dump below this folder too: tests/evidence/test_corpus.py"
+    )

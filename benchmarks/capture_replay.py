@@ -2,7 +2,7 @@
 
     python benchmarks/capture_replay.py [--msprobe PYTHON] [--task statistics|tensor]
 
-The models are those of tests/recording/models.py, two steps of each. --msprobe names an interpreter that has
+The models are those of tests/support/models.py, two steps of each. --msprobe names an interpreter that has
 mindstudio-probe 26 and torch; without it ours alone are shown. Cases are forward and backward calls.
 """
 
@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT))
 
 import torch  # noqa: E402
 
-from tests.recording.models import ALL  # noqa: E402
+from tests.support.models import ALL  # noqa: E402
 
 STEPS = 2
 

@@ -1,6 +1,6 @@
 """What each clause of the noise rule mends, as a Markdown table: `python benchmarks/clauses.py`.
 
-The calls are those of tests/faults/test_clauses.py: each is judged without its clause, and with it.
+The calls are those of tests/evidence/test_clauses.py: each is judged without its clause, and with it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ sys.path.insert(0, str(ROOT))
 
 import torch  # noqa: E402
 
-from pytest_probe.standards.verdict import SEVERITY, OutputVerdict, Verdict  # noqa: E402
-from tests.faults.test_clauses import CLAUSES  # noqa: E402
+from pytest_probe.core.verdict import SEVERITY, OutputVerdict, Verdict  # noqa: E402
+from tests.evidence.test_clauses import CLAUSES  # noqa: E402
 
 
 def cell(verdict: Verdict) -> str:

@@ -19,9 +19,10 @@ from pathlib import Path
 
 import numpy as np
 
+from pytest_probe.core.dump import Call, TensorSpec
+from pytest_probe.frameworks.torch.signatures import bind
 from pytest_probe.inputs import StoredTensors, build
 from pytest_probe.numerics.dtypes import numpy_dtype
-from pytest_probe.records.model import Call, TensorSpec
 
 Law = Callable[[np.random.Generator, int], np.ndarray]
 NO_FILES = StoredTensors(Path("benchmark"), (), np.load)
@@ -56,9 +57,8 @@ def one_tensor(spec: TensorSpec, seed: int) -> tuple[np.ndarray, float]:
     """The generated values in float64, and the seconds of CPU that they took."""
     call = Call((spec,), {}, None, None)
     start = time.process_time()
-    arguments = build(
-        call, record="Torch.exp.0", api="Torch.exp", dtype=None, seed=seed, kind="generated", files=NO_FILES
-    )
+    bound = bind("Torch.exp", call.args, call.kwargs)
+    arguments = build(call, bound=bound, record="Torch.exp.0", dtype=None, seed=seed, kind="generated", files=NO_FILES)
     seconds = time.process_time() - start
     return arguments.args[0].array.astype(np.float64), seconds
 

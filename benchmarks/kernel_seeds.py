@@ -1,7 +1,7 @@
 """How often healthy 16-bit kernels pass, and faulty ones fail: `python benchmarks/kernel_seeds.py [SEEDS]`.
 
-The kernels are those of tests/faults/kernels.py: healthy on the inputs of 1,000 seeds, forward and backward; with each
-fault on a fifth of the seeds, forward.
+The kernels are those of tests/evidence/kernels.py: healthy on the inputs of 1,000 seeds, forward and backward; with
+each fault on a fifth of the seeds, forward.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ sys.path.insert(0, str(ROOT))
 import torch  # noqa: E402
 
 from pytest_probe import Checker, Conditions, Registry, Verdict  # noqa: E402
-from tests.faults.kernels import FAULTS, KERNELS, SUBTLE, Kernel, faulty  # noqa: E402
+from tests.evidence.kernels import FAULTS, KERNELS, SUBTLE, Kernel, faulty  # noqa: E402
 
 SEEDS, FAULTY = 1000, 5
 COLUMNS = (*FAULTS, *SUBTLE)

@@ -26,10 +26,10 @@ sys.path.insert(0, str(ROOT))
 import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 
-from pytest_probe.execution import Case, Checker, Conditions  # noqa: E402
+from pytest_probe.core.dump import Direction  # noqa: E402
+from pytest_probe.execution import Case, Checked, Checker, Conditions  # noqa: E402
 from pytest_probe.execution.conditions import FLOPS  # noqa: E402
 from pytest_probe.records import read_dump  # noqa: E402
-from pytest_probe.records.model import Direction  # noqa: E402
 from pytest_probe.registry import Registry  # noqa: E402
 
 SMALL = (1024, 1024, 2048)
@@ -84,12 +84,14 @@ def measure(shape: tuple[int, int, int], dtypes: list[str], folder: Path) -> Non
     print("| dtype | direction | verdict | seconds | sampled |\n|---|---|---|---|---|")
     for dtype in dtypes:
         checker = Checker(Conditions(device="cpu"), Registry.default())
+        checked: Checked | None = None
         total = 0.0
         one = case_of(shape, dtype, "forward", folder)
         for direction in ("forward", "backward"):
             start = time.perf_counter()
-            verdict = checker.check(Case(one.dump, one.record, direction))
+            checked = checker.run(Case(one.dump, one.record, direction), checked)
             total += time.perf_counter() - start
+            verdict = checked.verdict
             shares = ", ".join(f"{output.name} {output.metrics['sampled']:.1%}" for output in verdict.outputs)
             print(
                 f"| {dtype} | {direction} | {verdict.verdict} | {time.perf_counter() - start:.1f} | {shares} |",

@@ -80,8 +80,8 @@ def timed(call: Callable[[], object], repeats: int, calls: int = 1) -> dict[str,
 
 
 def ours(folder: Path, what: str, name: str, repeats: int) -> dict[str, float]:
-    from pytest_probe.numerics.convention import convention
-    from pytest_probe.numerics.measures import measure
+    from pytest_probe.numerics.conventions import convention
+    from pytest_probe.numerics.tool_metrics import measure
 
     actual, expected = load(folder, name)
     if what == "copy":

@@ -8,10 +8,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from pytest_probe.core.comparison import Comparison
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, is_complex, is_floating, round_to, widen
-from pytest_probe.standards.factorisation import UNORDERED
-from pytest_probe.standards.question import Question
-from pytest_probe.standards.selection import DISTINCT, chosen_from, is_index
+from pytest_probe.standards.classes.factorisation import UNORDERED
+from pytest_probe.standards.classes.selection import chosen_from, is_index
 
 Mutation: TypeAlias = Callable[[AnyArray, np.random.Generator], AnyArray]
 
@@ -74,7 +74,7 @@ OF_INTEGERS: Mapping[str, Mutation] = {**MUTATIONS, "one element": one_integer}
 RELATIVE = ("scale", "noise")
 
 
-def mutants(question: Question, seed: int, least: float = 0.0) -> Iterator[tuple[str, AnyArray]]:
+def mutants(comparison: Comparison, seed: int, least: float = 0.0) -> Iterator[tuple[str, AnyArray]]:
     """Each mutation of an output that makes it wrong, in its dtype.
 
     Left out are those that no judge could find, since they leave a right answer: memory as it was found, nothing but
@@ -83,8 +83,8 @@ def mutants(question: Question, seed: int, least: float = 0.0) -> Iterator[tuple
     loses that flushes sums to zero, eigenvalues in another order, and indices that point at values equal to the right
     ones.
     """
-    output = question.actual
-    if "uninitialised" in question.facts.classes or not output.size:
+    output = comparison.actual
+    if "uninitialised" in comparison.classes or not output.size:
         return
     floating = is_floating(output.dtype) or is_complex(output.dtype)
     if floating and not (np.isfinite(widen(output)) & (output != 0)).any():
@@ -92,10 +92,10 @@ def mutants(question: Question, seed: int, least: float = 0.0) -> Iterator[tuple
     for name, mutate in (MUTATIONS if floating else OF_INTEGERS).items():
         if ("row" in name and (not output.ndim or len(output) < 2)) or (name in RELATIVE and not floating):
             continue
-        if name == "shifted" and question.facts.name in UNORDERED and output.ndim == 1:
+        if name == "shifted" and comparison.call.name in UNORDERED and output.ndim == 1:
             continue
         changed = _mutated(mutate, output, np.random.default_rng(seed))
-        if _is_wrong(question, changed, least):
+        if _is_wrong(comparison, changed, least):
             yield name, changed
 
 
@@ -104,23 +104,23 @@ def _mutated(mutate: Mutation, output: AnyArray, random: np.random.Generator) ->
         return mutate(output, random).astype(output.dtype)
 
 
-def _is_wrong(question: Question, changed: AnyArray, least: float) -> bool:
-    output = question.actual
+def _is_wrong(comparison: Comparison, changed: AnyArray, least: float) -> bool:
+    output = comparison.actual
     moved = np.asarray((changed != output) & ~((changed != changed) & (output != output)))
     if output.dtype.kind in "iub":
-        return bool(moved.any()) and not _points_alike(question, changed)
+        return bool(moved.any()) and not _points_alike(comparison, changed)
     with np.errstate(invalid="ignore", over="ignore"):
-        before, after = (np.abs(widen(value) - question.expected) for value in (output, changed))
-        rounding = np.abs(widen(round_to(question.expected, output.dtype)) - question.expected)
+        before, after = (np.abs(widen(value) - comparison.expected) for value in (output, changed))
+        rounding = np.abs(widen(round_to(comparison.expected, output.dtype)) - comparison.expected)
         worse: BoolArray = moved & ~(after <= np.maximum(2 * np.maximum(before, rounding), least))
     return bool(worse.any())
 
 
-def _points_alike(question: Question, changed: AnyArray) -> bool:
+def _points_alike(comparison: Comparison, changed: AnyArray) -> bool:
     """Do the changed indices choose the very same values? Where each may come once only, they do not."""
-    if "selection" not in question.facts.classes or not is_index(question) or question.facts.name in DISTINCT:
+    if "selection" not in comparison.classes or not is_index(comparison) or "distinct_indices" in comparison.classes:
         return False
-    found = chosen_from(replace(question, expected=changed))
+    found = chosen_from(replace(comparison, expected=changed))
     if found is None:
         return False
     values, dim, right, other = found

@@ -2,7 +2,7 @@
 
     python benchmarks/narrow_kernels.py [--dtypes bfloat16,float16] [--seeds 2] [--apis addmm,...] [--unlisted]
 
-Calls of every API in the narrow_* lists (tests/calls), and of those given, in three sizes: how many outputs fail, the
+Calls of every API in the narrow_* lists (tests/support/calls), and those given, in three sizes: how many fail, the
 largest and RMS ratio over its limit, and the share of mutations (benchmarks/mutations.py) that is found.
 """
 
@@ -22,14 +22,14 @@ sys.path.insert(0, str(ROOT))
 import torch  # noqa: E402
 
 from benchmarks.mutations import mutants  # noqa: E402
+from pytest_probe.core.verdict import OutputVerdict  # noqa: E402
 from pytest_probe.execution import Checker, Conditions  # noqa: E402
 from pytest_probe.numerics.dtypes import is_complex, is_floating  # noqa: E402
 from pytest_probe.registry import Registry  # noqa: E402
-from pytest_probe.standards import STANDARDS, Question  # noqa: E402
-from pytest_probe.standards.facts import Facts, _classes  # noqa: E402
-from pytest_probe.standards.verdict import OutputVerdict  # noqa: E402
-from tests.calls.computing import COMPUTING  # noqa: E402
-from tests.calls.making import Maker  # noqa: E402
+from pytest_probe.standards import STANDARDS, Comparison  # noqa: E402
+from pytest_probe.standards.api_class import _classes  # noqa: E402
+from tests.support.calls.computing import COMPUTING  # noqa: E402
+from tests.support.calls.making import Maker  # noqa: E402
 
 SIZES = ((3, 5), (64, 64), (37, 1031))
 
@@ -59,15 +59,15 @@ class Scoring:
     case: str = ""
     label: str = ""
 
-    def judge(self, question: Question) -> OutputVerdict:
+    def judge(self, comparison: Comparison) -> OutputVerdict:
         if self.unlisted:
-            classes = frozenset(kind for kind in question.facts.classes if not kind.startswith("narrow"))
-            question = replace(question, facts=Facts(question.facts.name, classes))
+            classes = frozenset(kind for kind in comparison.classes if not kind.startswith("narrow"))
+            comparison = replace(comparison, case=replace(comparison.case, classes=classes))
         auto = STANDARDS["auto"]
-        verdict = auto.judge(question)
-        if not (is_floating(question.actual.dtype) or is_complex(question.actual.dtype)):
+        verdict = auto.judge(comparison)
+        if not (is_floating(comparison.actual.dtype) or is_complex(comparison.actual.dtype)):
             return verdict
-        score = self.scores[f"{self.case} {question.direction}"]
+        score = self.scores[f"{self.case} {comparison.direction}"]
         score.healthy += 1
         score.sources[str(verdict.metrics.get("scale_from", verdict.standard))] += 1
         if "noise_ratio" in verdict.metrics:
@@ -75,10 +75,10 @@ class Scoring:
             score.rms = max(score.rms, verdict.metrics["noise_rms"] / verdict.metrics["noise_rms_limit"])
         if verdict.verdict == "error":
             score.flagged += 1
-            score.alarms.append(f"{self.label} {question.name} {list(question.actual.shape)}: {verdict.reason}")
+            score.alarms.append(f"{self.label} {comparison.name} {list(comparison.actual.shape)}: {verdict.reason}")
             return replace(verdict, verdict="pass")  # or its cause would be looked for
-        for label, changed in mutants(question, score.mutated):
-            outcome = auto.judge(replace(question, actual=changed)).verdict
+        for label, changed in mutants(comparison, score.mutated):
+            outcome = auto.judge(replace(comparison, actual=changed)).verdict
             score.mutated += 1
             score.found += outcome == "error"
             score.missed[label] += outcome != "error"

@@ -25,11 +25,11 @@ import torch  # noqa: E402
 from benchmarks.quality.devices import Watched  # noqa: E402
 from benchmarks.quality.samples import LeftOut, Samples, Wish, seed_of  # noqa: E402
 from benchmarks.verdict_quality import SOURCES, sources  # noqa: E402
+from pytest_probe.core.verdict import Verdict  # noqa: E402
 from pytest_probe.errors import Unsupported  # noqa: E402
-from pytest_probe.execution import Checker, Conditions  # noqa: E402
-from pytest_probe.frameworks.torch import TorchDevice  # noqa: E402
+from pytest_probe.execution import Checked, Checker, Conditions  # noqa: E402
+from pytest_probe.frameworks.torch.framework import TorchDevice  # noqa: E402
 from pytest_probe.registry import Registry  # noqa: E402
-from pytest_probe.standards.verdict import Verdict  # noqa: E402
 
 
 class Inductor(TorchDevice):
@@ -49,7 +49,7 @@ def judged(samples: Samples) -> tuple[Counter[str], list[str]]:
     registry = Registry.default()
     registry.devices["inductor"] = Inductor
     checker = Checker(Conditions(device="inductor", allow=("none",)), registry)
-    checker.runner.framework = framework = Watched()
+    checker.setup.framework = framework = Watched()
     counts: Counter[str] = Counter()
     listed: list[str] = []
     for sample in samples:
@@ -61,11 +61,11 @@ def judged(samples: Samples) -> tuple[Counter[str], list[str]]:
             cases = sample.cases(checker)
         except Unsupported:
             continue
+        checked: Checked | None = None
         for case in cases:
-            verdict = checker.check(case)
+            checked = checker.run(case, checked)
             if not framework.draws:  # random numbers of its own
-                listed += counted(verdict, f"{sample.label} {case.direction}", counts)
-        checker.release()
+                listed += counted(checked.verdict, f"{sample.label} {case.direction}", counts)
     return counts, listed
 
 

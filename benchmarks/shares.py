@@ -69,8 +69,8 @@ class Accounts:
 def wrappers() -> list[tuple[Any, str, Callable[..., str]]]:
     """Whose function of what name is charged to which part."""
     from pytest_probe import execution, inputs, standards
-    from pytest_probe.execution.perturbation import Perturbation
-    from pytest_probe.frameworks.torch import TorchFramework
+    from pytest_probe.execution.perturbed import PerturbedRuns
+    from pytest_probe.frameworks.torch.framework import TorchFramework
 
     on_device: dict[int, bool] = {}
 
@@ -92,9 +92,9 @@ def wrappers() -> list[tuple[Any, str, Callable[..., str]]]:
     return [
         (TorchFramework, "run", side),
         (TorchFramework, "gradients", side_of_run),
-        (Perturbation, "output", lambda *_: PERTURBED),
+        (PerturbedRuns, "output", lambda *_: PERTURBED),
         (inputs, "build", lambda *_, **__: INPUTS),
-        (execution.Checker, "check", lambda *_: CHECK),
+        (execution.Checker, "run", lambda *_: CHECK),
         *((type(standard), "judge", lambda *_: JUDGING) for standard in standards.STANDARDS.values()),
     ]
 

@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pytest_probe.execution import Case, Checker, Conditions
+from pytest_probe.core.dump import Dump
+from pytest_probe.core.verdict import Verdict
+from pytest_probe.execution import Case, Checked, Checker, Conditions
 from pytest_probe.records import find_dumps, read_dump
-from pytest_probe.records.model import Dump
 from pytest_probe.registry import Registry
-from pytest_probe.standards.verdict import Verdict
 
 JUDGED = ("pass", "warning", "error")
 
@@ -37,9 +37,10 @@ def verdicts(dump: Dump) -> Iterator[Verdict]:
     """The verdict on every case of a dump, in the recorded dtypes."""
     checker = Checker(Conditions(device="cpu", workers=os.cpu_count() or 1), Registry.default())  # one thread
     for record in dump.records:
+        checked: Checked | None = None
         for direction in record.directions:
-            yield checker.check(Case(dump, record, direction))
-        checker.release()
+            checked = checker.run(Case(dump, record, direction), checked)
+            yield checked.verdict
 
 
 def rows(outcomes: Counter[str], kinds: dict[str, Kind], dumps: int) -> Iterator[str]:

@@ -36,7 +36,7 @@ from benchmarks.quality.samples import Source, Wish  # noqa: E402
 from benchmarks.quality.scoring import Score, Scoring, scored, totals  # noqa: E402
 from pytest_probe.records import find_dumps  # noqa: E402
 from pytest_probe.standards import STANDARDS  # noqa: E402
-from tests.dumps import DUMPS, unpack  # noqa: E402
+from tests.support.dumps import DUMPS, unpack  # noqa: E402
 
 SOURCES = ("dumps", "opinfo", "calls")
 # Which devices are tried on what, where none is named: modes concern few operators.

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 # The entry point runs this module in every pytest run, so it imports nothing before it is asked.
 _EXPORTS = {
-    "PrecisionDebugger": "pytest_probe.recording.debugger",
-    "ProbeCase": "pytest_probe.checks",
+    "PrecisionDebugger": "pytest_probe.capturing.debugger",
+    "ProbeCase": "pytest_probe.plugin.checks",
     "ProbeError": "pytest_probe.errors",
-    "ProbeFixture": "pytest_probe.checks",
+    "ProbeFixture": "pytest_probe.plugin.checks",
     "Case": "pytest_probe.execution",
     "Checker": "pytest_probe.execution",
     "Conditions": "pytest_probe.execution",
-    "Dump": "pytest_probe.records.model",
-    "Record": "pytest_probe.records.model",
+    "Dump": "pytest_probe.core.dump",
+    "Record": "pytest_probe.core.dump",
     "Registry": "pytest_probe.registry",
-    "Verdict": "pytest_probe.standards.verdict",
-    "capture": "pytest_probe.recording.debugger",
+    "Verdict": "pytest_probe.core.verdict",
+    "capture": "pytest_probe.capturing.debugger",
     "read_dump": "pytest_probe.records",
-    "seed_all": "pytest_probe.recording.seeds",
+    "seed_all": "pytest_probe.capturing.seeding",
 }
 
 __all__ = sorted(_EXPORTS)

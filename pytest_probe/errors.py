@@ -34,7 +34,8 @@ class DumpError(ProbeError):
     """A file is no dump, or is damaged."""
 
     def __init__(self, path: object, found: str, advice: str = "") -> None:
-        super().__init__(f"{path}: {found}" + (f"; {advice}" if advice else ""))
+        self.problem = f"{found}; {advice}" if advice else found
+        super().__init__(f"{path}: {self.problem}")
 
 
 class RecordError(ProbeError):

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from pytest_probe.frameworks.base import Device
+from pytest_probe.core.dump import Reader
+from pytest_probe.core.run import Device
 from pytest_probe.records import READERS
-from pytest_probe.records.model import Reader
 from pytest_probe.standards import STANDARDS, Standard
 
 

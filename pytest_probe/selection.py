@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from pytest_probe.core.dump import Call, Direction, Dump, Record
 from pytest_probe.errors import RecordError
-from pytest_probe.records.model import Call, Direction, Dump, Record
 
 # How the framework spells what a dump calls by its prefix; the longest comes first.
 _SPELLINGS = (

@@ -12,18 +12,18 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from pytest_probe.core.device_modes import MODES
 from pytest_probe.errors import SettingsError
-from pytest_probe.execution.recorded import RECORDED
-from pytest_probe.frameworks.modes import MODES
+from pytest_probe.execution.conditions import RECORDED
 from pytest_probe.options import NAMED, OPTIONS
 from pytest_probe.selection import Selection, normalise
-from pytest_probe.standards.overrides import StandardsFile, read_standards_file
-from pytest_probe.standards.table import BENCHMARK
+from pytest_probe.standards.tools.project_rules import StandardsFile, read_standards_file
+from pytest_probe.standards.tools.table import BENCHMARK
 
 if TYPE_CHECKING:
     import pytest
 
-    from pytest_probe.records.model import Direction
+    from pytest_probe.core.dump import Direction
 
 DTYPES = ("recorded", "float64", "float32", "float16", "bfloat16")
 INPUTS = ("auto", "generated", "stored")

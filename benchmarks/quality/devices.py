@@ -18,9 +18,9 @@ import torch._refs  # registers the rest of the table
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pytest_probe.frameworks.base import Run, Wanted, Way
-from pytest_probe.frameworks.torch import TorchDevice, TorchFramework
-from tests.emulated import to_bits
+from pytest_probe.core.run import Run, Wanted, Way
+from pytest_probe.frameworks.torch.framework import TorchDevice, TorchFramework
+from tests.support.emulated import to_bits
 
 ATEN = torch.ops.aten
 # torch's own decomposition gives weights where the backward expects the logarithm of their sum.

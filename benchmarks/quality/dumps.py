@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.quality.samples import Sample, Samples, Wish
+from pytest_probe.core.dump import Dump, Record
 from pytest_probe.execution import Case, Checker
 from pytest_probe.records import read_dump
-from pytest_probe.records.model import Dump, Record
 
 
 def samples(paths: Sequence[Path], wish: Wish) -> Samples:

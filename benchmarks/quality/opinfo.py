@@ -13,7 +13,7 @@ from torch.testing._internal import common_methods_invocations as invocations
 
 from benchmarks.quality.samples import LeftOut, Sample, Samples, Wish, of_function, seed_of
 from pytest_probe.errors import UnknownAPI
-from pytest_probe.frameworks.torch import TorchFramework
+from pytest_probe.frameworks.torch.framework import TorchFramework
 
 # What OpInfo calls by another name than it says.
 MISNAMED = {"rand_like": "Torch.randn_like", "normal.in_place": "Tensor.normal_"}

@@ -13,14 +13,14 @@ import torch
 from benchmarks.mutations import mutants
 from benchmarks.quality.devices import Emulated, Kind, Watched
 from benchmarks.quality.samples import LeftOut, Sample, Samples, seed_of
+from pytest_probe.core.device_modes import Behaviour
+from pytest_probe.core.verdict import OutputVerdict, Verdict
 from pytest_probe.errors import Unsupported
-from pytest_probe.execution import Checker, Conditions
-from pytest_probe.frameworks.modes import Behaviour
+from pytest_probe.execution import Checked, Checker, Conditions
 from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.registry import Registry
-from pytest_probe.standards import STANDARDS, Question, Standard
-from pytest_probe.standards.modes import under_modes
-from pytest_probe.standards.verdict import OutputVerdict, Verdict
+from pytest_probe.standards import STANDARDS, Comparison, Standard
+from pytest_probe.standards.device_modes.emulate import under_modes
 
 LOST = 64 * 2.0**-126
 NO_ONE_ANSWER = frozenset({"random", "uninitialised"})
@@ -68,44 +68,46 @@ class Scoring:
     left_out: Counter[str] = field(default_factory=Counter)
     case: str = ""
 
-    def judge(self, question: Question) -> OutputVerdict:
-        passed = OutputVerdict(question.name, question.actual.shape, question.actual.dtype.name, "pass", self.name)
-        classes = question.facts.classes
+    def judge(self, comparison: Comparison) -> OutputVerdict:
+        passed = OutputVerdict(
+            comparison.name, comparison.actual.shape, comparison.actual.dtype.name, "pass", self.name
+        )
+        classes = comparison.classes
         if self.framework.draws and "random" not in classes:
             self.left_out["random values in an API that is not random by name"] += 1
             return passed
-        if self.kind.is_mode and ("random" in classes or self.framework.alike(question.name, question.actual)):
+        if self.kind.is_mode and ("random" in classes or self.framework.alike(comparison.name, comparison.actual)):
             self.left_out["outputs that the mode leaves alone"] += 1
             return passed
-        changes = [] if self.kind.faulty else list(mutants(question, seed_of(self.case), LOST * self.kind.tiny))
+        changes = [] if self.kind.faulty else list(mutants(comparison, seed_of(self.case), LOST * self.kind.tiny))
         asked = [name for name in self.standards if name == "auto" or not classes & NO_ONE_ANSWER]
-        where = f"{self.case} {question.name}"
-        healthy = self._verdicts(question, asked)
+        where = f"{self.case} {comparison.name}"
+        healthy = self._verdicts(comparison, asked)
         for name, outcome in healthy.items():
             self._count(name, where, outcome)
         decided = [name for name, outcome in healthy.items() if outcome.allowed is not None]
         for label, changed in changes:
-            for name, outcome in self._verdicts(_with(question, changed), decided).items():
+            for name, outcome in self._verdicts(_with(comparison, changed), decided).items():
                 self._count_mutant(self.scores[name], f"{where}: {label}", outcome.allowed)
         return passed
 
-    def _verdicts(self, question: Question, names: Sequence[str]) -> dict[str, Outcome]:
+    def _verdicts(self, comparison: Comparison, names: Sequence[str]) -> dict[str, Outcome]:
         """What the standards say. auto says who judged: that one need not be asked again."""
         found: dict[str, Outcome] = {}
         judged: dict[str, Outcome] = {}
         for name in names:
-            found[name] = judged[name] if name in judged else self._asked(STANDARDS[name], question)
+            found[name] = judged[name] if name in judged else self._asked(STANDARDS[name], comparison)
             plain = found[name].plain
             if plain is not None:
                 judged.setdefault(plain.standard, found[name])
         return found
 
-    def _asked(self, standard: Standard, question: Question) -> Outcome:
-        plain = _judged(standard, question)
+    def _asked(self, standard: Standard, comparison: Comparison) -> Outcome:
+        plain = _judged(standard, comparison)
         if plain is None or plain.verdict not in ("error", "warning") or not self.modes:
             return Outcome(plain, plain)
         with contextlib.suppress(Unsupported):
-            return Outcome(plain, under_modes(standard, question, plain, self.modes) or plain)
+            return Outcome(plain, under_modes(standard, comparison, plain, self.modes) or plain)
         return Outcome(plain, None)
 
     def _count(self, name: str, where: str, outcome: Outcome) -> None:
@@ -142,17 +144,19 @@ class Scoring:
                 score.flagged += [f"{self.case} {reason}" for reason in reasons or [verdict.reason.splitlines()[0]]]
 
 
-def _with(question: Question, changed: AnyArray) -> Question:
-    """The question where the device gave that; some judges look at all that it gave in the forward."""
-    given = question.forward | {question.name: changed} if question.direction == "forward" else question.forward
-    return replace(question, actual=changed, forward=given)
+def _with(comparison: Comparison, changed: AnyArray) -> Comparison:
+    """The comparison where the device gave that; some judges look at all that it gave in the forward."""
+    case = comparison.case
+    if comparison.direction == "forward":
+        case = replace(case, forward={**case.forward, comparison.name: changed})
+    return replace(comparison, actual=changed, case=case)
 
 
-def _judged(standard: Standard, question: Question) -> OutputVerdict | None:
+def _judged(standard: Standard, comparison: Comparison) -> OutputVerdict | None:
     """The verdict; None where the standard decides nothing."""
     try:
         with np.errstate(all="ignore"):
-            return standard.judge(question)
+            return standard.judge(comparison)
     except Unsupported:
         return None
 
@@ -163,10 +167,10 @@ def scored(kind: Kind, samples: Samples, standards: Collection[str] = STANDARDS)
     registry = Registry.default()
     checker = Checker(Conditions(device="cpu", standard=Scoring.name, allow=(kind.allow,)), registry)
     device = Emulated(kind)
-    checker.runner.framework = framework
+    checker.setup.framework = framework
     if kind.name != "torch":
-        checker.runner.device = device
-    scoring = Scoring(framework, kind, checker.runner.modes, standards)
+        checker.setup.device = device
+    scoring = Scoring(framework, kind, checker.setup.modes, standards)
     registry.standards[scoring.name] = scoring
     for number, sample in enumerate(samples):
         if isinstance(sample, LeftOut):
@@ -185,10 +189,11 @@ def _check(sample: Sample, checker: Checker, scoring: Scoring) -> None:
     except Unsupported as error:
         scoring.left_out[f"cases skipped: {error.kind}"] += 1
         return
+    checked: Checked | None = None
     for case in cases:
         scoring.case = f"{sample.label} {case.direction}"
-        scoring.add(checker.check(case))
-    checker.release()
+        checked = checker.run(case, checked)
+        scoring.add(checked.verdict)
 
 
 def totals(scores: Mapping[str, Score]) -> Iterator[tuple[str, Score]]:

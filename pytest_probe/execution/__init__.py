@@ -1,7 +1,10 @@
-"""One case on one device: run both sides, ask the standard, and say what was found."""
+"""One case on one device: run both sides, ask the standard, and say what was found.
 
-from pytest_probe.execution.case import Case, floating_dtypes
-from pytest_probe.execution.checker import Checker, Lent, preview
-from pytest_probe.execution.conditions import Conditions, load_framework
+In: a case and the conditions of a run. Out: a verdict, and what the record's other direction may use.
+"""
 
-__all__ = ["Case", "Checker", "Conditions", "Lent", "floating_dtypes", "load_framework", "preview"]
+from pytest_probe.core.case import Case, floating_dtypes
+from pytest_probe.execution.checker import Checked, Checker, Lent, preview
+from pytest_probe.execution.conditions import Conditions
+
+__all__ = ["Case", "Checked", "Checker", "Conditions", "Lent", "floating_dtypes", "preview"]

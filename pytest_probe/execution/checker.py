@@ -1,41 +1,87 @@
-"""One case on one device: run both sides, ask the standard, and say what was found."""
+"""One case on one device: both sides run, the standard judges each output, and what was found is said."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pytest_probe import inputs
-from pytest_probe.errors import DeviceRaised, HookFailed, NoKernel, RecordError, Unsupported
-from pytest_probe.execution import hooked
-from pytest_probe.execution.case import DIRECTIONS, Case, Pair
-from pytest_probe.execution.conditions import Conditions
-from pytest_probe.execution.likeness import first_line
-from pytest_probe.execution.questions import questions
-from pytest_probe.execution.repeats import Repeats
-from pytest_probe.execution.replay import NO_CALL, Replay
-from pytest_probe.execution.runner import AdjustInputs, Runner
-from pytest_probe.execution.sampled import placed
-from pytest_probe.execution.sides import Looks, Sides
-from pytest_probe.execution.summary import summed
-from pytest_probe.frameworks.base import Bound, Way
-from pytest_probe.inputs import Arguments
-from pytest_probe.records.model import Direction, Dump, Record
-from pytest_probe.registry import Registry
-from pytest_probe.standards.facts import facts
-from pytest_probe.standards.modal import judged_with_modes
-from pytest_probe.standards.peer_measures import measures
-from pytest_probe.standards.question import Question, Standard
-from pytest_probe.standards.verdict import SEVERITY, OutputVerdict, Verdict
+from pytest_probe import frameworks, inputs
+from pytest_probe.core.arguments import Arguments
+from pytest_probe.core.case import DIRECTIONS, Case, Pair
+from pytest_probe.core.comparison import Comparison
+from pytest_probe.core.dump import Call, Direction, Dump, Lost, Record, leaves
+from pytest_probe.core.run import Way
+from pytest_probe.core.verdict import SEVERITY, OutputVerdict, Verdict
+from pytest_probe.errors import DeviceRaised, HookFailed, NoKernel, ProbeError, RecordError, UnknownAPI, Unsupported
+from pytest_probe.execution import user_code
+from pytest_probe.execution.autocast import possible_autocast
+from pytest_probe.execution.comparisons import comparisons
+from pytest_probe.execution.conditions import Conditions, Setup
+from pytest_probe.execution.determinism import Repeats
+from pytest_probe.execution.gradients import gradient_sides, with_incoming
+from pytest_probe.execution.large.compare import compared_in_samples, placed
+from pytest_probe.execution.large.sampler import Sampler
+from pytest_probe.execution.replay import NO_CALL, Reference, Replay
+from pytest_probe.execution.resolve import Resolver
+from pytest_probe.execution.run import CallerResult, DeviceSource, replayed, run_on_device, settled_on_cpu
+from pytest_probe.execution.stored_outputs import StoredOutputs, check_gradients, check_stored
+from pytest_probe.execution.structure import Compared, Sides, backward_sides, forward_sides, named_gradients, nearest
+from pytest_probe.execution.verdicts import verdict_on
+from pytest_probe.inputs import StoredTensors
+from pytest_probe.standards.api_class import classes_of
+from pytest_probe.standards.base import Standard
+from pytest_probe.standards.device_modes.judge import judged_with_modes
+from pytest_probe.standards.tools.metrics import measures
+from pytest_probe.user_errors import first_line
+
+if TYPE_CHECKING:
+    from pytest_probe.frameworks.base import Bound
+    from pytest_probe.registry import Registry
 
 # How reading the arguments of one function as those of another ends.
 UNREADABLE = (TypeError, ValueError, LookupError, AttributeError)
 
+AdjustInputs = Callable[[Case, Arguments], Arguments | None]
 AdjustVerdict = Callable[[Case, Verdict], Verdict | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What checking a case leaves, for whoever keeps it until the next case.
+
+    forward is the run of the record that its backward case shares, or why there is none; None where it is used up.
+    worst holds both sides of the worst output, which `save` writes; cause is the error of the function, or of the
+    reference, that the verdict speaks of.
+    """
+
+    case: Case
+    verdict: Verdict
+    forward: Replay | ProbeError | None = None
+    worst: Sides | None = None
+    cause: BaseException | None = None
+
+    def serves(self, case: Case) -> bool:
+        """Is the run that it keeps that of another case, too: the same record in the same dtype?"""
+        own = self.case
+        same = own.dump is case.dump and own.record.name == case.record.name and own.dtype == case.dtype
+        return same and self.forward is not None
+
+    def save(self, path: Path) -> None:
+        """Write inputs, outputs and gradients of both sides. Raises OSError."""
+        if self.worst is None:
+            return
+        replay = self.worst.replay
+        arrays = {name: leaf.array for name, leaf in replay.reference.leaves.items()}
+        sides = (("seed", replay.incoming), ("actual", self.worst.actual), ("expected", self.worst.expected))
+        for side, values in sides:
+            arrays |= {f"{side}.{name}": value for name, value in values.items() if isinstance(value, np.ndarray)}
+        replay.reference.framework.save(path, arrays)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +89,12 @@ class Lent:
     """A record's arguments on the device, for a call that a test makes: tensors of its own, which it may write to."""
 
     case: Case
-    replay: Replay
+    reference: Reference
     bound: Bound
 
 
 class Checker:
-    """Checks cases on one device, those of one record one after the other sharing its runs, until `release`.
-
-    cause is the error of the function, or of the reference, that the last verdict speaks of.
-    """
+    """Checks cases on one device. It keeps nothing of a case: what its sibling may use is in `Checked`."""
 
     def __init__(
         self,
@@ -63,38 +106,19 @@ class Checker:
     ) -> None:
         self.conditions = conditions
         self.registry = registry
-        self.adjust_verdict = adjust_verdict
-        self.runner = Runner(conditions, registry, adjust_inputs)
-        self._last: Sides | None = None
-        self.cause: BaseException | None = None
-
-    def release(self) -> None:
-        """Forget the run kept for the sibling item, and its memory."""
-        self.runner.release()
-        self._last = self.cause = None
+        self.setup = Setup(conditions, registry)
+        self._adjust_inputs = adjust_inputs
+        self._adjust_verdict = adjust_verdict
 
     def check(self, case: Case) -> Verdict:
         """The verdict on a case. What is wrong with a record, a file or a call ends in a skip or an error verdict."""
-        self.cause = None
-        try:
-            verdict = self._check(case)
-        except (Unsupported, RecordError, DeviceRaised, HookFailed) as error:
-            verdict = self._undecided(case, error)
-        try:
-            adjusted = self.adjust_verdict(case, verdict) if self.adjust_verdict is not None else None
-        except HookFailed as error:
-            return self._undecided(case, error)
-        return verdict if adjusted is None else adjusted
+        return self.run(case).verdict
 
-    def _undecided(self, case: Case, error: Exception) -> Verdict:
-        """The verdict where an error stands in the way of one."""
-        self.cause = error.__cause__
-        if isinstance(error, (DeviceRaised, HookFailed)):
-            return Verdict("error", self.conditions.standard, str(error))
-        if isinstance(error, Unsupported):
-            return Verdict("skip", self.conditions.standard, _located(case, error), error.kind)
-        kind = error.kind if isinstance(error, RecordError) else RecordError.kind
-        return Verdict("skip", self.conditions.standard, str(error), kind)
+    def run(self, case: Case, previous: Checked | None = None) -> Checked:
+        """The verdict on a case, and what it leaves. previous: what the case before left, whose forward run is used
+        where it is of the same record."""
+        kept = previous.forward if previous is not None and previous.serves(case) else None
+        return self._checked(case, partial(self._judged, case, kept))
 
     def compare(
         self,
@@ -112,12 +136,14 @@ class Checker:
         function runs on the device, on copies of args and kwargs (the framework's tensors, in lists, tuples and dicts
         or not, and anything else), reference on the CPU on the same values with every floating tensor as float64. api
         ("Functional.softmax") says whose judge decides, the noise standard without; key is what incoming gradients are
-        drawn for. An exception of either function ends in a verdict; `cause` holds it until the next check.
+        drawn for. An exception of either function ends in a verdict.
         """
-        pairs = self.pairs(function, reference, args, kwargs, api=api, backward=backward, key=key)
-        verdicts = tuple(self.check(case) for case in pairs)
-        self.runner.release()
-        return verdicts
+        previous: Checked | None = None
+        verdicts = []
+        for case in self.pairs(function, reference, args, kwargs, api=api, backward=backward, key=key):
+            previous = self.run(case, previous)
+            verdicts.append(previous.verdict)
+        return tuple(verdicts)
 
     def pairs(
         self,
@@ -133,7 +159,7 @@ class Checker:
     ) -> tuple[Case, ...]:
         """The cases that `compare` checks: forward, and backward where it is asked for. origin says whose they are in
         place of a dump's path. Raises Unsupported for an argument that cannot be taken (a sparse tensor)."""
-        framework, device = self.runner.framework, self.runner.device
+        framework, device = self.setup.framework, self.setup.device
         taken = [framework.take(value, device) for value in args]
         named = {name: framework.take(value, device) for name, value in (kwargs or {}).items()}
         pair = Pair(function, reference, Arguments(tuple(taken), named, None), backward)
@@ -144,96 +170,208 @@ class Checker:
             Case(dump, record, direction, None, pair) for direction in DIRECTIONS if backward or direction == "forward"
         )
 
-    def lend(self, case: Case, *, gradient: bool) -> Lent | Verdict:
+    def lend(self, case: Case, *, gradient: bool) -> Lent | Checked:
         """The case's arguments on the device, for a caller who makes the call; `judge` takes what it returns. The
-        verdict, a skip, where they cannot be had.
+        skip where they cannot be had.
 
         gradient: floating tensors require grad.
         """
-        made = self.runner.made(case, "test")
-        if isinstance(made, Exception):
-            return self._undecided(case, made)
-        arguments, wanted = made.candidate.arguments, made.wanted if gradient else None
-        way = Way(self.runner.device)
-        return Lent(case, made, self.runner.framework.bind(arguments.args, arguments.kwargs, way, wanted))
+        try:
+            call = case.dump.decode(case.record)
+            reference, autocast = self._reference(case, call)
+            reference = settled_on_cpu(reference, autocast)
+        except (Unsupported, RecordError, DeviceRaised, HookFailed) as error:
+            return self._undecided(case, error)
+        arguments = reference.candidate.arguments
+        wanted = reference.wanted if gradient else None
+        bound = self.setup.framework.bind(arguments.args, arguments.kwargs, Way(self.setup.device), wanted)
+        return Lent(case, reference, bound)
 
-    def judge(self, lent: Lent, result: Any, direction: Direction = "forward") -> Verdict:
+    def judge(self, lent: Lent, result: Any, direction: Direction = "forward") -> Checked:
         """The verdict on what a call on lent arguments returned: the framework's tensor, or several in a list, tuple
         or dict. The backward takes its gradients; once."""
-        made: Replay | Exception = lent.replay
-        try:
-            lent.replay.actual = self.runner.framework.left(lent.bound, result)
-        except Unsupported as error:
-            made = error
         case = replace(lent.case, direction=direction)
-        self.runner.keep(case, made)
-        return self.check(case)
+        source = CallerResult(self._device, lent.bound, result)
+        return self._checked(case, lambda: self._verdict(case, replayed(lent.reference, source)))
 
-    def save(self, path: Path) -> None:
-        """Write the last case's inputs, outputs and gradients of both sides. Raises OSError."""
-        if self._last is None:
-            return
-        last = self._last
-        arrays = {name: leaf.array for name, leaf in last.replay.leaves.items()}
-        for side, values in (("seed", last.replay.seeds), ("actual", last.actual), ("expected", last.expected)):
-            arrays |= {f"{side}.{name}": value for name, value in values.items() if isinstance(value, np.ndarray)}
-        self.runner.framework.save(path, arrays)
-
-    def _check(self, case: Case) -> Verdict:
-        if not self.runner.keeps(case):
-            self.release()
-        looks = self.runner.looks(case, self.runner.replay(case))
-        if self._repeats(case, looks.replay) > 1:
-            return self._repeated(case, looks)
-        return summed(self.conditions.standard, self._outputs(case, looks), looks.replay)
-
-    def _outputs(self, case: Case, looks: Looks) -> tuple[OutputVerdict, ...]:
-        """The verdict on each output. The sides of the worst are kept, to be saved."""
-        judged = [(sides, self._judged(case, sides)) for sides in looks.sides]
-        worst = max(judged, key=lambda item: max((SEVERITY[output.verdict] for output in item[1]), default=-1))
-        self._last = worst[0]
-        return tuple(output for _, outputs in judged for output in outputs)
-
-    def _judged(self, case: Case, sides: Sides) -> tuple[OutputVerdict, ...]:
+    def _checked(self, case: Case, judged: Callable[[], Checked]) -> Checked:
+        """What `judged` gives, or the verdict where an error stands in the way of one; adjusted by the project."""
         try:
-            judged = self._by_rule(case.api, case, sides)
+            found = judged()
+        except (Unsupported, RecordError, DeviceRaised, HookFailed) as error:
+            found = self._undecided(case, error)
+        try:
+            adjusted = self._adjust_verdict(case, found.verdict) if self._adjust_verdict is not None else None
+        except HookFailed as error:
+            return replace(found, verdict=self._undecided(case, error).verdict, cause=error.__cause__)
+        return found if adjusted is None else replace(found, verdict=adjusted)
+
+    def _undecided(self, case: Case, error: Exception) -> Checked:
+        standard = self.conditions.standard
+        if isinstance(error, (DeviceRaised, HookFailed)):
+            verdict = Verdict("error", standard, str(error))
+        elif isinstance(error, Unsupported):
+            verdict = Verdict("skip", standard, _located(case, error), error.kind)
+        else:
+            kind = error.kind if isinstance(error, RecordError) else RecordError.kind
+            verdict = Verdict("skip", standard, str(error), kind)
+        return Checked(case, verdict, cause=error.__cause__)
+
+    def _judged(self, case: Case, kept: Replay | ProbeError | None) -> Checked:
+        if self.conditions.judges_stored and case.direction == "backward":
+            check_gradients(case.dump.decode(case.record))
+        if kept is None:
+            try:
+                kept = self._replay(case)
+            except (Unsupported, RecordError, DeviceRaised, HookFailed) as error:
+                kept = error
+        if isinstance(kept, ProbeError):
+            return replace(self._undecided(case, kept), forward=kept)
+        return self._verdict(case, kept)
+
+    def _replay(self, case: Case) -> Replay:
+        """The case's run. Raises Unsupported, RecordError, DeviceRaised or HookFailed."""
+        if case.pair is not None:
+            return replayed(self._pair(case, case.pair), self._device)
+        call = case.dump.decode(case.record)
+        if not self.conditions.judges_stored:
+            with _blaming(call):
+                reference, autocast = self._reference(case, call)
+                return run_on_device(reference, autocast, self._device, as_recorded=case.dtype is None)
+        check_stored(call)
+        with _blaming(call):
+            reference, autocast = self._reference(case, call)
+            reference = settled_on_cpu(reference, autocast)
+        return replayed(reference, StoredOutputs(case.record, call, self._files(case.dump)))
+
+    @property
+    def _device(self) -> DeviceSource:
+        return DeviceSource(self.setup.framework, self.setup.device)
+
+    @property
+    def _resolver(self) -> Resolver:
+        registry = self.registry
+        return Resolver(
+            self.setup.framework,
+            registry.calls,
+            registry.references,
+            registry.namespaces,
+            self.setup.reference,
+            self.conditions.flops,
+        )
+
+    def _reference(self, case: Case, call: Call) -> tuple[Reference, str]:
+        """The reference of a record's call, and the dtype of an autocast that it may have run under."""
+        arguments = self._arguments(case, call)
+        as_recorded = case.dtype is None
+        device = self.setup.device
+        autocast = possible_autocast(call, arguments, device.name) if as_recorded else ""
+        check_dtypes = as_recorded and not autocast
+        reference = self._resolver.record(case.record, call, arguments, device, check_dtypes=check_dtypes)
+        return reference, autocast
+
+    def _pair(self, case: Case, pair: Pair) -> Reference:
+        return self._resolver.pair(pair, case.api if case.record.api else "", case.record.name)
+
+    def _files(self, dump: Dump) -> StoredTensors:
+        return StoredTensors(dump.path, dump.data_dirs, self.setup.framework.load)
+
+    def _arguments(self, case: Case, call: Call) -> Arguments:
+        inputs.check_size(call, case.dtype, inputs.available_memory())
+        arguments = inputs.build(
+            call,
+            bound=frameworks.signatures(case.dump.framework).bind(case.api, call.args, call.kwargs),
+            record=case.record.name,
+            dtype=case.dtype,
+            seed=self.conditions.seed,
+            kind=self.conditions.inputs,
+            files=self._files(case.dump),
+        )
+        adjusted = self._adjust_inputs(case, arguments) if self._adjust_inputs is not None else None
+        return arguments if adjusted is None else adjusted
+
+    def _verdict(self, case: Case, replay: Replay) -> Checked:
+        """The verdict on a case whose record ran. A graph gives its gradients once: the backward leaves no run."""
+        compared = self._compared(case, replay)
+        kept = replay if case.direction == "forward" else None
+        if self._runs(case, replay) > 1:
+            return replace(self._repeated(case, compared), forward=kept)
+        outputs, worst = self._outputs(case, compared)
+        return Checked(case, verdict_on(compared.replay, self.conditions.standard, outputs), kept, worst)
+
+    def _compared(self, case: Case, replay: Replay) -> Compared:
+        """Both sides in the case's direction."""
+        contraction = replay.reference.contraction
+        if case.direction == "backward" and not replay.incoming:
+            replay = with_incoming(case, replay, self.conditions.seed)
+        if contraction is not None:
+            actual: Mapping[str, Any] = replay.actual.outputs
+            if case.direction == "backward":
+                actual = replay.source.gradients(replay)
+            conditions, key = self.conditions, case.record.name
+            sampler = Sampler(replay, contraction, conditions.flops, case.direction, key, conditions.seed)
+            return compared_in_samples(sampler, actual)
+        if case.direction == "forward":
+            return Compared.whole(nearest([forward_sides(reading) for reading in replay.readings()]))
+        return Compared.whole(nearest(gradient_sides(replay)))
+
+    def _outputs(self, case: Case, compared: Compared) -> tuple[tuple[OutputVerdict, ...], Sides]:
+        """The verdict on each output, and both sides of the worst."""
+        judged = [(sides, self._by_sides(case, sides)) for sides in compared.sides]
+        worst = max(judged, key=lambda item: max((SEVERITY[output.verdict] for output in item[1]), default=-1))
+        return tuple(output for _, outputs in judged for output in outputs), worst[0]
+
+    def _by_sides(self, case: Case, sides: Sides) -> tuple[OutputVerdict, ...]:
+        try:
+            judged = self._by_rule(case, sides, by_class=True)
         except UNREADABLE as error:
             if case.pair is None:
                 raise
             why = f"judged by noise, since the rule of {case.api} cannot read these arguments ({first_line(error)})"
-            judged = tuple(_told(verdict, why) for verdict in self._by_rule("", case, sides))
+            judged = tuple(_told(verdict, why) for verdict in self._by_rule(case, sides, by_class=False))
         if sides.sample is not None:
             judged = tuple(placed(item, sides.sample) for item in judged)
         return (*sides.structural, *judged)
 
-    def _by_rule(self, api: str, case: Case, sides: Sides) -> tuple[OutputVerdict, ...]:
+    def _by_rule(self, case: Case, sides: Sides, *, by_class: bool) -> tuple[OutputVerdict, ...]:
         """The verdicts of the rule that an API has."""
-        judge = hooked.standard(self.registry.standards[self.conditions.standard])
-        asked = questions(api, case.direction, sides.replay, sides.actual, sides.expected, self.conditions.seed)
-        return tuple(item if isinstance(item, OutputVerdict) else self._output(judge, item) for item in asked)
+        standard = user_code.standard(self.registry.standards[self.conditions.standard])
+        asked = comparisons(sides, case.direction, self.conditions.seed, by_class=by_class)
+        return tuple(item if isinstance(item, OutputVerdict) else self._output(standard, item) for item in asked)
 
-    def _output(self, judge: Standard, question: Question) -> OutputVerdict:
-        verdict = judged_with_modes(judge, question, self.runner.modes)
+    def _output(self, standard: Standard, comparison: Comparison) -> OutputVerdict:
+        verdict = judged_with_modes(standard, comparison, self.setup.modes)
         if not self.conditions.measured:
             return verdict
-        return replace(verdict, measures=measures(question, self.conditions.standard))
+        return replace(verdict, measures=measures(comparison, self.conditions.standard))
 
-    def _repeats(self, case: Case, replay: Replay) -> int:
+    def _runs(self, case: Case, replay: Replay) -> int:
         """How often the device runs: what draws random numbers, or leaves memory as it was, is made to differ."""
-        differs = not facts(case.api).classes.isdisjoint(("random", "uninitialised"))
-        return 1 if differs or replay.origin != "run" else self.conditions.repeat
+        differs = not classes_of(replay.reference.candidate.name).isdisjoint(("random", "uninitialised"))
+        return 1 if differs or not replay.source.runs_again else self.conditions.repeat
 
-    def _repeated(self, case: Case, looks: Looks) -> Verdict:
+    def _repeated(self, case: Case, compared: Compared) -> Checked:
         """The worst verdict on each output of several runs, with how far they lie apart."""
         repeats = Repeats()
-        last: Sides | None = None
+        worst: Sides | None = None
         for number in range(self.conditions.repeat):
-            looks = self.runner.again(case, looks) if number else looks
-            if repeats.add(looks.actual) and repeats.judged(self._outputs(case, looks)):
-                last = self._last
-        self._last = last
-        verdict = summed(self.conditions.standard, repeats.outputs(), looks.replay)
-        return replace(verdict, notes=(*verdict.notes, *repeats.notes()))
+            compared = self._again(case, compared) if number else compared
+            if repeats.add(compared.actual):
+                outputs, sides = self._outputs(case, compared)
+                worst = sides if repeats.judged(outputs) else worst
+        verdict = verdict_on(compared.replay, self.conditions.standard, repeats.outputs())
+        return Checked(case, replace(verdict, notes=(*verdict.notes, *repeats.notes())), worst=worst)
+
+    def _again(self, case: Case, compared: Compared) -> Compared:
+        """Both sides of another run of the device, beside the same reference."""
+        replay = compared.replay
+        replay = replace(replay, actual=replay.source.forward(replay.reference))
+        if replay.reference.contraction is not None:
+            return self._compared(case, replay)
+        if case.direction == "forward":
+            return Compared.whole(forward_sides(replay))
+        actual = named_gradients(replay.source.gradients(replay))
+        return Compared.whole(backward_sides(replay, actual, compared.sides[0].expected))
 
 
 def _told(verdict: OutputVerdict, why: str) -> OutputVerdict:
@@ -248,15 +386,30 @@ def _located(case: Case, error: Unsupported) -> str:
     return f"{case.dump.path}: {case.id}: {error}"
 
 
+@contextmanager
+def _blaming(call: Call) -> Iterator[None]:
+    """Where the dump lost an argument and the call does not work out, that is the reason."""
+    try:
+        yield
+    except Unsupported as error:
+        trees = (("input_args", call.args), ("input_kwargs", call.kwargs))
+        lost = [path for root, tree in trees for path, value in leaves(tree, root) if isinstance(value, Lost)]
+        if not lost or isinstance(error, (UnknownAPI, NoKernel)):
+            raise
+        found = f"{', '.join(lost)}: found {{}}, which does not tell the argument, expected its value"
+        raise Unsupported(
+            f"{found}; with the recorded output's dtype in its place: {error}", "lost argument"
+        ) from error
+
+
 def preview(case: Case, registry: Registry, conditions: Conditions | None = None) -> Verdict | None:
     """The skip that is known without running the case; None where it would run."""
-    runner = Runner(conditions or Conditions(device="cpu"), registry)
+    setup = Setup(conditions or Conditions(device="cpu"), registry)
     try:
-        framework = runner.framework
         call = case.dump.decode(case.record)
         inputs.check_size(call, case.dtype, inputs.available_memory())
         if case.api not in registry.references or case.api not in registry.calls:
-            framework.candidates(case.record.namespace, case.record.api, registry.namespaces)
+            setup.framework.candidates(case.record.namespace, case.record.api, registry.namespaces)
     except (Unsupported, RecordError) as error:
-        return Verdict("skip", runner.conditions.standard, str(error), error.kind)
+        return Verdict("skip", setup.conditions.standard, str(error), error.kind)
     return None

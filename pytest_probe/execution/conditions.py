@@ -1,16 +1,25 @@
-"""What a run was asked for, and the framework that it asks."""
+"""What a run was asked for, and the framework, device and modes that this leads to."""
 
 from __future__ import annotations
 
-import gc
-import importlib.util
-import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-from pytest_probe.errors import Unsupported
-from pytest_probe.frameworks.base import Framework
-from pytest_probe.records.rawjson import paused_gc
+from pytest_probe import frameworks
+from pytest_probe.core.device_modes import Behaviour, behaviour
+from pytest_probe.core.run import Device, Way
+from pytest_probe.execution import user_code
+from pytest_probe.execution.replay import FLOAT64
 
+if TYPE_CHECKING:
+    from pytest_probe.frameworks.base import Framework
+    from pytest_probe.registry import Registry
+
+# --probe-device=recorded: the outputs that a dump stored are judged, and no device runs.
+RECORDED = "recorded"
+# float64 operations from which on a contraction is sampled: about half a second of two cores.
 FLOPS = 2e10
 
 
@@ -32,17 +41,56 @@ class Conditions:
     flops: float = FLOPS
     measured: bool = False
 
+    @property
+    def judges_stored(self) -> bool:
+        """Are the outputs judged that a dump stored?"""
+        return self.device == RECORDED
 
-def load_framework(name: str) -> Framework:
-    """The framework that a dump names. Raises Unsupported where it cannot be run here."""
-    if name != "pytorch":
-        raise Unsupported(f"a dump of {name}; this version replays pytorch", "another framework")
-    if importlib.util.find_spec("torch") is None:
-        raise Unsupported("torch is not installed: pip install 'pytest-probe[torch]'", "framework not installed")
-    first = "torch" not in sys.modules
-    with paused_gc():
-        from pytest_probe.frameworks.torch import TorchFramework
-    if first:
-        # What the import made stays as long as the process: no collection needs to walk over all of it again.
-        gc.freeze()
-    return TorchFramework()
+
+class Setup:
+    """The framework, the device under test and the modes of a run; each is looked up when it is first asked for."""
+
+    def __init__(self, conditions: Conditions, registry: Registry) -> None:
+        self.conditions = conditions
+        self.registry = registry
+
+    @cached_property
+    def framework(self) -> Framework:
+        """Raises Unsupported where it cannot run here."""
+        framework = frameworks.load()
+        if self.conditions.workers > 1:
+            framework.share_threads(self.conditions.workers)
+        return framework
+
+    @cached_property
+    def device(self) -> Device:
+        """The device under test; the CPU where outputs are judged that a dump stored. Raises SettingsError where the
+        framework has none of that name."""
+        if self.conditions.judges_stored:
+            return self.framework.device("cpu")
+        name = self.conditions.device or self.framework.default_device()
+        made = self.registry.devices.get(name.split(":", 1)[0])
+        return self.framework.device(name) if made is None else user_code.device(made, name)
+
+    @property
+    def device_name(self) -> str:
+        return RECORDED if self.conditions.judges_stored else self.device.name
+
+    @cached_property
+    def modes(self) -> tuple[Behaviour, ...]:
+        """The device modes that are allowed."""
+        allow = self.conditions.allow
+        names = self.framework.allowed(self.device_name) if allow == ("auto",) else allow
+        return tuple(behaviour(name) for name in names if name != "none")
+
+    @cached_property
+    def reference(self) -> Way:
+        """How the reference runs. Raises SettingsError where the framework has no such device."""
+        place = self.framework.device(self.conditions.reference_device, "--probe-reference-device").name
+        return replace(FLOAT64, place=place)
+
+    def describe(self) -> Mapping[str, str]:
+        """Framework, version, device and the flags that change numerics."""
+        modes = ", ".join(mode.name for mode in self.modes) or "none"
+        places = {"device": self.device_name, "reference_device": self.reference.place}
+        return {**places, "modes": modes, **self.framework.describe()}

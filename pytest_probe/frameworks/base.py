@@ -3,133 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import numpy as np
 
-from pytest_probe.frameworks.modes import Mode
-
-
-@dataclass(frozen=True, slots=True)
-class Leaf:
-    """A tensor argument on its way to the framework: its values, already in the case's dtype.
-
-    strides, in elements, lay it out as a test's own tensor was, or a recorded one; None: in order.
-    """
-
-    array: np.ndarray
-    requires_grad: bool = False
-    strides: tuple[int, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Array:
-    """An argument that is an array of NumPy's, and stays one: each run gets a copy, on the host, with floats as wide as
-    those of the reference's tensors."""
-
-    array: np.ndarray
-
-
-class Device(Protocol):
-    """A device under test: how tensors get there, how a call is made there, how they come back.
-
-    Tensors are the framework's own, on the CPU on either side of put and get.
-    """
-
-    name: str
-
-    def put(self, tensor: Any) -> Any:
-        """Copy a CPU tensor to the device."""
-
-    def call(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Make the call on the device."""
-
-    def get(self, tensor: Any) -> Any:
-        """Bring a tensor back to the CPU; waits for the device."""
+from pytest_probe.core.arguments import BoundCall
+from pytest_probe.core.run import Device, Kernel, Run, Wanted, Way
+from pytest_probe.recording.config import CaptureConfig
+from pytest_probe.recording.recorder import Hooks
 
 
 @dataclass(frozen=True, slots=True)
 class API:
     """A call that the allow-list admits, by the path it was found under ("torch.linalg.svd").
 
-    `lookup` finds the function anew at every call, so that what a user patches is what runs.
+    `lookup` finds the function anew at every call, so that what a user patches is what runs. in_place tells that its
+    name says that it writes to its first argument, elsewhere that it was found in another module than the name says,
+    since a capture lost the submodule.
     """
 
     path: str
     lookup: Callable[[], Callable[..., Any]]
-    inplace: bool = False
-
-
-# Its name, and whether it computes in float32 what is 16 bit.
-Kernel: TypeAlias = tuple[str, bool]
-
-
-@dataclass(frozen=True, slots=True)
-class Steps:
-    """Round what passes from step to step inside a call to dtype; fine splits kernels into their decompositions, whose
-    library functions are off by what seed draws. wide names the arguments that are wider than dtype themselves. own:
-    the call runs in its own dtypes, as under an autocast inside it, each kernel's results being float64's, rounded
-    once. kernels are those that run in the call's own dtypes; what they compute in float32 is not rounded to dtype."""
-
-    dtype: str
-    fine: bool
-    seed: int = 0
-    wide: frozenset[str] = frozenset()
-    own: bool = False
-    kernels: tuple[Kernel, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Jitter:
-    """Move the results of kernels, and the operands of products after their rounding, by `size` of themselves; before
-    it by `unsure` of themselves and their row, all the same way, where they come from steps that rounded."""
-
-    size: float
-    seed: int = 0
-    unsure: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Way:
-    """How a run is made: on `device` in the arguments' own dtypes, or as a reference with all floats as `dtype`, there
-    as under a device mode, with jitter where runs shall tell what rounding does under it; `place` is a reference's
-    device. default is the framework's default dtype on a device, "" as it is."""
-
-    device: Device | None = None
-    dtype: str = ""
-    autocast: str = ""
-    default: str = ""
-    steps: Steps | None = None
-    mode: Mode | None = None
-    jitter: Jitter | None = None
-    place: str = "cpu"
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """Which arguments a run shall be able to give gradients of, by name; `copies` where the call works in place."""
-
-    names: frozenset[str] = frozenset()
-    copies: bool = False
-
-
-@dataclass(slots=True)
-class Run:
-    """What a run left.
-
-    outputs holds every return value by name ("output.0", "output.1.0"): an array, or a Python scalar as itself.
-    changed names the arguments that the call wrote to; after(name) gives an argument's value after the call.
-    returned maps an output to the argument that it is ("output.0": "input.0" of an in-place call).
-    """
-
-    outputs: dict[str, Any]
-    changed: frozenset[str]
-    after: Callable[[str], np.ndarray]
-    returned: dict[str, str] = field(default_factory=dict)
-    differentiable: tuple[str, ...] = ()
-    handle: Any = None
+    in_place: bool = False
+    elsewhere: bool = False
 
 
 class Bound(Protocol):
@@ -211,3 +110,29 @@ class Framework(Protocol):
 
     def save(self, path: Path, arrays: Mapping[str, np.ndarray]) -> None:
         """Write named arrays as the framework's own tensors."""
+
+
+class Signatures(Protocol):
+    """What a framework's APIs and their parameters are called elsewhere."""
+
+    def canonical(self, api: str) -> str:
+        """The API's canonical name, without namespace and in-place mark: "linear" of "Functional.linear"."""
+
+    def bind(self, api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> BoundCall:
+        """The arguments of a call by the canonical names of its API's parameters."""
+
+    def spelled(self, glob: str) -> str:
+        """A glob with the framework's own spelling of an API replaced by the dump's."""
+
+
+class Recording(Protocol):
+    """One framework, as a capture needs it."""
+
+    def hooks(self, config: CaptureConfig, model: Any = None) -> Hooks:
+        """What sees the program's calls. Raises SettingsError for a model that cannot be recorded."""
+
+    def seed(self, seed: int, deterministic: bool) -> None:
+        """Seed its generators; deterministic: use deterministic algorithms, and warn where there is none."""
+
+    def after_optimizer_steps(self, step: Callable[[], None]) -> AbstractContextManager[None]:
+        """Call step after each step of the optimizer that steps first."""

@@ -13,7 +13,8 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from pytest_probe.inputs import laws
+from pytest_probe.core.dump import TensorSpec
+from pytest_probe.inputs import moments
 from pytest_probe.numerics.dtypes import (
     AnyArray,
     BoolArray,
@@ -23,7 +24,6 @@ from pytest_probe.numerics.dtypes import (
     is_floating,
     numpy_dtype,
 )
-from pytest_probe.records.model import TensorSpec
 
 Kind: TypeAlias = Literal["bool", "integer", "float", "complex"]
 
@@ -47,7 +47,7 @@ def generate(spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
     """Values with the recorded statistics. Raises ValueError where the dtype is not known."""
     kind = kind_of(spec.dtype)
     if kind == "integer":
-        return laws.integers(rng, spec.size, *integer_range(spec)).reshape(spec.shape)
+        return moments.integers(rng, spec.size, *integer_range(spec)).reshape(spec.shape)
     make = {"bool": _booleans, "float": _floats, "complex": _complex}[kind]
     return make(spec, rng).reshape(spec.shape)
 
@@ -70,14 +70,14 @@ def integer_range(spec: TensorSpec) -> tuple[int, int]:
 
 def _booleans(spec: TensorSpec, rng: np.random.Generator) -> BoolArray:
     if spec.true is not None:
-        return laws.choice(rng, spec.size, min(spec.true, spec.size))
+        return moments.choice(rng, spec.size, min(spec.true, spec.size))
     if spec.max is not None and not spec.max:
         return np.zeros(spec.size, bool)
     if spec.min:
         return np.ones(spec.size, bool)
     if spec.size == 1 and spec.max is not None:
         return np.ones(1, bool)
-    return laws.choice(rng, spec.size, (spec.size + 1) // 2)
+    return moments.choice(rng, spec.size, (spec.size + 1) // 2)
 
 
 def _floats(spec: TensorSpec, rng: np.random.Generator) -> Float64Array:
@@ -94,7 +94,7 @@ def _floats(spec: TensorSpec, rng: np.random.Generator) -> Float64Array:
         return _masked(spec, rng, bottom, _hanging(spec, rng, top))
     low, high = sorted((bottom, top))
     error = form.roundoff + _STATISTICS_ERROR
-    return laws.floats(rng, spec.size, laws.Statistics(low, high, _finite(spec.mean), _finite(spec.norm), error))
+    return moments.floats(rng, spec.size, moments.Statistics(low, high, _finite(spec.mean), _finite(spec.norm), error))
 
 
 _float_format = cache(float_format)  # a look-up by name instead of a NumPy dtype's slow name
@@ -148,8 +148,8 @@ def _finite_part(spec: TensorSpec, rng: np.random.Generator, bottom: float, top:
     high = spec.high if spec.high is not None else _finite(top)
     if low is not None and high is not None:
         if math.isfinite(low) and math.isfinite(high):
-            return laws.floats(rng, spec.size, laws.Statistics(min(low, high), max(low, high)))
-        return np.asarray(np.where(laws.choice(rng, spec.size, spec.size // 2), low, high))  # nothing was finite
+            return moments.floats(rng, spec.size, moments.Statistics(min(low, high), max(low, high)))
+        return np.asarray(np.where(moments.choice(rng, spec.size, spec.size // 2), low, high))  # nothing was finite
     if high is not None:
         return _hanging(spec, rng, high)
     values: Float64Array = rng.standard_normal(spec.size)
@@ -183,7 +183,7 @@ def _masked(spec: TensorSpec, rng: np.random.Generator, hidden: float, values: F
     if values.min() != values[largest]:
         hideable[largest] = False
     places = np.flatnonzero(hideable)
-    values[places[laws.choice(rng, places.size, max(round(share * spec.size), 1))]] = hidden
+    values[places[moments.choice(rng, places.size, max(round(share * spec.size), 1))]] = hidden
     return values
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from pytest_probe.core.dump import Call, TensorSpec, tensors
 from pytest_probe.errors import Unsupported
 from pytest_probe.numerics.dtypes import is_complex, is_floating, numpy_dtype
-from pytest_probe.records.model import Call, TensorSpec, tensors
 
 # Device, float64 reference and one perturbed run, twice: for what the calls themselves hold on to.
 _HELD_TWICE = 2

@@ -11,10 +11,10 @@ from typing import ClassVar, Literal, Protocol
 
 import numpy as np
 
-from pytest_probe.inputs import laws
+from pytest_probe.core.dump import TensorSpec
+from pytest_probe.inputs import moments
 from pytest_probe.inputs.generated import Kind, generate, integer_range
 from pytest_probe.numerics.dtypes import AnyArray
-from pytest_probe.records.model import TensorSpec
 
 _INTEGER: frozenset[Kind] = frozenset({"integer"})
 _FLOAT: frozenset[Kind] = frozenset({"float"})
@@ -51,9 +51,9 @@ class Index:
         if self._distinct(spec, length, high - low + 1):
             values = _distinct(spec, rng, length, low, high, -1 if self.axis in ("all", None) else int(self.axis))
         else:
-            values = laws.integers(rng, spec.size, low, high).reshape(spec.shape)
+            values = moments.integers(rng, spec.size, low, high).reshape(spec.shape)
         if self._keeps_ignored(spec):
-            values[laws.choice(rng, spec.size, self._ignored_count(spec)).reshape(spec.shape)] = self.ignored
+            values[moments.choice(rng, spec.size, self._ignored_count(spec)).reshape(spec.shape)] = self.ignored
         return values
 
     def _range(self, spec: TensorSpec) -> tuple[int, int]:
@@ -104,7 +104,7 @@ class Count:
 
     def make(self, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
         if spec.dtype == "bool":
-            return laws.choice(rng, spec.size, self.chosen).reshape(spec.shape)
+            return moments.choice(rng, spec.size, self.chosen).reshape(spec.shape)
         values = generate(spec, rng).reshape(-1)
         chosen = min(self.chosen, spec.size)
         # The smallest become the zeros: what else was recorded changes least.
@@ -172,7 +172,7 @@ class Signs:
     def make(self, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
         if spec.min == spec.max and spec.max in (-1, 1):
             return np.full(spec.shape, int(spec.max))
-        return np.where(laws.choice(rng, spec.size, (spec.size + 1) // 2), 1, -1).reshape(spec.shape)
+        return np.where(moments.choice(rng, spec.size, (spec.size + 1) // 2), 1, -1).reshape(spec.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,7 @@ class Parts:
 
     def make(self, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
         each, rest = divmod(self.total, spec.size)
-        return each + laws.choice(rng, spec.size, rest).astype(np.int64).reshape(spec.shape)
+        return each + moments.choice(rng, spec.size, rest).astype(np.int64).reshape(spec.shape)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from pytest_probe.core.dump import TensorSpec
 from pytest_probe.errors import RecordError
 from pytest_probe.numerics.dtypes import AnyArray, is_floating, numpy_dtype
-from pytest_probe.records.model import TensorSpec
 
 # A file may hold a little more than its tensor: headers, padding, the rest of a small storage.
 _FILE_FACTOR = 4

@@ -23,6 +23,9 @@ log = logging.getLogger("pytest_probe")
 class Hooks(Source, Protocol):
     """A framework's part: it sees the calls, and hands their entries to the recorder."""
 
+    def follow(self, model: Any) -> None:
+        """From the next `install` on record this model's modules; None: of that before. Raises SettingsError."""
+
     def install(self, recorder: Recorder) -> None:
         """Begin to see calls, on this thread and on those that it starts."""
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from msgspec import UNSET
 
 from pytest_probe.recording.encoding import encoded, save_data
-from pytest_probe.recording.files import GrowingFile, write_json
+from pytest_probe.recording.growing_json import GrowingFile, write_json
 from pytest_probe.recording.snapshot import Entry, Parent, backward_of, forward_of
 
 log = logging.getLogger("pytest_probe")

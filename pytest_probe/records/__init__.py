@@ -7,19 +7,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pytest_probe.blame import blaming
+from pytest_probe.core.dump import Call, Dump, Reader, Record
 from pytest_probe.errors import DumpError, HookFailed, RecordError
-from pytest_probe.records.foreign import describe
 from pytest_probe.records.labels import labels, natural
-from pytest_probe.records.model import Call, Dump, Reader, Record
-from pytest_probe.records.msprobe import TENSOR_FOLDER, MsprobeReader
-from pytest_probe.records.stack import user_frame
+from pytest_probe.records.msprobe.reader import TENSOR_FOLDER, MsprobeReader
+from pytest_probe.records.msprobe.stack import user_frame
+from pytest_probe.records.unrecognised import describe
+from pytest_probe.user_errors import blaming
 
 READERS: tuple[Reader, ...] = (MsprobeReader(),)
 
 _HEAD = 64 * 1024
 
-__all__ = ["READERS", "find_dumps", "labels", "read_dump", "recognised_by", "user_frame"]
+__all__ = ["READERS", "dumps_at", "find_dumps", "labels", "read_dump", "recognised_by", "user_frame"]
 
 
 def find_dumps(path: Path, readers: Sequence[Reader] = READERS) -> list[Path]:
@@ -30,8 +30,17 @@ def find_dumps(path: Path, readers: Sequence[Reader] = READERS) -> list[Path]:
     if os.path.isdir(path):
         return sorted((file for file in _json_files(path) if _recognised(file, readers)), key=natural)
     if not os.path.exists(path):  # Path.exists raises where a name is too long
-        raise DumpError(path, "does not exist")
+        raise DumpError(path, "there is no such file or folder")
     return [path]
+
+
+def dumps_at(path: Path) -> list[Path]:
+    """The dumps that a path stands for: a file for itself, a folder for those inside. Raises DumpError where there is
+    none."""
+    found = find_dumps(path)
+    if not found:
+        raise DumpError(path, "the folder holds no dump", "give one that holds a dump.json")
+    return found
 
 
 def read_dump(path: Path, readers: Sequence[Reader] = READERS) -> Dump:
@@ -44,7 +53,7 @@ def read_dump(path: Path, readers: Sequence[Reader] = READERS) -> Dump:
     except HookFailed as error:
         raise DumpError(path, str(error)) from error
     except FileNotFoundError:
-        raise DumpError(path, "does not exist") from None
+        raise DumpError(path, "there is no such file or folder") from None
     except IsADirectoryError:
         raise DumpError(path, "is a folder", "give a file in it") from None
     except OSError as error:

@@ -6,9 +6,10 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from pytest_probe.records.model import Dump, Frame
-from pytest_probe.reports.results import Tally, Worst, number
-from pytest_probe.standards.verdict import ArgumentRow, Element, OutputVerdict, Verdict
+from pytest_probe.core.dump import Dump, Frame
+from pytest_probe.core.result import number
+from pytest_probe.core.verdict import ArgumentRow, Element, OutputVerdict, Verdict
+from pytest_probe.reports.tally import Tally, Worst
 
 if TYPE_CHECKING:
     import pytest
@@ -45,14 +46,12 @@ def kinds(dump: Dump) -> list[str]:
     return [f"{n:,} {kind if n != 1 else kind.replace('entries', 'entry')}" for kind, n in dump.skipped.items()]
 
 
-def sampled(cases: int, budget: float, seconds: float) -> str:
+def sampled(cases: int, budget: float) -> str:
     """The line about cases that are too large for a reference in full."""
-    minutes, rest = divmod(max(1, round(seconds)), 60)
-    time = f"{minutes} min {rest} s" if minutes else f"{rest} s"
     takes = "takes" if cases == 1 else "take"
     return (
         f"probe: {_count(cases, 'case')} {takes} more than {budget:.3g} float64 operations (--probe-flops): "
-        f"judged by samples, in about {time}"
+        "judged by samples"
     )
 
 

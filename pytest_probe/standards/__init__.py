@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pytest_probe.core.comparison import Comparison
 from pytest_probe.standards.auto import Auto
-from pytest_probe.standards.by_rule import ByRule
+from pytest_probe.standards.base import Standard
 from pytest_probe.standards.exact import Exact
-from pytest_probe.standards.mindspore import MindSpore
-from pytest_probe.standards.msprobe import Msprobe
-from pytest_probe.standards.msprobe_tool import MSPROBE_1_0, MSPROBE_8, MSPROBE_26
-from pytest_probe.standards.noise import NoiseStandard
-from pytest_probe.standards.paddleapex import PaddleApex
-from pytest_probe.standards.ptdbg import Ptdbg
-from pytest_probe.standards.question import Question, Standard
-from pytest_probe.standards.table import BENCHMARK, RULES, Table, packaged
+from pytest_probe.standards.noise.standard import NoiseStandard
+from pytest_probe.standards.tools.mindspore import MindSpore
+from pytest_probe.standards.tools.msprobe import MSPROBE_1_0, MSPROBE_8, MSPROBE_26, Msprobe
+from pytest_probe.standards.tools.paddleapex import PaddleApex
+from pytest_probe.standards.tools.ptdbg import Ptdbg
+from pytest_probe.standards.tools.single_rule import ByRule
+from pytest_probe.standards.tools.table import BENCHMARK, RULES, Table, packaged
 
 
 def standards(table: Table) -> Mapping[str, Standard]:
@@ -37,4 +37,4 @@ def standards(table: Table) -> Mapping[str, Standard]:
 
 STANDARDS: Mapping[str, Standard] = standards(packaged())
 
-__all__ = ["STANDARDS", "Question", "Standard", "standards"]
+__all__ = ["STANDARDS", "Comparison", "Standard", "standards"]

@@ -6,21 +6,24 @@ from dataclasses import replace
 
 import numpy as np
 
-from pytest_probe.standards.discrete import Discrete
+from pytest_probe.core.arguments import BoundCall
+from pytest_probe.core.comparison import Comparison
+from pytest_probe.core.verdict import OutputVerdict
+from pytest_probe.standards.api_class import details
+from pytest_probe.standards.base import Standard
+from pytest_probe.standards.classes.discrete import Discrete
+from pytest_probe.standards.classes.dtype_defined import OwnDtype
+from pytest_probe.standards.classes.factorisation import Factorisation
+from pytest_probe.standards.classes.indexed_writes import Writes
+from pytest_probe.standards.classes.nearest_resize import Neighbours
+from pytest_probe.standards.classes.random import Random
+from pytest_probe.standards.classes.selection import Selection, is_index
+from pytest_probe.standards.classes.ties import Ties
+from pytest_probe.standards.classes.uninitialised import Uninitialised
 from pytest_probe.standards.exact import Exact
-from pytest_probe.standards.factorisation import Factorisation
-from pytest_probe.standards.neighbours import Neighbours
-from pytest_probe.standards.noise import NoiseStandard
-from pytest_probe.standards.own_dtype import OwnDtype
-from pytest_probe.standards.question import Question, Standard
-from pytest_probe.standards.random import Random
-from pytest_probe.standards.second_opinion import with_table
-from pytest_probe.standards.selection import Selection, is_index
-from pytest_probe.standards.table import Table, packaged
-from pytest_probe.standards.ties import Ties
-from pytest_probe.standards.uninitialised import Uninitialised
-from pytest_probe.standards.verdict import OutputVerdict
-from pytest_probe.standards.writes import Writes
+from pytest_probe.standards.msprobe_check import with_table
+from pytest_probe.standards.noise.standard import NoiseStandard
+from pytest_probe.standards.tools.table import Table, packaged
 
 FORWARD: tuple[tuple[str, Standard], ...] = (
     ("uninitialised", Uninitialised()),
@@ -48,62 +51,61 @@ class Auto:
     def __init__(self, table: Table | None = None) -> None:
         self.table = table or packaged()
 
-    def judge(self, question: Question) -> OutputVerdict:
-        judge = _by_arguments(question) if question.direction == "forward" else None
-        verdict = (judge or _by_class(question)).judge(question)
+    def judge(self, comparison: Comparison) -> OutputVerdict:
+        judge = _by_arguments(comparison) if comparison.direction == "forward" else None
+        verdict = (judge or _by_class(comparison)).judge(comparison)
         if verdict.verdict == "pass" and verdict.standard == "noise":
-            return with_table(question, verdict, self.table, self.name)
+            return with_table(comparison, verdict, self.table, self.name)
         return verdict
 
 
-def _by_arguments(question: Question) -> Standard | None:
-    """The judge where an argument decides: one API, several functions."""
-    name = question.facts.name
-    if name in ("max", "min") and is_index(question):
-        return Selection()
-    if name in ("abs", "absolute") and _is_of_complex(question):
-        return NoiseStandard()
-    if name == "embedding" and question.argument(3, "max_norm") is not None:
-        return NoiseStandard()
-    if name in ("index_put", "put") and question.argument(3, "accumulate"):
-        return NoiseStandard()
-    if name == "scatter" and question.kwargs.get("reduce") is not None:
-        return NoiseStandard()
-    if name in ("interpolate", "upsample") and question.argument(3, "mode", "nearest") in ("nearest", "nearest-exact"):
-        return Neighbours()
-    if name == "upsample_nearest":
-        return Neighbours()
-    if name == "histogram" and (question.name == "output.1" or _weighs(question, 3)):
-        return Edges() if question.name == "output.1" else NoiseStandard()
-    if name == "bincount" and question.argument(1, "weights") is not None:
-        return NoiseStandard()
-    if name in ("div", "divide") and question.kwargs.get("rounding_mode") is not None:
-        return Discrete()
-    if name == "round" and question.argument(1, "decimals", 0):
-        return Discrete()
-    return None
-
-
-def _is_of_complex(question: Question) -> bool:
-    values = question.argument(0, "input")
-    return isinstance(values, np.ndarray) and values.dtype.kind == "c"
-
-
-def _weighs(question: Question, place: int) -> bool:
-    """Does a histogram sum weights, or divide by widths, rather than count?"""
-    return question.argument(place, "weight") is not None or bool(question.argument(place + 1, "density", False))
-
-
-class Edges:
+class BinEdges:
     """Bin edges, by noise as a factory's numbers: they divide a range evenly, and may cross zero in it."""
 
     name = "noise"
 
-    def judge(self, question: Question) -> OutputVerdict:
-        facts = replace(question.facts, classes=question.facts.classes | {"factory"})
-        return NoiseStandard().judge(replace(question, facts=facts))
+    def judge(self, comparison: Comparison) -> OutputVerdict:
+        case = replace(comparison.case, classes=comparison.classes | {"factory"})
+        return NoiseStandard().judge(replace(comparison, case=case))
 
 
-def _by_class(question: Question) -> Standard:
-    judges = FORWARD if question.direction == "forward" else BACKWARD
-    return next((judge for kind, judge in judges if kind in question.facts.classes), NoiseStandard())
+# Lists of "api@argument" in classes.yaml: where the argument is given, or has the value, this judge decides.
+BY_ARGUMENT: tuple[tuple[str, Standard], ...] = (
+    ("noise_with", NoiseStandard()),
+    ("discrete_with", Discrete()),
+    ("nearest_with", Neighbours()),
+)
+
+
+def _by_arguments(comparison: Comparison) -> Standard | None:
+    """The judge where an argument, a dtype or the output decides: one API, several functions."""
+    classes = comparison.classes
+    if "second_output_selects" in classes and is_index(comparison):
+        return Selection()
+    if f"bin_edges@{comparison.name}" in classes:
+        return BinEdges()
+    if "noise_of_complex" in classes and _is_of_complex(comparison):
+        return NoiseStandard()
+    if "nearest" in classes:
+        return Neighbours()
+    for kind, judge in BY_ARGUMENT:
+        if any(_is_given(comparison.call, condition) for condition in details(classes, kind)):
+            return judge
+    return None
+
+
+def _is_given(call: BoundCall, condition: str) -> bool:
+    """Is an argument given and set ("max_norm"), or has it this value ("mode=nearest")?"""
+    name, _, wanted = condition.partition("=")
+    value = call.argument(name)
+    return value == wanted if wanted else isinstance(value, np.ndarray) or bool(value)
+
+
+def _is_of_complex(comparison: Comparison) -> bool:
+    values = comparison.call.argument("input")
+    return isinstance(values, np.ndarray) and values.dtype.kind == "c"
+
+
+def _by_class(comparison: Comparison) -> Standard:
+    judges = FORWARD if comparison.direction == "forward" else BACKWARD
+    return next((judge for kind, judge in judges if kind in comparison.classes), NoiseStandard())

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from pytest_probe.core.comparison import Comparison
+from pytest_probe.core.verdict import Element, OutputVerdict
 from pytest_probe.numerics import metrics
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, is_complex, is_floating, round_to
 from pytest_probe.numerics.ulp import ulp_distance
-from pytest_probe.standards.question import Question
-from pytest_probe.standards.verdict import Element, OutputVerdict
 
 
 class Exact:
@@ -17,25 +17,30 @@ class Exact:
 
     name = "exact"
 
-    def judge(self, question: Question) -> OutputVerdict:
-        wanted = correctly_rounded(question.expected, question.actual.dtype)
-        same = alike(question.actual, wanted)
+    def judge(self, comparison: Comparison) -> OutputVerdict:
+        wanted = correctly_rounded(comparison.expected, comparison.actual.dtype)
+        same = alike(comparison.actual, wanted)
         differ = "elements differ from the correctly rounded reference; none may"
-        if same.all() and _moves(question):
-            same = ~_other_zeros(question.actual, wanted)
+        if same.all() and _moves(comparison):
+            same = ~_other_zeros(comparison.actual, wanted)
             differ = "elements are zero of the other sign; a copy keeps it"
-        measured = metrics.describe(question.actual, question.expected)
+        measured = metrics.describe(comparison.actual, comparison.expected)
         if same.all():
             return OutputVerdict(
-                question.name, question.actual.shape, question.actual.dtype.name, "pass", self.name, metrics=measured
+                comparison.name,
+                comparison.actual.shape,
+                comparison.actual.dtype.name,
+                "pass",
+                self.name,
+                metrics=measured,
             )
         count = int(np.count_nonzero(~same))
         reason = f"{count:,} of {same.size:,} {differ}"
-        worst = elements(question, ~same)
+        worst = elements(comparison, ~same)
         return OutputVerdict(
-            question.name,
-            question.actual.shape,
-            question.actual.dtype.name,
+            comparison.name,
+            comparison.actual.shape,
+            comparison.actual.dtype.name,
             "error",
             self.name,
             reason,
@@ -59,9 +64,9 @@ def alike(actual: AnyArray, wanted: AnyArray) -> AnyArray:
     return same
 
 
-def _moves(question: Question) -> bool:
+def _moves(comparison: Comparison) -> bool:
     """Are these copies? Gradients may be sums with zeros, and a device mode may have made the zeros."""
-    return "moves" in question.facts.classes and question.direction == "forward" and not question.emulated
+    return "moves" in comparison.classes and comparison.direction == "forward" and not comparison.allowance.emulated
 
 
 def _other_zeros(actual: AnyArray, wanted: AnyArray) -> BoolArray:
@@ -73,24 +78,24 @@ def _other_zeros(actual: AnyArray, wanted: AnyArray) -> BoolArray:
     return np.asarray((actual == 0) & (wanted == 0) & (np.signbit(actual) != np.signbit(wanted)))
 
 
-def elements(question: Question, score: AnyArray, ratios: AnyArray | None = None) -> tuple[Element, ...]:
+def elements(comparison: Comparison, score: AnyArray, ratios: AnyArray | None = None) -> tuple[Element, ...]:
     """The five elements of the largest score, as reports show them."""
-    found = metrics.worst(np.where(score, _distances(question), -1.0) if score.dtype == bool else score)
-    return tuple(_element(question, index, ratios) for index in found if score.dtype != bool or score[index])
+    found = metrics.worst(np.where(score, _distances(comparison), -1.0) if score.dtype == bool else score)
+    return tuple(_element(comparison, index, ratios) for index in found if score.dtype != bool or score[index])
 
 
-def _distances(question: Question) -> AnyArray:
-    actual = question.actual
+def _distances(comparison: Comparison) -> AnyArray:
+    actual = comparison.actual
     if is_floating(actual.dtype) or is_complex(actual.dtype):
-        return ulp_distance(actual, question.expected, actual.dtype)
-    return np.abs(actual.astype(np.float64) - question.expected.astype(np.float64))
+        return ulp_distance(actual, comparison.expected, actual.dtype)
+    return np.abs(actual.astype(np.float64) - comparison.expected.astype(np.float64))
 
 
-def _element(question: Question, index: tuple[int, ...], ratios: AnyArray | None) -> Element:
-    actual, expected = question.actual[index], question.expected[index]
-    floating = is_floating(question.actual.dtype) or is_complex(question.actual.dtype)
+def _element(comparison: Comparison, index: tuple[int, ...], ratios: AnyArray | None) -> Element:
+    actual, expected = comparison.actual[index], comparison.expected[index]
+    floating = is_floating(comparison.actual.dtype) or is_complex(comparison.actual.dtype)
     distance = (
-        float(ulp_distance(actual, expected, question.actual.dtype)) if floating else abs(int(actual) - int(expected))
+        float(ulp_distance(actual, expected, comparison.actual.dtype)) if floating else abs(int(actual) - int(expected))
     )
     ratio = float("nan") if ratios is None else float(ratios[index])
     return Element(index, _plain(actual), _plain(expected), float(distance), ratio)

@@ -2,7 +2,7 @@
 
     PYTHON tests/conformance/peer_capture.py FOLDER MODEL ...
 
-Each MODEL of tests/recording/models.py is recorded for one training step, as `live/captured.py` does with ours; where a
+Each MODEL of tests/support/models.py is recorded for one training step, as `live/captured.py` does with ours; where a
 release chooses by risk level, all calls are.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from msprobe.pytorch import PrecisionDebugger
 
-from tests.recording.models import ALL
+from tests.support.models import ALL
 
 
 def main() -> None:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pytest_probe.numerics.measures import Measures
-from pytest_probe.reports.columns import COSINE, MEASURED
+from pytest_probe.numerics.tool_metrics import Measures
+from pytest_probe.reports.msprobe_csv.columns import COSINE, MEASURED
 
 # Columns of msprobe, PaddleAPEX; of msprobe for MindSpore; of ptdbg's compare(); of api_accuracy_checker, 2023.
 COLUMNS: Mapping[str, str] = {

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_probe.numerics.convention import accumulative, convention
+from pytest_probe.numerics.conventions import accumulative, convention
 from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype
-from pytest_probe.numerics.measures import Convention, Measures, measure
+from pytest_probe.numerics.tool_metrics import Convention, Measures, measure
 
 HERE = Path(__file__).parent
 RELEASES = {"1.0.4": "msprobe-1.0", "8.3.3": "msprobe-8", "26.2.0": "msprobe-26"}

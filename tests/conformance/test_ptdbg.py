@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pytest_probe.numerics.convention import convention
-from pytest_probe.numerics.measures import measure
+from pytest_probe.numerics.conventions import convention
+from pytest_probe.numerics.tool_metrics import measure
 
 HERE = Path(__file__).parent
 ROWS: dict[str, dict[str, str]] = json.loads((HERE / "ptdbg.json").read_text())

@@ -15,19 +15,18 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from pytest_probe.numerics.measures import Measures
-from pytest_probe.standards import ptdbg, three_party
-from pytest_probe.standards.benchmark import Compared
-from pytest_probe.standards.mindspore import MindSpore
-from pytest_probe.standards.msprobe_tool import MSPROBE_1_0, MSPROBE_8, MSPROBE_26
-from pytest_probe.standards.paddleapex import PaddleApex
-from pytest_probe.standards.preliminary import preliminary
-from pytest_probe.standards.ruling import Ruling
+from pytest_probe.numerics.tool_metrics import Measures
+from pytest_probe.standards.tools import ptdbg, three_party
+from pytest_probe.standards.tools.mindspore import MindSpore
+from pytest_probe.standards.tools.msprobe import MSPROBE_1_0, MSPROBE_8, MSPROBE_26
+from pytest_probe.standards.tools.paddleapex import PaddleApex
+from pytest_probe.standards.tools.ratios import Compared
+from pytest_probe.standards.tools.rules import RuleVerdict, preliminary
 from tests.conformance.agreement import Agreement
 from tests.conformance.peer_tables import PeerRow, read_rows
-from tests.dumps import DATA
+from tests.support.dumps import DATA
 
-Status: TypeAlias = Callable[[str, Measures], Ruling]
+Status: TypeAlias = Callable[[str, Measures], RuleVerdict]
 PEERS = DATA / "peers"
 HERE = Path(__file__).parent
 NO_ULP_OF_FLOAT32 = "1.0.4 never finds the ULP rule of float32: it compares the dtype's text with a dtype"
@@ -40,7 +39,7 @@ METRICS = {
 }
 
 
-def older_ptdbg(_: str, measures: Measures) -> Ruling:
+def older_ptdbg(_: str, measures: Measures) -> RuleVerdict:
     distance = 0.0 if measures.cosine_distance is None else measures.cosine_distance
     return ptdbg.accuracy_reached_2_3(1 - distance, measures.max_abs_error or 0.0)
 
@@ -115,7 +114,7 @@ def compared(path: Path, compare: three_party.Compare) -> Agreement:
     return agreement
 
 
-def _add(agreement: Agreement, row: PeerRow, found: Ruling, slip: str = "") -> None:
+def _add(agreement: Agreement, row: PeerRow, found: RuleVerdict, slip: str = "") -> None:
     differs = f"{found.verdict} ({found.reason}), the tool: {row.verdict}" if found.verdict != row.verdict else ""
     agreement.add(f"{row.name} {row.dtype}", differs, slip)
 

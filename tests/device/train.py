@@ -17,7 +17,7 @@ import torch
 
 from pytest_probe import PrecisionDebugger
 from tests.device import pretend
-from tests.recording.models import ALL
+from tests.support.models import ALL
 
 MODELS = ("gpt", "cnn", "detection", "spectral")
 TASKS = ("nothing", "structure", "statistics", "tensor")

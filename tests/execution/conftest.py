@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_probe.execution import Case, Checker, Conditions
+from pytest_probe.core.dump import Dump
+from pytest_probe.core.verdict import Verdict
+from pytest_probe.execution import Case, Checked, Checker, Conditions
 from pytest_probe.records import read_dump
-from pytest_probe.records.model import Dump
 from pytest_probe.registry import Registry
-from pytest_probe.standards.verdict import Verdict
-from tests.writing import entries, write_dump
+from tests.support.writing import entries, write_dump
 
 Function = Callable[..., Any]
 WIDE = (torch.float64, torch.complex128)
@@ -23,16 +23,24 @@ WIDE = (torch.float64, torch.complex128)
 
 @dataclass
 class Bench:
-    """A dump, and a checker for it on the CPU."""
+    """A dump, and a checker for it on the CPU; what the last case left is kept for the next, as in a run."""
 
     dump: Dump
     checker: Checker
+    kept: Checked | None = None
 
     def case(self, direction: Any = "forward", record: int = 0, dtype: str | None = None) -> Case:
         return Case(self.dump, self.dump.records[record], direction, dtype)
 
+    def run(self, direction: Any = "forward", record: int = 0, dtype: str | None = None) -> Checked:
+        self.kept = self.checker.run(self.case(direction, record, dtype), self.kept)
+        return self.kept
+
     def check(self, direction: Any = "forward", record: int = 0, dtype: str | None = None) -> Verdict:
-        return self.checker.check(self.case(direction, record, dtype))
+        return self.run(direction, record, dtype).verdict
+
+    def release(self) -> None:
+        self.kept = None
 
 
 Make = Callable[..., Bench]

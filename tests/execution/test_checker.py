@@ -9,13 +9,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from pytest_probe.core.arguments import Arguments
+from pytest_probe.core.verdict import Verdict
 from pytest_probe.execution import Case, floating_dtypes, preview
-from pytest_probe.execution.summary import _range
-from pytest_probe.inputs import Arguments
+from pytest_probe.execution.verdicts import _range
 from pytest_probe.registry import Registry
-from pytest_probe.standards.verdict import Verdict
-from tests.devices import Emulated
 from tests.execution.conftest import Make, Plant, failed, judged, normal
+from tests.support.devices import Emulated
 
 
 def test_gradients_beside_running_statistics_that_have_none(bench: Make, plant: Plant) -> None:
@@ -23,7 +23,7 @@ def test_gradients_beside_running_statistics_that_have_none(bench: Make, plant: 
     made = bench("Functional.batch_norm", F.batch_norm, *args, backward=True)
     found = made.check("backward")
     assert (found.verdict, judged(found)) == ("pass", ["grad.input.0", "grad.input.3", "grad.input.4"])
-    made.checker.release()
+    made.release()
     plant(F, "batch_norm", lambda right, *args: right(*args[:-1], 0.2))
     assert "grad.input.0" in failed(made.check("backward"))
 
@@ -54,7 +54,7 @@ def test_foreach(bench: Make, plant: Plant) -> None:
     made = bench("Torch._foreach_add_", torch._foreach_add_, [normal(5), normal(4, seed=1)], 0.5)
     found = made.check()
     assert (found.verdict, judged(found)) == ("pass", ["output.0", "output.1"])
-    made.checker.release()
+    made.release()
     plant(torch, "_foreach_add_", lambda right, tensors, number: (right(tensors, number), tensors[1].mul_(1.001))[0])
     assert failed(made.check()) == {"output.1": "noise"}
 
@@ -62,7 +62,7 @@ def test_foreach(bench: Make, plant: Plant) -> None:
 def test_out(bench: Make, plant: Plant) -> None:
     made = bench("Torch.add", torch.add, normal(5), normal(5, seed=1), out=torch.zeros(5))
     assert made.check().verdict == "pass"
-    made.checker.release()
+    made.release()
     plant(torch, "add", lambda right, x, y, out: right(x, y))
     assert failed(made.check()) == {"kwargs.out": "noise"}
 
@@ -78,7 +78,7 @@ def test_running_statistics(bench: Make, plant: Plant) -> None:
     found = made.check()
     assert (found.verdict, judged(found)) == ("pass", ["output.0", "input.1", "input.2"])
     assert made.check("backward").verdict == "pass"
-    made.checker.release()
+    made.release()
     plant(F, "batch_norm", lambda right, *args: right(*args[:-1], 0.2))
     assert failed(made.check()) == {"input.1": "noise", "input.2": "noise"}
 
@@ -90,7 +90,7 @@ def test_another_shape_dtype_or_number_of_outputs(bench: Make, plant: Plant) -> 
     made = bench("Torch.max", torch.max, normal(3, 3), 1)
     assert made.check().verdict == "pass"
     plant(torch, "max", lambda right, x, dim: (right(x, dim)[0][:, None], right(x, dim)[1]))
-    made.checker.release()
+    made.release()
     found = made.check()
     assert found.reason == "output.0: shape [3, 1], the reference has [3]"
 
@@ -105,7 +105,7 @@ def test_an_output_that_the_device_does_not_give(bench: Make, plant: Plant) -> N
 def test_python_numbers_are_outputs(bench: Make, plant: Plant, values: list[float]) -> None:
     made = bench("Tensor.tolist", torch.Tensor.tolist, torch.tensor(values))
     assert made.check().verdict == "pass"
-    made.checker.release()
+    made.release()
     plant(torch.Tensor, "tolist", lambda right, x: [1.0001 * value for value in right(x)])
     assert failed(made.check()) == {"output.0": "exact", "output.1": "exact"}
 
@@ -198,12 +198,23 @@ def test_a_gradient_that_raises_on_the_device_alone_is_an_error(bench: Make, pla
 # One forward for both directions
 
 
+def test_both_directions_share_one_forward_run(bench: Make, plant: Plant) -> None:
+    runs: list[Any] = []
+    made = bench("Torch.neg", torch.neg, normal(5), backward=True)
+    plant(torch, "neg", lambda right, x: (runs.append(0), right(x))[1])
+    assert [made.check("forward").verdict, made.check("backward").verdict] == ["pass", "pass"]
+    assert len(runs) == 1
+    assert [made.check("backward").verdict, made.check("backward").verdict] == ["pass", "pass"]
+    assert len(runs) == 3
+    assert made.check("forward", dtype="float16").verdict == "pass"
+    assert len(runs) == 4
+
+
 def test_save(bench: Make, tmp_path: Path) -> None:
-    made = bench("Torch.mul", torch.mul, normal(5), normal(5, seed=1), backward=True)
-    made.checker.save(tmp_path / "none.pt")
+    bench("Torch.load", lambda x: x, normal(5)).run().save(tmp_path / "none.pt")
     assert not (tmp_path / "none.pt").exists()
-    made.check("backward")
-    made.checker.save(tmp_path / "x.pt")
+    made = bench("Torch.mul", torch.mul, normal(5), normal(5, seed=1), backward=True)
+    made.run("backward").save(tmp_path / "x.pt")
     saved = torch.load(tmp_path / "x.pt", weights_only=True)
     assert {name: str(value.dtype) for name, value in saved.items()} == {
         "input.0": "torch.float32",
@@ -218,6 +229,25 @@ def test_save(bench: Make, tmp_path: Path) -> None:
 
 
 # Hooks and the registry
+
+
+def test_calls_and_references_of_the_registry(bench: Make) -> None:
+    registry = Registry.default()
+    registry.calls["NPU.twice"] = lambda x: x + x
+    registry.references["NPU.twice"] = lambda x: 2 * x
+    assert bench("NPU.twice", lambda x: x + x, normal(5), registry=registry).check().verdict == "pass"
+    registry.calls["NPU.twice"] = lambda x: 2.001 * x if x.dtype is torch.float32 else x + x
+    assert bench("NPU.twice", lambda x: x + x, normal(5), registry=registry).check().verdict == "error"
+    assert bench("NPU.thrice", lambda x: x + x, normal(5), registry=registry).check().kind == "outside the allow-list"
+
+
+def test_a_device_that_was_given_as_a_string_is_the_one_under_test(bench: Make) -> None:
+    """As recorded on another machine."""
+
+    def elsewhere(data: dict[str, Any]) -> None:
+        data["Tensor.to.0.forward"]["input_args"][1]["value"] = "cuda:0"
+
+    assert bench("Tensor.to", torch.Tensor.to, normal(5), "cpu", edit=elsewhere).check().verdict == "pass"
 
 
 def test_hooks_adjust_inputs_and_verdicts(bench: Make) -> None:
@@ -352,7 +382,7 @@ def test_dropout_in_every_dtype(bench: Make, dtype: torch.dtype) -> None:
 def test_an_overflowing_element_does_not_cover_the_others(bench: Make, plant: Plant) -> None:
     made = bench("Torch.exp", torch.exp, torch.tensor([1.0, 2.0, 3.0, 500.0]))
     assert made.check().verdict == "pass"
-    made.checker.release()
+    made.release()
     plant(torch, "exp", lambda right, x: right(x) * 1.5)
     assert failed(made.check()) == {"output.0": "noise"}
 
@@ -362,7 +392,7 @@ def test_runs_beyond_the_domain_do_not_cover_wrong_numbers(bench: Make, plant: P
     powers = torch.tensor([3.0, 2, 3, 4, 2, 3, 2, 3])
     made = bench("Torch.pow", torch.pow, -torch.arange(1.0, 9), powers)
     assert made.check().verdict == "pass"
-    made.checker.release()
+    made.release()
     plant(torch, "pow", lambda right, x, y: right(x, y) * 1.5)
     assert failed(made.check()) == {"output.0": "noise"}
 
@@ -370,7 +400,7 @@ def test_runs_beyond_the_domain_do_not_cover_wrong_numbers(bench: Make, plant: P
 def test_runs_of_another_shape_are_left_out(bench: Make, plant: Plant) -> None:
     made = bench("Torch.unique", torch.unique, torch.tensor([1.0, 1, 2, 3]))
     assert made.check().verdict == "pass"
-    made.checker.release()
+    made.release()
     plant(torch, "unique", lambda right, x: right(x) * 1.01)
     assert failed(made.check()) == {"output.0": "noise"}
 
@@ -412,7 +442,7 @@ def test_a_failing_case_shows_its_arguments(bench: Make, plant: Plant) -> None:
     values = torch.tensor([1.0, -2.5, float("inf")])
     made = bench("Torch.masked_fill", torch.masked_fill, values, torch.tensor([True, False, False]), 3)
     assert made.check().arguments == ()
-    made.checker.release()
+    made.release()
     plant(torch, "masked_fill", lambda right, x, mask, value: right(x, mask, value + 1))
     rows = made.check().arguments
     assert [(row.name, row.shape, row.dtype) for row in rows] == [

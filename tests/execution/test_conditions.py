@@ -1,12 +1,41 @@
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
+import torch
 
-from pytest_probe.errors import Unsupported
-from pytest_probe.execution import load_framework
+from pytest_probe.errors import SettingsError
+from pytest_probe.registry import Registry
+from tests.execution.conftest import Make, normal
+from tests.support.devices import Emulated
 
 
-def test_another_framework() -> None:
-    with pytest.raises(Unsupported, match="a dump of mindspore") as caught:
-        load_framework("mindspore")
-    assert caught.value.kind == "another framework"
+@pytest.mark.parametrize(
+    ("change", "verdict"),
+    [(lambda tensor: tensor, "pass"), (lambda tensor: tensor * 1.001, "error")],
+    ids=["right", "wrong"],
+)
+def test_devices_of_the_registry(bench: Make, change: Any, verdict: str) -> None:
+    registry = Registry.default()
+    registry.devices["emulated"] = lambda name: Emulated(name, change)
+    options: Any = {"registry": registry, "conditions": {"device": "emulated:3"}}
+    made = bench("Torch.tanh", torch.tanh, normal(50), backward=True, **options)
+    assert [made.check("forward").verdict, made.check("backward").verdict] == [verdict, verdict]
+    assert made.checker.setup.describe()["device"] == "emulated:3"
+
+
+def test_a_device_that_is_not_there(bench: Make) -> None:
+    with pytest.raises(SettingsError, match="--probe-device: 'nonsense' cannot be used"):
+        bench("Torch.exp", torch.exp, normal(5), conditions={"device": "nonsense"}).check()
+
+
+def test_the_seed_decides_the_inputs(bench: Make, tmp_path: Path) -> None:
+    values = []
+    for seed in (0, 0, 1):
+        made = bench("Torch.exp", torch.exp, normal(5), conditions={"seed": seed})
+        made.run().save(tmp_path / "x.pt")
+        values.append(torch.load(tmp_path / "x.pt", weights_only=True)["input.0"])
+    assert torch.equal(values[0], values[1])
+    assert not torch.equal(values[0], values[2])

@@ -87,6 +87,6 @@ def test_either_of_two_nearest_elements_and_no_other(bench: Make, plant: Plant) 
     plant(F, "interpolate", other)
     verdicts = [made.check()]
     for _ in range(2):
-        made.checker.release()
+        made.release()
         verdicts.append(made.check())
     assert [failed(verdict) for verdict in verdicts] == [{}, {}, {"output.0": "exact"}]

@@ -13,8 +13,8 @@ import torch
 from torch.nn import functional as F
 
 from pytest_probe import capture
-from pytest_probe.standards.verdict import Verdict
-from tests.checking import verdicts
+from pytest_probe.core.verdict import Verdict
+from tests.support.checking import verdicts
 
 
 def captured(folder: Path, program: Callable[[], object], **options: Any) -> Path:

@@ -7,14 +7,13 @@ import numpy as np
 import pytest
 import torch
 
+from pytest_probe.core.arguments import Arguments, Leaf
+from pytest_probe.core.dump import Call, Lost, SizeSpec, Surroundings
 from pytest_probe.errors import DeviceRaised, HookFailed, NoKernel, ReplayDiffers, UnknownAPI, Unsupported
-from pytest_probe.execution.arguments import mapped, named_leaves, prepared
-from pytest_probe.execution.likeness import apart, first_line, same_bytes
-from pytest_probe.frameworks.base import Leaf
-from pytest_probe.inputs import Arguments
+from pytest_probe.execution.prepare import prepared
+from pytest_probe.frameworks.torch.signatures import bind
 from pytest_probe.numerics.dtypes import numpy_dtype, widen
-from pytest_probe.records.model import Call, Lost, Record, SizeSpec, Surroundings
-from tests.replaying import leaf, normal, replay
+from tests.support.replaying import leaf, normal, replay
 
 BF16 = numpy_dtype("bfloat16")
 
@@ -25,12 +24,12 @@ BF16 = numpy_dtype("bfloat16")
 def test_the_device_runs_in_the_cases_dtype_and_the_reference_in_float64() -> None:
     made = replay("Torch.exp", leaf([0, 1]), outputs=["float32[2]"])
     assert made.actual.outputs["output.0"].dtype == np.float32
-    assert made.expected.outputs["output.0"].tolist() == [1.0, np.exp(1.0)]
-    assert (made.candidate.path, made.notes, made.autocast) == ("torch.exp", (), "")
+    assert made.reference.run.outputs["output.0"].tolist() == [1.0, np.exp(1.0)]
+    assert (made.reference.candidate.path, made.reference.notes, made.reference.autocast) == ("torch.exp", (), "")
 
 
 def test_without_recorded_outputs_any_will_do() -> None:
-    assert replay("Torch.exp", leaf([0.0])).expected.outputs["output.0"].tolist() == [1.0]
+    assert replay("Torch.exp", leaf([0.0])).reference.run.outputs["output.0"].tolist() == [1.0]
 
 
 def test_a_call_and_a_reference_of_the_users() -> None:
@@ -41,7 +40,7 @@ def test_a_call_and_a_reference_of_the_users() -> None:
         calls={"NPU.twice": lambda x: x + x},
         references={"NPU.twice": lambda x: 2 * x},
     )
-    assert made.actual.outputs["output.0"].tolist() == made.expected.outputs["output.0"].tolist() == [2.0]
+    assert made.actual.outputs["output.0"].tolist() == made.reference.run.outputs["output.0"].tolist() == [2.0]
     with pytest.raises(UnknownAPI):
         replay("NPU.twice", leaf([1.0]), calls={"NPU.twice": lambda x: x + x})
 
@@ -52,7 +51,7 @@ def test_a_call_and_a_reference_of_the_users() -> None:
 @pytest.mark.parametrize(("shape", "values"), [("float32[2, 2]", [[0, 1], [2, 3]]), ("float32[]", 1)])
 def test_a_list_may_have_been_a_tuple(shape: str, values: Any) -> None:
     made = replay("Tensor.__getitem__", leaf([[0, 1], [2, 3]]), [0, 1], outputs=[shape])
-    assert made.expected.outputs["output.0"].tolist() == values
+    assert made.reference.run.outputs["output.0"].tolist() == values
 
 
 # What dumps lose
@@ -61,7 +60,7 @@ def test_a_list_may_have_been_a_tuple(shape: str, values: Any) -> None:
 def test_a_lost_dtype_is_the_recorded_outputs() -> None:
     made = replay("Tensor.to", leaf([1.5, 0.1]), Lost(), outputs=["bfloat16[2]"])
     assert made.actual.outputs["output.0"].dtype == BF16
-    assert made.notes == ("input.1 was lost; bfloat16 gives the recorded output",)
+    assert made.reference.notes == ("input.1 was lost; bfloat16 gives the recorded output",)
 
 
 def test_a_lost_argument_without_a_recorded_output() -> None:
@@ -72,7 +71,10 @@ def test_a_lost_argument_without_a_recorded_output() -> None:
 
 def test_a_lost_submodule_is_found() -> None:
     made = replay("Torch.eigvalsh", leaf(np.eye(3)), outputs=["float32[3]"])
-    assert (made.candidate.path, made.notes) == ("torch.linalg.eigvalsh", ("taken as torch.linalg.eigvalsh",))
+    assert (made.reference.candidate.path, made.reference.notes) == (
+        "torch.linalg.eigvalsh",
+        ("taken as torch.linalg.eigvalsh",),
+    )
 
 
 @pytest.mark.parametrize(
@@ -83,7 +85,7 @@ def test_a_lost_submodule_is_found() -> None:
     ],
 )
 def test_shapes_tell_which_of_two_functions_was_called(outputs: list[str], path: str) -> None:
-    assert replay("Torch.svd", normal(5, 3), outputs=outputs).candidate.path == path
+    assert replay("Torch.svd", normal(5, 3), outputs=outputs).reference.candidate.path == path
 
 
 def test_a_name_that_may_be_two_functions_is_not_guessed() -> None:
@@ -93,9 +95,8 @@ def test_a_name_that_may_be_two_functions_is_not_guessed() -> None:
 
 
 def test_two_functions_that_agree_are_one() -> None:
-    assert (
-        replay("Torch.matmul", normal(2, 2), normal(2, 2), outputs=["float32[2, 2]"]).candidate.path == "torch.matmul"
-    )
+    made = replay("Torch.matmul", normal(2, 2), normal(2, 2), outputs=["float32[2, 2]"])
+    assert made.reference.candidate.path == "torch.matmul"
 
 
 # Random parts of fused calls
@@ -107,13 +108,13 @@ def test_two_functions_that_agree_are_one() -> None:
 def test_dropout_inside_attention_is_switched_off(args: Any, kwargs: Any) -> None:
     given = [normal(1, 2, 4, 8, seed=seed) for seed in range(3)]
     made = replay("Functional.scaled_dot_product_attention", *given, *args, outputs=["float32[1, 2, 4, 8]"], **kwargs)
-    assert made.notes == ("run with dropout_p = 0, recorded: 0.5",)
-    assert np.allclose(made.actual.outputs["output.0"], made.expected.outputs["output.0"], atol=1e-5)
+    assert made.reference.notes == ("run with dropout_p = 0, recorded: 0.5",)
+    assert np.allclose(made.actual.outputs["output.0"], made.reference.run.outputs["output.0"], atol=1e-5)
 
 
 def test_attention_without_dropout_says_nothing() -> None:
     given = [normal(1, 2, 4, 8, seed=seed) for seed in range(3)]
-    assert replay("Functional.scaled_dot_product_attention", *given, None, 0.0).notes == ()
+    assert replay("Functional.scaled_dot_product_attention", *given, None, 0.0).reference.notes == ()
 
 
 # Autocast
@@ -122,30 +123,34 @@ def test_attention_without_dropout_says_nothing() -> None:
 def test_autocast_is_found_and_rounds_the_inputs_for_both_sides() -> None:
     x, weight = normal(4, 8), normal(3, 8, seed=1)
     made = replay("Functional.linear", x, weight, outputs=["bfloat16[4, 3]"])
-    assert (made.autocast, made.narrow, made.notes) == ("bfloat16", True, ("under autocast to bfloat16",))
+    assert (made.reference.autocast, made.reference.narrow, made.reference.notes) == (
+        "bfloat16",
+        True,
+        ("under autocast to bfloat16",),
+    )
     assert made.actual.outputs["output.0"].dtype == BF16
     rounded = [widen(item.array.astype(BF16)) for item in (x, weight)]
-    assert np.array_equal(widen(made.leaves["input.0"].array), rounded[0])
-    assert made.leaves["input.0"].array.dtype == np.float32
-    assert np.allclose(made.expected.outputs["output.0"], rounded[0] @ rounded[1].T, rtol=1e-12)
+    assert np.array_equal(widen(made.reference.leaves["input.0"].array), rounded[0])
+    assert made.reference.leaves["input.0"].array.dtype == np.float32
+    assert np.allclose(made.reference.run.outputs["output.0"], rounded[0] @ rounded[1].T, rtol=1e-12)
 
 
 def test_autocast_to_float32_rounds_nothing() -> None:
     x, y = normal(8, dtype="bfloat16"), normal(8, dtype="bfloat16", seed=1)
     made = replay("Functional.mse_loss", x, y, outputs=["float32[]"])
-    assert (made.autocast, made.narrow) == ("bfloat16", False)
+    assert (made.reference.autocast, made.reference.narrow) == ("bfloat16", False)
     assert made.actual.outputs["output.0"].dtype == np.float32
-    assert made.leaves["input.0"] is x
+    assert made.reference.leaves["input.0"] is x
 
 
 def test_mixed_dtypes_that_need_no_autocast() -> None:
     made = replay("Torch.add", leaf([1], "bfloat16"), leaf([2]), outputs=["float32[1]"])
-    assert made.autocast == ""
+    assert made.reference.autocast == ""
 
 
 def test_autocast_is_not_asked_for_another_dtype() -> None:
     made = replay("Functional.linear", normal(4, 8), normal(3, 8), outputs=["bfloat16[4, 3]"], as_recorded=False)
-    assert made.autocast == ""
+    assert made.reference.autocast == ""
 
 
 # Python floats
@@ -183,17 +188,17 @@ def test_python_floats_beside_integers_are_of_the_default_dtype() -> None:
     arguments, call = Arguments((1.03, leaf([30], "int64")), {}, None), Call((), {}, None, None)
     for default, number in (("", single), ("float64", 1.03)):
         given = dataclasses.replace(call, surroundings=Surroundings(default=default))
-        assert prepared(Record("pow.0", "Torch", "pow", 0, b"", b""), given, arguments)[0].args[0] == number
+        assert prepared(bind("Torch.pow", arguments.args, {}), given, arguments)[0].args[0] == number
 
 
 def test_a_16_bit_call_has_another_reading_with_floats_rounded_to_its_dtype() -> None:
     made = replay("Torch.gt", leaf([0.1, 0.2], "bfloat16"), 0.1, outputs=["bool[2]"])
     plain, rounded = made.readings()
     assert plain is made
-    assert plain.expected.outputs["output.0"].tolist() == [True, True]
-    assert rounded.expected.outputs["output.0"].tolist() == [False, True]
-    assert rounded.notes == ("Python floats rounded to the tensors' dtype, as the device does",)
-    assert rounded.rounded == (plain.candidate, plain.expected)
+    assert plain.reference.run.outputs["output.0"].tolist() == [True, True]
+    assert rounded.reference.run.outputs["output.0"].tolist() == [False, True]
+    assert rounded.reference.notes == ("Python floats rounded to the tensors' dtype, as the device does",)
+    assert rounded.rounded is plain.reference
 
 
 def test_sizes_beside_a_float_to_be_rounded_stay_sizes() -> None:
@@ -283,22 +288,22 @@ def test_a_tensor_that_numpy_has_not() -> None:
 
 def test_every_floating_argument_is_wanted() -> None:
     made = replay("Functional.linear", normal(2, 3), weight=normal(4, 3), bias=normal(4), backward=True)
-    assert made.wanted is not None
-    assert made.wanted.names == {"input.0", "kwargs.weight", "kwargs.bias"}
-    assert made.expected.differentiable == made.actual.differentiable == ("output.0",)
+    assert made.reference.wanted is not None
+    assert made.reference.wanted.names == {"input.0", "kwargs.weight", "kwargs.bias"}
+    assert made.reference.run.differentiable == made.actual.differentiable == ("output.0",)
 
 
 def test_running_statistics_that_cannot_be_differentiated_are_not_wanted() -> None:
     x = normal(8, 3, requires_grad=True)
     made = replay("Functional.batch_norm", x, normal(3), leaf([1, 1, 1]), None, None, True, backward=True)
-    assert made.wanted is not None
-    assert made.wanted.names == {"input.0"}
-    assert made.changed == {"input.1", "input.2"}
+    assert made.reference.wanted is not None
+    assert made.reference.wanted.names == {"input.0"}
+    assert made.reference.changed == {"input.1", "input.2"}
 
 
 def test_what_cannot_be_differentiated() -> None:
-    assert replay("Torch.argmax", normal(3), backward=True).wanted is None
-    assert replay("Torch.exp", normal(3)).wanted is None
+    assert replay("Torch.argmax", normal(3), backward=True).reference.wanted is None
+    assert replay("Torch.exp", normal(3)).reference.wanted is None
 
 
 def test_changes_that_no_version_counter_shows() -> None:
@@ -307,56 +312,5 @@ def test_changes_that_no_version_counter_shows() -> None:
         return x + 1
 
     made = replay("X.silent", leaf([1, 2]), calls={"X.silent": silent}, references={"X.silent": silent})
-    assert made.expected.changed == frozenset()
-    assert made.changed == {"input.0"}
-
-
-# Trees
-
-
-def test_names_of_arguments() -> None:
-    arguments = Arguments((leaf([1]), [leaf([2]), (3, leaf([4]))]), {"a": leaf([5]), "b": {"c": leaf([6])}}, None)
-    values = {name: float(item.array[0]) for name, item in named_leaves(arguments).items()}
-    assert values == {"input.0": 1, "input.1.0": 2, "input.1.1.1": 4, "kwargs.a": 5, "kwargs.b.c": 6}
-    names: list[str] = []
-    copy = mapped(arguments, lambda value, name: names.append(name) or value)
-    assert copy == arguments
-    assert names == ["input.0", "input.1.0", "input.1.1.0", "input.1.1.1", "kwargs.a", "kwargs.b.c"]
-
-
-@pytest.mark.parametrize("size", [3, 5000])
-def test_same_bytes(size: int) -> None:
-    array = np.arange(size, dtype=np.float32)
-    array[1] = np.nan
-    assert same_bytes(array, array.copy())
-    assert not same_bytes(array, array.astype(np.float64))
-    assert not same_bytes(array, array[:-1])
-    other = array.copy()
-    other[0] = -0.0
-    assert not same_bytes(array, other)
-    assert same_bytes(array[::2], array[::2].copy())
-    assert same_bytes(array.astype(BF16), array.astype(BF16))
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "distance"),
-    [
-        ({"a": np.array([1.0, 2.0])}, {"a": np.array([1.5, 1.0])}, 1.5 - 2.0**-52),
-        ({"a": np.array([np.nan, np.inf])}, {"a": np.array([np.nan, np.inf])}, 0.0),
-        ({"a": np.array([np.nan])}, {"a": np.array([1.0])}, np.inf),
-        ({"a": np.array([1.0])}, {"a": np.array([1.0, 2.0])}, np.inf),
-        ({"a": np.array([True, True])}, {"a": np.array([True, False])}, 1.0),
-        ({"a": 1.0, "b": "x"}, {"a": 3.0, "b": "y"}, 2.0 - 2.0**-52),
-        ({"a": np.array([1.0])}, {"b": np.array([2.0])}, 0.0),
-        ({"a": np.array([1 + 1j])}, {"a": np.array([4 + 5j])}, 5.0 - 2.0**-51),
-        ({"a": np.ones(2, np.float16)}, {"a": np.array([1 + 2.0**-11, 1 + 2.0**-10])}, 2.0**-11),
-    ],
-)
-def test_apart(first: Any, second: Any, distance: float) -> None:
-    assert apart(first, second) == distance
-
-
-def test_first_line() -> None:
-    assert first_line(ValueError("one\ntwo")) == "one"
-    assert first_line(ValueError("")) == "ValueError"
-    assert len(first_line(ValueError("x" * 1000))) == 300
+    assert made.reference.run.changed == frozenset()
+    assert made.reference.changed == {"input.0"}

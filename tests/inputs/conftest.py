@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_probe.inputs import Arguments, StoredTensors, build
-from pytest_probe.records.model import Call
+from pytest_probe.core.arguments import Arguments
+from pytest_probe.core.dump import Call
+from pytest_probe.frameworks.torch.signatures import bind
+from pytest_probe.inputs import StoredTensors, build
 
 Build = Callable[..., Arguments]
 
@@ -17,9 +19,17 @@ Build = Callable[..., Arguments]
 def arguments(tmp_path: Path) -> Build:
     """build() with defaults: a call of Torch.exp, its dump in an empty folder, generated inputs, seed 0."""
 
-    def make(*args: Any, kwargs: Any = None, outputs: Any = None, gradients: Any = None, **options: Any) -> Arguments:
+    def make(
+        *args: Any,
+        api: str = "Torch.exp",
+        kwargs: Any = None,
+        outputs: Any = None,
+        gradients: Any = None,
+        **options: Any,
+    ) -> Arguments:
         files = StoredTensors(tmp_path / "dump.json", (tmp_path / "data",), np.load)
-        defaults = {"record": "Torch.exp.0", "api": "Torch.exp", "dtype": None, "seed": 0, "kind": "generated"}
-        return build(Call(args, kwargs or {}, outputs, gradients), **{"files": files, **defaults, **options})
+        defaults = {"record": "Torch.exp.0", "dtype": None, "seed": 0, "kind": "generated", "files": files}
+        call = Call(args, kwargs or {}, outputs, gradients)
+        return build(call, bound=bind(api, call.args, call.kwargs), **{**defaults, **options})
 
     return make

@@ -12,12 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_probe.errors import RecordError
-from pytest_probe.recording import snapshot
-from pytest_probe.recording.config import configured
-from pytest_probe.recording.encoding import encoded
-from pytest_probe.recording.torch_values import Values
-from pytest_probe.records.model import (
+from pytest_probe.core.dump import (
     Call,
     DeviceSpec,
     DtypeSpec,
@@ -27,8 +22,13 @@ from pytest_probe.records.model import (
     Surroundings,
     TensorSpec,
 )
-from pytest_probe.records.msprobe_entries import DTYPES, decode
-from pytest_probe.records.rawjson import quote_tokens
+from pytest_probe.errors import RecordError
+from pytest_probe.frameworks.torch.recording.values import Values
+from pytest_probe.recording import snapshot
+from pytest_probe.recording.config import configured
+from pytest_probe.recording.encoding import encoded
+from pytest_probe.records.lazy_json import quote_tokens
+from pytest_probe.records.msprobe.entries import DTYPES, decode
 
 KNOWN = [getattr(torch, name) for name in DTYPES if hasattr(torch, name)]
 DEVICES = [torch.device("cpu"), torch.device("cuda", 1), torch.device("meta")]

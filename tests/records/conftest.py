@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.dumps import DUMPS, unpack
+from tests.support.dumps import DUMPS, unpack
 
 
 @pytest.fixture(scope="session")

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from pytest_probe.core.dump import Dump
 from pytest_probe.errors import DumpError
 from pytest_probe.records import READERS, find_dumps, read_dump
-from pytest_probe.records.model import Dump
 
 _EMPTY = '{"task": "statistics", "level": "L1", "framework": "pytorch", "dump_data_dir": null, "data": {}}'
 
@@ -48,7 +48,7 @@ def test_real_dumps_are_found(unpacked: dict[str, Path]) -> None:
 
 def test_a_path_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
     for function in (find_dumps, read_dump):
-        with pytest.raises(DumpError, match="nowhere: does not exist"):
+        with pytest.raises(DumpError, match="nowhere: there is no such file or folder"):
             function(tmp_path / "nowhere")
 
 
@@ -110,7 +110,7 @@ def test_a_file_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / ("x" * 300)
     with pytest.raises(DumpError, match=r"cannot be read \(File name too long\)"):
         read_dump(path)
-    with pytest.raises(DumpError, match="does not exist"):
+    with pytest.raises(DumpError, match="there is no such file or folder"):
         find_dumps(path)
 
 

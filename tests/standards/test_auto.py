@@ -6,17 +6,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_probe.frameworks.modes import behaviour
+from pytest_probe.core.comparison import Allowance
+from pytest_probe.core.device_modes import behaviour
 from pytest_probe.standards.auto import Auto
-from pytest_probe.standards.modal import judged_with_modes
-from tests.standards.asking import question
+from pytest_probe.standards.device_modes.judge import judged_with_modes
+from tests.support.asking import comparison
 
 ONES = np.ones(40)
 NEARLY = ONES + 2.0**-22  # 2 ulp off in float32: noise, and not exact
 
 
 def verdict(actual: Any, expected: Any = ONES, **more: Any) -> tuple[str, str]:
-    found = Auto().judge(question(actual, expected, **{"dtype": "float32", **more}))
+    found = Auto().judge(comparison(actual, expected, **{"dtype": "float32", **more}))
     return found.verdict, found.standard
 
 
@@ -123,7 +124,7 @@ UNSURE = {"float64": [np.full(40, 1.5), np.full(40, 0.5)]}  # noise is content w
     ],
 )
 def test_a_table_may_warn_where_noise_is_content(api: str, dtype: str, error: float, table: str) -> None:
-    asked = question(ONES + error, ONES, api=api, dtype=dtype, runs=UNSURE)
+    asked = comparison(ONES + error, ONES, api=api, dtype=dtype, runs=UNSURE)
     found = Auto().judge(asked)
     assert (found.verdict, found.standard) == (("warning", "auto") if table else ("pass", "noise"))
     assert found.metrics.get("table", "") == table
@@ -133,7 +134,7 @@ def test_a_table_may_warn_where_noise_is_content(api: str, dtype: str, error: fl
 
 
 def test_what_the_right_result_fails_as_well_tells_nothing() -> None:
-    asked = question(ONES, ONES + 2.0**-30, api="Torch.gather", dtype="float32", direction="backward", runs=UNSURE)
+    asked = comparison(ONES, ONES + 2.0**-30, api="Torch.gather", dtype="float32", direction="backward", runs=UNSURE)
     assert Auto().judge(asked).verdict == "pass"
     assert (
         Auto().judge(replace(asked, expected=ONES, actual=asked.actual + asked.actual.dtype.type(0.1))).verdict
@@ -143,21 +144,21 @@ def test_what_the_right_result_fails_as_well_tells_nothing() -> None:
 
 def test_a_wider_tensor_that_carries_16_bit_is_as_right_as_they_are() -> None:
     third = np.full(40, 1 / 3)
-    narrow = question(third, third, dtype="bfloat16").actual.astype(np.float32)
+    narrow = comparison(third, third, dtype="bfloat16").actual.astype(np.float32)
     runs = {"float64": [third * 1.5, third * 0.5]}
-    asked = question(narrow, third, api="Functional.linear", runs=runs, precision=np.dtype("bfloat16"))
+    asked = comparison(narrow, third, api="Functional.linear", runs=runs, precision=np.dtype("bfloat16"))
     assert Auto().judge(asked).verdict == "pass"
     assert Auto().judge(replace(asked, precision=np.dtype(np.float32))).verdict == "warning"
 
 
 def test_tables_know_no_modes() -> None:
-    asked = question(ONES + 1e-4, ONES, api="Torch.mul", dtype="float32", runs=UNSURE)
+    asked = comparison(ONES + 1e-4, ONES, api="Torch.mul", dtype="float32", runs=UNSURE)
     assert Auto().judge(asked).verdict == "warning"
-    assert Auto().judge(replace(asked, emulated=True)).verdict == "pass"
+    assert Auto().judge(replace(asked, allowance=Allowance(emulated=True))).verdict == "pass"
 
 
 def test_what_noise_does_not_pass_stays_as_it_is() -> None:
-    asked = question(ONES + 1e-4, ONES, api="Torch.mul", dtype="float32")
+    asked = comparison(ONES + 1e-4, ONES, api="Torch.mul", dtype="float32")
     found = Auto().judge(asked)
     assert (found.verdict, found.standard) == ("error", "noise")
 
@@ -166,26 +167,26 @@ def test_no_mode_is_asked_to_explain_a_table() -> None:
     def never(*_: Any) -> None:
         pytest.fail("noise is content without a mode")
 
-    asked = question(ONES + 1e-4, ONES, api="Functional.linear", dtype="float32", runs=UNSURE, otherwise=never)
+    asked = comparison(ONES + 1e-4, ONES, api="Functional.linear", dtype="float32", runs=UNSURE, alternative=never)
     assert judged_with_modes(Auto(), asked, [behaviour("tf32")]).metrics["table"] == "ulp"
 
 
-@pytest.mark.parametrize(("fan_in", "verdict"), [(1024, "warning"), (65536, "pass")])
-def test_long_sums_may_be_further_off(fan_in: int, verdict: str) -> None:
+@pytest.mark.parametrize(("terms", "verdict"), [(1024, "warning"), (65536, "pass")])
+def test_long_sums_may_be_further_off(terms: int, verdict: str) -> None:
     near = ONES + 16 * 2.0**-23  # inside the table's 32 ULP; 8 times as far, outside
     runs = {**UNSURE, "nudged": [near]}
-    asked = question(ONES + 1e-4, ONES, api="Functional.linear", dtype="float32", runs=runs, fan_in=fan_in)
+    asked = comparison(ONES + 1e-4, ONES, api="Functional.linear", dtype="float32", runs=runs, terms=terms)
     assert Auto().judge(asked).verdict == verdict
 
 
 def test_what_no_kernel_can_be_sure_of_tells_nothing() -> None:
     runs = {**UNSURE, "nudged": [ONES + 1e-4]}
-    asked = question(ONES + 1e-4, ONES, api="Torch.mul", dtype="float32", runs=runs)
+    asked = comparison(ONES + 1e-4, ONES, api="Torch.mul", dtype="float32", runs=runs)
     assert Auto().judge(asked).verdict == "pass"
 
 
 @pytest.mark.parametrize(("step", "verdict"), [(2.0**-7, "pass"), (0.9 * 2.0**-8, "warning")])
 def test_what_steps_of_16_bit_fail_as_well_tells_nothing(step: float, verdict: str) -> None:
     """The second step is rounded away before the table sees it."""
-    asked = question(ONES + 2.0**-7, ONES, api="Torch.mul", dtype="bfloat16", runs={"coarse": [ONES + step]})
+    asked = comparison(ONES + 2.0**-7, ONES, api="Torch.mul", dtype="bfloat16", runs={"coarse": [ONES + step]})
     assert Auto().judge(asked).verdict == verdict

@@ -5,14 +5,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pytest_probe.core.comparison import Allowance
 from pytest_probe.standards.exact import Exact
-from tests.standards.asking import question
+from tests.support.asking import comparison
 
 NAN, INF = np.nan, np.inf
 
 
 def verdict(actual: Any, expected: Any, dtype: str = "", api: str = "Torch.relu", **more: Any) -> str:
-    return Exact().judge(question(actual, expected, api=api, dtype=dtype, **more)).verdict
+    return Exact().judge(comparison(actual, expected, api=api, dtype=dtype, **more)).verdict
 
 
 @pytest.mark.parametrize(
@@ -69,7 +70,7 @@ def test_a_copy_keeps_the_sign_of_zero(actual: Any, expected: Any, dtype: str) -
     assert verdict(expected, expected, dtype, "Torch.cat") == "pass"
     assert verdict(actual, expected, dtype, "Torch.maximum") == "pass"
     assert verdict(actual, expected, dtype, "Torch.cat", direction="backward") == "pass"
-    assert verdict(actual, expected, dtype, "Torch.cat", emulated=True) == "pass"
+    assert verdict(actual, expected, dtype, "Torch.cat", allowance=Allowance(emulated=True)) == "pass"
 
 
 def test_copies_of_integers_have_no_signed_zeros() -> None:
@@ -79,7 +80,7 @@ def test_copies_of_integers_have_no_signed_zeros() -> None:
 def test_the_error_counts_and_shows_the_worst_first() -> None:
     actual = np.arange(8, dtype=np.float32)
     actual[2], actual[5] = 2.5, 50.0
-    found = Exact().judge(question(actual, np.arange(8.0), api="Torch.clone"))
+    found = Exact().judge(comparison(actual, np.arange(8.0), api="Torch.clone"))
     assert found.reason == "2 of 8 elements differ from the correctly rounded reference; none may"
     assert [element.index for element in found.worst] == [(5,), (2,)]
     assert (found.worst[0].actual, found.worst[0].expected) == (50.0, 5.0)
@@ -87,12 +88,12 @@ def test_the_error_counts_and_shows_the_worst_first() -> None:
 
 
 def test_integers_are_shown_by_their_difference() -> None:
-    found = Exact().judge(question(np.array([5, 9]), np.array([5, 2]), api="Torch.clone"))
+    found = Exact().judge(comparison(np.array([5, 9]), np.array([5, 2]), api="Torch.clone"))
     assert [(element.actual, element.expected, element.ulp) for element in found.worst] == [(9, 2, 7.0)]
 
 
 def test_a_bool_and_a_complex_element_can_be_shown() -> None:
-    found = Exact().judge(question(np.array([True]), np.array([False]), api="Torch.eq"))
+    found = Exact().judge(comparison(np.array([True]), np.array([False]), api="Torch.eq"))
     assert (found.worst[0].actual, found.worst[0].expected) == (1, 0)
-    found = Exact().judge(question(np.array([1 + 2j], np.complex64), np.array([1 + 1j]), api="Torch.clone"))
+    found = Exact().judge(comparison(np.array([1 + 2j], np.complex64), np.array([1 + 1j]), api="Torch.clone"))
     assert (found.worst[0].actual, found.worst[0].expected) == ("1+2j", "1+1j")

@@ -8,20 +8,12 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from pytest_probe.core.verdict import Verdict
 from pytest_probe.execution import Checker, Conditions
 from pytest_probe.registry import Registry
-from pytest_probe.standards import choices, diagnosis, fan_in, random, selection
-from pytest_probe.standards.facts import _classes, facts
-from pytest_probe.standards.verdict import Verdict
-from tests.calls.making import place_of
+from pytest_probe.standards.api_class import classes_of, names
+from tests.support.calls.making import place_of
 
-# Whose arguments decide which judge takes them.
-BY_ARGUMENTS = "interpolate upsample upsample_nearest histogram bincount div divide round embedding scatter".split()
-NAMES = sorted(
-    {entry.partition("@")[0] for names in _classes().values() for entry in names}
-    | {*choices.DIMENSIONS, *selection.DIMENSIONS, *diagnosis.EPS, *diagnosis.APPROXIMATE, *random.DROPOUTS}
-    | {*fan_in.PRODUCTS, *fan_in.CONVOLUTIONS, *fan_in.TRANSPOSED, *fan_in.REDUCTIONS, *fan_in.ROWS, *BY_ARGUMENTS}
-)
 X = torch.tensor([[[1.25, -2.5, 1.25, 3.0], [0.5, 0.5, -1.0, 7.0]]])
 
 
@@ -52,8 +44,8 @@ def _recorded(name: str) -> str:
 
 def test_a_function_of_other_arguments_has_a_verdict() -> None:
     """In one test, since a call is a matter of milliseconds."""
-    for name in NAMES:
-        classes = facts(f"Torch.{name}").classes
+    for name in sorted(names()):
+        classes = classes_of(name)
         if "random" in classes:  # by a law that asks for no arguments, which a few numbers may fit, or not at all
             assert len(outcomes(wrong, name, kernel_size=X)) == 2, name
             continue

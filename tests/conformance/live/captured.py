@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
-from pytest_probe.recording.debugger import capture
+from pytest_probe.capturing.debugger import capture
 from tests.conformance.agreement import Agreement
 from tests.conformance.live.tool import Tool
-from tests.recording.models import ALL
+from tests.support.models import ALL
 
 TASKS = ("statistics", "tensor")
 UNKNOWN = "an API that is not in its list"

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TypeAlias
 
 from pytest_probe.cli import main
-from pytest_probe.reports.columns import DEVICE, MESSAGE, NAME, SHAPE, ULP
+from pytest_probe.reports.msprobe_csv.columns import DEVICE, MESSAGE, NAME, SHAPE, ULP
 from tests.conformance.agreement import Agreement
 from tests.conformance.live.tool import Tool, pytest_probe
-from tests.dumps import unpack
+from tests.support.dumps import unpack
 
 DUMPS = ("msprobe-1.0.4/cnn", "msprobe-1.0.4/cplx", "msprobe-1.0.4/gpt", "msprobe-26.2.0/amp_bf16")
 CONFTEST = """

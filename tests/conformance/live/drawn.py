@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from pytest_probe.reports.columns import MEASURED
-from pytest_probe.reports.csv import write_csv
-from pytest_probe.reports.results import RESULTS
+from pytest_probe.reports.msprobe_csv.checker import write_csv
+from pytest_probe.reports.msprobe_csv.columns import MEASURED
+from pytest_probe.reports.results_file import RESULTS
 from tests.conformance.agreement import Agreement
 from tests.conformance.live.comparisons import compared
 from tests.conformance.live.tool import Tool

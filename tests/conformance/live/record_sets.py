@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from tests.conformance.agreement import Agreement
 from tests.conformance.live.captured import entries, names, recorded
 from tests.conformance.live.tool import Tool
-from tests.recording.models import ALL
+from tests.support.models import ALL
 
 Bodies: TypeAlias = Mapping[str, Any]
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pytest_probe.numerics.dtypes import AnyArray
-from pytest_probe.numerics.measures import Convention, measure
+from pytest_probe.numerics.tool_metrics import Convention, measure
 from pytest_probe.standards import STANDARDS
 from tests.conformance.agreement import Agreement
 from tests.conformance.live.tool import Tool

@@ -1,0 +1,117 @@
+"""This run's verdicts beside another run's results: --probe-benchmark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pytest_probe import frameworks
+from pytest_probe.core.verdict import OutputVerdict, Verdict, conclusion
+from pytest_probe.errors import SettingsError
+from pytest_probe.reports.msprobe_csv.rows import entry_of, measures_of
+from pytest_probe.reports.results_file import RESULTS, RUN, read_results
+from pytest_probe.standards.api_class import classes_of
+from pytest_probe.standards.tools.three_party import COMPARES, Decision
+
+OPTION = "--probe-benchmark"
+# What decides beside a standard of our own.
+DEFAULT = "msprobe"
+MISSING = "the benchmark's results do not have this case"
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """Another run: its outcomes by portable id, and by label and entry whatever their dtype; run is its run.json."""
+
+    folder: Path
+    outcomes: Mapping[str, Mapping[str, Any]]
+    run: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, folder: Path) -> Benchmark:
+        """Raises SettingsError where the folder holds no run."""
+        try:
+            run = msgspec.json.decode((folder / RUN).read_bytes())
+            outcomes: dict[str, Mapping[str, Any]] = {}
+            for outcome in read_results(folder / RESULTS):
+                label, entry, _ = entry_of(outcome["id"])
+                outcomes.setdefault(f"{label}::{entry}", outcome)
+                outcomes[outcome["id"]] = outcome
+        except (OSError, msgspec.DecodeError) as error:
+            raise SettingsError(OPTION, str(folder), f"give a folder of --probe-out; {error}") from error
+        return cls(folder, outcomes, run)
+
+    def check(self, run: Mapping[str, Any]) -> None:
+        """Is it of the same inputs? Raises SettingsError."""
+        own, other = run["settings"], self.run.get("settings", {})
+        for name in ("seed", "inputs"):
+            if own[name] != other.get(name):
+                wanted = f"it is of {name} {other.get(name)}, this run of {own[name]}"
+                raise SettingsError(OPTION, str(self.folder), f"{wanted}: the two have different inputs")
+        digests = {dump["label"]: dump["digest"] for dump in self.run.get("dumps", ())}
+        for dump in run["dumps"]:
+            if digests.get(dump["label"], dump["digest"]) != dump["digest"]:
+                raise SettingsError(OPTION, str(self.folder), f"its dump {dump['label']} is another than this run's")
+
+    def of(self, identity: str) -> Mapping[str, Any] | None:
+        """The outcome of the same case, in the same dtype or, where it has none in that, in another."""
+        label, entry, _ = entry_of(identity)
+        return self.outcomes.get(identity) or self.outcomes.get(f"{label}::{entry}")
+
+    def only(self, identities: set[str]) -> list[str]:
+        """Ids of its cases that are not among these, in whatever dtype."""
+        known = {"::".join(entry_of(identity)[:2]) for identity in identities}
+        own = {outcome["id"] for outcome in self.outcomes.values() if outcome["api"]}
+        return sorted(identity for identity in own if "::".join(entry_of(identity)[:2]) not in known)
+
+    def judge(self, verdict: Verdict, identity: str, api: str) -> Verdict:
+        """The verdict with the benchmark's say: a tool's standard decides three-party; by one of our own an output that
+        is content, and an error beside the benchmark, is a warning."""
+        if verdict.verdict == "skip":
+            return verdict
+        other = self.of(identity)
+        if other is None:
+            return replace(verdict, notes=(*verdict.notes, MISSING))
+        rows = {output["name"]: output for output in other["outputs"]}
+        outputs = tuple(_judged(output, rows.get(output.name), verdict.standard, api) for output in verdict.outputs)
+        if outputs == verdict.outputs:
+            return verdict
+        outcome, reason = conclusion(outputs)
+        return replace(verdict, verdict=outcome, reason=reason, outputs=outputs)
+
+
+def _judged(output: OutputVerdict, other: Mapping[str, Any] | None, standard: str, api: str) -> OutputVerdict:
+    """Only numbers that have one right value are compared: where a class judges (signs of factors, random values,
+    ties), the distance from the reference says nothing."""
+    if other is None or not output.measures or not other.get("measures"):
+        return output
+    if "random" in classes_of(frameworks.signatures().canonical(api)) or (
+        standard not in COMPARES and output.standard != "noise"
+    ):
+        return output
+    compare = standard if standard in COMPARES else DEFAULT
+    if "justification" in output.metrics:
+        # The project's own rule for the API stays, and so do its limits.
+        compare = str(output.metrics["rule"])
+        if compare not in COMPARES:
+            return output
+    device, benchmark = measures_of(output.measures), measures_of(other["measures"])
+    decision = COMPARES[compare](api, output.dtype, device, benchmark)
+    ratios = {f"benchmark_{name}": value for name, value in _ratios(decision)}
+    outcome = decision.ruling.verdict
+    judged = replace(output, metrics={**output.metrics, **ratios})
+    if outcome == "skip":
+        return judged
+    if standard in COMPARES:
+        return replace(judged, verdict=outcome, reason=decision.ruling.reason)
+    if outcome == "error" and output.verdict == "pass":
+        return replace(judged, verdict="warning", reason=decision.ruling.reason)
+    return judged
+
+
+def _ratios(decision: Decision) -> Iterator[tuple[str, float]]:
+    return ((item.metric, item.value) for item in decision.compared)

@@ -1,0 +1,80 @@
+"""What a training script calls: PrecisionDebugger, as msprobe's, and shorter ways to the same."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from pytest_probe import frameworks
+from pytest_probe.recording.config import configured
+from pytest_probe.recording.recorder import Recorder, log
+
+
+class PrecisionDebugger:
+    """Records what a program calls between start() and stop(), one folder a step.
+
+    config_path is msprobe's config.json; what is given here counts more. model, here or at start(): for levels L0 and
+    mix, and for the path of the module that each call stands in. options are the keys of the configuration by their
+    names there: scope, list, data_mode, summary_mode, white_list, black_list, rank, extra_info, overflow_nums,
+    namespaces, and kinds ("float", "int", "bool", "scalar"): of which values statistics or data are kept.
+
+    Raises SettingsError for a configuration that cannot be used; nothing else ever reaches the program, but for the
+    OverflowFound that an overflow_check ends with.
+    """
+
+    def __init__(
+        self,
+        config_path: str | os.PathLike[str] | None = None,
+        task: str | None = None,
+        dump_path: str | os.PathLike[str] | None = None,
+        level: str | None = None,
+        model: Any = None,
+        step: Sequence[int | str] | None = None,
+        **options: Any,
+    ) -> None:
+        given = {"task": task, "dump_path": dump_path, "level": level, "step": step, **options}
+        config = configured(config_path, **{key: value for key, value in given.items() if value is not None})
+        self._hooks = frameworks.recording().hooks(config, model)
+        self._recorder = Recorder(config, self._hooks)
+
+    def start(self, model: Any = None) -> None:
+        """Begin to record, or go on. Raises SettingsError where the level needs a model and none was given."""
+        self._hooks.follow(model)
+        self._safely(self._recorder.start)
+
+    def forward_backward_dump_end(self) -> None:
+        """Record no new calls; the gradients of those that were recorded still are."""
+        self._safely(self._recorder.forward_ends)
+
+    def stop(self) -> None:
+        """Record no longer, and leave no hook."""
+        self._safely(self._recorder.stop)
+
+    def step(self) -> None:
+        """A step ends: what was recorded of it is on the disk when this returns."""
+        self._safely(self._recorder.end_step)
+
+    def close(self) -> None:
+        """Stop, and write what is left. The end of the process does it as well."""
+        self._safely(self._recorder.close)
+
+    def _safely(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except Exception as error:
+            log.error(
+                "pytest-probe: %s failed (%s: %s); the program goes on", act.__name__, type(error).__name__, error
+            )
+
+
+@contextmanager
+def capture(dump_path: str | os.PathLike[str], **options: Any) -> Iterator[PrecisionDebugger]:
+    """Record what is called in this block; options as PrecisionDebugger's."""
+    debugger = PrecisionDebugger(dump_path=dump_path, **options)
+    debugger.start()
+    try:
+        yield debugger
+    finally:
+        debugger.close()

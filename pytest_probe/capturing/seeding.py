@@ -1,0 +1,21 @@
+"""One seed for everything that draws, so that two runs of a program can be compared."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import numpy as np
+
+from pytest_probe import frameworks
+
+
+def seed_all(seed: int = 1234, mode: bool = False) -> None:
+    """Seed Python's, NumPy's and torch's generators; mode: torch shall use deterministic algorithms, and warn where
+    there is none. Raises ImportError where torch is not installed."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    os.environ["PYTHONHASHSEED"] = str(seed)
+    # cuBLAS reads this when it is first used.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    frameworks.recording().seed(seed, mode)

@@ -1,0 +1,82 @@
+"""`pytest-probe capture`: run a program as it is, and record what it calls."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import runpy
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pytest_probe import frameworks
+from pytest_probe.capturing.debugger import PrecisionDebugger
+from pytest_probe.errors import SettingsError
+from pytest_probe.recording.config import TASKS
+
+
+def add_parser(commands: Any) -> None:
+    """Register the command with argparse."""
+    parser = commands.add_parser(
+        "capture",
+        help="run a program, and record the API calls that it makes as a dump",
+        description="Run a Python program with its arguments, unchanged, and record the API calls of its training "
+        "steps. A step ends with each step of the optimizer that steps first; a program without one is one step.",
+        usage="pytest-probe capture [options] PROGRAM [ARGUMENTS...]\n       "
+        "pytest-probe capture [options] -m MODULE [ARGUMENTS...]",
+        epilog="exit status: that of the program, or 2 where an argument cannot be used",
+    )
+    parser.add_argument("-o", "--out", metavar="DIR", default="dumps", help="where the dump goes (default: dumps)")
+    parser.add_argument("--config", metavar="FILE", help="a configuration file, as msprobe's config.json")
+    parser.add_argument("--task", metavar="TASK", help=f"one of {', '.join(TASKS)} (default: statistics)")
+    parser.add_argument(
+        "--step", metavar="N[,N-N...]", help="the steps to record, from 0 on, or all (default: 0, or the file's)"
+    )
+    parser.add_argument("-m", dest="module", action="store_true", help="PROGRAM is the name of a module")
+    parser.add_argument("program", nargs=argparse.REMAINDER, metavar="PROGRAM [ARGUMENTS...]")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """The exit status. Raises SettingsError, and whatever the program raises."""
+    if not arguments.program:
+        raise SettingsError("PROGRAM", "", "give the program that shall run, with its arguments")
+    program, *given = arguments.program
+    if not arguments.module and not Path(program).is_file():
+        raise SettingsError("PROGRAM", program, "there is no such file")
+    debugger = PrecisionDebugger(arguments.config, task=arguments.task, dump_path=arguments.out, step=_steps(arguments))
+    with _as_main(program, given, arguments.module), frameworks.recording().after_optimizer_steps(debugger.step):
+        debugger.start()
+        try:
+            _execute(program, arguments.module)
+        finally:
+            debugger.close()
+    return 0
+
+
+def _steps(arguments: argparse.Namespace) -> list[str] | None:
+    if arguments.step is None:
+        return None if arguments.config else ["0"]
+    return [] if arguments.step == "all" else arguments.step.split(",")
+
+
+def _execute(program: str, module: bool) -> None:
+    if module:
+        runpy.run_module(program, run_name="__main__", alter_sys=True)
+    else:
+        # As Python names a program's file, whatever folder it goes to later.
+        runpy.run_path(os.path.abspath(program), run_name="__main__")
+
+
+@contextmanager
+def _as_main(program: str, given: list[str], module: bool) -> Iterator[None]:
+    """What a program finds in sys when Python itself runs it."""
+    argv, path = sys.argv, sys.path[:]
+    sys.argv = [program, *given]
+    sys.path[0:0] = [str(Path.cwd() if module else Path(program).resolve().parent)]
+    try:
+        yield
+    finally:
+        sys.argv, sys.path[:] = argv, path

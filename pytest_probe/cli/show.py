@@ -1,0 +1,141 @@
+"""`pytest-probe show`: what a dump holds, without running it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pytest_probe.core.dump import Call, Dump, tensors
+from pytest_probe.core.verdict import Verdict
+from pytest_probe.errors import DumpError, RecordError
+from pytest_probe.execution import Case, floating_dtypes, preview
+from pytest_probe.options import NAMED
+from pytest_probe.records import dumps_at, labels, read_dump
+from pytest_probe.registry import Registry
+from pytest_probe.reports.terminal import holds
+from pytest_probe.selection import Selection, normalise, select
+from pytest_probe.settings import DIRECTIONS, DTYPES, check_name
+
+SIZES = ((1_000, "up to 1,000 elements"), (1_000_000, "up to 1,000,000"), (1_000_000_000, "up to 1,000,000,000"))
+LARGER = "larger"
+USAGE_ERROR = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One case as it is shown: dtype "" without floats, elements of all its tensors, verdict where it is skipped."""
+
+    case: Case
+    dtype: str
+    elements: int
+    skip: Verdict | None
+
+    @property
+    def text(self) -> str:
+        if self.skip is not None:
+            return f"  {self.case.id:<50}  skip: {self.skip.kind}: {self.skip.reason}"
+        return f"  {self.case.id:<50}  {self.dtype or '-':<12} {self.elements:>12,}"
+
+
+def add_parser(commands: Any) -> None:
+    """Register the command with argparse."""
+    parser = commands.add_parser(
+        "show",
+        help="list what a dump holds: what would run, and what would be skipped and why",
+        description="List the cases of dumps: what would run, with its dtype and the elements of its tensors, "
+        "what would be skipped and why, and totals by API, dtype and size. Nothing is run, and no conftest.py is read: "
+        "what its hooks add (readers, namespaces, references) does not count here.",
+        epilog="exit status: 0, or 2 where an argument or a dump cannot be used",
+    )
+    parser.add_argument("dumps", nargs="+", metavar="DUMP", type=Path, help="a dump file, or a folder of dumps")
+    for name in ("api", "skip-api"):
+        parser.add_argument(f"--{name}", NAMED[name].flag, action="append", metavar="GLOB", help=NAMED[name].help)
+    for name in ("direction", "dtype"):
+        option = NAMED[name]
+        parser.add_argument(f"--{name}", option.flag, default=option.default, metavar=option.metavar, help=option.help)
+    parser.set_defaults(run=run)
+
+
+def _selection(arguments: argparse.Namespace) -> Selection:
+    dtypes = [check_name("--dtype", dtype.strip(), DTYPES) for dtype in arguments.dtype.split(",")]
+    return Selection(
+        apis=tuple(map(normalise, arguments.api or ())),
+        skip_apis=tuple(map(normalise, arguments.skip_api or ())),
+        directions=DIRECTIONS[check_name("--direction", arguments.direction, DIRECTIONS)],
+        dtypes=tuple(None if dtype == "recorded" else dtype for dtype in dtypes),
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """The exit status. Raises SettingsError, or DumpError for a path that leads to no dump."""
+    selection, registry = _selection(arguments), Registry.default()
+    paths = [path for given in arguments.dumps for path in dumps_at(Path(os.path.abspath(given)))]
+    named = labels(paths)
+    shown: list[Line] = []
+    status = 0
+    for path in paths:
+        try:
+            dump = read_dump(path, registry.readers)
+        except DumpError as error:
+            print(f"pytest-probe: error: {error}", file=sys.stderr)
+            status = USAGE_ERROR
+            continue
+        print(f"{named[path]}: {holds(dump)}")
+        for line in _lines(dump, selection, registry):
+            print(line.text)
+            shown.append(line)
+        for damage in dump.damage:
+            print(f"pytest-probe: error: {damage}", file=sys.stderr)
+            status = USAGE_ERROR
+    if shown or not status:
+        print("\n".join(_totals(shown)))
+    return status
+
+
+def _lines(dump: Dump, selection: Selection, registry: Registry) -> Iterator[Line]:
+    for record, direction, dtype in select(dump, selection, floating_dtypes):
+        case = Case(dump, record, direction, dtype)
+        try:
+            call = dump.decode(record)
+        except RecordError as error:
+            yield Line(case, "", 0, Verdict("skip", "", str(error), error.kind))
+            continue
+        yield Line(case, dtype or "+".join(floating_dtypes(call)), _elements(call), preview(case, registry))
+
+
+def _elements(call: Call) -> int:
+    trees = (call.args, call.kwargs, call.outputs or ())
+    return sum(spec.size for tree in trees for _, spec in tensors(tree))
+
+
+def _totals(lines: Sequence[Line]) -> Iterator[str]:
+    skipped = Counter(line.skip.kind for line in lines if line.skip is not None)
+    yield ""
+    yield f"{len(lines) - skipped.total():,} cases would run, {skipped.total():,} would be skipped"
+    yield from (f"  {count:>8,}  {kind}" for kind, count in skipped.most_common())
+    running = [line for line in lines if line.skip is None]
+    yield from _table("API", ((line.case.api, line.elements) for line in running))
+    yield from _table("dtype", ((line.dtype or "no floats", line.elements) for line in running))
+    yield from _table("size", ((_size(line.elements), line.elements) for line in running))
+
+
+def _table(title: str, rows: Iterable[tuple[str, int]]) -> Iterator[str]:
+    cases: Counter[str] = Counter()
+    elements: Counter[str] = Counter()
+    for name, count in rows:
+        cases[name] += 1
+        elements[name] += count
+    if cases:
+        yield ""
+        yield f"{title:<44} {'cases':>10} {'elements':>20}"
+        yield from (f"{name:<44} {count:>10,} {elements[name]:>20,}" for name, count in cases.most_common())
+
+
+def _size(elements: int) -> str:
+    return next((name for limit, name in SIZES if elements <= limit), LARGER)

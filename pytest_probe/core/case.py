@@ -1,0 +1,54 @@
+"""What one item runs: a record made runnable in one direction and one dtype."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_probe.core.arguments import Arguments
+from pytest_probe.core.dump import Call, Direction, Dump, Record, tensors
+from pytest_probe.numerics.dtypes import is_complex, is_floating
+
+DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A function under test, the reference of it, and what both are called with."""
+
+    function: Callable[..., Any]
+    reference: Callable[..., Any]
+    arguments: Arguments
+    with_gradient: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A record made runnable in one direction and one dtype; dtype None: as recorded.
+
+    pair is what runs where the case is no record of a dump but two functions (Checker.compare).
+    """
+
+    dump: Dump
+    record: Record
+    direction: Direction
+    dtype: str | None = None
+    pair: Pair | None = None
+
+    @property
+    def id(self) -> str:
+        name = f"{self.record.name}.{self.direction}"
+        return name if self.dtype is None else f"{name}[{self.dtype}]"
+
+    @property
+    def api(self) -> str:
+        return f"{self.record.namespace}.{self.record.api}"
+
+
+def floating_dtypes(call: Call) -> tuple[str, ...]:
+    """The floating dtypes of a call's tensor arguments, sorted."""
+    trees = itertools.chain(tensors(call.args), tensors(dict(call.kwargs)))
+    dtypes = {spec.dtype for _, spec in trees if not spec.ndarray}
+    return tuple(sorted(dtype for dtype in dtypes if is_floating(dtype) or is_complex(dtype)))

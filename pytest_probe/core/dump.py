@@ -1,0 +1,221 @@
+"""What a dump says, as plain data: dumps, entries, records and the arguments of a call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeAlias
+
+Direction: TypeAlias = Literal["forward", "backward"]
+Number: TypeAlias = "float | int | bool"
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """A tensor as a dump describes it.
+
+    dtype is the bare NumPy-like name ("float32", "bfloat16", "complex64", "int64", "bool", "float8_e4m3fn").
+    max, min, mean and norm (2-norm) are of the tensor's values, of their absolute value where it is complex, None
+    where the dump has none; low and high are the finite extremes, where the dump has them beside NaN or inf.
+    nan, inf and true count elements (inf: of both signs), None where the dump has none. stride is in elements, None
+    where they lie in order; address is where the first one lay: views of the same memory have the same one.
+    values are the elements in their order, where the dump has them beside the statistics, as of few integers.
+    data_name is the file that holds the values, as a bare name; None where only statistics were kept.
+    ndarray: it was no tensor, but an array of NumPy's.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    max: Number | None = None
+    min: Number | None = None
+    mean: float | None = None
+    norm: float | None = None
+    high: float | None = None
+    low: float | None = None
+    requires_grad: bool = False
+    data_name: str | None = None
+    nan: int | None = None
+    inf: int | None = None
+    true: int | None = None
+    stride: tuple[int, ...] | None = None
+    address: int | None = None
+    values: tuple[int, ...] | None = None
+    ndarray: bool = False
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        count = 1
+        for extent in self.shape:
+            count *= extent
+        return count
+
+    @property
+    def span(self) -> int:
+        """Number of elements from the first to the last in memory, as strides lay them out."""
+        if self.stride is None or not self.size:
+            return self.size
+        return 1 + sum((extent - 1) * stride for extent, stride in zip(self.shape, self.stride, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class DtypeSpec:
+    """A dtype that was passed as an argument, by its bare name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSpec:
+    """A device that was passed as an argument; the replay puts the device under test in its place."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryFormatSpec:
+    """A memory format that was passed as an argument, as "channels_last"."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class SizeSpec:
+    """A torch.Size that was passed as an argument."""
+
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """An argument that the dump does not hold: `{}`, as positional dtypes and devices are written."""
+
+
+# An argument: a leaf above; None, bool, int, float, complex, str, slice or Ellipsis as themselves; a list, tuple or
+# dict of arguments.
+Argument: TypeAlias = Any
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a capture of ours knows of a call beside its arguments, where others leave it to be guessed.
+
+    autocast is the dtype that each kind of device was under ("cpu": "bfloat16"); where none was, there is none. default
+    is what the program had made torch's default dtype, "" where that was as ever.
+    """
+
+    autocast: Mapping[str, str] = field(default_factory=dict)
+    default: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A decoded record: the arguments of one call, what it returned, and the gradients that came back to it.
+
+    outputs is None where the dump kept none. gradients holds the incoming gradients of the outputs, in their order
+    (None for an output without one); it is None where the record has no backward entry. seeded names the outputs that
+    they belong to ("output.0"), None where the dump does not say; outgoing are the gradients that the arguments got, by
+    name ("kwargs.weight"), None where the dump has none. unrecorded says why a capture could not record the backward.
+    surroundings are None where the dump tells neither tuples from lists nor autocast.
+    """
+
+    args: tuple[Argument, ...]
+    kwargs: Mapping[str, Argument]
+    outputs: tuple[Argument, ...] | None
+    gradients: tuple[TensorSpec | None, ...] | None
+    seeded: tuple[str, ...] | None = None
+    outgoing: Mapping[str, TensorSpec | None] | None = None
+    unrecorded: str = ""
+    surroundings: Surroundings | None = None
+
+    def returned(self) -> list[tuple[str, Argument]]:
+        """The recorded outputs by name ("output.0"), but for None."""
+        return [(name, value) for name, value in leaves(self.outputs, "output") if value is not None]
+
+    def output_specs(self) -> list[TensorSpec]:
+        """The recorded outputs that are tensors."""
+        return [value for _, value in self.returned() if isinstance(value, TensorSpec)]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One captured call of one API: its forward entry, and its backward entry where there is one.
+
+    name is the entry name without direction ("Functional.linear.0"), namespace its first part ("Functional"), api
+    what lies between ("linear", "linalg.norm"), number the call number. forward and backward are the raw entries.
+    """
+
+    name: str
+    namespace: str
+    api: str
+    number: int
+    forward: Any
+    backward: Any = None
+
+    @property
+    def directions(self) -> tuple[Direction, ...]:
+        if self.forward is None:
+            return ("backward",)
+        return ("forward",) if self.backward is None else ("forward", "backward")
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One stack frame: file, line number (from 1), function and source line."""
+
+    file: str
+    line: int
+    function: str
+    code: str
+
+
+@dataclass(frozen=True)
+class Dump:
+    """A dump that was read; its records are raw until `decode` is asked.
+
+    notes are remarks for the header (unknown keys, duplicate entries), damage is what makes the dump fail as a whole
+    beside its good records, skipped names the entries that are no API calls, by kind ("Module entries": 12).
+    data_dirs are the folders in which `data_name` is looked up, in order.
+    """
+
+    path: Path
+    framework: str
+    task: str
+    level: str
+    records: tuple[Record, ...]
+    decode: Callable[[Record], Call]
+    stack: Callable[[str], tuple[Frame, ...]]
+    data_dirs: tuple[Path, ...] = ()
+    notes: tuple[str, ...] = ()
+    damage: tuple[str, ...] = ()
+    skipped: Mapping[str, int] = field(default_factory=dict)
+
+
+class Reader(Protocol):
+    """A dump format. Recognises files by their content, never by their name."""
+
+    name: str
+
+    def sniff(self, path: Path, head: bytes) -> bool:
+        """Is this file such a dump? head is its beginning, at most 64 KiB."""
+
+    def read(self, path: Path) -> Dump:
+        """Read the dump. Raises DumpError where nothing in it can be used; anything less ends in `Dump.damage`."""
+
+
+def leaves(tree: Argument, path: str = "") -> Iterator[tuple[str, Argument]]:
+    """All leaves of an argument tree, each with its dotted path ("0", "1.0", "mask")."""
+    if isinstance(tree, (list, tuple)):
+        for index, value in enumerate(tree):
+            yield from leaves(value, f"{path}.{index}" if path else str(index))
+    elif isinstance(tree, Mapping):
+        for key, value in tree.items():
+            yield from leaves(value, f"{path}.{key}" if path else str(key))
+    else:
+        yield path, tree
+
+
+def tensors(tree: Argument, path: str = "") -> Iterator[tuple[str, TensorSpec]]:
+    """All tensors of an argument tree, each with its dotted path."""
+    return ((place, leaf) for place, leaf in leaves(tree, path) if isinstance(leaf, TensorSpec))

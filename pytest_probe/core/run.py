@@ -1,0 +1,99 @@
+"""How a call is run, and what it leaves: plain data, NumPy's arrays in the place of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from pytest_probe.core.device_modes import Mode
+
+
+class Device(Protocol):
+    """A device under test: how tensors get there, how a call is made there, how they come back.
+
+    Tensors are the framework's own, on the CPU on either side of put and get.
+    """
+
+    name: str
+
+    def put(self, tensor: Any) -> Any:
+        """Copy a CPU tensor to the device."""
+
+    def call(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Make the call on the device."""
+
+    def get(self, tensor: Any) -> Any:
+        """Bring a tensor back to the CPU; waits for the device."""
+
+
+# Its name, and whether it computes in float32 what is 16 bit.
+Kernel: TypeAlias = tuple[str, bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Round what passes from step to step inside a call to dtype; fine splits kernels into their decompositions, whose
+    library functions are off by what seed draws. wide names the arguments that are wider than dtype themselves. own:
+    the call runs in its own dtypes, as under an autocast inside it, each kernel's results being float64's, rounded
+    once. kernels are those that run in the call's own dtypes; what they compute in float32 is not rounded to dtype."""
+
+    dtype: str
+    fine: bool
+    seed: int = 0
+    wide: frozenset[str] = frozenset()
+    own: bool = False
+    kernels: tuple[Kernel, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Jitter:
+    """Move the results of kernels, and the operands of products after their rounding, by `size` of themselves; before
+    it by `unsure` of themselves and their row, all the same way, where they come from steps that rounded."""
+
+    size: float
+    seed: int = 0
+    unsure: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a run is made: on `device` in the arguments' own dtypes, or as a reference with all floats as `dtype`, there
+    as under a device mode, with jitter where runs shall tell what rounding does under it; `place` is a reference's
+    device. default is the framework's default dtype on a device, "" as it is."""
+
+    device: Device | None = None
+    dtype: str = ""
+    autocast: str = ""
+    default: str = ""
+    steps: Steps | None = None
+    mode: Mode | None = None
+    jitter: Jitter | None = None
+    place: str = "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which arguments a run shall be able to give gradients of, by name; `copies` where the call works in place."""
+
+    names: frozenset[str] = frozenset()
+    copies: bool = False
+
+
+@dataclass(slots=True)
+class Run:
+    """What a run left.
+
+    outputs holds every return value by name ("output.0", "output.1.0"): an array, or a Python scalar as itself.
+    changed names the arguments that the call wrote to; after(name) gives an argument's value after the call.
+    returned maps an output to the argument that it is ("output.0": "input.0" of an in-place call).
+    """
+
+    outputs: dict[str, Any]
+    changed: frozenset[str]
+    after: Callable[[str], np.ndarray]
+    returned: dict[str, str] = field(default_factory=dict)
+    differentiable: tuple[str, ...] = ()
+    handle: Any = None

@@ -1,0 +1,93 @@
+"""What a check ends in: plain data, ready for JSON, junit and a process boundary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+Outcome: TypeAlias = Literal["pass", "warning", "error", "skip"]
+Metric: TypeAlias = "float | int | str | bool"
+
+# The metric that names the rule, where a verdict is a warning for no other reason than an API's table.
+TABLE = "table"
+SEVERITY: Mapping[Outcome, int] = {"skip": 0, "pass": 1, "warning": 2, "error": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """One element of an output: where it is, what the device gave, what the reference says.
+
+    ulp is the distance in units of the output's dtype, ratio the noise ratio. Complex numbers are given as text.
+    """
+
+    index: tuple[int, ...]
+    actual: float | str
+    expected: float | str
+    ulp: float
+    ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class OutputVerdict:
+    """The verdict on one output: a return value ("output.0"), a changed argument ("input.0") or a gradient
+    ("grad.input.1", "grad.kwargs.weight").
+
+    reason names what failed, with the number and its limit; worst holds the five worst elements of an output that
+    failed or was warned about. measures are the field's metrics, as msprobe's files have them, where a run writes them.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    verdict: Outcome
+    standard: str
+    reason: str = ""
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
+    worst: tuple[Element, ...] = ()
+    measures: Mapping[str, Metric] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentRow:
+    """One argument as the failing item shows it: a tensor by shape, dtype and range, anything else by its value."""
+
+    name: str
+    shape: tuple[int, ...] | None
+    dtype: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The verdict on one case.
+
+    kind groups skips in reports ("no kernel on the device"); reason is the whole sentence. dtype is what the case ran
+    in ("float32", "bfloat16+float32" where mixed, "" without floats).
+    """
+
+    verdict: Outcome
+    standard: str
+    reason: str = ""
+    kind: str = ""
+    dtype: str = ""
+    outputs: tuple[OutputVerdict, ...] = ()
+    arguments: tuple[ArgumentRow, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def fails(self, strict: bool) -> bool:
+        """Does it fail its item? strict: a warning does."""
+        return self.verdict == "error" or (self.verdict == "warning" and strict)
+
+
+def conclusion(outputs: tuple[OutputVerdict, ...]) -> tuple[Outcome, str]:
+    """The outcome of a case, and its reason: those of its worst output, by name."""
+    worst = worst_of(outputs)
+    if worst is None:
+        return "pass", ""
+    return worst.verdict, f"{worst.name}: {worst.reason}" if worst.reason else ""
+
+
+def worst_of(outputs: tuple[OutputVerdict, ...]) -> OutputVerdict | None:
+    """The output that decides: the first of the most severe."""
+    return max(outputs, key=lambda output: SEVERITY[output.verdict], default=None)

@@ -1,0 +1,135 @@
+"""References of one case under other assumptions: a device mode, or another value of an argument."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from pytest_probe.core.arguments import with_value
+from pytest_probe.core.comparison import Assumption, Comparison, Evidence, Kind
+from pytest_probe.core.device_modes import Mode
+from pytest_probe.core.run import Jitter, Way
+from pytest_probe.execution.perturbed import Perturbation, PerturbedRuns, results
+from pytest_probe.execution.replay import Reference, Replay
+from pytest_probe.numerics.dtypes import AnyArray, is_floating, widen
+
+# Where a mode rounds operands, runs move by this share of a roundoff and what they do is enlarged as much: so small a
+# shift takes no operand across a tie, which would show as the mode's own error. What may cross is asked for itself:
+# results of steps within so many roundoffs of a tie, once all upwards and once all downwards.
+SHARE = 2.0**-12
+UNSURE = 4.0
+CROSSED = 1.5
+
+Results = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """What the call gives under an assumption, twice more with unsure operands across their ties, and perturbed."""
+
+    found: Results
+    crossed: tuple[Results, ...]
+    runs: PerturbedRuns
+
+
+@dataclass(slots=True)
+class Alternatives:
+    """The alternatives of one case, each computed once for all its outputs."""
+
+    replay: Replay
+    perturbation: Perturbation
+    _made: dict[Assumption, Alternative | None] = field(default_factory=dict)
+
+    def of(self, comparison: Comparison, assumption: Assumption) -> Comparison | None:
+        """The same comparison with the reference that the assumption gives; None where the call does not run like that,
+        gives another shape, or the very same numbers."""
+        if assumption not in self._made:
+            self._made[assumption] = self._alternative(assumption, comparison.roundoff)
+        made = self._made[assumption]
+        name = comparison.name.removeprefix("grad.")
+        expected = None if made is None else _array(made.found, name)
+        if made is None or expected is None or expected.shape != comparison.expected.shape:
+            return None
+        flushes = assumption.mode is not None and assumption.mode.flush  # the runs tell then, if not the numbers
+        if _same(expected, comparison.expected) and not flushes:
+            return None
+        evidence: Evidence = OutputRuns(made.runs, name, expected.shape)
+        allowance = replace(comparison.allowance, emulated=True)
+        if made.crossed:
+            reached = _reached(comparison.actual, expected, [_array(run, name) for run in made.crossed])
+            source, expected = expected, reached
+            evidence = evidence.transformed(lambda run: reached + (run - source) / SHARE)
+        return replace(comparison, expected=expected, evidence=evidence, allowance=allowance)
+
+    def _alternative(self, assumption: Assumption, roundoff: float) -> Alternative | None:
+        mode = self._resolved(assumption.mode)
+        replay = self.replay
+        if assumption.argument is not None:
+            replay = replace(replay, reference=_with_argument(replay.reference, *assumption.argument))
+        rounds = mode is not None and bool(mode.bits) and assumption.sample is None
+        way = replace(replay.reference.way, mode=mode)
+        if assumption.sample is not None:
+            way = replace(way, jitter=Jitter(roundoff, assumption.sample))
+        shifts = (UNSURE * roundoff, -UNSURE * roundoff) if rounds else ()
+        try:
+            found = self._results(replay, way)
+            crossed = tuple(self._results(replay, replace(way, jitter=Jitter(0.0, unsure=shift))) for shift in shifts)
+        except Exception:
+            return None  # beyond the call's domain like that
+        size = roundoff * SHARE if rounds else roundoff
+        return Alternative(found, crossed, PerturbedRuns(replay, replace(self.perturbation, roundoff=size, mode=mode)))
+
+    def _results(self, replay: Replay, way: Way) -> Results:
+        reference = replay.reference
+        if self.perturbation.direction == "forward":
+            return results(reference.again(reference.leaves, way, None), reference.changed)
+        run = reference.again(reference.leaves, way, reference.wanted)
+        return reference.framework.gradients(run, replay.incoming)
+
+    def _resolved(self, mode: Mode | None) -> Mode | None:
+        if mode is None or mode.sums != "narrow":
+            return mode
+        return replace(mode, sums=self.perturbation.narrow)
+
+
+@dataclass(frozen=True, slots=True)
+class OutputRuns(Evidence):
+    """The perturbed runs of one output, but for those of another shape (unique values of perturbed inputs)."""
+
+    source: PerturbedRuns
+    name: str
+    shape: tuple[int, ...]
+
+    def runs(self, kind: Kind, count: int) -> list[AnyArray]:
+        return [run for run in self.source.output(self.name, kind, count) if run.shape == self.shape]
+
+
+def _reached(actual: AnyArray, expected: AnyArray, crossed: list[AnyArray | None]) -> AnyArray:
+    """The number nearest to the actual one that operands across their ties may give."""
+    if expected.dtype.kind != "f":
+        return expected
+    steps = [np.abs(run - expected) for run in crossed if run is not None and run.shape == expected.shape]
+    reach = CROSSED * np.nan_to_num(np.maximum.reduce(steps), posinf=0.0) if steps else 0.0
+    wide = widen(actual)
+    return np.asarray(np.where(np.isfinite(wide), np.clip(wide, expected - reach, expected + reach), expected))
+
+
+def _array(found: Results, name: str) -> AnyArray | None:
+    if name not in found:
+        return None
+    array = np.asarray(found[name])
+    return widen(array) if is_floating(array.dtype) else array
+
+
+def _same(first: AnyArray, second: AnyArray) -> bool:
+    """Are two references alike to float64's own rounding?"""
+    return bool(np.allclose(first, second, rtol=1e-12, atol=0.0, equal_nan=True))
+
+
+def _with_argument(reference: Reference, name: str, value: Any) -> Reference:
+    path = reference.bound.paths.get(name, f"kwargs.{name}")
+    arguments = with_value(reference.candidate.arguments, path, value)
+    return replace(reference, candidate=replace(reference.candidate, arguments=arguments))

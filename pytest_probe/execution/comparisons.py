@@ -1,0 +1,156 @@
+"""What the standards are asked of a replay: one comparison an output, with the evidence that they may ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pytest_probe.core.arguments import Array, BoundCall, Leaf, floats_of
+from pytest_probe.core.comparison import Assumption, ComparedCase, Comparison
+from pytest_probe.core.dump import Direction
+from pytest_probe.core.verdict import OutputVerdict
+from pytest_probe.execution.alternatives import Alternatives, OutputRuns
+from pytest_probe.execution.perturbed import Perturbation, PerturbedRuns, results
+from pytest_probe.execution.prepare import NARROW, cast_of, narrow_dtype, numbers
+from pytest_probe.execution.replay import Reference, Replay
+from pytest_probe.execution.structure import Sides
+from pytest_probe.numerics.closeness import widened_dtype
+from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, numpy_dtype, widen
+from pytest_probe.standards.api_class import classes_of, details
+
+# u_c, the roundoff of the arithmetic inside: float32 for it and everything narrower, else float64.
+SINGLE, DOUBLE = 2.0**-24, 2.0**-53
+WIDE = ("float64", "complex128")
+
+
+@dataclass(frozen=True, slots=True)
+class CaseEvidence(OutputRuns):
+    """Runs of one output of a replay, its alternatives, and the CPU's own result where that is another device."""
+
+    replay: Replay
+    direction: Direction
+    alternatives: Alternatives
+
+    def alternative(self, comparison: Comparison, assumption: Assumption) -> Comparison | None:
+        return self.alternatives.of(comparison, assumption)
+
+    def cpu_result(self) -> AnyArray | None:
+        if self.replay.source.name == "cpu":
+            return None
+        reference = self.replay.reference
+        cpu = reference.framework.device("cpu")
+        try:
+            if self.direction == "backward":
+                run = reference.in_own_dtypes(cpu)
+                return reference.framework.gradients(run, self.replay.incoming).get(self.name)
+            run = replace(reference, wanted=None).in_own_dtypes(cpu)
+            return results(run, reference.changed).get(self.name)
+        except Exception:
+            return None  # no kernel there either
+
+
+def comparisons(
+    sides: Sides, direction: Direction, seed: int, *, by_class: bool
+) -> Iterator[Comparison | OutputVerdict]:
+    """A comparison for every output that both sides have; a verdict where shapes or dtypes already differ.
+
+    by_class: the API's own judge is asked for, and not the noise standard alone.
+    """
+    replay, reference = sides.replay, sides.replay.reference
+    call = _with_arrays(reference.bound) if by_class else _unnamed(reference.bound)
+    classes = classes_of(call.name)
+    floats = floats_of(reference.leaves)
+    made = floats or {name: value.dtype for name, value in sides.actual.items() if _is_float(value)}
+    narrowest = _narrowest(reference, made)
+    together = bool(classes & {"ties", "kinks"})
+    fixed = frozenset(call.paths[name] for name in details(classes, "labels") if name in call.paths)
+    how = Perturbation(f"{call.api}\0{seed}", direction, SINGLE, narrowest, None, together, fixed)
+    runs = {roundoff: PerturbedRuns(replay, replace(how, roundoff=roundoff)) for roundoff in (SINGLE, DOUBLE)}
+    alternatives = Alternatives(replay, how)
+    on_cpu = replay.source.name == "cpu"
+    case = ComparedCase(
+        call=call,
+        classes=classes,
+        direction=direction,
+        narrow=narrowest != "float32",
+        on_cpu=on_cpu,
+        plain_convolutions=on_cpu and reference.framework.plain_convolutions(narrowest),
+        forward=replay.actual.outputs,
+        reference=reference.run.outputs,
+        incoming=replay.incoming,
+    )
+    for name in (name for name in sides.expected if name in sides.actual):
+        actual, expected = _as_arrays(sides.actual[name], sides.expected[name], floats)
+        trouble = _structure(name, actual, expected)
+        if trouble is not None:
+            yield trouble
+            continue
+        precision = _precision(reference, name, actual.dtype)
+        roundoff = DOUBLE if precision.name in WIDE else SINGLE
+        source, run_name = runs[roundoff], name.removeprefix("grad.")
+        evidence = CaseEvidence(source, run_name, expected.shape, replay, direction, alternatives)
+        yield Comparison(name, case, actual, expected, precision, roundoff, evidence)
+
+
+def _with_arrays(bound: BoundCall) -> BoundCall:
+    return bound.mapped(lambda value: value.array if isinstance(value, (Leaf, Array)) else value)
+
+
+def _unnamed(bound: BoundCall) -> BoundCall:
+    """The call as one of a function that nothing is known of."""
+    return replace(_with_arrays(bound), api="", name="", defaults={})
+
+
+def _narrowest(reference: Reference, floats: Mapping[str, np.dtype[Any]]) -> str:
+    """The 16-bit (or narrower) dtype that the case's tensors pass between kernels; float32 without one."""
+    cast = reference.autocast or cast_of(reference.candidate.name, reference.candidate.arguments)
+    if cast in NARROW:
+        return cast
+    real = [dtype for dtype in floats.values() if not is_complex(dtype)]
+    narrowest = min(real, key=lambda dtype: float_format(dtype).precision, default=np.dtype(np.float32))
+    return narrowest.name if float_format(narrowest).precision < 24 else "float32"
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and is_floating(value.dtype)
+
+
+def _as_arrays(actual: Any, expected: Any, floats: Mapping[str, np.dtype[Any]]) -> tuple[AnyArray, AnyArray]:
+    """Both sides as arrays; Python floats in the widest floating dtype of the arguments, strings as they are."""
+    if isinstance(actual, np.ndarray) or isinstance(expected, np.ndarray):
+        wide = np.asarray(expected)
+        return np.asarray(actual), widen(wide) if is_floating(wide.dtype) else wide
+    if type(actual) is float and type(expected) is float:
+        dtype = max(floats.values(), key=lambda item: item.itemsize, default=np.dtype(np.float64))
+        return np.asarray(actual).astype(dtype), np.asarray(expected)
+    same = type(actual) is type(expected) and actual == expected
+    return np.asarray(same), np.asarray(True)
+
+
+def _structure(name: str, actual: AnyArray, expected: AnyArray) -> OutputVerdict | None:
+    shape, dtype = actual.shape, actual.dtype.name
+    if shape != expected.shape:
+        reason = f"shape {list(shape)}, the reference has {list(expected.shape)}"
+        return OutputVerdict(name, shape, dtype, "error", "structure", reason)
+    if widened_dtype(actual.dtype) != widened_dtype(expected.dtype):
+        reason = f"dtype {dtype}, the reference has {expected.dtype.name}"
+        return OutputVerdict(name, shape, dtype, "error", "structure", reason)
+    return None
+
+
+def _precision(reference: Reference, name: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """In whose half ulp an output may be rounded: autocast computes the gradients of wider arguments in 16 bit, and
+    some outputs that are wide again; a call that casts, those gradients in its dtype; and one of 16-bit tensors the
+    gradient of a wider number that stands beside them."""
+    candidate, gradient = reference.candidate, name.startswith("grad.")
+    narrow = narrow_dtype(reference.leaves)
+    if narrow is not None and name.removeprefix("grad.") in numbers(candidate.arguments, narrow):
+        return narrow if gradient else dtype
+    autocast = reference.autocast if reference.inside or (gradient and reference.narrow) else ""
+    cast = autocast or (cast_of(candidate.name, candidate.arguments) if gradient else "")
+    if not is_floating(dtype) or not cast:
+        return dtype
+    return min(dtype, numpy_dtype(cast), key=lambda item: float_format(item).precision)

@@ -1,0 +1,74 @@
+"""The backward of a case: incoming gradients, as recorded or generated, and both sides' gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pytest_probe.core.case import Case
+from pytest_probe.core.dump import TensorSpec
+from pytest_probe.errors import DeviceRaised, NoReference, NotRecorded, Unsupported
+from pytest_probe.execution.replay import Replay
+from pytest_probe.execution.structure import Sides, backward_sides, named_gradients
+from pytest_probe.inputs.generated import generate, rounded
+from pytest_probe.inputs.streams import Streams
+from pytest_probe.numerics.dtypes import AnyArray
+from pytest_probe.user_errors import first_line
+
+
+def with_incoming(case: Case, replay: Replay, seed: int) -> Replay:
+    """The replay with its incoming gradients. Raises Unsupported where there is no gradient to judge."""
+    if replay.reference.call.unrecorded:
+        raise Unsupported(replay.reference.call.unrecorded, NotRecorded.kind)
+    if replay.reference.wanted is None:
+        raise NoReference("no output of the reference can be differentiated")
+    replay = replace(replay, reference=replay.source.wanted(replay.reference))
+    return replace(replay, incoming=_incoming(case, replay, seed))
+
+
+def _incoming(case: Case, replay: Replay, seed: int) -> dict[str, AnyArray]:
+    """The incoming gradient of every differentiable output: as recorded where it was, else generated.
+
+    An output that the record marks as having got none (null) is left out, unless that leaves nothing.
+    """
+    names = [name for name in replay.reference.run.differentiable if name in replay.actual.differentiable]
+    if not names:
+        raise DeviceRaised("no output of the device can be differentiated; those of the reference can")
+    recorded = replay.reference.candidate.arguments.gradients or ()
+    given = dict(zip(_outputs(replay, names, len(recorded)), recorded, strict=False))
+    told = replay.reference.call.seeded is not None
+    found: dict[str, AnyArray] = {}
+    for name in names:
+        output = replay.actual.outputs[name]
+        leaf = given.get(name)
+        if leaf is not None and leaf.array.shape == output.shape:
+            found[name] = leaf.array.astype(output.dtype)
+        elif leaf is not None or (name not in given and not told):
+            found[name] = _generated(case, name, output, seed)
+    return found or {name: _generated(case, name, replay.actual.outputs[name], seed) for name in names}
+
+
+def _outputs(replay: Replay, names: Sequence[str], count: int) -> Sequence[str]:
+    """The outputs that the recorded gradients belong to; where a dump does not say: all, else those that want one."""
+    arrays = list(replay.reference.run.outputs)
+    return replay.reference.call.seeded or (names if count != len(arrays) else arrays)
+
+
+def _generated(case: Case, name: str, output: AnyArray, seed: int) -> AnyArray:
+    spec = TensorSpec(output.dtype.name, output.shape)
+    return rounded(generate(spec, Streams(case.record.name, seed).at(f"grad.{name}")), spec.dtype)
+
+
+def gradient_sides(replay: Replay) -> list[Sides]:
+    """The gradients of both sides in each reading; the graph of the source gives them once."""
+    readings = list(replay.readings())
+    try:
+        expected = [reading.reference.gradients(replay.incoming) for reading in readings]
+    except Exception as error:
+        raise NoReference(f"the gradient in float64 raised {type(error).__name__}: {first_line(error)}") from error
+    actual = named_gradients(replay.source.gradients(replay))
+    names = replay.reference.wanted.names if replay.reference.wanted is not None else frozenset()
+    sides = ({name: value for name, value in side.items() if name in names} for side in expected)
+    return [
+        backward_sides(reading, actual, named_gradients(side)) for reading, side in zip(readings, sides, strict=True)
+    ]

@@ -1,0 +1,277 @@
+"""Perturbed runs of a replay's reference: what its outputs do when inputs move by a roundoff."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+
+from pytest_probe.core.arguments import Leaf
+from pytest_probe.core.comparison import Kind
+from pytest_probe.core.device_modes import Mode
+from pytest_probe.core.dump import Direction
+from pytest_probe.core.run import Jitter, Kernel, Run, Steps, Way
+from pytest_probe.execution.replay import Reference, Replay
+from pytest_probe.numerics import noise_ratio
+from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, widen
+
+Draw: TypeAlias = Callable[[AnyArray], AnyArray]
+
+REDRAWS = 3
+# Roundoffs that inputs move by, where it is not one.
+SIZES: Mapping[Kind, float] = {"nudged": 4.0, "shrunk": 1 / 16}
+SAMPLES = 8
+COMPLEX: Mapping[str, type] = {"float32": np.complex64, "float64": np.complex128}
+
+
+def ways(
+    narrow: str, reference: Way, wide: frozenset[str] = frozenset(), kernels: tuple[Kernel, ...] = ()
+) -> Mapping[Kind, Way]:
+    """How each kind of perturbed run is made, for outputs of dtype `narrow`; wide names arguments that are wider.
+    Kernels of float32 and those split into steps are the CPU's: another device's may be what is tested."""
+    rounded = Steps(narrow, fine=False, wide=wide, kernels=kernels)
+    return {
+        "float64": reference,
+        "nudged": reference,
+        "shrunk": reference,
+        "narrowed": reference,
+        "float32": Way(dtype="float32"),
+        "fine": Way(dtype="float64", steps=Steps("float32", fine=True)),
+        "coarse": Way(dtype="float64", steps=rounded),
+        "rounded": Way(dtype="float64", steps=rounded),
+        "narrow": Way(dtype="float64", steps=Steps(narrow, fine=True)),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Perturbation:
+    """How inputs and incoming gradients move.
+
+    key seeds what is drawn; roundoff is u_c; narrow the dtype for `coarse` and `narrow` runs. together: equal values
+    move alike, so that a choice among them stays, and inward, since the arguments' ranges may differ. fixed names
+    arguments that hold labels, which stay as they are: moved, they would be none. Under a mode that rounds operands the
+    arguments stay as they are, since that rounding would swallow a roundoff: what moves is operands after it, and
+    results of kernels.
+    """
+
+    key: str
+    direction: Direction
+    roundoff: float
+    narrow: str = "float32"
+    mode: Mode | None = None
+    together: bool = False
+    fixed: frozenset[str] = frozenset()
+
+    @property
+    def inside(self) -> bool:
+        """Does what moves move inside the call?"""
+        return self.mode is not None and bool(self.mode.bits)
+
+
+class PerturbedRuns:
+    """Perturbed runs of one case's reference, each made once and kept for all its outputs. readings are the reference
+    and its other reading."""
+
+    def __init__(self, replay: Replay, perturbation: Perturbation) -> None:
+        self._readings = [reading.reference for reading in replay.readings()]
+        self._incoming = replay.incoming
+        self._how = perturbation
+        # A kernel inside the call has no float64, or is off by the same each time: steps are those of the call as one.
+        self._whole = False
+        self._made: dict[Kind, list[dict[str, AnyArray]]] = {}
+        self._read: list[dict[str, AnyArray]] | None = None
+        self._rounding: dict[str, bool] = {}
+
+    @property
+    def _reference(self) -> Reference:
+        return self._readings[0]
+
+    def output(self, name: str, kind: Kind, count: int) -> list[AnyArray]:
+        """One output in `count` runs; fewer where the reference cannot be perturbed that often."""
+        if kind in ("float32", "fine", "shrunk") and self._how.roundoff < 2.0**-24:
+            return []
+        if self._how.inside and kind != "float64":
+            return []
+        if self._own(kind) is not None and not self._is_rounding(name):
+            self._made.pop("coarse", None)
+            self._whole = True
+        runs = self._runs(kind, count)
+        also = self._other_readings() if kind == "coarse" else []
+        return [widen(run[name]) for run in (*runs[:count], *also) if name in run]
+
+    def _runs(self, kind: Kind, count: int) -> list[dict[str, AnyArray]]:
+        runs = self._made.setdefault(kind, [])
+        while len(runs) < count:
+            made = self._run(kind, len(runs), self._reference)
+            if made is None:
+                break
+            runs.append(made)
+        return runs
+
+    def _is_rounding(self, name: str) -> bool:
+        """Is what runs in the call's own dtypes are off by another thing each time? What is always the same is no
+        rounding but a fault of the call, which must not excuse itself."""
+        if name not in self._rounding:
+            pairs = zip(self._runs("rounded", SAMPLES), self._runs("narrowed", SAMPLES), strict=False)
+            found = [widen(own[name]) - widen(exact[name]) for own, exact in pairs if name in own and name in exact]
+            self._rounding[name] = len(found) < SAMPLES or noise_ratio.scatters(np.stack(found))
+        return self._rounding[name]
+
+    def _other_readings(self) -> list[dict[str, AnyArray]]:
+        """Where a kernel rounds a Python float its gradient's need not, nor the rest of a vectorised loop."""
+        if self._read is None:
+            runs = (self._run("coarse", 0, reading) for reading in self._readings[1:])
+            self._read = [run for run in runs if run is not None]
+        return self._read
+
+    def _run(self, kind: Kind, index: int, reference: Reference) -> dict[str, AnyArray] | None:
+        # Ties between 16-bit numbers are common and go to even in every kernel; a roundoff sends each one anywhere.
+        exact = kind == "coarse" and index == 0
+        for attempt in range(REDRAWS):
+            generator = _generator(self._how.key, "narrowed" if kind == "rounded" else kind, index)
+            shrink = 0.0 if exact else 0.25**attempt
+            try:
+                return self._results(reference, kind, generator, inward=attempt > 0, shrink=shrink)
+            except Exception as error:
+                # Beyond the domain (a probability above 1, a matrix no longer positive definite): towards it, nearer.
+                self._whole |= isinstance(error, NotImplementedError)
+        return None
+
+    def _wide(self) -> frozenset[str]:
+        """The floating arguments that the device's kernels see in a wider dtype than the narrow one."""
+        if self._reference.narrow:
+            return frozenset()  # autocast rounds them
+        least = float_format(self._how.narrow).precision
+        leaves = self._reference.leaves
+        floats = {name: leaf.array.dtype for name, leaf in leaves.items() if is_floating(leaf.array.dtype)}
+        return frozenset(name for name, dtype in floats.items() if float_format(dtype).precision > least)
+
+    def _own(self, kind: Kind) -> Way | None:
+        """How 16-bit steps are run where an autocast casts for calls inside this one: in the call's own dtypes."""
+        reference = self._reference
+        if self._whole or kind not in ("coarse", "rounded") or not reference.narrow:
+            return None
+        if reference.framework.casts(reference.candidate.path):
+            return None
+        steps = Steps(self._how.narrow, fine=False, own=True)
+        return Way(reference.framework.device("cpu"), autocast=reference.autocast, steps=steps)
+
+    @functools.cached_property
+    def _kernels(self) -> tuple[Kernel, ...]:
+        """Those of a call on 16-bit tensors, where some compute in float32: rms_norm casts what it takes. Only that
+        they do counts, not what they give, since a fault must not excuse itself."""
+        if float_format(self._how.narrow).precision >= 24 or self._reference.narrow or self._wide():
+            return ()
+        try:
+            found = self._reference.framework.kernels(self._run_on_cpu)
+        except Exception:  # no kernel of that dtype, or one without a gradient
+            return ()
+        return found if any(single for _, single in found) else ()
+
+    def _run_on_cpu(self) -> None:
+        reference, framework = self._reference, self._reference.framework
+        if self._how.direction == "forward":
+            replace(reference, wanted=None).in_own_dtypes(framework.device("cpu"))
+        else:
+            framework.gradients(reference.in_own_dtypes(framework.device("cpu")), self._incoming)
+
+    def _size(self, kind: Kind) -> float:
+        if kind in ("narrowed", "rounded"):
+            return float_format(self._how.narrow).roundoff
+        return self._how.roundoff * SIZES.get(kind, 1.0)
+
+    def _results(
+        self, reference: Reference, kind: Kind, generator: np.random.Generator, inward: bool, shrink: float
+    ) -> dict[str, AnyArray]:
+        how = self._how
+        size = self._size(kind) * shrink
+        kernels = self._kernels if kind in ("coarse", "rounded") else ()
+        known = ways(how.narrow, reference.way, self._wide(), kernels)
+        way = self._own(kind) or replace(known[kind], mode=how.mode)
+        if how.inside:
+            way, size = replace(way, jitter=Jitter(size, int(generator.integers(2**62)))), 0.0
+        elif how.mode is not None and how.mode.flush:
+            way = replace(way, jitter=Jitter(0.0, int(generator.integers(2**62))))
+        elif way.steps is not None and way.steps.fine:
+            way = replace(way, steps=replace(way.steps, seed=int(generator.integers(2**62))))
+        draw = _apart(generator)
+        move = functools.partial(by_value, salt=int(generator.integers(2**62))) if how.together else draw
+        leaves = self._moved_leaves(reference, move, size, inward or how.together, way.dtype)
+        if how.direction == "forward":
+            return results(reference.again(leaves, way, None), reference.changed)
+        incoming = {name: perturbed(array, draw, size, inward, way.dtype) for name, array in self._incoming.items()}
+        return reference.framework.gradients(reference.again(leaves, way, reference.wanted), incoming)
+
+    def _moved_leaves(self, reference: Reference, move: Draw, size: float, inward: bool, dtype: str) -> dict[str, Leaf]:
+        """The arguments moved; a tensor that was passed twice moves as one."""
+        moved: dict[tuple[int, bool], AnyArray] = {}
+        leaves: dict[str, Leaf] = {}
+        for name, leaf in reference.leaves.items():
+            key = id(leaf.array), name in self._how.fixed
+            if key not in moved:
+                moved[key] = perturbed(leaf.array, move, 0.0 if key[1] else size, inward, dtype)
+            leaves[name] = replace(leaf, array=moved[key])
+        return leaves
+
+
+def results(run: Run, changed: frozenset[str]) -> dict[str, AnyArray]:
+    """Arrays among the return values, and the arguments that the call changes, by name."""
+    found = {name: np.asarray(value) for name, value in run.outputs.items() if isinstance(value, (np.ndarray, float))}
+    found.update({name: run.after(name) for name in changed})
+    return found
+
+
+def perturbed(array: AnyArray, draw: Draw, size: float, inward: bool, dtype: str) -> AnyArray:
+    """Every float times (1 + size xi), xi uniform with unit variance, kept inside the array's own range; as dtype, or
+    where that is "" as it was.
+
+    draw gives a number between 0 and 1 for each value of an array. Real and imaginary parts apart. inward: towards
+    zero only. Integers and booleans stay.
+    """
+    if is_complex(array.dtype):
+        wide = widen(array)
+        parts = [_moved(part, draw, size, inward) for part in (wide.real, wide.imag)]
+        return (parts[0] + 1j * parts[1]).astype(COMPLEX.get(dtype, array.dtype))
+    if not is_floating(array.dtype):
+        return array
+    return _moved(widen(array), draw, size, inward).astype(dtype or array.dtype)
+
+
+def _apart(generator: np.random.Generator) -> Draw:
+    return lambda values: generator.random(values.shape)
+
+
+def by_value(values: AnyArray, salt: int) -> AnyArray:
+    """A number between 0 and 1 for each value, the same for the same value: splitmix64 of its bits and a salt."""
+    bits = np.asarray(values + 0.0, order="C").view(np.uint64) ^ np.uint64(salt)
+    with np.errstate(over="ignore"):
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+            bits = (bits ^ (bits >> np.uint64(shift))) * np.uint64(factor)
+    return np.asarray((bits ^ (bits >> np.uint64(31))) / 2.0**64)
+
+
+def _moved(values: AnyArray, draw: Draw, size: float, inward: bool) -> AnyArray:
+    if not values.size:
+        return values
+    xi = 3.0**0.5 * (2 * draw(values) - 1)
+    low, high = np.min(values), np.max(values)
+    if inward or low == high:
+        # A constant has no range of its own to stay in: towards zero, where few functions have an edge.
+        return np.asarray(values * (1.0 - size * np.abs(xi)))
+    moved = np.asarray(values * (1.0 + size * xi))
+    if not (np.isfinite(low) and np.isfinite(high)):
+        finite = values[np.isfinite(values)]
+        if not finite.size:
+            return moved
+        low, high = finite.min(), finite.max()
+        return np.where(np.isfinite(values), np.clip(moved, low, high), values)
+    return np.clip(moved, low, high, out=moved)
+
+
+def _generator(key: str, kind: str, index: int) -> np.random.Generator:
+    digest = hashlib.blake2b(f"{key}\0{kind}\0{index}".encode(), digest_size=16).digest()
+    return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))

@@ -1,0 +1,264 @@
+"""Which call a record is: the function that its name leads to, on arguments that float64 takes."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pytest_probe import frameworks
+from pytest_probe.core.arguments import Arguments, BoundCall, floats_of, named_leaves, with_leaves
+from pytest_probe.core.case import Pair
+from pytest_probe.core.dump import Call, Record
+from pytest_probe.core.run import Device, Run, Wanted, Way
+from pytest_probe.errors import HookFailed, NoReference, ReplayDiffers, Unsupported
+from pytest_probe.execution.large.contractions import Contraction, contraction, cut
+from pytest_probe.execution.prepare import (
+    cast_first,
+    default_dtype,
+    has_inexact_floats,
+    narrow_dtype,
+    numbers,
+    prepared,
+    sizes_by_float,
+    tuples,
+    with_float32,
+    with_rounded_floats,
+    within_float32,
+)
+from pytest_probe.execution.replay import FLOAT64, NO_CALL, Candidate, Reference
+from pytest_probe.execution.structure import (
+    check_wide,
+    described,
+    outputs_agree,
+    recorded,
+    shapes_fit,
+    widened_dtypes_fit,
+)
+from pytest_probe.numerics.closeness import equal_in_float64, reference_array, same_bytes
+from pytest_probe.numerics.dtypes import float_format, numpy_dtype
+from pytest_probe.standards.api_class import classes_of, details
+from pytest_probe.user_errors import first_line, guarded
+
+if TYPE_CHECKING:
+    from pytest_probe.frameworks.base import Framework
+
+# Places of each index in the corner of a large contraction, which tells what the record is as well as the whole does.
+CORNER = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Resolver:
+    """Finds the calls of records. calls and references are the functions that a project registered, by API; namespaces
+    those that it allows; budget is the FLOP of a contraction from which on only samples of it are computed."""
+
+    framework: Framework
+    calls: Mapping[str, Callable[..., Any]]
+    references: Mapping[str, Callable[..., Any]]
+    namespaces: Mapping[str, str]
+    way: Way = FLOAT64
+    budget: float = math.inf
+
+    def record(
+        self, record: Record, call: Call, arguments: Arguments, device: Device, *, check_dtypes: bool
+    ) -> Reference:
+        """The reference of a record's call. check_dtypes: the reference has the recorded dtypes, floats taken as
+        float64. device is asked what it says where the reference raises. Raises Unsupported or HookFailed."""
+        api = f"{record.namespace}.{record.api}"
+        arguments, notes = prepared(self._bound(api, arguments), call, arguments)
+        large = self._large(contraction(self._bound(api, arguments)), call, arguments)
+        shown = (arguments, call) if large is None else _corner(large, arguments, call)
+        candidates = self._candidates(record, shown[0], listed=call.surroundings is not None)
+        candidate, run, wanted = self._fitting(candidates, shown[1], record, device, check_dtypes)
+        candidate = replace(candidate, arguments=with_leaves(candidate.arguments, named_leaves(arguments)))
+        if run.outputs and all(isinstance(value, str) for value in run.outputs.values()):
+            raise Unsupported(f"{candidate.path} returns text, which no dtype can be judged by", "no numbers")
+        leaves, notes = named_leaves(arguments), (*notes, *candidate.notes)
+        return Reference(self.framework, candidate, call, leaves, run, wanted, self.way, notes, contraction=large)
+
+    def _bound(self, api: str, arguments: Arguments) -> BoundCall:
+        return frameworks.signatures(self.framework.name).bind(api, arguments.args, arguments.kwargs)
+
+    def pair(self, pair: Pair, api: str, label: str) -> Reference:
+        """The reference of a function that another one is compared with; api is the one that says whose judge decides,
+        "" for none, label names the function. Raises NoReference where the reference raises."""
+        name = frameworks.signatures(self.framework.name).canonical(api) if api else ""
+        arguments = cast_first(name, pair.arguments if sizes_by_float(name) else with_float32(pair.arguments))
+        reference = self._reference_of(pair.reference, arguments)
+        candidate = Candidate(api, name, api or label, pair.function, reference, arguments, False)
+        try:
+            run, wanted = self._run(candidate, pair.with_gradient)
+        except Exception as error:
+            raise NoReference(f"the reference raised {type(error).__name__}: {first_line(error)}") from error
+        check_wide(run)
+        found = Reference(self.framework, candidate, NO_CALL, named_leaves(arguments), run, wanted)
+        if not run.outputs and not found.changed:
+            raise NoReference("the reference returns nothing and changes no argument: there is nothing to judge")
+        return found
+
+    def _large(self, found: Contraction | None, call: Call, arguments: Arguments) -> Contraction | None:
+        """The contraction that the record is, where it is above the budget."""
+        if found is None or found.flops <= self.budget or found.tensors != named_leaves(arguments).keys():
+            return None
+        specs = call.output_specs()
+        return found if not specs or (len(specs) == 1 and found.fits(specs[0].shape)) else None
+
+    def _candidates(self, record: Record, arguments: Arguments, listed: bool) -> list[Candidate]:
+        """What the record may be; listed: what looks like a list is one, and no tuple."""
+        key = f"{record.namespace}.{record.api}"
+        name = frameworks.signatures(self.framework.name).canonical(key)
+        call, reference = self.calls.get(key), guarded("the reference", self.references, key)
+        if call is not None and reference is not None:
+            return [Candidate(key, name, key, call, self._reference_of(reference, arguments), arguments, False)]
+        made = []
+        for api in self.framework.candidates(record.namespace, record.api, self.namespaces):
+            function = functools.partial(_look_up_and_call, api.lookup)
+            wide = self._reference_of(reference or function, arguments)
+            notes = (f"taken as {api.path}",) if api.elsewhere else ()
+            made.append(Candidate(key, name, api.path, call or function, wide, arguments, api.in_place, notes))
+        lists = not listed and any(isinstance(value, list) for value in (*arguments.args, *arguments.kwargs.values()))
+        return made + [replace(item, arguments=tuples(item.arguments)) for item in made] if lists else made
+
+    def _reference_of(self, reference: Callable[..., Any], arguments: Arguments) -> Callable[..., Any]:
+        """The device takes what it is not given from its own dtype: so must float64, there."""
+        if not within_float32(arguments):
+            return reference
+        floats = floats_of(named_leaves(arguments)).values()
+        return self.framework.as_single(reference, max(float_format(dtype).max for dtype in floats))
+
+    def _fitting(
+        self, candidates: Sequence[Candidate], call: Call, record: Record, device: Device, check_dtypes: bool
+    ) -> tuple[Candidate, Run, Wanted | None]:
+        """The candidate whose reference run is like the record. Raises where none is, or several that differ."""
+        troubles: list[Exception] = []
+        misfits: list[str] = []
+        fitting: list[tuple[Candidate, Run, Wanted | None]] = []
+        for candidate in candidates:
+            if any(item.path == candidate.path for item, _, _ in fitting):
+                continue
+            try:
+                run, wanted = self._run(candidate, with_gradient=record.backward is not None)
+                self._check_registered(record, call, run)
+            except Exception as error:
+                troubles.append(error)
+                continue
+            if shapes_fit(run, call) and (not check_dtypes or widened_dtypes_fit(run, call)):
+                fitting.append((candidate, run, wanted))
+            else:
+                misfits.append(f"{candidate.path} gives {described(run)}")
+        if not fitting:
+            raise self._nothing_fits(candidates[0], call, device, troubles, misfits)
+        if any(not outputs_agree(fitting[0][1], other, equal_in_float64) for _, other, _ in fitting[1:]):
+            paths = " and ".join(candidate.path for candidate, _, _ in fitting)
+            raise ReplayDiffers(f"{record.name} may be {paths}: the record fits both", "ambiguous name")
+        return fitting[0]
+
+    def _check_registered(self, record: Record, call: Call, run: Run) -> None:
+        """Raises HookFailed where a registered reference gave no tensor and the record has one."""
+        key = f"{record.namespace}.{record.api}"
+        if key not in self.references or not call.output_specs():
+            return
+        if not any(isinstance(value, np.ndarray) for value in run.outputs.values()):
+            raise HookFailed(f"the reference registered for {key} gave {described(run)}, recorded: {recorded(call)}")
+
+    def _nothing_fits(
+        self, candidate: Candidate, call: Call, device: Device, troubles: Sequence[Exception], misfits: Sequence[str]
+    ) -> Exception:
+        hook = next((trouble for trouble in troubles if isinstance(trouble, HookFailed)), None)
+        if hook is not None:
+            return hook
+        if misfits:
+            return ReplayDiffers(f"{'; '.join(misfits)}; recorded: {recorded(call)}")
+        trouble = troubles[0]
+        if isinstance(trouble, Unsupported):
+            return trouble
+        said = f"{type(trouble).__name__}: {first_line(trouble)}"
+        try:
+            arguments = candidate.arguments
+            way = Way(device=device, default=default_dtype(call))
+            self.framework.run(candidate.on_device, arguments.args, arguments.kwargs, way, None)
+        except Exception as error:
+            return Unsupported(
+                f"{device.name} raised {type(error).__name__}: {first_line(error)}; the reference raised {said}",
+                "device and reference both raise",
+            )
+        return NoReference(f"float64 on the CPU raised {said}")
+
+    def _run(self, candidate: Candidate, with_gradient: bool) -> tuple[Run, Wanted | None]:
+        """A reference run, able to give gradients of as many arguments as the framework can differentiate."""
+        arguments = candidate.arguments
+        leaves = named_leaves(arguments)
+        every = frozenset(floats_of(leaves))
+        if with_gradient:
+            run = self._differentiable(candidate, [Wanted(every, candidate.in_place), Wanted(every, True)])
+            if run is not None:
+                return run
+        plain = self.framework.run(candidate.reference, arguments.args, arguments.kwargs, self.way, None)
+        if not with_gradient:
+            return plain, None
+        # Running statistics and the like, which the call updates, have no gradient.
+        kept = frozenset(name for name in every if same_bytes(plain.after(name), reference_array(leaves[name].array)))
+        marked = frozenset(name for name in every if leaves[name].requires_grad)
+        tries = [Wanted(kept, True), Wanted(marked, True), Wanted(kept - self._running(candidate), True)]
+        return self._differentiable(candidate, tries) or (plain, None)
+
+    def _running(self, candidate: Candidate) -> frozenset[str]:
+        """Running statistics: in evaluation nothing changes them, and a call that is asked for their gradient
+        refuses."""
+        bound = self._bound(candidate.api, candidate.arguments)
+        named = details(classes_of(candidate.name), "running_statistics")
+        return frozenset(bound.paths[name] for name in named if name in bound.paths)
+
+    def _differentiable(self, candidate: Candidate, tries: Sequence[Wanted]) -> tuple[Run, Wanted] | None:
+        """The first run that can give gradients."""
+        arguments = candidate.arguments
+        for wanted in tries:
+            try:
+                run = self.framework.run(candidate.reference, arguments.args, arguments.kwargs, self.way, wanted)
+            except (RuntimeError, ValueError, HookFailed):
+                continue
+            if run.differentiable:
+                return run, wanted
+        return None
+
+
+def other_reading(reference: Reference) -> Reference | None:
+    """The reference with Python floats, and tensors that are such numbers, rounded to the tensors' 16-bit dtype, or to
+    that of an autocast; None where that changes nothing."""
+    candidate = reference.candidate
+    narrow = numpy_dtype(reference.autocast) if reference.narrow else narrow_dtype(reference.leaves)
+    if reference.contraction is not None or narrow is None or sizes_by_float(candidate.name):
+        return None
+    arguments, tensors = candidate.arguments, numbers(candidate.arguments, narrow)
+    if not tensors and not has_inexact_floats(arguments, narrow):
+        return None
+    read = functools.partial(reference.framework.rounded, dtype=narrow.name)
+    rounding = functools.partial(with_rounded_floats, candidate.reference, narrow, tensors, read)
+    try:
+        run = reference.framework.run(rounding, arguments.args, arguments.kwargs, reference.way, reference.wanted)
+    except Exception:
+        return None  # beyond the call's domain there (a probability that rounds to 1)
+    notes = (*reference.notes, "Python floats rounded to the tensors' dtype, as the device does")
+    return replace(reference, candidate=replace(candidate, reference=rounding), run=run, notes=notes)
+
+
+def _corner(large: Contraction, arguments: Arguments, call: Call) -> tuple[Arguments, Call]:
+    """The call on the first places of each index."""
+    places = {index: np.arange(min(extent, CORNER)) for index, extent in large.extents.items()}
+    leaves = {
+        name: replace(leaf, array=cut(leaf.array, large.indices(name), places), strides=None)
+        for name, leaf in named_leaves(arguments).items()
+    }
+    specs = [
+        replace(spec, shape=np.shape(cut(np.broadcast_to(0, spec.shape), large.output, places)))
+        for spec in call.output_specs()
+    ]
+    return with_leaves(arguments, leaves), replace(call, outputs=tuple(specs) or None)
+
+
+def _look_up_and_call(lookup: Callable[[], Callable[..., Any]], *args: Any, **kwargs: Any) -> Any:
+    return lookup()(*args, **kwargs)

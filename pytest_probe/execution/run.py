@@ -1,0 +1,106 @@
+"""Both sides of a record's call: the reference, and a source of the results under test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pytest_probe.core.run import Device, Run
+from pytest_probe.errors import DeviceRaised, NoKernel, ProbeError, Unsupported
+from pytest_probe.execution.autocast import with_autocast
+from pytest_probe.execution.replay import Reference, Replay, Source
+from pytest_probe.execution.resolve import other_reading
+from pytest_probe.numerics.dtypes import AnyArray
+from pytest_probe.user_errors import first_line, frames, said
+
+if TYPE_CHECKING:
+    from pytest_probe.frameworks.base import Bound, Framework
+
+
+Given = TypeVar("Given")
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSource:
+    """A device, which makes the call."""
+
+    framework: Framework
+    device: Device
+    runs_again: bool = True
+    tells_changes: bool = True
+
+    @property
+    def name(self) -> str:
+        return self.device.name
+
+    def forward(self, reference: Reference) -> Run:
+        return self._called(lambda: reference.in_own_dtypes(self.device, reference.candidate.on_device))
+
+    def wanted(self, reference: Reference) -> Reference:
+        return reference
+
+    def gradients(self, replay: Replay) -> dict[str, AnyArray]:
+        return self._called(lambda: self.framework.gradients(replay.actual, replay.incoming))
+
+    def _called(self, call: Callable[[], Given]) -> Given:
+        """What the device gives. Raises NoKernel, or DeviceRaised, whose cause is the device's error."""
+        try:
+            return call()
+        except ProbeError:
+            raise
+        except Exception as error:
+            if self.framework.has_no_kernel(error):
+                raise NoKernel(f"{self.name}: {first_line(error)}") from error
+            text = "\n".join([f"{self.name} raised {said(error)}", *frames(error)[-1:]])
+            raise DeviceRaised(text) from error
+
+
+@dataclass(frozen=True, slots=True)
+class CallerResult:
+    """What a test returned that was given a record's arguments on the device; its gradients are the framework's."""
+
+    source: DeviceSource
+    bound: Bound
+    result: Any
+    runs_again: bool = False
+    tells_changes: bool = True
+
+    @property
+    def name(self) -> str:
+        return self.source.name
+
+    def forward(self, reference: Reference) -> Run:
+        return self.source.framework.left(self.bound, self.result)
+
+    def wanted(self, reference: Reference) -> Reference:
+        return reference
+
+    def gradients(self, replay: Replay) -> dict[str, AnyArray]:
+        return self.source.gradients(replay)
+
+
+def replayed(reference: Reference, source: Source) -> Replay:
+    """Both sides, with the other reading of the call."""
+    return Replay(reference, source, source.forward(reference), other_reading(reference))
+
+
+def run_on_device(reference: Reference, autocast: str, source: DeviceSource, *, as_recorded: bool) -> Replay:
+    """Both sides, where the device runs: under the possible autocast where that gives what was recorded."""
+    reference, actual = with_autocast(reference, autocast, source.forward, as_recorded=as_recorded)
+    return Replay(reference, source, actual, other_reading(reference))
+
+
+def settled_on_cpu(reference: Reference, autocast: str) -> Reference:
+    """The reference for results that come from elsewhere. Only where an autocast is possible the reference's function
+    is run on the CPU in the case's own dtypes, to see whether it ran under that. Raises Unsupported."""
+    if not autocast:
+        return reference
+    cpu = DeviceSource(reference.framework, reference.framework.device("cpu"))
+    own = replace(reference, candidate=replace(reference.candidate, on_device=reference.candidate.reference))
+    try:
+        settled, _ = with_autocast(own, autocast, cpu.forward, as_recorded=True)
+    except DeviceRaised as error:
+        raise Unsupported(f"whether it ran under autocast cannot be seen: {error}") from error
+    candidate = replace(settled.candidate, on_device=reference.candidate.on_device)
+    return replace(settled, candidate=candidate)

@@ -1,0 +1,163 @@
+"""PyTorch: which recorded names may be called, and the functions that they lead to.
+
+Ours is a list of what must not be called; what a dump names is judged by name, and nothing is imported for it.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import operator
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+import torch
+import torch.overrides
+
+from pytest_probe.errors import UnknownAPI
+from pytest_probe.frameworks.base import API
+from pytest_probe.frameworks.torch.signatures import works_in_place
+
+# A record's first name, and the modules that may hold the rest: the first is what the name says, the others are
+# where newer captures lost the submodule (`Torch.svd` for torch.linalg.svd).
+NAMESPACES: Mapping[str, tuple[str, ...]] = {
+    "Functional": ("torch.nn.functional",),
+    "Tensor": ("torch.Tensor",),
+    "Torch": ("torch", "torch.linalg", "torch.special", "torch.fft"),
+    "VF": ("torch",),
+}
+
+# Ignored by __torch_function__, most since they take no tensor; those that touch neither files nor global state.
+CREATION = frozenset(
+    "arange bartlett_window blackman_window empty empty_strided eye full hamming_window hann_window kaiser_window "
+    "linspace logspace ones rand randint randn randperm range scalar_tensor tensor tril_indices triu_indices zeros "
+    "complex polar normal as_tensor asarray as_strided fill vander rand_like randn_like randint_like "
+    "empty_permuted".split()
+)
+
+# Ignored as well, though they compute like any other.
+FORGOTTEN = frozenset(
+    "grouped_mm hardsigmoid hardswish scaled_grouped_mm scaled_mm sigmoid tanh upsample upsample_bilinear "
+    "upsample_nearest new_empty new_empty_strided new_full new_ones new_tensor new_zeros stride unflatten".split()
+)
+
+# These tell how a tensor is kept, attach something to it, or take memory and files from elsewhere.
+KEEPING = frozenset(
+    "backward const_data_ptr data_ptr dim_order element_size get_device is_distributed is_pinned is_set_to is_shared "
+    "module_load numpy pin_memory record_stream register_hook register_post_accumulate_grad_hook retain_grad "
+    "storage_type untyped_storage share_memory_ set_ from_file from_numpy frombuffer".split()
+)
+
+# What may stand between double underscores: operators and conversions.
+CALCULATING = frozenset(name.rstrip("_") for name in operator.__all__) | frozenset(
+    {"bool", "complex", "float", "int", "long", "nonzero", "len", "reversed", "div", "idiv"}
+)
+
+
+def candidates(namespace: str, api: str, namespaces: Mapping[str, str]) -> tuple[API, ...]:
+    """What a recorded name may stand for; see Framework.candidates. namespaces are those that the user added."""
+    places = (namespaces[namespace],) if namespace in namespaces else NAMESPACES.get(namespace, ())
+    if not places:
+        raise UnknownAPI(_no_namespace(namespace, api))
+    found = [
+        API(f"{place}.{api}", functools.partial(_lookup, place, api), works_in_place(api), place != places[0])
+        for place in (places[:1] if "." in api else places)
+        if (_added(place, api) if namespace in namespaces else is_api(place, api))
+    ]
+    if not found:
+        listed = "a function there" if namespace in namespaces else "among what torch lists as public and overridable"
+        raise UnknownAPI(f"{namespace}.{api}: {places[0]}.{api} is not {listed}")
+    return tuple(found)
+
+
+def _no_namespace(namespace: str, api: str) -> str:
+    if namespace in ("Distributed", "NPU_Distributed"):
+        return f"{namespace}.{api}: communication between ranks cannot be replayed alone"
+    known, operators = ", ".join(NAMESPACES), f"torch.ops.{'aten' if namespace == 'Aten' else namespace}"
+    return (
+        f"{namespace}.{api}: {namespace} is none of {known}; allow it with probe_namespaces "
+        f"({namespace}=python.module, or {namespace}={operators} for operators)"
+    )
+
+
+@functools.cache
+def _owner(place: str) -> Any:
+    """The module of that name, or what hangs below one ("torch.Tensor", "torch.ops.npu"). It comes from our table or
+    from the user, never from a dump. Raises UnknownAPI where it is not there."""
+    try:
+        return importlib.import_module(place)
+    except ImportError as error:
+        parent, _, name = place.rpartition(".")
+        owner = getattr(_owner(parent), name, None) if parent else None
+        if owner is None:
+            raise UnknownAPI(f"probe_namespaces: {place} cannot be imported: {error}") from error
+        return owner
+
+
+def _lookup(place: str, api: str) -> Any:
+    """The function of that name now."""
+    return functools.reduce(getattr, api.split("."), _owner(place))
+
+
+def _added(place: str, api: str) -> bool:
+    """Is it a function inside a module that the user added, or an overload of an operator ("add.Tensor")? What hangs
+    below another module that it imported is not."""
+    owner = _owner(place)
+    *parents, name = api.split(".")
+    for part in parents:
+        owner = getattr(owner, part, None)
+        if isinstance(owner, torch._ops.OpOverloadPacket):
+            return isinstance(getattr(owner, name, None), torch._ops.OpOverload)
+        if not isinstance(owner, ModuleType) or not owner.__name__.startswith(f"{place}."):
+            return False
+    return not name.startswith("_") and callable(getattr(owner, name, None))
+
+
+@functools.cache
+def _ignored() -> frozenset[int]:
+    return frozenset(map(id, torch.overrides.get_ignored_functions()))
+
+
+def is_api(place: str, api: str) -> bool:
+    """Is place.api what torch lists as public and overridable, or a creation function?
+
+    Judged by name and by what is *not* listed as ignored, so that a function that a user patched stays allowed.
+    """
+    *parents, name = api.split(".")
+    owner = _owner(place)
+    for part in parents:
+        owner = getattr(owner, part, None)
+        if owner not in (torch.linalg, torch.special, torch.fft, torch.nn.functional):
+            return False
+    function = getattr(owner, name, None)
+    if not callable(function) or isinstance(function, (type, ModuleType)):
+        return False
+    if owner in (torch, torch.Tensor) and name in KEEPING:
+        return False
+    if id(function) in _ignored():
+        return name in FORGOTTEN or (owner is torch and name in CREATION)
+    if owner is torch.Tensor:
+        return _operator(name) if name.startswith("_") else True
+    if owner is torch and name.startswith(("_foreach_", "_fused_")):
+        return True
+    return not name.startswith("_") and name in _public(owner)
+
+
+def _operator(name: str) -> bool:
+    """Is it an operator ("__iadd__", "__rsub__") or a conversion ("__float__")?"""
+    core = name.removeprefix("__").removesuffix("__")
+    if name != f"__{core}__":
+        return False
+    return not CALCULATING.isdisjoint((core, core.removeprefix("r")))
+
+
+def _public(owner: ModuleType) -> Sequence[str]:
+    if owner is torch:  # not torch.__all__, where load and compile are
+        return [*torch.functional.__all__, *_variable_functions()]
+    return [name for name in dir(owner) if name[0].islower()]  # not what it imported from typing
+
+
+@functools.cache
+def _variable_functions() -> frozenset[str]:
+    return frozenset(name for name in dir(torch._C._VariableFunctions) if not name.startswith("_"))

@@ -1,0 +1,151 @@
+"""PyTorch: calls made of others, under an autocast that casts for those: each kernel in float64, rounded once.
+
+What is float32 in such a call and what is 16 bit, forward and backward, only the call itself tells: it runs in its own
+dtypes, and every kernel's numbers are replaced by those of float64, rounded to the kernel's dtype (and inside, where
+the CPU's kernel is known to), so that a kernel that is wrong excuses nothing. Of a call that casts by itself, as
+rms_norm does, it is enough to know which kernels compute in float32.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from pytest_probe.core.run import Kernel
+from pytest_probe.frameworks.torch.rounding import SplittingMode, StepsMode, computes, only_moves
+
+NARROW = (torch.bfloat16, torch.float16)
+FLOATS = (*NARROW, torch.float32)
+CASTS = (torch.ops.aten.to, torch.ops.aten._to_copy)
+COMPOSED = ("CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
+
+
+@functools.cache
+def casts(path: str) -> bool:
+    """Does an autocast cast the arguments of this function ("torch.nn.functional.linear") itself?"""
+    *parents, name = path.replace("__", "").split(".")
+    prefix = f"{parents[-1]}_" if parents and parents[-1] in ("linalg", "special", "fft") else ""
+    packet = getattr(torch.ops.aten, prefix + name, None)
+    names = [] if packet is None else [getattr(packet, overload)._name for overload in packet.overloads()]
+    known = (full for full in names if torch._C._dispatch_has_kernel(full))
+    return any(torch._C._dispatch_has_kernel_for_dispatch_key(full, "AutocastCPU") for full in known)
+
+
+@functools.cache
+def _composed(func: Any) -> Any:
+    """Where the kernel of an operator is registered that autograd has a formula for, and that is made of others on the
+    CPU; None for any other."""
+    has = functools.partial(torch._C._dispatch_has_kernel_for_dispatch_key, func._name)
+    if has("CPU") or func._schema.is_mutable or only_moves(func):
+        return None
+    found = [key for key in COMPOSED if has(key)]
+    return getattr(torch._C.DispatchKey, found[0]) if found else None
+
+
+def _casting() -> Any:
+    """Inside a dispatch mode an autocast casts nothing; here it does."""
+    excluded = torch._C._dispatch_tls_local_exclude_set().remove(torch._C.DispatchKey.AutocastCPU)
+    return torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), excluded)
+
+
+class KernelsMode(SplittingMode):  # type: ignore[no-untyped-call]
+    """Gives every kernel's results the numbers that float64 gives, rounded to their dtype.
+
+    An operator that autograd has a formula for is one kernel to a mode, also where it is made of others that an
+    autocast casts for: those are met one by one. Raises NotImplementedError at a kernel that float64 has not.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.casts = False  # does an autocast cast what the call is at?
+        self.cast = False  # did it, in the operator that is taken apart?
+        self._calls = _Calls(self)
+
+    def __enter__(self) -> Any:
+        self._calls.__enter__()  # type: ignore[no-untyped-call]
+        return super().__enter__()  # type: ignore[no-untyped-call]
+
+    def __exit__(self, *raised: Any) -> None:
+        super().__exit__(*raised)  # type: ignore[no-untyped-call]
+        self._calls.__exit__(*raised)  # type: ignore[no-untyped-call]
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        apart = self._apart(func, args, kwargs)
+        if apart is not NotImplemented:
+            return apart
+        wide_args, wide_kwargs = tree_map_only(torch.Tensor, _wide, (args, kwargs))
+        if wide_kwargs.get("dtype") in FLOATS:
+            wide_kwargs["dtype"] = torch.float64
+        result = func(*args, **kwargs)
+        self.cast |= func.overloadpacket in CASTS and result.dtype in NARROW
+        if only_moves(func):
+            return result
+        found = [tensor for tensor in tree_leaves(result) if isinstance(tensor, torch.Tensor)]
+        if not any(tensor.dtype in FLOATS for tensor in found):
+            return result
+        exact = self._exact(func, wide_args, wide_kwargs, found)
+        wanted = [tensor for tensor in tree_leaves(exact) if isinstance(tensor, torch.Tensor)]
+        for tensor, number in zip(found, wanted, strict=True):
+            if tensor.dtype in FLOATS:
+                tensor.data.copy_(number)
+        return result
+
+    def _apart(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """The result of an operator in whose parts the autocast casts; NotImplemented of any other."""
+        key = _composed(func)
+        if key is None or not self.casts or func in self.split:
+            return NotImplemented
+        before, self.cast = self.cast, False
+        # A function mode would be shown the operator itself in place of its kernel.
+        with _casting(), torch._C.DisableTorchFunction():
+            result = self.composed(functools.partial(func._op_dk, key), func, args, kwargs)
+        cast, self.cast = self.cast, before or self.cast
+        return result if cast else NotImplemented
+
+    def _exact(self, func: Any, args: Any, kwargs: Any, found: list[torch.Tensor]) -> Any:
+        narrow = next((tensor.dtype for tensor in found if tensor.dtype in NARROW), None)
+        try:
+            if narrow is None:
+                return func(*args, **kwargs)
+            with StepsMode(narrow, fine=False):
+                return func(*args, **kwargs)
+        except (RuntimeError, TypeError) as error:
+            raise NotImplementedError(f"{func} in float64: {error}") from error
+
+
+class _Calls(TorchFunctionMode):
+    """Tells a mode of kernels whether an autocast is on where a function is called, which a kernel cannot see; the call
+    may turn it off for a part of itself."""
+
+    def __init__(self, kernels: KernelsMode) -> None:
+        super().__init__()
+        self.kernels = kernels
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.kernels.casts = torch.is_autocast_enabled("cpu")
+        return func(*args, **(kwargs or {}))
+
+
+class WatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes the kernels of a call in their order, and of each whether all that it gives is float32."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.seen: list[Kernel] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **kwargs or {})
+        if computes(func, args):
+            dtypes = {leaf.dtype for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)}
+            self.seen.append((str(func), dtypes == {torch.float32}))
+        return result
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().to(torch.float64) if tensor.dtype in FLOATS else tensor.detach().clone()

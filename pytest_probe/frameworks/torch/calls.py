@@ -1,0 +1,243 @@
+"""PyTorch: one call, forward and backward, from arrays to arrays."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from pytest_probe.core.arguments import Array, Leaf
+from pytest_probe.core.dump import DeviceSpec, DtypeSpec, MemoryFormatSpec, SizeSpec
+from pytest_probe.core.run import Device, Run, Steps, Wanted, Way
+from pytest_probe.frameworks.torch.arrays import COMPLEX, copied, restrided, to_array, to_tensor, widened
+from pytest_probe.frameworks.torch.autocast import KernelsMode
+from pytest_probe.frameworks.torch.cpu16 import cpu_kernels
+from pytest_probe.frameworks.torch.device_modes import emulated
+from pytest_probe.frameworks.torch.rounding import StepsMode
+
+PLAIN = (bool, int, float, complex, str, type(None))
+
+
+def place(device: Device) -> torch.device:
+    """Where torch has the tensors of a device: on the CPU where a user's own has a name that torch does not know."""
+    try:
+        return torch.device(device.name)
+    except RuntimeError:
+        return torch.device("cpu")
+
+
+def taken(value: Any, device: Device) -> Any:
+    """An argument tree of torch's values as `run` takes it; see Framework.take."""
+    if isinstance(value, torch.Tensor):
+        array = to_array(device.get(value.detach()))  # raises for a sparse tensor, which has no strides
+        return Leaf(array, value.requires_grad, None if value.is_contiguous() else value.stride())
+    if isinstance(value, torch.Size):
+        return SizeSpec(tuple(value))
+    if isinstance(value, (list, tuple)):
+        return (list if isinstance(value, list) else tuple)(taken(item, device) for item in value)
+    if isinstance(value, dict):
+        return {key: taken(item, device) for key, item in value.items()}
+    for kind, spec in ((torch.dtype, DtypeSpec), (torch.device, DeviceSpec), (torch.memory_format, MemoryFormatSpec)):
+        if isinstance(value, kind):
+            return spec(str(value).removeprefix("torch."))
+    return value
+
+
+@dataclass(slots=True)
+class Bound:
+    """Arguments as torch takes them for one way of running, the tensors among them by name, and what they were."""
+
+    args: list[Any]
+    kwargs: dict[str, Any]
+    tensors: dict[str, torch.Tensor]
+    leaves: dict[str, torch.Tensor]
+    way: Way
+    steps: StepsMode | KernelsMode | None
+    versions: dict[str, int]
+
+
+class Binder:
+    """Turns an argument tree into what the framework takes, for one way of running."""
+
+    def __init__(self, way: Way, wanted: Wanted | None) -> None:
+        self.way = way
+        self.wanted = wanted or Wanted()
+        self.tensors: dict[str, torch.Tensor] = {}
+        self.leaves: dict[str, torch.Tensor] = {}
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Bound:
+        bound_args = [self._value(value, f"input.{index}") for index, value in enumerate(args)]
+        bound_kwargs = {name: self._value(value, f"kwargs.{name}") for name, value in kwargs.items()}
+        mode = None if self.way.steps is None else self._steps(self.way.steps)
+        versions = {name: tensor._version for name, tensor in self.tensors.items()}
+        return Bound(bound_args, bound_kwargs, self.tensors, self.leaves, self.way, mode, versions)
+
+    def _steps(self, steps: Steps) -> StepsMode | KernelsMode:
+        if steps.own:
+            return KernelsMode()
+        wide = (tensor for name, tensor in self.tensors.items() if name in steps.wide)
+        return StepsMode(getattr(torch, steps.dtype), steps.fine, steps.seed, wide, steps.kernels)
+
+    def _value(self, value: Any, name: str) -> Any:
+        if isinstance(value, Leaf):
+            return self._tensor(value, name)
+        if isinstance(value, PLAIN):
+            return value
+        if isinstance(value, (list, tuple)):
+            return type(value)(self._value(item, f"{name}.{index}") for index, item in enumerate(value))
+        if isinstance(value, dict):
+            return {key: self._value(item, f"{name}.{key}") for key, item in value.items()}
+        return self._special(value)
+
+    def _special(self, value: Any) -> Any:
+        if isinstance(value, DtypeSpec):
+            return self._dtype(value.name)
+        if isinstance(value, DeviceSpec):
+            return torch.device(self.way.place) if self.way.device is None else place(self.way.device)
+        if isinstance(value, MemoryFormatSpec):
+            return getattr(torch, value.name)
+        if isinstance(value, SizeSpec):
+            return torch.Size(value.shape)
+        if isinstance(value, Array):
+            own = to_tensor(value.array)
+            return (own if self.way.device is not None else widened(own, self.way.dtype)).numpy()
+        return value
+
+    def _dtype(self, name: str) -> torch.dtype:
+        dtype: torch.dtype = getattr(torch, name)
+        if self.way.device is not None:
+            return dtype
+        if dtype.is_complex:
+            return COMPLEX[self.way.dtype]
+        return getattr(torch, self.way.dtype) if dtype.is_floating_point else dtype
+
+    def _tensor(self, leaf: Leaf, name: str) -> torch.Tensor:
+        tensor = to_tensor(leaf.array)
+        if self.way.device is None:
+            tensor = widened(tensor.to(self.way.place), self.way.dtype)
+        else:
+            tensor = self.way.device.put(tensor)
+        tensor = tensor if leaf.strides is None else restrided(tensor, leaf.strides)
+        if name in self.wanted.names:
+            self.leaves[name] = tensor.requires_grad_()
+            tensor = copied(tensor, leaf.strides) if self.wanted.copies else tensor
+        self.tensors[name] = tensor
+        return tensor
+
+
+@contextlib.contextmanager
+def _surroundings(way: Way, steps: StepsMode | KernelsMode | None, grad: bool) -> Iterator[None]:
+    """Default dtype, gradient mode, autocast and step rounding of one run; all restored."""
+    default = torch.get_default_dtype()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(torch.set_grad_enabled(grad))
+        if way.autocast:
+            kind = "cpu" if way.device is None else place(way.device).type
+            stack.enter_context(torch.autocast(kind, dtype=getattr(torch, way.autocast), cache_enabled=False))
+        stack.enter_context(emulated(way.mode, way.jitter))
+        if steps is not None:
+            if isinstance(steps, StepsMode) and not steps.fine:
+                for mode in cpu_kernels(steps.dtype).modes():
+                    stack.enter_context(mode)
+            stack.enter_context(steps)
+        try:
+            if way.default or way.dtype == "float64":
+                torch.set_default_dtype(getattr(torch, way.default or way.dtype))
+            yield
+        finally:
+            torch.set_default_dtype(default)
+
+
+def run(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    way: Way,
+    wanted: Wanted | None,
+) -> Run:
+    """Make one call; see Framework.run."""
+    bound = bind(args, kwargs, way, wanted)
+    with _surroundings(way, bound.steps, wanted is not None):
+        if way.device is None:
+            result = function(*bound.args, **bound.kwargs)
+        else:
+            result = way.device.call(function, bound.args, bound.kwargs)
+    return left(bound, result)
+
+
+def bind(args: Sequence[Any], kwargs: Mapping[str, Any], way: Way, wanted: Wanted | None) -> Bound:
+    """The arguments of a call; see Framework.bind."""
+    return Binder(way, wanted).bind(args, kwargs)
+
+
+def left(bound: Bound, result: Any) -> Run:
+    """What a call on bound arguments left; see Framework.left."""
+    way = bound.way
+    outputs = dict(_flatten(result, "output", top=True))
+    bring = torch.Tensor.cpu if way.device is None else way.device.get
+
+    def get(tensor: torch.Tensor) -> np.ndarray:
+        return to_array(bring(tensor.detach()))
+
+    owners = {id(tensor): name for name, tensor in bound.tensors.items()}
+    return Run(
+        outputs={name: get(value) if isinstance(value, torch.Tensor) else value for name, value in outputs.items()},
+        changed=frozenset(name for name, tensor in bound.tensors.items() if tensor._version != bound.versions[name]),
+        after=lambda name: get(bound.tensors[name]),
+        returned={name: owners[id(value)] for name, value in outputs.items() if id(value) in owners},
+        differentiable=tuple(
+            name for name, value in outputs.items() if isinstance(value, torch.Tensor) and value.requires_grad
+        ),
+        handle=(outputs, bound.leaves, way, bound.steps, get),
+    )
+
+
+def _flatten(value: Any, name: str, top: bool = False) -> Iterator[tuple[str, Any]]:
+    """Return values by name. A single output counts as a list of one; None is no output."""
+    if isinstance(value, (list, tuple)) and not isinstance(value, torch.Size):
+        for index, item in enumerate(value):
+            yield from _flatten(item, f"{name}.{index}")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _flatten(item, f"{name}.{key}")
+    elif value is not None:
+        yield (f"{name}.0" if top else name), _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (torch.Tensor, *PLAIN)):
+        return value
+    return list(value) if isinstance(value, torch.Size) else str(value)
+
+
+def gradients(run: Run, seeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Gradients of the wanted arguments; see Framework.gradients."""
+    outputs, leaves, way, steps, get = run.handle
+    incoming = [_seed(seeds[name], outputs[name], way) for name in seeds]
+    # Programs go backward outside of autocast, whose casts the graph holds.
+    with _surroundings(replace(way, autocast=""), steps, grad=False):
+        found = torch.autograd.grad(
+            [outputs[name] for name in seeds],
+            list(leaves.values()),
+            incoming,
+            allow_unused=True,
+            retain_graph=False,
+        )
+    return {name: get(_dense(gradient)) for name, gradient in zip(leaves, found, strict=True) if gradient is not None}
+
+
+def _dense(gradient: torch.Tensor) -> torch.Tensor:
+    """What the rows of a sparse gradient, one for every use, add up to: in float64, since no kernel added them up."""
+    if gradient.layout is not torch.sparse_coo:
+        return gradient
+    return gradient.cpu().to(torch.float64).to_dense().to(gradient.dtype)
+
+
+def _seed(array: np.ndarray, output: torch.Tensor, way: Way) -> torch.Tensor:
+    tensor = to_tensor(array)
+    tensor = tensor if way.device is None else way.device.put(tensor)
+    return tensor.to(output) if way.device is None else tensor.to(output.dtype)

@@ -1,0 +1,134 @@
+"""PyTorch: fused attention as the CPU computes it in 16 bit, by blocks of queries and keys."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator
+
+import torch
+
+from pytest_probe.frameworks.torch.attention import FORWARD, scale_of, scaled_scores, softmax_weights
+from pytest_probe.frameworks.torch.cpu16.sequential import lanes
+
+# How the CPU's 16-bit kernel cuts keys, and queries by their number, into blocks.
+KEYS = 512
+
+
+QUERIES = ((768, 256), (192, 64), (0, 32))
+
+
+def forward(
+    dtype: torch.dtype,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    dropout: float = 0.0,
+    causal: bool = False,
+    *,
+    attn_mask: torch.Tensor | None = None,
+    scale: float | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """As the CPU computes 16-bit tensors: powers are rounded before they weigh the values, and divided by their sum
+    in the end."""
+    key, value = (_of_each(query, tensor) for tensor in (key, value))
+    scores = scaled_scores(query, key, causal, attn_mask, scale, torch.matmul)
+    made = []
+    for low, high in _query_blocks(query):
+        made.append(_rows(dtype, scores[..., low:high, :], value, min(high, key.shape[-2]) if causal else None))
+    out, total = (torch.cat(parts, -2) for parts in zip(*made, strict=True))
+    return out, total.squeeze(-1)
+
+
+def _query_blocks(query: torch.Tensor) -> Iterator[tuple[int, int]]:
+    count = query.shape[-2]
+    rows = next(size for least, size in QUERIES if count >= least)
+    return ((low, min(low + rows, count)) for low in range(0, count, rows))
+
+
+def _rows(
+    dtype: torch.dtype, scores: torch.Tensor, value: torch.Tensor, seen: int | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """A block of queries, and the logarithm of the sum of their weights; none of them sees more than `seen` keys."""
+    scores, value = scores[..., :seen], value[..., :seen, :]
+    largest = scores.new_full((*scores.shape[:-1], 1), -math.inf)
+    out, total = torch.zeros_like(scores[..., :1]), torch.zeros_like(largest)
+    for left in range(0, value.shape[-2], KEYS):
+        part, values = scores[..., left : left + KEYS], value[..., left : left + KEYS, :]
+        higher = torch.maximum(largest, part.amax(-1, keepdim=True))
+        powers = torch.nan_to_num(_powers(part - higher))
+        before = torch.nan_to_num((largest - higher).exp())
+        out = out * before + powers.to(dtype).double() @ values
+        total = total * before + powers.sum(-1, keepdim=True)
+        largest = higher
+    return torch.where(total == 0, 0.0, out / total), largest + total.log()
+
+
+# A cubic for 2^f - 1 - f, 0 <= f < 1, of Malossi et al., "Fast exponential computation on SIMD architectures" (2015),
+# table 3: added to an exponent, it is read as the bits of a float32. Off by up to 1 part in 10,000.
+CUBIC = (0.00010703434948458272, 0.30354260500649682, -0.22433836478672356, -0.079204240219773236)
+
+
+def _powers(x: torch.Tensor) -> torch.Tensor:
+    """exp, in whole vectors of the last dimension the processor's fast one."""
+    exact = x.exp()
+    whole = x.shape[-1] - x.shape[-1] % (lanes() // 2)
+    if not whole or not is_fast():
+        return exact
+    power = x[..., :whole] * math.log2(math.e)
+    part = power - power.floor()
+    power = power - (CUBIC[0] + part * (CUBIC[1] + part * (CUBIC[2] + part * CUBIC[3])))
+    fast = torch.exp2(power.floor()) * (1 + power - power.floor())
+    return torch.cat([torch.nan_to_num(fast), exact[..., whole:]], -1)
+
+
+@functools.cache
+def is_fast() -> bool:
+    """Is the kernel built with the fast exp? It makes the exp of 0 5e-5 too small."""
+    count = lanes() // 2
+    zeros = torch.zeros(1, 1, count, 1, dtype=torch.bfloat16)
+    _, total = FORWARD(zeros, zeros, zeros)
+    return bool((total.double() - math.log(count)).abs().max() > CUBIC[0] / 4)
+
+
+def backward(
+    dtype: torch.dtype,
+    gradient: torch.Tensor,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    out: torch.Tensor,
+    total: torch.Tensor,
+    dropout: float,
+    causal: bool,
+    *,
+    attn_mask: torch.Tensor | None = None,
+    scale: float | None = None,
+) -> tuple[torch.Tensor, ...]:
+    """As the CPU computes 16-bit tensors: weights, and the gradients of scores, are rounded before the products that
+    they enter, and so are the sums over blocks, and over the heads that share a key."""
+    keys, values = (_of_each(query, tensor) for tensor in (key, value))
+    scores = scaled_scores(query, keys, causal, attn_mask, scale, torch.matmul)
+    exact = softmax_weights(scores, total)
+    slopes = (exact * (gradient @ values.mT - (gradient * out).sum(-1, keepdim=True))).to(dtype).double()
+    weights = exact.to(dtype).double()
+    factor, shared = scale_of(query, scale), query.shape[-3] // key.shape[-3]
+    of_query, of_key, of_value = torch.zeros_like(query), torch.zeros_like(key), torch.zeros_like(value)
+    for head in range(shared):
+        one = (..., slice(head, None, shared), slice(None), slice(None))
+        for low, high in _query_blocks(query):
+            for left in range(0, key.shape[-2], KEYS):
+                here, there = slice(low, high), slice(left, left + KEYS)
+                slope, weight = slopes[one][..., here, there], weights[one][..., here, there]
+                for total_of, where, part in (
+                    (of_value, there, weight.mT @ gradient[one][..., here, :]),
+                    (of_query[one], here, slope @ key[..., there, :] * factor),
+                    (of_key, there, slope.mT @ query[one][..., here, :] * factor),
+                ):
+                    total_of[..., where, :] = (total_of[..., where, :] + part).to(dtype)
+    return of_query, of_key, of_value
+
+
+def _of_each(query: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """Keys or values of each query's head, where several heads share one."""
+    return tensor.repeat_interleave(query.shape[-3] // tensor.shape[-3], -3)

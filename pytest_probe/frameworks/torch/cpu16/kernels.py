@@ -1,0 +1,247 @@
+"""PyTorch: 16-bit kernels of torch's own CPU that round inside: softmax, losses, normalisations, gates.
+
+Written as they run: each takes the dtype to round to and then the kernel's own arguments, in float64.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from pytest_probe.frameworks.torch.cpu16 import layouts
+from pytest_probe.frameworks.torch.cpu16.sequential import cascade, chain, lanes, rounded
+
+ATEN = torch.ops.aten
+
+
+def glu_backward(dtype: torch.dtype, grad: torch.Tensor, x: torch.Tensor, dim: int) -> torch.Tensor:
+    first, second = x.chunk(2, dim)
+    gate = rounded(second.sigmoid(), dtype)
+    return torch.cat([gate * grad, (1 - gate) * gate * first * grad], dim)
+
+
+def log_softmax(dtype: torch.dtype, x: torch.Tensor, dim: int, to_float: bool) -> Any:
+    """Along the last dimension each row's sum, and its logarithm, are rounded."""
+    if not x.ndim or dim % x.ndim != x.ndim - 1:
+        return NotImplemented
+    below = x - x.amax(-1, keepdim=True)
+    sums = rounded(below.exp().sum(-1, keepdim=True), dtype)
+    return below - rounded(sums.log(), dtype)
+
+
+def nll(
+    dtype: torch.dtype, x: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None, reduction: int, ignored: int
+) -> Any:
+    if x.ndim == 1:
+        return nll(dtype, x[None], target.reshape(1), weight, reduction, ignored)
+    if reduction == 0:
+        return NotImplemented
+    kept = (target != ignored).reshape(-1)
+    places = kept.nonzero().reshape(-1)
+    aims = torch.where(target == ignored, 0, target)
+    terms = -x.gather(1, aims.unsqueeze(1)).reshape(-1)[kept]
+    weights = torch.ones_like(terms) if weight is None else weight[aims.reshape(-1)[kept]]
+    total = cascade(dtype, rounded(terms * weights, dtype), places, len(kept))
+    if weight is None:
+        whole = rounded(terms.new_tensor(float(len(terms))), dtype)
+    else:
+        whole = cascade(dtype, weights, places, len(kept))
+    return (total / whole if reduction == 1 else total), whole
+
+
+def nll_backward(
+    dtype: torch.dtype,
+    grad: torch.Tensor,
+    x: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None,
+    reduction: int,
+    ignored: int,
+    whole: torch.Tensor,
+) -> Any:
+    if x.ndim == 1:
+        found = nll_backward(dtype, grad, x[None], target.reshape(1), weight, reduction, ignored, whole)
+        return found if found is NotImplemented else found[0]
+    if reduction == 0:
+        return NotImplemented
+    each = -(rounded(grad / whole, dtype) if reduction == 1 else grad)
+    kept = target != ignored
+    aims = torch.where(kept, target, 0)
+    gains = torch.where(kept, each if weight is None else rounded(weight[aims] * each, dtype), 0)
+    return torch.zeros_like(x).scatter_(1, aims.unsqueeze(1), gains.unsqueeze(1))
+
+
+def softmax(dtype: torch.dtype, x: torch.Tensor, dim: int, to_float: bool) -> Any:
+    """Along another dimension than the last the powers that no vector holds are rounded."""
+    if not x.ndim or dim % x.ndim == x.ndim - 1:
+        return NotImplemented
+    result = ATEN._softmax.default(x, dim, False)
+    inner = x.shape[dim % x.ndim + 1 :].numel()
+    rest = inner % lanes()
+    flat = x.reshape(-1, x.shape[dim], inner)[..., inner - rest :].transpose(1, 2)
+    powers = (flat - flat.amax(-1, keepdim=True)).exp()
+    quotients = rounded(powers, dtype) / powers.sum(-1, keepdim=True)
+    result.view(-1, x.shape[dim], inner)[..., inner - rest :] = quotients.transpose(1, 2)
+    return result
+
+
+def layer_norm_backward(
+    dtype: torch.dtype,
+    grad: torch.Tensor,
+    x: torch.Tensor,
+    shape: Sequence[int],
+    mean: torch.Tensor,
+    rstd: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    wanted: Sequence[bool],
+) -> tuple[torch.Tensor | None, ...]:
+    """Gradients of weight and bias are added up row by row, each thread's rows for themselves."""
+    exact = ATEN.native_layer_norm_backward.default(grad, x, shape, mean, rstd, weight, bias, wanted)
+    count = x.numel() // math.prod(shape)
+    share = -(-count // min(torch.get_num_threads(), count))
+    rows = []
+    for terms in (grad * (x - mean) * rstd, grad):
+        parts = terms.reshape(-1, *shape).movedim(0, -1)
+        starts = range(0, count, share)
+        rows.append(torch.stack([chain(dtype, parts[..., start : start + share]) for start in starts]).sum(0))
+    return (exact[0], *(row if asked else None for row, asked in zip(rows, wanted[1:], strict=True)))
+
+
+def batch_norm(
+    dtype: torch.dtype,
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Any:
+    """Statistics are rounded before they are used; in bfloat16 each step towards them as well."""
+    if not layouts.in_order(x) or layouts.scattered(weight, bias, running_mean, running_var):
+        return layouts.batch_norm(dtype, x, weight, bias, running_mean, running_var, training, momentum, eps)
+    if not training:
+        return NotImplemented
+    step = functools.partial(rounded, dtype=dtype) if dtype is torch.bfloat16 else _as_it_is
+    over, places = layouts.channelwise(x)
+    count = x.new_tensor(float(x.numel() // x.shape[1]))
+    mean = step(x.mean(over))
+    squares = step((x - mean.view(places)).square().sum(over))
+    part, rest = step(x.new_tensor(momentum)), step(x.new_tensor(1 - momentum))
+    if running_mean is not None:
+        running_mean.copy_(rounded(step(part * mean) + step(rest * running_mean), dtype))
+    if running_var is not None:
+        running_var.copy_(rounded(part * step(squares / step(count - 1)) + step(rest * running_var), dtype))
+    mean, scale = rounded(mean, dtype), rounded((step(squares / step(count)) + eps).rsqrt(), dtype)
+    out = (x - mean.view(places)) * scale.view(places)
+    out = out if weight is None else out * weight.view(places)
+    return out if bias is None else out + bias.view(places), mean, scale
+
+
+def batch_norm_legit(dtype: torch.dtype, x: torch.Tensor, weight: Any, bias: Any, *rest: Any) -> Any:
+    """The same by another name: with running statistics, or without."""
+    statistics = rest if len(rest) == 5 else (None, None, *rest)
+    return batch_norm(dtype, x, weight, bias, *statistics)
+
+
+def batch_norm_updating(
+    dtype: torch.dtype, x: torch.Tensor, weight: Any, bias: Any, mean: Any, var: Any, momentum: float, eps: float
+) -> Any:
+    reserved = x.new_zeros(0, dtype=torch.uint8)
+    return (*batch_norm(dtype, x, weight, bias, mean, var, True, momentum, eps), reserved)
+
+
+def renorm(dtype: torch.dtype, x: torch.Tensor, p: float, dim: int, largest: float) -> torch.Tensor:
+    """The factor is rounded before it is multiplied with."""
+    over = [place for place in range(x.ndim) if place != dim % x.ndim]
+    norm = torch.linalg.vector_norm(x, p, over, keepdim=True)
+    return x * rounded(torch.where(norm > largest, largest / (norm + 1e-7), 1.0), dtype)
+
+
+def embedding_renorm(
+    dtype: torch.dtype, x: torch.Tensor, indices: torch.Tensor, largest: float, p: float
+) -> torch.Tensor:
+    """Norm and factor are rounded."""
+    used = torch.unique(indices)
+    norm = rounded(torch.linalg.vector_norm(x[used], p, 1, keepdim=True), dtype)
+    factor = torch.where(norm > largest, rounded(largest / (norm + 1e-7), dtype), 1.0)
+    return x.index_copy_(0, used, x[used] * factor)
+
+
+def histc(dtype: torch.dtype, x: torch.Tensor, bins: int = 100, low: float = 0, high: float = 0) -> torch.Tensor:
+    """The bin of a value is found step by step; a count stays where 1 is less than half a unit."""
+    if low == high:
+        low, high = (float(x.min()), float(x.max())) if x.numel() else (0.0, 1.0)
+    if low == high:
+        low, high = low - 1, high + 1
+    step = functools.partial(rounded, dtype=dtype)
+    first, last = step(x.new_tensor(low)), step(x.new_tensor(high))
+    inside = x[(x >= first) & (x <= last)]
+    places = step(step(step(inside - first) * bins) / step(last - first)).long().clamp(max=bins - 1)
+    return torch.bincount(places, minlength=bins).to(x.dtype).clamp(max=2 / torch.finfo(dtype).eps)
+
+
+def _as_it_is(values: torch.Tensor) -> torch.Tensor:
+    return values
+
+
+def trilinear(
+    dtype: torch.dtype,
+    x: torch.Tensor,
+    y: torch.Tensor,
+    z: torch.Tensor,
+    missing_x: Sequence[int],
+    missing_y: Sequence[int],
+    missing_z: Sequence[int],
+    summed: Sequence[int],
+    unrolled: int = 1,
+) -> torch.Tensor:
+    """Products of two, then of three factors, for one slice after another."""
+    for dim in range(x.ndim + len(missing_x)):
+        x = x.unsqueeze(dim) if dim in missing_x else x
+        y = y.unsqueeze(dim) if dim in missing_y else y
+        z = z.unsqueeze(dim) if dim in missing_z else z
+    early = [dim for dim in summed if z.shape[dim] == 1 and dim in missing_z]
+    late = [dim for dim in summed if dim not in early]
+    slices = max(x.shape[unrolled], y.shape[unrolled], z.shape[unrolled])
+
+    def part(tensor: torch.Tensor, place: int) -> torch.Tensor:
+        return tensor.narrow(unrolled, place if tensor.shape[unrolled] > 1 else 0, 1)
+
+    made = []
+    for place in range(slices):
+        product = part(x, place) * part(y, place)
+        product = rounded(product.sum(early, keepdim=True) if early else product, dtype)
+        product = product * part(z, place)
+        made.append(rounded(product.sum(late, keepdim=True) if late else product, dtype))
+    total = chain(dtype, torch.stack(made, -1)) if unrolled in summed else torch.cat(made, unrolled)
+    for dim in sorted(summed, reverse=True):
+        total = total.squeeze(dim)
+    return total
+
+
+KERNELS: Mapping[Any, Callable[..., Any]] = {
+    ATEN.glu_backward.default: glu_backward,
+    ATEN.native_layer_norm_backward.default: layer_norm_backward,
+    ATEN.native_batch_norm.default: batch_norm,
+    ATEN._native_batch_norm_legit.default: batch_norm_legit,
+    ATEN._native_batch_norm_legit.no_stats: batch_norm_legit,
+    ATEN._batch_norm_with_update.default: batch_norm_updating,
+    ATEN.native_batch_norm_backward.default: layouts.batch_norm_backward,
+    ATEN.renorm.default: renorm,
+    ATEN.embedding_renorm_.default: embedding_renorm,
+    ATEN.histc.default: histc,
+    ATEN._trilinear.default: trilinear,
+    ATEN._softmax.default: softmax,
+    ATEN._log_softmax.default: log_softmax,
+    ATEN.nll_loss_forward.default: nll,
+    ATEN.nll_loss2d_forward.default: nll,
+    ATEN.nll_loss_backward.default: nll_backward,
+    ATEN.nll_loss2d_backward.default: nll_backward,
+}

@@ -1,0 +1,313 @@
+"""PyTorch: emulates device modes (TF32, flush to zero, ...) inside a run on the CPU, kernel by kernel."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from pytest_probe.core.device_modes import Mode, Rounding
+from pytest_probe.core.run import Jitter
+from pytest_probe.frameworks.torch import attention
+from pytest_probe.frameworks.torch.rounding import SplittingMode, decompositions, only_moves
+
+ATEN = torch.ops.aten
+SMALLEST = 2.0**-126  # the smallest normal float32
+# Of how many terms or more a flushed sum is perturbed by SMALLEST, a 64th of all that it may lose of so many.
+MANY = 64
+# What a device's float32 cannot tell from a number that rounds otherwise (1 - 1e-12 from 1) is taken for that number;
+# no jitter takes it back.
+SEEN_BITS = 30
+UNIFORM = 3.0**0.5
+# Arguments that a kernel writes to without its schema saying so: running statistics.
+WRITTEN: Mapping[Any, tuple[int, ...]] = {ATEN.native_batch_norm.default: (3, 4)}
+ULP = 2.0**-23
+# What CUDA's fast intrinsics may be off by, of a result and arguments: the tables of the CUDA programming guide.
+INTRINSICS: Mapping[Any, Callable[..., Any]] = {
+    ATEN.exp.default: lambda r, x: r.abs() * ULP * (2 + 1.173 * x.abs()),
+    ATEN.exp2.default: lambda r, x: r.abs() * ULP * 2,
+    ATEN.log.default: lambda r, x: 2.0**-21.41 + r.abs() * ULP * 3,
+    ATEN.log2.default: lambda r, x: 2.0**-22 + r.abs() * ULP * 2,
+    ATEN.log10.default: lambda r, x: 2.0**-24 + r.abs() * ULP * 3,
+    ATEN.sin.default: lambda r, x: 2.0**-21.41,
+    ATEN.cos.default: lambda r, x: 2.0**-21.19,
+    ATEN.tanh.default: lambda r, x: r.abs() * 2.0**-11,
+    ATEN.div.Tensor: lambda r, x, y, **_: r.abs() * ULP * 2,
+    ATEN.reciprocal.default: lambda r, x: r.abs() * ULP,
+    ATEN.sqrt.default: lambda r, x: r.abs() * ULP * 3,
+    ATEN.rsqrt.default: lambda r, x: r.abs() * ULP * 2,
+    ATEN.pow.Tensor_Scalar: lambda r, x, y: r.abs() * ULP * (2 + 2 * r.abs().clamp(min=SMALLEST).log2().abs()),
+    ATEN.pow.Tensor_Tensor: lambda r, x, y: r.abs() * ULP * (2 + 2 * r.abs().clamp(min=SMALLEST).log2().abs()),
+}
+
+Bilinear = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def rounded(tensor: torch.Tensor, bits: int, rounding: Rounding) -> torch.Tensor:
+    """float64, float32 or complex numbers with `bits` significand bits; ties to even or away, or cut towards zero."""
+    if tensor.is_complex():
+        return torch.view_as_complex(rounded(torch.view_as_real(tensor.resolve_conj()), bits, rounding).contiguous())
+    width, integer = {torch.float64: (53, torch.int64), torch.float32: (24, torch.int32)}.get(tensor.dtype, (0, None))
+    drop = width - bits
+    if integer is None or drop <= 0:
+        return tensor
+    pattern = tensor.resolve_neg().contiguous().view(integer)
+    if rounding == "away":
+        pattern = pattern + (1 << (drop - 1))
+    elif rounding == "even":
+        pattern = pattern + ((1 << (drop - 1)) - 1) + ((pattern >> drop) & 1)
+    cut = (pattern & -(1 << drop)).view(tensor.dtype)
+    return torch.where(torch.isfinite(tensor), cut, tensor)
+
+
+class ModeEmulation(SplittingMode):  # type: ignore[no-untyped-call]
+    """One mode in one run. With jitter, operands (after their rounding) and results of kernels move by a roundoff."""
+
+    def __init__(self, mode: Mode, jitter: Jitter | None) -> None:
+        super().__init__()
+        self.mode = mode
+        self.jitter = jitter
+        self.generator = torch.Generator().manual_seed(jitter.seed if jitter is not None else 0)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        product = PRODUCTS.get(func) if self._concerns(func) else None
+        if product is not None:
+            return product(self, *args, **kwargs)
+        if only_moves(func):
+            return func(*args, **kwargs)
+        if self.mode.fine or self.mode.approximate:
+            result = self._decomposed(func, args, kwargs)
+            if result is not NotImplemented:
+                return result
+        return self._kernel(func, args, kwargs)
+
+    def _concerns(self, func: Any) -> bool:
+        if not (self.mode.bits or self.mode.sums):
+            return False
+        convolves = func in (ATEN.convolution.default, ATEN.convolution_backward.default)
+        return self.mode.scope in ("all", "convolution" if convolves else "matmul")
+
+    def _decomposed(self, func: Any, args: Any, kwargs: Any) -> Any:
+        composed = decompositions().get(func)
+        if composed is None or func in INTRINSICS or func in self.split:
+            return NotImplemented
+        return self.composed(composed, func, args, kwargs)
+
+    def _kernel(self, func: Any, args: Any, kwargs: Any) -> Any:
+        given = args
+        if self.mode.flush and not func._schema.is_mutable:
+            args, kwargs = _mapped(flushed, args), _mapped(flushed, kwargs)
+        result = func(*args, **kwargs)
+        for place in WRITTEN.get(func, ()):
+            if given[place] is not args[place]:
+                given[place].copy_(args[place])
+        if self.mode.approximate:
+            result = self._approximate(func, args, kwargs, result)
+        if self.mode.flush:
+            result = _flushed_in_place(result) if func._schema.is_mutable else _mapped(flushed, result)
+            return result if self.jitter is None or func._schema.is_mutable else self._lossy(func, args, result)
+        if self.jitter is None or self.mode.approximate or func._schema.is_mutable:
+            return result
+        return _mapped(self.step, result)
+
+    def _lossy(self, func: Any, args: Any, result: Any) -> Any:
+        """The result with what its sums may have lost of terms on their way."""
+        shapes = [value.shape for value in args if isinstance(value, torch.Tensor)]
+        largest = max((shape.numel() for shape in shapes), default=1)
+        longest = max((extent for shape in shapes for extent in shape), default=1)
+
+        def without(tensor: torch.Tensor) -> torch.Tensor:
+            terms = longest if func in PRODUCTS else largest // max(tensor.numel(), 1)
+            if terms < 2 or not tensor.is_floating_point():
+                return tensor
+            return tensor + SMALLEST * min(1.0, terms / MANY) * self._xi(tensor) / UNIFORM
+
+        return _mapped(without, result)
+
+    def _approximate(self, func: Any, args: Any, kwargs: Any, result: Any) -> Any:
+        error = INTRINSICS.get(func)
+        if error is None or self.jitter is None or not result.is_floating_point():
+            return result
+        return result + self._xi(result) / UNIFORM * error(result, *args, **kwargs)
+
+    def _xi(self, tensor: torch.Tensor) -> torch.Tensor:
+        real = tensor.real.dtype if tensor.is_complex() else tensor.dtype
+        drawn = torch.rand(tensor.shape, generator=self.generator, dtype=real).to(tensor.device)
+        return (drawn * 2 - 1) * UNIFORM
+
+    def _moved(self, tensor: torch.Tensor, roundoffs: float) -> torch.Tensor:
+        if self.jitter is None or not (tensor.is_floating_point() or tensor.is_complex()):
+            return tensor
+        return tensor * (1 + self.jitter.size * roundoffs * self._xi(tensor))
+
+    def step(self, tensor: torch.Tensor) -> torch.Tensor:
+        """What passes between two steps of a kernel."""
+        return self._moved(tensor, 1.0)
+
+    def _operands(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        """The parts of an operand: one, or two where it is split."""
+        bits, rounding = self.mode.bits, self.mode.rounding
+        if not bits:
+            return [self._moved(tensor, 1.0)]
+        if self.jitter is not None and self.jitter.unsure and not tensor.is_complex():
+            tensor = _shifted(tensor, self.jitter.unsure)
+        if bits < SEEN_BITS:
+            tensor = rounded(tensor, SEEN_BITS, "even")
+        high = rounded(tensor, bits, rounding)
+        if not self.mode.split:
+            return [self._moved(high, 1.0)]
+        return [self._moved(part, 1.0) for part in (high, rounded(tensor - high, bits, rounding))]
+
+    def product(
+        self, function: Bilinear, a: torch.Tensor, b: torch.Tensor, axes: tuple[int, int] | None
+    ) -> torch.Tensor:
+        """function(a, b), bilinear, as the mode computes it; it sums over the axes of a and b, None: in one piece."""
+        first, second = self._operands(a), self._operands(b)
+        if self.mode.split:
+            return function(first[0], second[0]) + function(first[0], second[1]) + function(first[1], second[0])
+        if not self.mode.sums:
+            return function(first[0], second[0])
+        if axes is None:
+            return self._as_sum(function(first[0], second[0]))
+        pieces = zip(self._chunks(first[0], axes[0]), self._chunks(second[0], axes[1]), strict=True)
+        total: torch.Tensor | None = None
+        for left, right in pieces:
+            part = self._as_sum(function(left, right))
+            total = part if total is None else self._as_sum(total + part)
+        assert total is not None
+        return total
+
+    def _chunks(self, tensor: torch.Tensor, axis: int) -> tuple[torch.Tensor, ...]:
+        return tensor.chunk(max(1, min(self.mode.chunks, tensor.shape[axis])), axis)
+
+    def _as_sum(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to(getattr(torch, self.mode.sums)).to(tensor.dtype) if not tensor.is_complex() else tensor
+
+
+def _shifted(tensor: torch.Tensor, size: float) -> torch.Tensor:
+    """What no float32 number is comes from steps before, where sums may have cancelled: moved by a share of itself and
+    of its row. Float32 numbers are arguments, and stay."""
+    scale = tensor.abs() + tensor.square().mean(-1, keepdim=True).sqrt() if tensor.ndim else tensor.abs()
+    return torch.where(tensor == tensor.float(), tensor, tensor + size * scale)
+
+
+def flushed(tensor: torch.Tensor) -> torch.Tensor:
+    """With what is below float32's smallest normal number as zero."""
+    if tensor.is_complex():
+        return torch.view_as_complex(flushed(torch.view_as_real(tensor.resolve_conj())).contiguous())
+    if not tensor.is_floating_point():
+        return tensor
+    small = tensor.abs() < SMALLEST
+    return torch.where(small & (tensor != 0), torch.zeros_like(tensor), tensor) if small.any() else tensor
+
+
+def _flushed_in_place(result: Any) -> Any:
+    for tensor in result if isinstance(result, (list, tuple)) else [result]:
+        if isinstance(tensor, torch.Tensor):
+            tensor.data.copy_(flushed(tensor.data))
+    return result
+
+
+def _mapped(change: Callable[[torch.Tensor], torch.Tensor], tree: Any) -> Any:
+    if isinstance(tree, torch.Tensor):
+        return change(tree)
+    if isinstance(tree, (list, tuple)):
+        return type(tree)(_mapped(change, item) for item in tree)
+    if isinstance(tree, dict):
+        return {key: _mapped(change, item) for key, item in tree.items()}
+    return tree
+
+
+def _mm(mode: ModeEmulation, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return mode.product(torch.matmul, a, b, (-1, -2))
+
+
+def _addmm(
+    mode: ModeEmulation, bias: torch.Tensor, a: torch.Tensor, b: torch.Tensor, beta: Any = 1, alpha: Any = 1
+) -> torch.Tensor:
+    return _added(_mm(mode, a, b) * alpha, bias, beta)
+
+
+def _addbmm(
+    mode: ModeEmulation, bias: torch.Tensor, a: torch.Tensor, b: torch.Tensor, beta: Any = 1, alpha: Any = 1
+) -> torch.Tensor:
+    return _added(_mm(mode, a, b).sum(0) * alpha, bias, beta)
+
+
+def _added(product: torch.Tensor, bias: torch.Tensor, beta: Any) -> torch.Tensor:
+    return product if beta == 0 else product + bias * beta
+
+
+def _convolution(
+    mode: ModeEmulation, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, *how: Any
+) -> torch.Tensor:
+    transposed, groups = how[3], how[5]
+    axes = None if groups != 1 else (1, 0 if transposed else 1)
+    result = mode.product(lambda a, b: ATEN.convolution.default(a, b, None, *how), x, weight, axes)
+    return result if bias is None else result + bias.reshape(-1, *[1] * (x.ndim - 2))
+
+
+def _convolution_backward(
+    mode: ModeEmulation,
+    gradient: torch.Tensor,
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias_sizes: Any,
+    *how: Any,
+) -> tuple[Any, ...]:
+    *how, wanted = how  # type: ignore[assignment]
+    transposed, groups = how[3], how[5]
+
+    def gradient_of(g: torch.Tensor, a: torch.Tensor, b: torch.Tensor, place: int) -> torch.Tensor:
+        mask = [place == index for index in range(3)]
+        found: torch.Tensor = ATEN.convolution_backward.default(g, a, b, bias_sizes, *how, mask)[place]
+        return found
+
+    axes = None if groups != 1 else (1, 1 if transposed else 0)
+    of_x = mode.product(lambda g, b: gradient_of(g, x, b, 0), gradient, weight, axes) if wanted[0] else None
+    of_weight = (
+        mode.product(lambda g, a: gradient_of(g, a, weight, 1), gradient, x, (0, 0) if groups == 1 else None)
+        if wanted[1]
+        else None
+    )
+    return of_x, of_weight, gradient_of(gradient, x, weight, 2) if wanted[2] else None
+
+
+def _attention(mode: ModeEmulation, *args: Any, **kwargs: Any) -> Any:
+    return attention.forward(*args, **kwargs, product=partial(_mm, mode), step=mode.step)
+
+
+def _attention_backward(mode: ModeEmulation, *args: Any, **kwargs: Any) -> Any:
+    how = mode.mode.attention
+    return attention.backward(*args, **kwargs, product=partial(_mm, mode), step=mode.step, how=how)
+
+
+PRODUCTS: Mapping[Any, Callable[..., Any]] = {
+    ATEN.mm.default: _mm,
+    ATEN.bmm.default: _mm,
+    ATEN.addmm.default: _addmm,
+    ATEN.baddbmm.default: _addmm,
+    ATEN.addbmm.default: _addbmm,
+    ATEN.convolution.default: _convolution,
+    ATEN.convolution_backward.default: _convolution_backward,
+    attention.FORWARD: _attention,
+    attention.BACKWARD: _attention_backward,
+}
+
+
+@contextlib.contextmanager
+def emulated(mode: Mode | None, jitter: Jitter | None) -> Iterator[None]:
+    """What runs inside is computed as the mode computes it."""
+    if mode is None:
+        yield
+        return
+    with contextlib.ExitStack() as stack:
+        if mode.attention == "math":
+            stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+        stack.enter_context(ModeEmulation(mode, jitter))
+        yield

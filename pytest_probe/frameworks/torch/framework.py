@@ -1,0 +1,147 @@
+"""PyTorch: which names may be called, what devices there are, stored tensors."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.overrides
+
+from pytest_probe.core.run import Device, Kernel, Run, Wanted, Way
+from pytest_probe.errors import SettingsError
+from pytest_probe.frameworks.base import API, Bound
+from pytest_probe.frameworks.torch import allowlist, autocast, calls, defaults, flags
+from pytest_probe.frameworks.torch.arrays import to_array, to_tensor
+
+NO_KERNEL = (
+    "not implemented for",
+    "could not run 'aten::",
+    "no kernel image",
+    "not currently implemented for",
+    "low precision dtypes not supported",
+    "mkl fft doesn't support tensors of type",
+    "derivative for aten::",  # a compiler wants the gradient together with the forward
+    "without overflow",  # a Python number that the dtype cannot hold
+)
+
+
+class TorchDevice:
+    """A device of torch's own: cpu, cuda, npu, xpu, mps, ..."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.place = torch.device(name)
+
+    def put(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to(self.place)
+
+    def call(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        return function(*args, **kwargs)
+
+    def get(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.cpu()
+
+
+class TorchFramework:
+    """torch, as the execution needs it."""
+
+    name = "pytorch"
+
+    def describe(self) -> dict[str, str]:
+        return {
+            "framework": "torch",
+            "version": torch.__version__,
+            "float32_matmul_precision": torch.get_float32_matmul_precision(),
+            "cuda.matmul.allow_tf32": str(torch.backends.cuda.matmul.allow_tf32),
+            "cudnn.allow_tf32": str(torch.backends.cudnn.allow_tf32),
+            "deterministic": str(torch.are_deterministic_algorithms_enabled()),
+            "threads": str(torch.get_num_threads()),
+        }
+
+    def allowed(self, device: str) -> tuple[str, ...]:
+        return tuple(flags.allowed(device.split(":", 1)[0]))
+
+    def plain_convolutions(self, dtype: str) -> bool:
+        return flags.plain_convolutions(dtype)
+
+    def share_threads(self, workers: int) -> None:
+        torch.set_num_threads(max(1, torch.get_num_threads() // workers))
+
+    def default_device(self) -> str:
+        accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+        return "cpu" if accelerator is None else accelerator.type
+
+    def device(self, name: str, option: str = "--probe-device") -> TorchDevice:
+        try:
+            device = TorchDevice(name)
+            torch.empty(0, device=device.place)
+        except (RuntimeError, AssertionError) as error:
+            known = ", ".join(sorted({"cpu", self.default_device()}))
+            raise SettingsError(option, name, f"torch says: {_first_line(error)}; found here: {known}") from error
+        return device
+
+    def candidates(self, namespace: str, api: str, namespaces: Mapping[str, str]) -> tuple[API, ...]:
+        return allowlist.candidates(namespace, api, namespaces)
+
+    def run(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        way: Way,
+        wanted: Wanted | None = None,
+    ) -> Run:
+        return calls.run(function, args, kwargs, way, wanted)
+
+    def as_single(self, function: Callable[..., Any], largest: float) -> Callable[..., Any]:
+        return functools.partial(defaults.as_single, function, largest)
+
+    def rounded(self, tensor: torch.Tensor, dtype: str) -> torch.Tensor:
+        return tensor + (tensor.to(getattr(torch, dtype)).to(tensor.dtype) - tensor).detach()
+
+    def casts(self, path: str) -> bool:
+        return autocast.casts(path)
+
+    def take(self, value: Any, device: Device) -> Any:
+        return calls.taken(value, device)
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any], way: Way, wanted: Wanted | None) -> calls.Bound:
+        return calls.bind(args, kwargs, way, wanted)
+
+    def left(self, bound: Bound, result: Any) -> Run:
+        assert isinstance(bound, calls.Bound)
+        return calls.left(bound, result)
+
+    def gradients(self, run: Run, seeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return calls.gradients(run, seeds)
+
+    def kernels(self, run: Callable[[], object]) -> tuple[Kernel, ...]:
+        with autocast.WatchMode() as watch:
+            run()
+        return tuple(watch.seen)
+
+    def has_no_kernel(self, error: BaseException) -> bool:
+        text = str(error).lower()
+        return isinstance(error, NotImplementedError) or any(words in text for words in NO_KERNEL)
+
+    def load(self, path: Path) -> np.ndarray:
+        try:
+            value = torch.load(path, map_location="cpu", weights_only=True)
+        except OSError:
+            raise
+        except Exception as error:  # torch.load raises whatever a damaged file happens to trip over
+            raise ValueError(_first_line(error)) from error
+        if not isinstance(value, torch.Tensor):
+            raise ValueError(f"holds a {type(value).__name__}, not a tensor")
+        return to_array(value)
+
+    def save(self, path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+        torch.save({name: to_tensor(array) for name, array in arrays.items()}, path)
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().split("\n", 1)[0]

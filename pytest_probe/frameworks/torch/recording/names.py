@@ -1,0 +1,157 @@
+"""Which functions are recorded, and under which names: those that a replay finds again."""
+
+from __future__ import annotations
+
+import dis
+import functools
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator
+from types import CodeType
+from typing import Any
+
+import torch
+from torch._ops import OpOverload, OpOverloadPacket
+
+from pytest_probe.frameworks.torch.allowlist import is_api
+
+# Where functions are looked for. The first name counts: convolutions stand in both torch and torch.nn.functional.
+_PLACES = (
+    ("Functional", "torch.nn.functional", ""),
+    ("Torch", "torch.linalg", "linalg."),
+    ("Torch", "torch.special", "special."),
+    ("Torch", "torch.fft", "fft."),
+    ("Torch", "torch", ""),
+    ("Tensor", "torch.Tensor", ""),
+)
+_RECURRENT = frozenset("lstm gru rnn_tanh rnn_relu lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell".split())
+
+# They ask about a tensor, or take its value out: nothing is computed.
+_ASKING = frozenset(
+    "size dim ndimension numel nelement stride storage_offset storage item tolist is_contiguous is_complex "
+    "is_floating_point is_signed is_conj is_neg is_inference is_coalesced is_nonzero is_same_size is_tensor is_storage "
+    "requires_grad_ detach_ has_names names rename refine_names align_as align_to data element_size get_device "
+    "result_type can_cast promote_types __len__ __bool__ __float__ __int__ __long__ __complex__ __index__ "
+    "__contains__ __reversed__ __array__ qscheme q_scale q_zero_point sym_size sym_numel sym_stride "
+    "sym_storage_offset unsafe_chunk_".split()
+)
+# Operator namespaces of torch's own machinery.
+_MACHINERY = frozenset("prim prims profiler inductor rngprims streams _test".split())
+
+_DRAWING = frozenset(
+    "dropout dropout1d dropout2d dropout3d alpha_dropout feature_dropout feature_alpha_dropout rand randn randint "
+    "randperm rand_like randn_like randint_like bernoulli multinomial normal uniform random exponential geometric "
+    "cauchy log_normal poisson rrelu gumbel_softmax fractional_max_pool2d fractional_max_pool3d "
+    "scaled_dot_product_attention lstm gru rnn_tanh rnn_relu multi_head_attention_forward".split()
+)
+
+# What operators arrive as, and their names.
+_OPERATORS = {
+    **{name: f"__{name}__" for name in "add sub mul matmul neg abs lt le gt ge eq ne".split()},
+    **{f"{name}_": f"__i{name}__" for name in "add sub mul".split()},
+    **{"div": "__truediv__", "div_": "__itruediv__", "remainder": "__mod__", "remainder_": "__imod__"},
+    **{"floor_divide": "__floordiv__", "floor_divide_": "__ifloordiv__", "pow": "__pow__", "pow_": "__ipow__"},
+    "bitwise_not": "__invert__",
+}
+_OPERATING = ("BINARY", "INPLACE", "COMPARE", "UNARY")
+
+
+# They write to arguments without raising versions: running statistics, parameters and the optimizer's state.
+_WRITING = ("batch_norm", "_fused_", "fused_moving_avg_obs")
+
+
+class Rule:
+    """A function that is recorded: the name of its records, and whether this capture wants it. operator is its rule
+    where an operator calls it; draws: it takes from the random number generator; writes: it may write to arguments
+    without torch counting it."""
+
+    __slots__ = ("draws", "name", "operator", "wanted", "writes")
+
+    def __init__(self, name: str, wanted: bool) -> None:
+        self.name = name
+        self.wanted = wanted
+        self.draws = name.rpartition(".")[2].rstrip("_") in _DRAWING
+        self.writes = any(part in name for part in _WRITING)
+        self.operator: Rule | None = None
+
+
+ALIASING = Rule("", False)
+# What these return may be written to without torch counting it.
+_ALIASING: tuple[Any, ...] = (
+    *(torch.Tensor.data.__get__, torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.data_ptr),  # type: ignore[attr-defined]
+    *(torch.Tensor.untyped_storage, torch.Tensor.storage, torch.Tensor.__dlpack__),
+)
+
+
+class Rules:
+    """The rules of one capture, by function. counts are the records of each name in this step, for all threads."""
+
+    def __init__(self, wants: Callable[[str], bool]) -> None:
+        self._wants = wants
+        self.counts: defaultdict[str, itertools.count[int]] = defaultdict(itertools.count)
+        self._named: dict[str, Rule] = {}
+        # Functions that were asked for and are not recorded stand here as well.
+        self.table: dict[Hashable, Rule | None] = dict.fromkeys(_ALIASING, ALIASING)
+        for function, name in _functions():
+            rule = self.table[function] = self.named(name)
+            space, _, api = name.partition(".")
+            if space == "Tensor" and api in _OPERATORS:
+                rule.operator = self.named(f"Tensor.{_OPERATORS[api]}")
+
+    def named(self, name: str) -> Rule:
+        rule = self._named.get(name)
+        if rule is None:
+            rule = self._named[name] = Rule(name, self._wants(name))
+        return rule
+
+    def learn(self, function: Any) -> Rule | None:
+        """The rule of a function that is not in the table, which has it from now on."""
+        rule = self.table[function] = self._of_operator(function)
+        return rule
+
+    def _of_operator(self, function: Any) -> Rule | None:
+        if isinstance(function, OpOverload):
+            space, name = function.namespace, str(function).partition(".")[2].removesuffix(".default")
+        elif isinstance(function, OpOverloadPacket):
+            space, _, name = function._qualified_op_name.partition("::")
+        else:
+            return None
+        if space in _MACHINERY:
+            return None
+        rule = self.named(f"{'Aten' if space == 'aten' else space}.{name}")
+        # Extensions say what they write to; few raise its version.
+        rule.writes |= space != "aten"
+        return rule
+
+
+@functools.cache
+def _functions() -> tuple[tuple[Hashable, str], ...]:
+    """All functions that may be recorded, each once, with its name."""
+    found: dict[Hashable, str] = {getattr(torch, name): f"VF.{name}" for name in _RECURRENT}
+    for space, place, prefix in _PLACES:
+        for function, name in _members(place):
+            found.setdefault(function, f"{space}.{prefix}{name}")
+    return tuple(found.items())
+
+
+def _members(place: str) -> Iterator[tuple[Hashable, str]]:
+    owner = functools.reduce(getattr, place.split(".")[1:], torch)
+    functions = ((getattr(owner, name, None), name) for name in dir(owner))
+    found = [(one, name) for one, name in functions if callable(one) and name not in _ASKING and is_api(place, name)]
+    # Of several names for one function its own comes first, then one without underscores, then the shortest.
+    found.sort(key=lambda pair: (getattr(pair[0], "__name__", "") != pair[1], pair[1].startswith("__"), len(pair[1])))
+    yield from found
+
+
+_written: dict[tuple[int, int], bool] = {}
+_pinned: list[CodeType] = []
+
+
+def by_operator(code: CodeType, instruction: int) -> bool:
+    """Does an operator stand at this instruction of the caller, rather than a call? torch gives both one function."""
+    key = (id(code), instruction)
+    known = _written.get(key)
+    if known is None:
+        known = _written[key] = dis.opname[code.co_code[instruction]].startswith(_OPERATING)
+        _pinned.append(code)
+    return known

@@ -1,0 +1,29 @@
+"""PyTorch: what a capture asks of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+
+from pytest_probe.frameworks.torch.recording.hooks import TorchHooks
+from pytest_probe.frameworks.torch.recording.optimizers import steps_end
+from pytest_probe.recording.config import CaptureConfig
+
+
+class TorchRecording:
+    """torch, as a capture needs it."""
+
+    def hooks(self, config: CaptureConfig, model: Any = None) -> TorchHooks:
+        return TorchHooks(config, model)
+
+    def seed(self, seed: int, deterministic: bool) -> None:
+        torch.manual_seed(seed)
+        torch.use_deterministic_algorithms(deterministic, warn_only=True)
+        torch.backends.cudnn.deterministic = deterministic
+        torch.backends.cudnn.benchmark = False
+
+    def after_optimizer_steps(self, step: Callable[[], None]) -> AbstractContextManager[None]:
+        return steps_end(step)

@@ -1,0 +1,376 @@
+"""Tensors and other arguments of torch's calls as snapshots, with their statistics."""
+
+from __future__ import annotations
+
+import operator
+import weakref
+import zlib
+from collections import defaultdict, deque
+from collections.abc import Callable
+from contextlib import suppress
+from ctypes import string_at
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import msgspec
+import numpy as np
+import torch
+from msgspec import UNSET
+
+from pytest_probe.frameworks.torch.recording.statistics import count_groups, count_large, crc, unpack, vector
+from pytest_probe.numerics.contiguous import in_order
+from pytest_probe.recording.config import CaptureConfig
+from pytest_probe.recording.snapshot import Leaf, MemoryFormat, Seen, Tree, number
+
+SMALL = 16_384  # bytes up to which a copy, and statistics of many together, cost less than statistics at once
+TOGETHER = 131_072  # bytes of many tensors: what the cache holds
+HUGE = 1 << 28  # bytes of a NumPy array from which on no values are looked at: it may be a file that is mapped
+
+_DTYPES = {dtype: str(dtype) for name in dir(torch) if isinstance(dtype := getattr(torch, name), torch.dtype)}
+# What Python's numbers stand for where a dtype is asked for.
+_PYTHONS: dict[type, torch.dtype] = {
+    float: torch.float64,
+    int: torch.int64,
+    bool: torch.bool,
+    complex: torch.complex128,
+}
+# Of these dtypes a NumPy array may become a tensor.
+_ARRAYS = frozenset(
+    np.dtype(name)
+    for name in (
+        *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+        *("float16", "float32", "float64", "complex64", "complex128"),
+    )
+)
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+# Of subclasses that compute as their data do, as parameters of one's own.
+_FUNCTIONS = tuple(getattr(kind.__torch_function__, "__func__", kind.__torch_function__) for kind in _PLAIN)
+
+
+# The strides and extents by which memory is walked, from the innermost on, whatever order the dimensions have; a number
+# of elements where there are no gaps.
+Layout: TypeAlias = int | tuple[tuple[int, int], ...]
+
+
+class Memory(msgspec.Struct, gc=False):
+    """A storage on which tensors were seen: the version of the last one, and whether versions tell of every write."""
+
+    storage: Callable[[], Any]
+    version: int
+    counted: bool
+
+
+# The memory seen at an address, its version then, the snapshot, and where its elements lie.
+Known: TypeAlias = tuple[Memory, int, Seen, Layout]
+
+
+def _fill(seen: Seen, first: Seen) -> None:
+    seen.max, seen.min, seen.mean, seen.norm = first.max, first.min, first.mean, first.norm
+    seen.high, seen.low, seen.nan, seen.inf = first.high, first.low, first.nan, first.inf
+    seen.true, seen.failed = first.true, first.failed
+    # A view of the same elements may have them in another order.
+    seen.values = first.values if seen.stride is UNSET else UNSET
+
+
+class Values:
+    """Takes snapshots. Statistics of small tensors, and of those on other devices, are put off until `settle`."""
+
+    def __init__(self, config: CaptureConfig) -> None:
+        # Where copies of the values are kept until they are saved, "" where the tensors are: few calls overflow.
+        self._shelf = {"tensor": "cpu", "overflow_check": ""}.get(config.task)
+        # Bytes of an element, 0 where its values are not kept.
+        self._widths = {dtype: dtype.itemsize if _kind(dtype) in config.kinds else 0 for dtype in _DTYPES}
+        self._counts = config.task in ("statistics", "tensor")
+        self._sums = config.summary == "md5"
+        # What was put off: copies of small tensors, statistics that other devices compute, and snapshots of the same
+        # elements as an earlier one.
+        self._small: deque[tuple[bytes, torch.dtype, Seen]] = deque()
+        self._far: deque[tuple[torch.Tensor, Seen]] = deque()
+        self._twins: deque[tuple[Seen, Seen]] = deque()
+        self._known: dict[int, Known] = {}
+        self._memories: dict[int, Memory] = {}
+        self._taken = 0
+        self.leaves = self._takers("scalar" in config.kinds)
+
+    def _takers(self, scalars: bool) -> dict[type, Callable[[Any], Tree]]:
+        def plain(kind: str) -> Callable[[Any], Tree]:
+            return (lambda value: Leaf(kind, value)) if scalars else (lambda value: {})
+
+        return {
+            torch.Tensor: self.tensor,
+            torch.nn.Parameter: self.tensor,
+            type(None): lambda value: None,
+            **{kind: plain(kind.__name__) for kind in (bool, int, str)},
+            float: (lambda value: Leaf("float", number(value))) if scalars else plain("float"),
+            complex: lambda value: Leaf("complex", [number(value.real), number(value.imag)]),
+            slice: _slice,
+            range: lambda value: Leaf("range", [value.start, value.stop, value.step]),
+            type(...): lambda value: Leaf("ellipsis", "..."),
+            torch.Size: lambda value: Leaf("torch.Size", tuple(value)),
+            torch.dtype: lambda value: Leaf("torch.dtype", _DTYPES[value]),
+            torch.device: lambda value: Leaf("torch.device", f"{value.type}:{value.index}"),
+            # As a "value" msprobe's checker would hand it on as text.
+            torch.layout: lambda value: {"type": "torch.layout", "layout": str(value)},
+            torch.memory_format: lambda value: MemoryFormat(str(value).removeprefix("torch.")),
+            tuple: lambda value: tuple([self.take(item) for item in value]),
+            list: lambda value: [self.take(item) for item in value],
+            # An empty object is what was left out.
+            dict: lambda value: {str(key): self.take(item) for key, item in value.items()} or Leaf("dict", {}),
+        }
+
+    def take(self, value: Any) -> Tree:
+        """The snapshot of an argument or a result. Gradients must be off, and the recording mode."""
+        return self.leaves.get(type(value), self.other)(value)
+
+    def other(self, value: Any) -> Tree:
+        if isinstance(value, torch.Tensor):
+            return self._derived(value)
+        if isinstance(value, np.generic):
+            return self._numpy(value)
+        if isinstance(value, np.ndarray):
+            return self._array(np.asarray(value))
+        for plain in (int, float):
+            if isinstance(value, plain):
+                return self.leaves[plain](plain(value))  # JSON shows subclasses as text
+        for kind in (tuple, list, dict, str):
+            if isinstance(value, kind):
+                return self.leaves[kind](value)
+        if isinstance(value, type) and value in _PYTHONS:
+            return self.take(_PYTHONS[value])
+        if hasattr(type(value), "__index__"):
+            return self.leaves[int](operator.index(value))
+        return {"type": f"{type(value).__module__}.{type(value).__qualname__}"}
+
+    def _numpy(self, value: np.generic) -> Tree:
+        plain = value.item()
+        if isinstance(plain, np.generic):  # what no Python number holds
+            return {"type": f"numpy.{type(value).__qualname__}"}
+        tree = self.take(plain)
+        return Leaf(type(value).__name__, tree.value) if isinstance(tree, Leaf) else tree
+
+    def _derived(self, tensor: torch.Tensor) -> Tree:
+        """A tensor of a class of its own, as a plain one where it computes as that does."""
+        own: Any = type(tensor)
+        functions = getattr(own.__torch_function__, "__func__", own.__torch_function__) in _FUNCTIONS
+        if not functions or own.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+            return self._strange(tensor)
+        with torch._C.DisableTorchFunctionSubclass():
+            return self.tensor(tensor)
+
+    def _array(self, array: np.ndarray) -> Tree:
+        """A NumPy array, whose elements count in their order."""
+        if array.dtype not in _ARRAYS:
+            return {"type": f"numpy.ndarray of {array.dtype}"}
+        if array.nbytes > HUGE:
+            return Seen("numpy.ndarray", array.dtype.name, array.shape, False)
+        tensor = torch.from_numpy(in_order(array))
+        seen = self._new(tensor, tensor.data_ptr(), None)
+        # The copy's address will be another's.
+        seen.type, seen.dtype, seen.address = "numpy.ndarray", array.dtype.name, UNSET
+        return seen
+
+    def _strange(self, tensor: torch.Tensor) -> Tree:
+        """A tensor of a class or layout of its own: how it looks, without values."""
+        kind = type(tensor)
+        name = str(tensor.layout) if kind in _PLAIN else f"{kind.__module__}.{kind.__qualname__}"
+        return Seen(name, _DTYPES[tensor.dtype], tuple(tensor.shape), tensor.requires_grad)
+
+    def tensor(self, tensor: torch.Tensor) -> Tree:
+        """The snapshot of a plain tensor: the one that was made before, where torch's version counter says that nothing
+        was written since."""
+        if tensor.layout is not torch.strided:
+            return self._strange(tensor)
+        address = tensor.data_ptr()
+        known = self._known.get(address)
+        # A negative view has other numbers than its memory.
+        if known is None or tensor.is_neg():
+            return self._new(tensor, address, None)
+        memory, version, seen, _ = known
+        # The storage lives, so that it is the same memory, and no tensor on it was written to.
+        if memory.storage() is not tensor.untyped_storage() or not memory.counted:
+            return self._new(tensor, address, None)
+        if not tensor._version == version == memory.version:
+            return self._new(tensor, address, None)
+        shown = seen.shape == tensor.shape and seen.requires_grad is tensor.requires_grad
+        if shown and seen.stride is UNSET and tensor.is_contiguous() and seen.dtype is _DTYPES[tensor.dtype]:
+            return seen
+        return self._new(tensor, address, known)
+
+    def _new(self, tensor: torch.Tensor, address: int, known: Known | None) -> Tree:
+        """known is the snapshot of a tensor that begins at the same place, unchanged."""
+        try:
+            shape, dtype = tensor.shape, tensor.dtype
+        except RuntimeError:  # nested tensors have many shapes
+            return {"type": "torch.nested"}
+        seen = Seen("torch.Tensor", _DTYPES[dtype], shape, tensor.requires_grad, address=address)
+        contiguous = tensor.is_contiguous()
+        if not contiguous:
+            seen.stride = tensor.stride()
+        size, width = tensor.numel(), self._widths[dtype]
+        # Without an address: on meta, and torch's own tensors of zeros.
+        if not (size and width and address):
+            return seen
+        layout = size if contiguous else laid_out(tensor)
+        storage = tensor.untyped_storage()
+        begin = storage.data_ptr()
+        if address + (size if contiguous else reach(layout)) * width > begin + storage.nbytes():
+            return seen  # programs free memory and keep the tensor, as FSDP does
+        if self._shelf is not None:
+            place = self._shelf or tensor.device
+            seen.data = tensor.detach().to(place, copy=True, memory_format=torch.contiguous_format)
+            self._taken += seen.data.nbytes
+        if self._counts:
+            if known is not None and known[3] == layout and known[2].dtype == seen.dtype:
+                self._twins.append((seen, known[2]))
+                return seen
+            self._count(tensor, seen, layout, size * width)
+            # Tensors of inference mode have no versions.
+            if not (self._shelf is not None or self._sums or tensor.is_inference() or tensor.is_neg()):
+                version = tensor._version
+                memory = self._memory(storage, begin, version)
+                if memory.counted:
+                    self._known[address] = (memory, version, seen, layout)
+        return seen
+
+    def _memory(self, storage: torch.UntypedStorage, address: int, version: int) -> Memory:
+        """What is known of the storage at an address, now that a tensor of this version was seen on it."""
+        memory = self._memories.get(address)
+        if memory is None or memory.storage() is not storage:
+            # Others write as well to memory that torch did not allocate, as NumPy's, to that of several processes, and
+            # to that of two storages.
+            twins = memory is not None and memory.storage() is not None
+            if memory is not None:
+                memory.counted = False
+            counted = not twins and storage.resizable() and not storage.is_shared()
+            memory = self._memories[address] = Memory(weakref.ref(storage), version, counted)
+        elif version != memory.version:
+            # One that is lower than the last is of another counter: neither's version tells of the other's writes.
+            if version < memory.version:
+                memory.counted = False
+            memory.version = version
+        return memory
+
+    def _count(self, tensor: torch.Tensor, seen: Seen, layout: Layout, size: int) -> None:
+        """Fill in the statistics of so many bytes, or put that off."""
+        if tensor.is_cpu and size <= SMALL:
+            address: int = seen.address
+            # For all but a checksum any order will do.
+            whole = isinstance(layout, int) and (not self._sums or tensor.is_contiguous())
+            if not whole or tensor.is_conj() or tensor.is_neg():
+                tensor = tensor.resolve_conj().resolve_neg().contiguous()
+                address = tensor.data_ptr()
+            # A third of what a tensor's copy costs.
+            self._small.append((string_at(address, size), tensor.dtype, seen))
+            return
+        if self._sums:
+            seen.crc = crc(tensor)
+        if not tensor.is_cpu:
+            self._far.append((vector(tensor), seen))
+        else:
+            try:
+                # In the order of the memory, where it has no gaps.
+                count_large(tensor.as_strided((layout,), (1,)) if isinstance(layout, int) else tensor, seen)
+            except Exception as error:
+                seen.failed = f"{type(error).__name__}: {error}"
+
+    def distrust(self, value: Any) -> None:
+        """The memory of these tensors may be written to without torch counting it."""
+        if isinstance(value, list | tuple):
+            for item in value:
+                self.distrust(item)
+        if not isinstance(value, torch.Tensor) or hasattr(value, "fake_mode"):
+            return
+        # Tensors without memory of their own raise when asked for it (uninitialized parameters, vmap's) or warn (fake
+        # ones); no values of theirs are kept.
+        with suppress(Exception):
+            storage = value.untyped_storage()
+            self._memory(storage, storage.data_ptr(), 0).counted = False
+
+    def forget(self) -> None:
+        """What was written since is not known, as between stop and start."""
+        self._known.clear()
+        memories = self._memories.items()
+        self._memories = {key: one for key, one in memories if not one.counted and one.storage() is not None}
+
+    def taken(self) -> int:
+        """Bytes of data that were copied since the last time this was asked, and wait to be saved."""
+        taken, self._taken = self._taken, 0
+        return taken
+
+    def settle(self) -> None:
+        """Fill in all statistics that were put off; waits once for other devices."""
+        # What these are filled from was put off before them.
+        twins = [self._twins.popleft() for _ in range(len(self._twins))]
+        self._settle_small()
+        self._settle_far()
+        for seen, first in twins:
+            _fill(seen, first)
+
+    def _settle_small(self) -> None:
+        groups: defaultdict[torch.dtype, tuple[list[bytes], list[Seen]]] = defaultdict(lambda: ([], []))
+        take, room = self._small.popleft, TOGETHER
+        for _ in range(len(self._small)):
+            data, dtype, seen = take()
+            if self._sums:
+                seen.crc = f"{zlib.crc32(data):08x}"
+            parts, ones = groups[dtype]
+            parts.append(data)
+            ones.append(seen)
+            room -= len(data)
+            if room < 0:
+                count_groups(groups)
+                room = TOGETHER
+        count_groups(groups)
+
+    def _settle_far(self) -> None:
+        devices: defaultdict[torch.device, list[tuple[torch.Tensor, Seen]]] = defaultdict(list)
+        for _ in range(len(self._far)):
+            pair = self._far.popleft()
+            devices[pair[0].device].append(pair)
+        for device, pairs in devices.items():
+            # They were computed on the program's streams, and are read on this thread's.
+            torch.accelerator.synchronize(device)
+            for row, (_, seen) in zip(torch.stack([numbers for numbers, _ in pairs]).tolist(), pairs, strict=True):
+                unpack(row, seen)
+
+    def waits(self) -> bool:
+        """Would `settle` wait for a device?"""
+        return bool(self._far)
+
+    def save(self, tensor: torch.Tensor, path: Path) -> None:
+        if not tensor.is_cpu:
+            torch.accelerator.synchronize(tensor.device)
+            tensor = tensor.cpu()
+        with open(path, "wb") as file:
+            torch.save(tensor, file)
+
+
+def _kind(dtype: torch.dtype) -> str:
+    if dtype.is_floating_point or dtype.is_complex:
+        return "float"
+    return "bool" if dtype is torch.bool else "int"
+
+
+def _slice(value: slice) -> Leaf:
+    parts = (value.start, value.stop, value.step)
+    # A tensor as a bound is an index; reading it waits for the device, as the call itself does.
+    return Leaf("slice", [None if part is None else int(part) for part in parts])
+
+
+def laid_out(tensor: torch.Tensor) -> Layout:
+    """Where the elements lie. Views of one address with the same layout hold the same elements."""
+    found: list[tuple[int, int]] = []
+    for stride, extent in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if extent == 1:
+            continue
+        if found and stride == found[-1][0] * found[-1][1]:
+            found[-1] = (found[-1][0], found[-1][1] * extent)
+        else:
+            found.append((stride, extent))
+    dense = not found or (len(found) == 1 and found[0][0] == 1)
+    return tensor.numel() if dense else tuple(found)
+
+
+def reach(layout: Layout) -> int:
+    """How many elements lie between a tensor's first and its last one, these included."""
+    return layout if isinstance(layout, int) else 1 + sum((extent - 1) * stride for stride, extent in layout)

@@ -1,0 +1,230 @@
+"""PyTorch: run a call in float64 but round what passes from step to step, as a healthy kernel of a dtype would."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from pytest_probe.core.run import Kernel
+from pytest_probe.frameworks.torch import attention, interpolation
+from pytest_probe.frameworks.torch.cpu16 import cpu_kernels
+
+_ATEN = torch.ops.aten
+
+
+@functools.cache
+def decompositions() -> Mapping[Any, Callable[..., Any]]:
+    import torch._decomp
+    import torch._refs  # registers the rest of the table
+
+    return {
+        **torch._decomp.decomposition_table,
+        attention.FORWARD: attention.forward,
+        attention.BACKWARD: attention.backward,
+        _ATEN.gelu_backward.default: _gelu_backward,
+        _ATEN.convolution.default: _convolution,
+        **interpolation.INTERPOLATION,
+    }
+
+
+def _gelu_backward(grad: torch.Tensor, x: torch.Tensor, approximate: str = "none") -> torch.Tensor:
+    """Both terms of the derivative meet one half before they meet each other, as in torch's vectorised kernel: in the
+    tail nothing is left of either."""
+    if approximate != "none":
+        composed: torch.Tensor = torch._decomp.decomposition_table[_ATEN.gelu_backward.default](grad, x, approximate)
+        return composed
+    density = torch.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
+    return grad * (0.5 + (0.5 * torch.erf(x * math.sqrt(0.5)) + x * density))
+
+
+def _convolution(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, *how: Any) -> Any:
+    """The bias is added by another kernel, as behind cuDNN's convolutions."""
+    if bias is None:
+        return NotImplemented
+    return _ATEN.convolution.default(x, weight, None, *how) + bias.view(-1, *[1] * (weight.ndim - 2))
+
+
+ULP = 2.0**-23
+# Functions that no library rounds correctly.
+LIBRARY = frozenset(
+    "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh sigmoid erf "
+    "erfc erfinv lgamma digamma pow".split()
+)
+# Kernels that only move values: rounding waits for the next that computes with them.
+MOVES = frozenset(
+    {
+        _ATEN.clone.default, _ATEN._to_copy.default, _ATEN.copy_.default, _ATEN.cat.default, _ATEN.stack.default,
+        _ATEN.constant_pad_nd.default, _ATEN.index_select.default, _ATEN.gather.default, _ATEN.flip.default,
+        _ATEN.repeat.default, _ATEN.roll.default, _ATEN.where.self,
+    }
+)  # fmt: skip
+
+
+# Kernels whose results are some of their arguments' values, and those that are where they reduce by these.
+SELECTS = frozenset(
+    "amax amin max min maximum minimum fmax fmin relu cummax cummin sort topk kthvalue median nanmedian mode".split()
+)
+REDUCES = frozenset(("amax", "amin", "max", "min"))
+
+
+# Kernels that keep their statistics, all results but the first, in the dtype of their weights.
+NORMALISING = frozenset(
+    {_ATEN.native_layer_norm.default, _ATEN.native_group_norm.default, _ATEN.native_batch_norm.default}
+)
+
+
+@functools.cache
+def only_moves(func: Any) -> bool:
+    views = (item.alias_info is not None and not item.alias_info.is_write for item in func._schema.returns)
+    return func in MOVES or any(views)
+
+
+def computes(func: Any, args: Any) -> bool:
+    """Does a kernel make tensors of tensors?"""
+    return not only_moves(func) and next(_tensors(args), None) is not None
+
+
+class SplittingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A mode that runs some kernels as the steps that they are made of, itself active in each."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.split: set[Any] = set()
+
+    def composed(self, steps: Callable[..., Any], func: Any, args: Any, kwargs: Any) -> Any:
+        """The steps' result; NotImplemented where they cannot take these arguments. Inside them func is itself."""
+        self.split.add(func)
+        try:
+            with self:
+                return steps(*args, **kwargs)
+        except (NotImplementedError, RuntimeError, TypeError, AssertionError):
+            return NotImplemented
+        finally:
+            self.split.discard(func)
+
+
+class StepsMode(SplittingMode):  # type: ignore[no-untyped-call]
+    """Rounds every intermediate result to dtype at the moment that a later step reads it.
+
+    What no later step reads, the outputs, stays as it is: their rounding is the half ulp that every output is
+    granted. With `fine`, kernels are split by torch's own decompositions, and a library's functions are off by up to
+    a float32 ulp, as seed draws it: correctly rounded ones may all meet a number that the reference lies on.
+    wide are arguments of a wider dtype; kernels those of the call in its own dtypes, one for one.
+    """
+
+    def __init__(
+        self,
+        dtype: torch.dtype,
+        fine: bool,
+        seed: int = 0,
+        wide: Iterable[torch.Tensor] = (),
+        kernels: Iterable[Kernel] = (),
+    ) -> None:
+        super().__init__()
+        self.dtype = dtype
+        self.fine = fine
+        self.wide = {_storage(tensor) for tensor in wide}
+        self.kernels = iter(kernels)
+        self.generator = torch.Generator().manual_seed(seed)
+        self.pending: dict[int, list[tuple[torch.Tensor, bool]]] = {}  # of a storage: what was written, by a library?
+        self.kept: list[torch.Tensor] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        single = self._is_single(func, args)
+        table = decompositions() if self.fine else cpu_kernels(self.dtype).steps
+        if func in table and func not in self.split and not single:
+            result = self.composed(table[func], func, args, kwargs)
+            if result is not NotImplemented:
+                return result
+        inputs = {_storage(tensor) for tensor in _tensors((args, kwargs))}
+        if not only_moves(func):
+            for key in inputs & self.pending.keys():
+                for tensor, inexact in self.pending.pop(key):
+                    self._round(tensor, inexact)
+        moved = (flag for key in inputs for _, flag in self.pending.get(key, ()))
+        of_library = self.fine and (func.overloadpacket.__name__ in LIBRARY or any(moved))
+        result = NotImplemented if single else self._known(func)(*args, **kwargs)
+        if result is NotImplemented:
+            result = func(*args, **kwargs)
+        if single or self._is_choice(func, args, kwargs):
+            self.kept.extend(_tensors(result))
+            return result
+        if self._is_wider(func, inputs):
+            self.kept.extend(result[1:])
+            inputs |= {_storage(tensor) for tensor in result[1:]}
+        for tensor in _tensors(result):
+            if func._schema.is_mutable or _storage(tensor) not in inputs:
+                self.pending.setdefault(_storage(tensor), []).append((tensor, of_library))
+                self.kept.append(tensor)  # a freed storage's address would be taken for another tensor's
+        return result
+
+    def _is_single(self, func: Any, args: Any) -> bool:
+        """Does the kernel compute in float32 where the call runs in its own dtypes? The two runs go side by side."""
+        return not self.split and computes(func, args) and next(self.kernels, None) == (str(func), True)
+
+    def _is_choice(self, func: Any, args: Any, kwargs: Any) -> bool:
+        """Are the results numbers that were there before? A backward may look for them among the arguments. Numbers
+        that a reduction starts from are there if they are the dtype's."""
+        if func.overloadpacket.__name__ in SELECTS:
+            return True
+        starts = (value for value in (*args, *kwargs.values()) if isinstance(value, float))
+        by_choice = any(isinstance(value, str) and value in REDUCES for value in args)
+        return by_choice and all(value == float(torch.tensor(value, dtype=self.dtype)) for value in starts)
+
+    def _known(self, func: Any) -> Callable[..., Any]:
+        """What stands in for a kernel: the CPU's, or where it is split what another device may have."""
+        known = cpu_kernels(self.dtype)
+        if self.fine and func in known.atomic:
+            return known.atomic[func]
+        return known.whole.get(func, _none)
+
+    def _is_wider(self, func: Any, inputs: set[int]) -> bool:
+        """Are all results but the first of a wider dtype? The logarithms of sums of weights are, and statistics in the
+        dtype of wide weights."""
+        if func is attention.FORWARD:
+            return not self.fine
+        return func in NORMALISING and not self.wide.isdisjoint(inputs)
+
+    def _round(self, tensor: torch.Tensor, inexact: bool) -> None:
+        if tensor.dtype is torch.float64:
+            if inexact:
+                drawn = torch.rand(tensor.shape, generator=self.generator, dtype=torch.float64)
+                tensor.data.mul_(1 + ULP * (2 * drawn - 1).to(tensor.device))
+            tensor.data.copy_(self._narrowed(tensor))  # .data: no new version, autograd may have saved it
+        elif tensor.dtype is torch.complex128:
+            parts = torch.view_as_real(tensor.data.resolve_conj())
+            parts.copy_(parts.to(self.dtype))
+
+    def _narrowed(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Rounded to dtype. No rounding leads beyond its range where another device's steps are guessed in 16 bit: who
+        overflows there, and divides by inf, has lost the number."""
+        rounded = tensor.to(self.dtype)
+        if not self.fine or self.dtype is not torch.float16:
+            return rounded
+        return torch.where(rounded.isinf(), tensor, rounded.to(tensor.dtype))
+
+
+def _none(*args: Any, **kwargs: Any) -> Any:
+    return NotImplemented
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    address: int = tensor.untyped_storage()._cdata
+    return address
+
+
+def _tensors(tree: Any) -> Iterator[torch.Tensor]:
+    if isinstance(tree, torch.Tensor):
+        if tree.layout is torch.strided:  # sparse gradients hold rows that were rounded before
+            yield tree
+    elif isinstance(tree, (list, tuple)):
+        for item in tree:
+            yield from _tensors(item)
+    elif isinstance(tree, dict):
+        yield from _tensors(list(tree.values()))

@@ -1,0 +1,312 @@
+"""PyTorch: what its APIs and their parameters are called elsewhere. torch is not imported.
+
+Judges and index roles ask for an argument by its canonical name ("dim"), and for an API by its canonical name
+("softmax"); where torch has an argument, and what torch calls it, stands here. APIs that nobody asks an argument of
+are not listed: their first argument is `input`.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pytest_probe.core.arguments import BoundCall
+from pytest_probe.core.dump import SizeSpec
+
+# How torch spells what a dump calls by its prefix; the longest comes first.
+SPELLINGS = (
+    ("torch.nn.functional.", "Functional."),
+    ("torch.Tensor.", "Tensor."),
+    ("torch.ops.aten.", "Aten."),
+    ("torch._VF.", "VF."),
+    ("torch_npu.", "NPU."),
+    ("torch.", "Torch."),
+)
+# Namespaces of torch's own, in which a name means what it means there.
+NATIVE = ("Torch", "Functional", "Tensor")
+# APIs by another name, and operators by the name of the API that they are.
+ALIASES = {"grid_sampler_2d": "grid_sample", "grid_sampler_3d": "grid_sample"}
+OPERATORS = {"truediv": "div", "floordiv": "floor_divide", "mod": "remainder", "and": "bitwise_and", "or": "bitwise_or"}
+# Those that Python calls with an `i` or an `r` before them, as __iadd__ and __radd__.
+PREFIXED = frozenset("add sub mul div truediv floordiv mod pow matmul and or xor lshift rshift".split())
+_CONVOLUTION = "input weight bias stride=1 padding=0 dilation=1 groups=1"
+_TRANSPOSED = "input weight bias stride=1 padding=0 output_padding=0 groups=1 dilation=1"
+_POOLING = "input kernel_size stride padding=0 dilation=1 ceil_mode=False"
+_RECURRENT = "input hx params has_biases num_layers dropout=0.0"
+_PACKED = "data batch_sizes hx params has_biases num_layers dropout=0.0"
+_LOSS = "input target weight size_average ignore_index=-100"
+_LOSS_OPERATOR = "input target weight reduction=1 ignore_index=-100"
+_TARGET_LOSSES = (
+    "multi_margin_loss multilabel_margin_loss hinge_embedding_loss soft_margin_loss binary_cross_entropy "
+    "binary_cross_entropy_with_logits poisson_nll_loss"
+).split()
+_NORM = "input running_mean running_var weight bias training=False momentum=0.1 eps=1e-05"
+_NATIVE_NORM = "input weight bias running_mean running_var training momentum eps"
+_DROPOUT = "input p=0.5 training/train=True"
+_ATTENTION = (
+    "query key value embed_dim_to_check num_heads in_proj_weight in_proj_bias bias_k bias_v add_zero_attn "
+    "dropout_p=0.0 out_proj_weight out_proj_bias training=True key_padding_mask need_weights=True attn_mask"
+)
+# Parameters in their order, as canonical names: "name/alias=default". An alias is what torch calls it where that is
+# another name. Keys are canonical names; with a namespace or a submodule where torch has two functions of one name.
+SIGNATURES: Mapping[str, str] = {
+    # Products and what is added to them.
+    "linear": "input weight bias",
+    "matmul": "input other",
+    "mm": "input other/mat2",
+    "bmm": "input other/mat2",
+    "mv": "input vec",
+    "dot": "input other/tensor",
+    "inner": "input other",
+    "chain_matmul": "input",
+    "addmm": "input mat1 mat2",
+    "addmv": "input mat vec",
+    "addbmm": "input mat1/batch1 mat2/batch2",
+    "baddbmm": "input mat1/batch1 mat2/batch2",
+    "einsum": "equation *operands",
+    **{f"conv{rank}d": _CONVOLUTION for rank in (1, 2, 3)},
+    **{f"conv_transpose{rank}d": _TRANSPOSED for rank in (1, 2, 3)},
+    # Elements that an index names.
+    "Functional.embedding": "input weight padding_idx max_norm",
+    "embedding": "weight input/indices padding_idx=-1",
+    "Functional.embedding_bag": "input weight offsets max_norm norm_type=2 scale_grad_by_freq=False mode='mean' "
+    "sparse=False per_sample_weights include_last_offset=False",
+    "embedding_bag": "weight input/indices offsets scale_grad_by_freq=False mode=0 sparse=False per_sample_weights "
+    "include_last_offset=False",
+    "gather": "input dim index",
+    "scatter": "input dim index source/src/value reduce",
+    "scatter_add": "input dim index src",
+    "scatter_reduce": "input dim index src reduce",
+    "index_select": "input dim index",
+    "index_add": "input dim index source",
+    "index_reduce": "input dim index source reduce",
+    "index_copy": "input dim index source",
+    "index_fill": "input dim index value",
+    "take": "input index",
+    "put": "input index source accumulate=False",
+    "take_along_dim": "input indices dim",
+    "getitem": "input index",
+    "setitem": "input index/key values/value",
+    "index": "input index/indices",
+    "index_put": "input index/indices values accumulate=False",
+    "_index_put_impl": "input index/indices values accumulate=False",
+    "unravel_index": "indices shape",
+    "one_hot": "input num_classes=-1",
+    "bincount": "input weights minlength=0",
+    "repeat_interleave": "input repeats dim",
+    **{f"max_unpool{rank}d": "input indices" for rank in (1, 2, 3)},
+    "searchsorted": "sorted_sequence input",
+    "bucketize": "input boundaries",
+    # Choices among equal values.
+    **dict.fromkeys(("sort", "argsort"), "input dim/axis=-1"),
+    "msort": "input dim=0",  # it has no such parameter, and sorts along that dimension
+    "topk": "input k dim=-1 largest=True sorted=True",
+    "kthvalue": "input k dim=-1",
+    "mode": "input dim=-1",
+    **dict.fromkeys("median nanmedian max min amax amin aminmax argmax argmin cummax cummin".split(), "input dim/axis"),
+    **{f"max_pool{rank}d": _POOLING for rank in (1, 2, 3)},
+    **{f"adaptive_max_pool{rank}d": "input output_size" for rank in (1, 2, 3)},
+    # Masks.
+    "masked_select": "input mask",
+    "masked_scatter": "input mask source",
+    "where": "condition input other",
+    "Tensor.where": "input condition other",
+    "scaled_dot_product_attention": "query key value attn_mask dropout_p=0.0",
+    "multi_head_attention_forward": _ATTENTION,
+    # Losses.
+    **dict.fromkeys(("cross_entropy", "Functional.nll_loss"), _LOSS),
+    **dict.fromkeys(("cross_entropy_loss", "nll_loss", "nll_loss2d", "nll_loss_nd"), _LOSS_OPERATOR),
+    **dict.fromkeys(_TARGET_LOSSES, "input target"),
+    **dict.fromkeys(("margin_ranking_loss", "cosine_embedding_loss"), "input1 input2 target"),
+    "ctc_loss": "log_probs targets input_lengths target_lengths blank=0",
+    "Functional.kl_div": "input target size_average reduce reduction='mean' log_target=False",
+    "kl_div": "input target reduction=1 log_target=False",
+    "gaussian_nll_loss": "input target var",
+    # Norms and activations.
+    "Functional.batch_norm": _NORM,
+    "Functional.instance_norm": _NORM.replace("training=False", "use_input_stats=True"),
+    **dict.fromkeys(("batch_norm", "native_batch_norm"), _NATIVE_NORM),
+    "instance_norm": _NATIVE_NORM.replace("training", "use_input_stats"),
+    "layer_norm": "input normalized_shape weight bias eps=1e-05",
+    "native_layer_norm": "input normalized_shape weight bias eps",
+    "group_norm": "input num_groups weight bias eps=1e-05",
+    "native_group_norm": "input weight bias N C HxW group eps",
+    "rms_norm": "input normalized_shape weight eps",
+    "npu_rms_norm": "input/self weight/gamma epsilon=1e-06",
+    "normalize": "input p=2.0 dim=1 eps=1e-12",
+    "cosine_similarity": "x1 x2 dim=1 eps=1e-08",
+    "gelu": "input approximate='none'",
+    **dict.fromkeys("dropout dropout1d dropout2d dropout3d feature_dropout".split(), _DROPOUT),
+    "rrelu": "input lower=0.125 upper=0.3333333333333333 training=False",
+    **dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu"), _RECURRENT),
+    # Interpolation.
+    "interpolate": "input size scale_factor mode='nearest' align_corners recompute_scale_factor",
+    "upsample": "input size scale_factor mode='nearest'",
+    "upsample_nearest": "input size scale_factor",
+    # Steps and counts.
+    "round": "input decimals=0",
+    "div": "input other rounding_mode",
+    "divide": "input other rounding_mode",
+    **dict.fromkeys(("floor_divide", "remainder", "fmod"), "input other"),
+    "Tensor.__rfloordiv__": "other input",
+    "Tensor.__rmod__": "other input",
+    "Tensor.__rmatmul__": "other input",
+    "histogram": "input bins=100 range weight density=False",
+    # What is drawn.
+    "bernoulli": "input p",
+    "Tensor.bernoulli_": "input p=0.5",
+    "multinomial": "input num_samples=1 replacement=False",
+    "normal": "mean=0.0 std=1.0",
+    "Tensor.normal": "input mean=0.0 std=1.0",
+    "poisson": "input",
+    "uniform": "input from=0.0 to=1.0",
+    "log_normal": "input mean=1.0 std=2.0",
+    "exponential": "input lambd=1.0",
+    "cauchy": "input median=0.0 sigma=1.0",
+    "geometric": "input p",
+    "randint": "low=0 high size",
+    "randint_like": "input low=0 high",
+    # Factors and matrices.
+    "svd": "input some=True compute_uv=True",
+    "linalg.svd": "input/A full_matrices=True",
+    **dict.fromkeys(("cholesky", "cholesky_ex", "eig", "eigvals", "eigvalsh", "qr"), "input/A"),
+    "eigh": "input/A UPLO='L'",
+    "cholesky_solve": "input input2",
+    "triangular_solve": "input A",
+    "solve_triangular": "A B",
+    "linalg.lu_solve": "LU pivots B",
+    "lu_solve": "B/b LU/LU_data pivots/LU_pivots",
+    "lu_unpack": "LU/LU_data pivots/LU_pivots",
+}  # fmt: skip
+UNLISTED = "input"
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """Parameters of an API by canonical name. aliases leads from torch's keyword to that; rest is what takes all
+    positional arguments behind the others, "" where nothing does."""
+
+    parameters: tuple[str, ...]
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    rest: str = ""
+
+    @classmethod
+    @functools.cache
+    def parsed(cls, text: str) -> Signature:
+        """Of "input dim/axis=-1 *operands"."""
+        parameters: list[str] = []
+        aliases: dict[str, str] = {}
+        defaults: dict[str, Any] = {}
+        rest = ""
+        for word in text.split():
+            if word.startswith("*"):
+                rest = word[1:]
+                continue
+            names, _, default = word.partition("=")
+            name, *others = names.split("/")
+            parameters.append(name)
+            aliases |= dict.fromkeys(others, name)
+            if default:
+                defaults[name] = ast.literal_eval(default)
+        return cls(tuple(parameters), aliases, defaults, rest)
+
+
+def spelled(glob: str) -> str:
+    """A glob with torch's own spelling replaced by the dump's: `torch.nn.functional.x` is `Functional.x`."""
+    for spelling, prefix in SPELLINGS:
+        if glob.startswith(spelling):
+            return prefix + glob[len(spelling) :]
+    return glob
+
+
+def canonical(api: str) -> str:
+    """The API's name without namespace, dunders, in-place mark and foreach prefix."""
+    name = api.rsplit(".", 1)[-1]
+    if name.startswith("__") and name.endswith("__"):
+        name = name[2:-2]
+        if name[0] in "ir" and name[1:] in PREFIXED:
+            name = name[1:]
+        return OPERATORS.get(name, name)
+    bare = name.removeprefix("_foreach_").rstrip("_")
+    return ALIASES.get(bare, bare)
+
+
+def bind(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> BoundCall:
+    """The arguments of a call by the names of its API's parameters; api as a dump has it, "" for no known one.
+
+    The values are whatever stands for tensors there. An argument that the API has no parameter for is kept by its
+    place alone, so that no call is refused.
+    """
+    signature = Signature.parsed(_text(api, args, kwargs))
+    given: dict[str, Any] = {}
+    paths: dict[str, str] = {}
+    for place, value in enumerate(args[: len(signature.parameters)] if signature.rest else args):
+        named = place < len(signature.parameters)
+        name = signature.parameters[place] if named else f"input.{place}"
+        given[name], paths[name] = value, f"input.{place}"
+    if signature.rest and len(args) > len(signature.parameters):
+        _bind_rest(signature, args, given, paths)
+    for keyword, value in kwargs.items():
+        name = signature.aliases.get(keyword, keyword)
+        given[name], paths[name] = value, f"kwargs.{keyword}"
+    name = canonical(api) if api else ""
+    native = api.partition(".")[0] in NATIVE
+    return BoundCall(api, name, works_in_place(api), native, given, paths, signature.defaults)
+
+
+def _bind_rest(signature: Signature, args: Sequence[Any], given: dict[str, Any], paths: dict[str, str]) -> None:
+    """All further arguments as one tuple: those of einsum come one by one, or in one list."""
+    first = len(signature.parameters)
+    values, path = args[first:], "input"
+    if len(values) == 1 and isinstance(values[0], (list, tuple)):
+        values, path, first = values[0], f"input.{first}", 0
+    given[signature.rest] = tuple(values)
+    paths |= {f"{signature.rest}.{place}": f"{path}.{first + place}" for place in range(len(values))}
+
+
+def works_in_place(api: str) -> bool:
+    """Does the API's name say that it writes to its first argument?"""
+    name = api.rsplit(".", 1)[-1]
+    if name.startswith("__"):
+        return name == "__setitem__" or (name.startswith("__i") and name not in ("__invert__", "__index__", "__int__"))
+    return name.endswith("_")
+
+
+def _text(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """The signature of a name, or of one of the forms in which torch takes its arguments."""
+    namespace, _, name = api.partition(".")
+    own = canonical(api) if api else ""
+    form = FORMS[own](args, kwargs) if own in FORMS else ""
+    if form:
+        return form
+    plain = name if name.endswith("__") else name.rstrip("_")
+    own_namespace = "Functional" if "functional" in namespace.lower() else namespace
+    places = (f"{own_namespace}.{name}", f"{own_namespace}.{plain}")
+    return next((SIGNATURES[key] for key in (*places, plain, own) if key in SIGNATURES), UNLISTED)
+
+
+def _packed(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """lstm(data, batch_sizes, ...): the second argument of a packed batch holds integers."""
+    dtype = str(getattr(getattr(args[1], "array", args[1]), "dtype", "")) if len(args) > 1 else ""
+    return _PACKED if dtype.startswith("int") else ""
+
+
+def _one_end(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """randint(high, size): without a lower end. Ends may be tensors, or whatever stands for them."""
+    ends = [value for value in args if not isinstance(value, (list, tuple, SizeSpec))]
+    return "high size" if len(ends) == 1 and "high" not in kwargs else ""
+
+
+def _one_end_like(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    return "input high" if len(args) == 2 and "high" not in kwargs else ""
+
+
+FORMS: Mapping[str, Callable[[Sequence[Any], Mapping[str, Any]], str]] = {
+    **dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu"), _packed),
+    "randint": _one_end,
+    "randint_like": _one_end_like,
+}

@@ -1,0 +1,77 @@
+"""Are two arrays the same, or as near as one rounding leaves them?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating, widen
+from pytest_probe.numerics.ulp import ulp
+
+# Of the largest element: what one float32 run may differ from another by, and 16-bit steps inside do not stay below.
+NEAR = 2.0**-18
+
+
+def widened_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype that a reference has for it: float64, complex128, or itself."""
+    if is_complex(dtype):
+        return np.dtype(np.complex128)
+    return np.dtype(np.float64) if is_floating(dtype) else dtype
+
+
+def reference_array(array: AnyArray) -> AnyArray:
+    """An argument's values as the reference takes them."""
+    return array.astype(widened_dtype(array.dtype), copy=False)
+
+
+def same_bytes(first: AnyArray, second: AnyArray) -> bool:
+    """Have two arrays the same dtype, shape and bits?"""
+    if first.shape != second.shape or first.dtype != second.dtype:
+        return False
+    if first.size < 4096:
+        return first.tobytes() == second.tobytes()
+    return bool(np.array_equal(_bits(first), _bits(second)))
+
+
+def _bits(array: AnyArray) -> AnyArray:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def equal_in_float64(first: AnyArray, second: AnyArray) -> bool:
+    """Do two float64 results agree but for their own rounding?"""
+    return np.allclose(first, second, rtol=1e-9, atol=1e-12, equal_nan=True)
+
+
+def near(first: AnyArray, second: AnyArray) -> bool:
+    """Are two arrays the same, or so near that no 16-bit rounding stands between them?"""
+    if first.shape != second.shape or first.dtype != second.dtype:
+        return False
+    if same_bytes(first, second):
+        return True
+    one, two = widen(first), widen(second)
+    size = float(np.max(np.abs(one), initial=0.0, where=np.isfinite(one)))
+    return bool(np.allclose(one, two, rtol=0.0, atol=NEAR * size, equal_nan=True))
+
+
+def distance(first: Mapping[str, Any], second: Mapping[str, Any]) -> float:
+    """The sum of what two sides' numbers differ by beyond half an ulp of the first's dtype, so that its own rounding
+    does not decide; inf where NaN or shapes differ."""
+    total = 0.0
+    for name in first.keys() & second.keys():
+        if not all(isinstance(side[name], (np.ndarray, float)) for side in (first, second)):
+            continue
+        one, other = widen(first[name]), widen(second[name])
+        if one.shape != other.shape:
+            return np.inf
+        with np.errstate(invalid="ignore", over="ignore"):
+            same = (one == other) | (np.isnan(one) & np.isnan(other))
+            apart = np.where(same, 0.0, np.abs(one - other) - _half_ulp(first[name], other)).clip(min=0.0)
+        total += float(np.sum(np.where(np.isnan(apart), np.inf, apart)))
+    return total
+
+
+def _half_ulp(value: Any, reference: AnyArray) -> AnyArray | float:
+    dtype = np.asarray(value).dtype
+    return ulp(reference, dtype) / 2 if is_floating(dtype) or is_complex(dtype) else 0.0

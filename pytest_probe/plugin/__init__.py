@@ -1,0 +1,142 @@
+"""pytest's hooks and nothing else. Nothing heavy is imported before a run probes."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_probe import options
+from pytest_probe.plugin.fixtures import Waiting, probe, probe_case, pytest_generate_tests
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from pathlib import Path
+
+    from pytest_probe.plugin.session import Probe
+
+MARKER = (
+    "probe(dump, api, direction, dtype): run this test once for each matching record of the dump, with the fixture "
+    "probe_case. Items of dumps carry it as probe(api, namespace, direction, dtype): "
+    "select with -m \"probe(api='linear')\". dtype can be selected by as well."
+)
+__all__ = ["probe", "probe_case", "pytest_generate_tests"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    options.register(parser)
+
+
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    from pytest_probe.plugin import hookspecs
+
+    pluginmanager.add_hookspecs(hookspecs)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", MARKER)
+    if config.option.help:
+        return
+    if config.getoption("probe_capture") or config.getini("probe_capture"):
+        _configure_capture(config)
+    elif _may_probe(config):
+        from pytest_probe.errors import ProbeError
+
+        try:
+            _configure(config)
+        except ProbeError as error:
+            raise pytest.UsageError(str(error)) from None
+    elif not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Waiting(config), "probe-waiting")
+
+
+def _configure_capture(config: pytest.Config) -> None:
+    from pytest_probe.plugin import capture
+
+    folder = config.getoption("probe_capture") or config.getini("probe_capture")
+    given = [option for option in options.OPTIONS if option.cli and option.name != "capture"]
+    others = [option.flag for option in given if config.getoption(option.key) is not None]
+    capture.configure(config, folder, others)
+
+
+def _paths_given(config: pytest.Config) -> bool:
+    return config.args_source is pytest.Config.ArgsSource.ARGS
+
+
+def _may_probe(config: pytest.Config) -> bool:
+    """Cheaply: could there be a dump to check, or was an option given that tests of the user's own go by?"""
+    if any(config.getoption(option.key) is not None for option in options.OPTIONS if option.cli):
+        return True
+    if any(config.getini(f"probe_{name}") for name in ("dump", "collect", "device", "out")):
+        return True
+    return _paths_given(config) and any(_is_data_file(arg) for arg in config.args)
+
+
+def _is_data_file(arg: str) -> bool:
+    path = arg.split("::")[0]
+    return not path.endswith(".py") and os.path.isfile(path)
+
+
+def _configure(config: pytest.Config) -> None:
+    from pytest_probe import settings
+    from pytest_probe.plugin import xdist
+    from pytest_probe.plugin.session import STATE, make_probe
+
+    positional = list(config.args) if _paths_given(config) else []
+    message = settings.passed_over(config, positional)
+    if message:
+        raise pytest.UsageError(message)
+    state = config.stash[STATE] = make_probe(config, positional)
+    xdist.check_devices(config, state.settings.devices)
+    _extend_args(config, state)
+    config.pluginmanager.register(Collection(state), "probe-collection")
+    if not xdist.is_worker(config):
+        from pytest_probe.plugin.reporting import Reporting
+
+        config.pluginmanager.register(Reporting(state), "probe-reporting")
+    if xdist.is_controller(config):
+        config.pluginmanager.register(xdist.Controller(state), "probe-controller")
+
+
+def _extend_args(config: pytest.Config, probe: Probe) -> None:
+    """Let pytest collect the dumps of --probe-dump: alone, or beside the paths that the user gave."""
+    dumps = [str(path) for path in probe.asked]
+    if dumps and not _paths_given(config):
+        config.args[:] = dumps
+    else:
+        config.args += [path for path in dumps if path not in config.args]
+
+
+class Collection:
+    """In every process of a run that probes: collects dumps, completes the reports of their items."""
+
+    def __init__(self, probe: Probe) -> None:
+        self._probe = probe
+
+    def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+        if not (file_path in self._probe.dumps or self._is_found(file_path)):
+            return None
+        from pytest_probe.plugin.items import ProbeFile
+
+        return ProbeFile.of(self._probe, file_path, parent)
+
+    def _is_found(self, path: Path) -> bool:
+        return self._probe.settings.collect and path.suffix != ".py" and self._probe.recognises(path)
+
+    def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
+        from pytest_probe.plugin.items import NoticeItem
+
+        if isinstance(item, NoticeItem) and not item.shares_run_with(nextitem):
+            self._probe.release()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        from pytest_probe.plugin.items import NoticeItem
+
+        report = yield
+        if isinstance(item, NoticeItem):
+            item.complete(report, call)
+        return report

@@ -1,0 +1,269 @@
+"""What a project's own tests work with: checks of a function against a reference, and of a call of a dump."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pytest
+
+from pytest_probe.core.arguments import Leaf
+from pytest_probe.core.dump import Direction, Record, TensorSpec
+from pytest_probe.core.result import Result, result
+from pytest_probe.core.run import Way
+from pytest_probe.core.verdict import SEVERITY, Verdict
+from pytest_probe.errors import NoKernel, SettingsError
+from pytest_probe.execution import Case, Checked, Checker, Lent
+from pytest_probe.inputs.generated import generate, kind_of, rounded
+from pytest_probe.inputs.streams import Streams
+from pytest_probe.plugin.marker import Marked
+from pytest_probe.plugin.session import Probe
+from pytest_probe.reports import junit, terminal
+
+RESULTS: pytest.StashKey[list[Result]] = pytest.StashKey()
+PACKAGE = Path(__file__).parent.parent
+
+
+class CheckFailed(AssertionError):
+    """A check ended in a verdict that fails its test; its text is the whole report, its reason one line."""
+
+    __module__ = "builtins"  # so that pytest prints the name alone
+
+    def __init__(self, text: str, reason: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+class _Checks:
+    """The checks of one test: each verdict becomes a result, and then passes, skips or fails the test."""
+
+    def __init__(self, state: Probe, item: pytest.Item) -> None:
+        self._state = state
+        self._item = item
+        self._results: list[Result] = item.stash.setdefault(RESULTS, [])
+
+    @property
+    def _checker(self) -> Checker:
+        return self._state.checker
+
+    @property
+    def device(self) -> str:
+        """The device under test, by the name that the framework gives it."""
+        return self._state.device_name
+
+    def _judge(self, case: Case, judge: Callable[[], Checked], api: str) -> Checked:
+        """What a check leaves, with its final verdict, which becomes a result of the test."""
+        started = time.perf_counter()
+        checked, identity = judge(), f"{self._item.nodeid}::{case.id}"
+        verdict = self._decided(checked.verdict)
+        if self._state.benchmark is not None:
+            verdict = self._state.benchmark.judge(verdict, identity, api)
+        if self._state.saves(verdict):
+            verdict = self._state.save(checked, verdict, self._file(case))
+        duration = time.perf_counter() - started
+        self._results.append(
+            result(
+                verdict,
+                id=identity,
+                api=api,
+                direction=case.direction,
+                dtype=case.dtype or "",
+                device=self.device,
+                duration=duration,
+            )
+        )
+        return replace(checked, verdict=verdict)
+
+    def _decided(self, verdict: Verdict) -> Verdict:
+        """A skip stays one only where it is no fault of the test."""
+        return replace(verdict, verdict="error") if self._is_fault(verdict) else verdict
+
+    def _is_fault(self, verdict: Verdict) -> bool:
+        return False
+
+    def _conclude(self, found: Sequence[Checked]) -> tuple[Verdict, ...]:
+        """The verdicts, where the test passes. Raises CheckFailed, or skips the test."""
+        __tracebackhide__ = True
+        failed = [checked for checked in found if checked.verdict.fails(self._state.settings.strict)]
+        if failed:
+            text = "\n\n".join(self._text(checked) for checked in failed)
+            command = self._state.test_command(self._item.path, self._item.nodeid)
+            failure = CheckFailed(f"{text}\n\nto reproduce: {command}", failed[0].verdict.reason)
+            raise failure from _outside(found[-1].cause)
+        if all(checked.verdict.verdict == "skip" for checked in found):
+            pytest.skip(found[0].verdict.reason)
+        return tuple(checked.verdict for checked in found)
+
+    def _text(self, checked: Checked) -> str:
+        case, verdict = checked.case, checked.verdict
+        saved = str(self._file(case)) if self._state.saves(verdict) else ""
+        return terminal.failure(verdict, name=case.id, device=self.device, frame=None, saved=saved, command="")
+
+    def _file(self, case: Case) -> Path:
+        return self._state.saved_file(self._item.nodeid.replace("/", "_"), case.id)
+
+
+class ProbeFixture(_Checks):
+    """The fixture `probe`."""
+
+    def __init__(self, state: Probe, item: pytest.Item) -> None:
+        super().__init__(state, item)
+        self._tensors = self._checks = 0
+
+    def tensor(
+        self, shape: Iterable[int], dtype: object = "float32", *, low: float | None = None, high: float | None = None
+    ) -> Any:
+        """A tensor on the device under test, the same in every run of this test with this --probe-seed.
+
+        Floats are drawn from [low, high], both among them, or from the normal distribution where neither is given;
+        complex numbers by modulus; integers from [low, high] or 0 to 9; half of the booleans are True. dtype is the
+        framework's, or its name. Raises SettingsError where an argument cannot be used.
+        """
+        __tracebackhide__ = True
+        spec = TensorSpec(_dtype_name(dtype), tuple(shape), *_range(low, high))
+        stream = Streams(self._item.nodeid, self._state.settings.seed).at(f"args.{self._tensors}")
+        self._tensors += 1
+        leaf = Leaf(rounded(generate(spec, stream), spec.dtype))
+        setup = self._checker.setup
+        return setup.framework.bind([leaf], {}, Way(setup.device), None).args[0]
+
+    def check(
+        self,
+        function: Callable[..., Any],
+        *,
+        reference: Callable[..., Any],
+        inputs: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        backward: bool = False,
+        api: str | None = None,
+    ) -> tuple[Verdict, ...]:
+        """Judge function(*inputs, **kwargs), run on the device, against the reference in float64 on the CPU.
+
+        Both are called on copies of the same values; what they write to is judged as well. With `backward` gradients of
+        all floating tensors among the arguments are judged too, for incoming gradients drawn here. api
+        ("Functional.softmax", whose arguments the function then takes in the same order) says whose judge decides;
+        without it the noise standard does. Returns the verdicts: forward, then backward.
+
+        Raises CheckFailed, an AssertionError, where a verdict is an error, or a warning under --probe-strict; skips the
+        test where the device has no kernel. A test may check several times.
+        """
+        __tracebackhide__ = True
+        name = _name_of(function)
+        key = f"{name}.{self._checks}"
+        self._checks += 1
+        cases = self._checker.pairs(
+            function, reference, inputs, kwargs, api=api or "", backward=backward, key=key, origin=self._item.nodeid
+        )
+        found: list[Checked] = []
+        for case in cases:
+            found.append(self._judge(case, partial(self._state.check, case), api or name))
+            if found[-1].verdict.verdict == "error" and not found[-1].verdict.outputs:
+                break  # it raised, and would again
+        return self._conclude(found)
+
+    def _is_fault(self, verdict: Verdict) -> bool:
+        return verdict.verdict == "skip" and verdict.kind != NoKernel.kind
+
+
+class ProbeCase(_Checks):
+    """The fixture `probe_case`: one record's arguments, and the check of what a function makes of them."""
+
+    def __init__(self, state: Probe, item: pytest.Item, marked: Marked, lent: Lent) -> None:
+        super().__init__(state, item)
+        self._directions = marked.directions
+        self._lent = lent
+
+    @classmethod
+    def lent(cls, state: Probe, item: pytest.Item, marked: Marked) -> ProbeCase:
+        """With the record's arguments on the device. Skips the test where they cannot be had, as the item would be."""
+        __tracebackhide__ = True
+        lent = state.checker.lend(marked.case, gradient="backward" in marked.directions)
+        if isinstance(lent, Checked):
+            skipped = lent
+            _Checks(state, item)._judge(marked.case, lambda: skipped, marked.case.api)
+            pytest.skip(lent.verdict.reason)
+        return cls(state, item, marked, lent)
+
+    @property
+    def args(self) -> tuple[Any, ...]:
+        """The positional arguments: tensors on the device, which the test may write to."""
+        return tuple(self._lent.bound.args)
+
+    @property
+    def kwargs(self) -> dict[str, Any]:
+        """The keyword arguments, likewise."""
+        return self._lent.bound.kwargs
+
+    @property
+    def record(self) -> Record:
+        """The record of the dump."""
+        return self._lent.case.record
+
+    def check(self, output: Any) -> tuple[Verdict, ...]:
+        """Judge what a function returned for these arguments, and what it wrote to, by the recorded API in float64.
+
+        output: a tensor, or a list, tuple or dict of them. Where the mark asks for the backward, its gradients are
+        taken from the output's graph. Returns the verdicts. Raises CheckFailed as `probe.check` does.
+        """
+        __tracebackhide__ = True
+        return self._conclude([self._checked(output, direction) for direction in self._directions])
+
+    def _checked(self, output: Any, direction: Direction) -> Checked:
+        case = replace(self._lent.case, direction=direction)
+        return self._judge(case, partial(self._checker.judge, self._lent, output, direction), case.api)
+
+
+def complete(item: pytest.Item, report: pytest.TestReport, call: pytest.CallInfo[None]) -> None:
+    """Give a test's report the results of its checks: junit shows the worst."""
+    results = item.stash.get(RESULTS, [])
+    if not results or (report.when != "call" and report.passed):
+        return
+    item.stash[RESULTS] = []
+    worst = max(results, key=lambda outcome: SEVERITY[outcome["verdict"]])
+    item.user_properties[:] = [*junit.others(item.user_properties), *junit.properties(worst)]
+    report.user_properties = list(item.user_properties)
+    report.probe = worst  # type: ignore[attr-defined]
+    report.probe_checks = results  # type: ignore[attr-defined]
+    failure = call.excinfo.value if call.excinfo is not None else None
+    crash = getattr(report.longrepr, "reprcrash", None)
+    if isinstance(failure, CheckFailed) and crash is not None:
+        crash.message = failure.reason.splitlines()[0] if failure.reason else crash.message
+
+
+def _outside(error: BaseException | None) -> BaseException | None:
+    """The error without the frames of this package that lead to it."""
+    if error is None:
+        return None
+    frames: TracebackType | None = error.__traceback__
+    while frames is not None and PACKAGE in Path(frames.tb_frame.f_code.co_filename).parents:
+        frames = frames.tb_next
+    return error.with_traceback(frames or error.__traceback__)
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    while hasattr(function, "func"):
+        function = function.func
+    return str(getattr(function, "__name__", type(function).__name__)).strip("<>")
+
+
+def _dtype_name(dtype: object) -> str:
+    __tracebackhide__ = True
+    name = str(dtype).removeprefix("torch.")
+    try:
+        kind_of(name)
+    except ValueError:
+        raise SettingsError("probe.tensor: dtype", name, "give a dtype that NumPy or ml_dtypes has") from None
+    return name
+
+
+def _range(low: float | None, high: float | None) -> tuple[float | None, float | None]:
+    """Maximum and minimum, in the order of a TensorSpec."""
+    __tracebackhide__ = True
+    if (low is None) != (high is None) or (low is not None and high is not None and not low <= high):
+        raise SettingsError("probe.tensor: low, high", (low, high), "give both, low <= high, or neither")
+    return high, low

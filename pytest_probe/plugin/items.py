@@ -1,0 +1,270 @@
+"""A dump as pytest sees it: a file of items, one a case."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_probe import frameworks
+from pytest_probe.core.dump import Direction, Dump, Frame, Record
+from pytest_probe.core.garbage_collection import paused_gc
+from pytest_probe.core.result import Result, result
+from pytest_probe.core.verdict import Verdict
+from pytest_probe.errors import DumpError, RecordError
+from pytest_probe.execution import Case, floating_dtypes
+from pytest_probe.plugin.session import Probe
+from pytest_probe.records import user_frame
+from pytest_probe.reports import junit, terminal
+from pytest_probe.selection import select
+
+
+class CaseFailed(Exception):
+    """A case ended in a verdict that fails its item; its text is the whole report, its reason one line."""
+
+    def __init__(self, text: str, reason: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+class ProbeFile(pytest.File):
+    """A dump. Collecting it never raises: what is wrong with it becomes an item."""
+
+    def __init__(self, *, probe: Probe, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.probe = probe
+        probe.know(self.path)
+
+    @classmethod
+    def of(cls, probe: Probe, path: Path, parent: pytest.Collector) -> ProbeFile:
+        """The collector of a dump; outside rootdir its node id is its absolute path."""
+        if path.is_relative_to(probe.config.rootpath):
+            return cls.from_parent(parent, path=path, probe=probe)
+        return cls.from_parent(parent, path=path, probe=probe, name=path.name, nodeid=path.as_posix())
+
+    def collect(self) -> list[pytest.Item]:
+        with paused_gc():
+            return list(self._collect())
+
+    def _collect(self) -> Iterator[pytest.Item]:
+        try:
+            dump = self.probe.read(self.path)
+        except DumpError as error:
+            yield self._notice("(damaged)", "error", str(error))
+            return
+        missing = frameworks.unavailable(dump.framework)
+        if missing:
+            yield self._notice("(framework)", "error", f"{self.path}: {missing}")
+            return
+        yield from self._items(dump)
+        if dump.damage:
+            yield self._notice("(damaged)", "error", "\n".join(dump.damage))
+        elif not dump.records:
+            yield self._notice("(empty)", "skip", f"{self.path}: {_nothing_in(dump)}", kind="no API calls in the dump")
+
+    def _items(self, dump: Dump) -> Iterator[pytest.Item]:
+        asked = self._asks_for_dtypes()
+        for record, direction, dtype in select(dump, self.probe.settings.selection, floating_dtypes):
+            words = _recorded_dtype(dump, record) if asked and dtype is None else dtype
+            yield ProbeItem.from_parent(self, dump=dump, record=record, direction=direction, dtype=dtype, words=words)
+
+    def _asks_for_dtypes(self) -> bool:
+        """Do -k or -m speak of dtypes? Only then are the recorded ones worth decoding every record for."""
+        text = f"{self.config.option.keyword} {self.config.option.markexpr}".lower()
+        return any(word in text for word in ("dtype", "float", "complex"))
+
+    def _notice(self, name: str, outcome: str, reason: str, kind: str = "") -> NoticeItem:
+        verdict = Verdict(outcome, "", reason, kind)  # type: ignore[arg-type]
+        return NoticeItem.from_parent(self, name=name, verdict=verdict)
+
+
+def _nothing_in(dump: Dump) -> str:
+    if not dump.skipped:
+        return "it holds no calls"
+    held = ", ".join(terminal.kinds(dump))
+    return f"it holds no API calls, only {held}; record with level L1 or mix instead of {dump.level or 'L0'}"
+
+
+def _recorded_dtype(dump: Dump, record: Record) -> str | None:
+    try:
+        return "+".join(floating_dtypes(dump.decode(record))) or None
+    except RecordError:
+        return None
+
+
+@cache
+def _mark(namespace: str, api: str, direction: str, dtype: str | None) -> pytest.Mark:
+    """One mark for all items that are alike: a mark an item costs more than the item."""
+    kwargs = {"namespace": namespace, "api": api, "direction": direction}
+    if dtype is not None:
+        kwargs["dtype"] = dtype
+    return pytest.mark.probe(**kwargs).mark
+
+
+@cache
+def _keywords(dtype: str) -> set[str]:
+    return {dtype}
+
+
+class NoticeItem(pytest.Item):
+    """Something about a dump as a whole that fails or is skipped beside its records; base of the cases."""
+
+    def __init__(self, *, verdict: Verdict | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.verdict = verdict
+
+    @property
+    def probe(self) -> Probe:
+        assert isinstance(self.parent, ProbeFile)
+        return self.parent.probe
+
+    def judge(self) -> Verdict:
+        assert self.verdict is not None
+        return self.verdict
+
+    def runtest(self) -> None:
+        verdict = self.verdict = self.judge()
+        if verdict.verdict == "skip":
+            pytest.skip(self.shown(verdict.reason))
+        if verdict.fails(self.probe.settings.strict):
+            raise CaseFailed(self.text(verdict), _one_line(verdict))
+
+    def shown(self, reason: str) -> str:
+        """A skip's reason as pytest shows it, beside the path."""
+        return reason.removeprefix(f"{self.path}: ")
+
+    def text(self, verdict: Verdict) -> str:
+        command = self.probe.command(self.path, self.name, None, None)
+        return f"{verdict.reason}\nto reproduce: {command}"
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """Our own text without a traceback; pytest's where the probe itself broke."""
+        if not isinstance(excinfo.value, CaseFailed):
+            return super().repr_failure(excinfo, style)
+        shown = excinfo.getrepr(style="value")
+        if shown.reprcrash is not None:
+            path, line, _ = self.reportinfo()
+            shown.reprcrash.path, shown.reprcrash.lineno = str(path), (line or 0) + 1
+            shown.reprcrash.message = excinfo.value.reason
+        return shown
+
+    def complete(self, report: pytest.TestReport, call: pytest.CallInfo[None]) -> None:
+        """Give the report of the item's run its result, and a skip the place of the call instead of ours."""
+        if call.when != "call" and report.outcome == "passed":
+            return
+        skipped_by_us = self.verdict is not None and report.skipped and not hasattr(report, "wasxfail")
+        if skipped_by_us:
+            path, line, _ = self.reportinfo()
+            report.longrepr = (str(path), (line or 0) + 1, f"Skipped: {self.shown(self.verdict.reason)}")  # type: ignore[union-attr]
+        outcome = self.result(self.verdict or _unjudged(report, call), call.duration)
+        mine = junit.properties(outcome)
+        self.user_properties = [*junit.others(self.user_properties), *mine]
+        report.user_properties = list(self.user_properties)
+        report.probe = outcome  # type: ignore[attr-defined]
+
+    @property
+    def portable_id(self) -> str:
+        """The same on every machine: the dump's label and the item's name."""
+        return f"{self.probe.label(self.path)}::{self.name}"
+
+    def result(self, verdict: Verdict, duration: float) -> Result:
+        return result(verdict, id=self.portable_id, api="", direction="", dtype="", device="", duration=duration)
+
+    def reportinfo(self) -> tuple[PathLike[str] | str, int | None, str]:
+        return self.path, None, self.name
+
+    def shares_run_with(self, other: pytest.Item | None) -> bool:
+        """Does the other item use what this one's run left?"""
+        return False
+
+
+def _one_line(verdict: Verdict) -> str:
+    reasons = [f"{output.name}: {output.reason}" for output in verdict.outputs if output.verdict == verdict.verdict]
+    return (verdict.reason or next(iter(reasons), verdict.verdict)).splitlines()[0]
+
+
+def _unjudged(report: pytest.TestReport, call: pytest.CallInfo[None]) -> Verdict:
+    """An item that pytest skipped or failed before it was judged, or that the probe broke on."""
+    if report.skipped:
+        return Verdict("skip", "", str(call.excinfo.value) if call.excinfo else "", kind="skipped by the test suite")
+    return Verdict("error", "", f"pytest-probe broke: {call.excinfo.exconly() if call.excinfo else 'no reason given'}")
+
+
+class ProbeItem(NoticeItem):
+    """One case: a record in one direction and one dtype."""
+
+    def __init__(
+        self, *, dump: Dump, record: Record, direction: Direction, dtype: str | None, words: str | None, **kwargs: Any
+    ) -> None:
+        suffix = "" if dtype is None else f"[{dtype}]"
+        super().__init__(name=f"{record.name}.{direction}{suffix}", **kwargs)
+        self.dump = dump
+        self.record = record
+        self.direction = direction
+        self.dtype = dtype
+        self.own_markers.append(_mark(record.namespace, record.api, direction, words))
+        if words is not None:
+            self.extra_keyword_matches = _keywords(words)
+
+    @property
+    def case(self) -> Case:
+        return Case(self.dump, self.record, self.direction, self.dtype)
+
+    def judge(self) -> Verdict:
+        checked = self.probe.check(self.case)
+        verdict = checked.verdict
+        if self.probe.benchmark is not None:
+            verdict = self.probe.benchmark.judge(verdict, self.portable_id, self.case.api)
+        return self.probe.save(checked, verdict, self._file()) if self.probe.saves(verdict) else verdict
+
+    def shown(self, reason: str) -> str:
+        """The reason first, then the record that it speaks of."""
+        text = super().shown(reason)
+        entry, separator, rest = text.partition(": ")
+        return f"{rest} ({entry})" if separator and entry.startswith(f"{self.record.name}.") else text
+
+    def _file(self) -> Path:
+        return self.probe.saved_file(self.probe.label(self.path), self.name)
+
+    def text(self, verdict: Verdict) -> str:
+        device = self.probe.device if self.probe.settings.devices else None
+        return terminal.failure(
+            verdict,
+            name=self.name,
+            device=self.probe.device_name,
+            frame=self._frame(),
+            saved=str(self._file()) if self.probe.saves(verdict) else "",
+            command=self.probe.command(self.path, self.name, self.dtype, device),
+        )
+
+    def result(self, verdict: Verdict, duration: float) -> Result:
+        return result(
+            verdict,
+            id=self.portable_id,
+            api=self.case.api,
+            direction=self.direction,
+            dtype=self.dtype or "",
+            device=self.probe.device_name,
+            duration=duration,
+        )
+
+    def reportinfo(self) -> tuple[PathLike[str] | str, int | None, str]:
+        """The line of the user's script that made the call, where the dump knows it.
+
+        pytest writes `::` for the dots of a title that ends the node id: hence the space behind it.
+        """
+        frame = self._frame()
+        title = f"{self.name} "
+        if frame is None:
+            return self.path, None, title
+        return frame.file, frame.line - 1, title
+
+    def _frame(self) -> Frame | None:
+        return user_frame(self.dump.stack(f"{self.record.name}.{self.direction}"))
+
+    def shares_run_with(self, other: pytest.Item | None) -> bool:
+        return isinstance(other, ProbeItem) and other.record is self.record and other.dtype == self.dtype

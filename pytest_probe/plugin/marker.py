@@ -1,0 +1,107 @@
+"""`@pytest.mark.probe(dump=..., api=..., direction=..., dtype=...)`: the records that a test of one's own runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_probe import frameworks
+from pytest_probe.core.dump import Direction, Dump
+from pytest_probe.errors import DumpError, HookFailed, SettingsError
+from pytest_probe.execution import Case, floating_dtypes
+from pytest_probe.plugin.session import state_of
+from pytest_probe.records import dumps_at, labels
+from pytest_probe.selection import Selection, normalise, select
+from pytest_probe.settings import DIRECTIONS, DTYPES, check_name
+
+if TYPE_CHECKING:
+    from _pytest.mark import ParameterSet
+
+ARGUMENTS = ("dump", "api", "direction", "dtype")
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """A record that a marked test runs on, and the directions that its check judges."""
+
+    case: Case
+    directions: tuple[Direction, ...]
+
+
+def parameters(config: pytest.Config, mark: pytest.Mark, folder: Path) -> list[ParameterSet]:
+    """The records of the marked dumps that match, as parameters of `probe_case`; ids are the records' names.
+
+    folder is the test file's: a relative path is looked for there, then in rootdir. Raises CollectError.
+    """
+    try:
+        _check_arguments(mark)
+        probe = state_of(config)
+        paths = list(_dumps(mark.kwargs["dump"], folder, config.rootpath))
+        named = dict(labels(sorted(paths)))
+        found = [
+            _parameter(marked, f"{named[path]}-" if len(paths) > 1 else "")
+            for path in paths
+            for marked in _records(_sound(probe.read(path)), mark.kwargs)
+        ]
+    except (DumpError, HookFailed, SettingsError) as error:
+        raise pytest.Collector.CollectError(str(error)) from None
+    if not found:
+        wanted = ", ".join(f"{name}={value!r}" for name, value in mark.kwargs.items())
+        raise pytest.Collector.CollectError(f"pytest.mark.probe({wanted}): no record matches")
+    return found
+
+
+def _check_arguments(mark: pytest.Mark) -> None:
+    unknown = [*map(repr, mark.args), *(name for name in mark.kwargs if name not in ARGUMENTS)]
+    if unknown:
+        raise SettingsError("pytest.mark.probe", ", ".join(unknown), f"give {', '.join(ARGUMENTS)} by name")
+    if "dump" not in mark.kwargs:
+        raise SettingsError("pytest.mark.probe", mark.kwargs, "give dump=PATH, the dump whose records the test runs on")
+
+
+def _dumps(given: str | Path, folder: Path, root: Path) -> Iterator[Path]:
+    path = next((place / given for place in (folder, root) if (place / given).exists()), None)
+    if path is None:
+        places = " or ".join(dict.fromkeys([str(folder), str(root)]))
+        raise SettingsError("pytest.mark.probe: dump", str(given), f"there is no such file or folder in {places}")
+    try:
+        yield from dumps_at(path)
+    except DumpError as error:
+        raise SettingsError("pytest.mark.probe: dump", str(path), error.problem) from None
+
+
+def _sound(dump: Dump) -> Dump:
+    """The dump, where nothing is wrong with it as a whole."""
+    trouble = frameworks.unavailable(dump.framework)
+    if trouble or dump.damage:
+        raise DumpError(dump.path, trouble or "; ".join(dump.damage))
+    return dump
+
+
+def _records(dump: Dump, given: Mapping[str, Any]) -> Iterator[Marked]:
+    wanted = DIRECTIONS[check_name("pytest.mark.probe: direction", given.get("direction", "forward"), DIRECTIONS)]
+    dtypes = [check_name("pytest.mark.probe: dtype", name, DTYPES) for name in _listed(given.get("dtype", "recorded"))]
+    selection = Selection(
+        apis=tuple(map(normalise, _listed(given.get("api", ())))),
+        directions=wanted[:1],
+        dtypes=tuple(None if dtype == "recorded" else dtype for dtype in dtypes),
+    )
+    for record, direction, dtype in select(dump, selection, floating_dtypes):
+        if record.forward is not None:
+            directions = tuple(each for each in wanted if each in record.directions)
+            yield Marked(Case(dump, record, direction, dtype), directions)
+
+
+def _listed(value: Any) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else tuple(value)
+
+
+def _parameter(marked: Marked, prefix: str) -> ParameterSet:
+    case = marked.case
+    mark = pytest.mark.probe(namespace=case.record.namespace, api=case.record.api)
+    suffix = "" if case.dtype is None else f"-{case.dtype}"
+    return pytest.param(marked, marks=mark, id=f"{prefix}{case.record.name}{suffix}")

@@ -1,0 +1,184 @@
+"""The one process of a run that reports: results file, header, letters, summary."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from datetime import datetime, timezone
+from difflib import get_close_matches
+from importlib.metadata import version
+from typing import Any
+
+import pytest
+
+from pytest_probe import frameworks
+from pytest_probe.core.dump import Dump
+from pytest_probe.errors import Unsupported
+from pytest_probe.execution.large.forecast import sampled_cases
+from pytest_probe.plugin.session import Probe
+from pytest_probe.plugin.xdist import is_controller
+from pytest_probe.reports import terminal
+from pytest_probe.reports.msprobe_csv.checker import write_csv
+from pytest_probe.reports.results_file import ResultsWriter, digest
+from pytest_probe.reports.tally import Tally
+from pytest_probe.selection import matches
+from pytest_probe.settings import Settings
+
+
+class Reporting:
+    """Raises SettingsError where a device is unknown or --probe-out cannot be used."""
+
+    def __init__(self, probe: Probe) -> None:
+        self._probe = probe
+        self._tally = Tally()
+        self._finished = 0
+        self._trouble = ""
+        self._runs = not probe.config.option.collectonly
+        dumps = probe.readable()
+        devices = self._describe() if self._runs and self._needs_devices(dumps) else []
+        self._header = [
+            *terminal.header(_conditions(probe, devices), dumps),
+            *_unmatched(probe, dumps),
+            *(_sampled(probe, dumps) if devices else []),
+        ]
+        if is_controller(probe.config):
+            probe.forget()
+        out = probe.settings.out
+        run = _run(probe, devices) if (out or probe.benchmark) and self._runs else {}
+        if probe.benchmark is not None and run:
+            probe.benchmark.check(run)
+        self._seen: set[str] = set()
+        self._writer = ResultsWriter(out, run) if out and self._runs else None
+
+    def _needs_devices(self, dumps: Iterable[tuple[str, Dump]]) -> bool:
+        """A framework takes seconds to import: only for what will run, or where the user named what to look at."""
+        settings = self._probe.settings
+        return bool(settings.devices or settings.out) or any(
+            not frameworks.unavailable(dump.framework) for _, dump in dumps
+        )
+
+    def join(self, session: pytest.Session, finished: int) -> None:
+        """Take over in the middle of a session, in which so many items have finished."""
+        self._session, self._finished = session, finished
+
+    def _describe(self) -> list[dict[str, str]]:
+        probe = self._probe
+        checkers = [probe.checker]
+        if len(probe.settings.devices) > 1:
+            checkers = [probe.checker_of(device) for device in probe.settings.devices]
+        # str: a framework's version may be a class of its own, which JSON does not take.
+        with suppress(Unsupported):  # a framework that is not installed: what needs it says so
+            return [{key: str(value) for key, value in checker.setup.describe().items()} for checker in checkers]
+        return []
+
+    def pytest_report_header(self) -> list[str]:
+        return self._header
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        self._session = session
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        # "???" is xdist's word for the one report of an item whose worker died.
+        if report.when in ("teardown", "???"):
+            self._finished += 1
+        outcome = getattr(report, "probe", None)
+        for each in [] if outcome is None else getattr(report, "probe_checks", [outcome]):
+            self._tally.add(each)
+            if self._probe.benchmark is not None:
+                self._seen.add(each["id"])
+            if self._writer is not None:
+                self._writer.write(each)
+
+    def pytest_report_teststatus(self, report: Any) -> tuple[str, str, tuple[str, dict[str, bool]]] | None:
+        outcome = getattr(report, "probe", None)
+        if outcome is None or outcome["verdict"] != "warning" or not report.passed or hasattr(report, "wasxfail"):
+            return None
+        return "imprecise", "w", ("WARNING", {"yellow": True})
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self._runs and not self._probe.config.getoption("no_summary", False):
+            terminal.summary(terminalreporter, self._tally, not_run=self._session.testscollected - self._finished)
+        if self._probe.benchmark is not None and self._runs:
+            for line in terminal.one_sided(self._alone(), self._probe.benchmark.only(self._seen)):
+                terminalreporter.write_line(line)
+        if self._trouble:
+            terminalreporter.write_line(self._trouble)
+
+    def _alone(self) -> list[str]:
+        """Ids of cases that the benchmark's results do not have."""
+        benchmark = self._probe.benchmark
+        return sorted(identity for identity in self._seen if benchmark is not None and benchmark.of(identity) is None)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        if self._writer is not None:
+            not_run = session.testscollected - self._finished
+            self._writer.close(
+                finished=_now(), exit_status=int(exitstatus), verdicts=dict(self._tally.verdicts), not_run=not_run
+            )
+            try:
+                write_csv(self._writer.folder, datetime.now().strftime("%Y%m%d%H%M%S"))
+            except OSError as error:
+                self._trouble = f"probe: CSV files not written: {error}; results.jsonl has all that they would hold"
+
+
+def _conditions(probe: Probe, devices: list[dict[str, str]]) -> list[str]:
+    settings = probe.settings
+    names = [device["device"] for device in devices] or list(settings.devices) or ["default device"]
+    framework = [f"{devices[0]['framework']} {devices[0]['version']}"] if devices else []
+    judged = [f"standard {settings.standard}", *_rules(settings), f"inputs {settings.inputs}", f"seed {settings.seed}"]
+    modes = dict.fromkeys(device["modes"] for device in devices if device["modes"] != "none")
+    allowed = [f"{mode} allowed" for mode in modes]
+    return [" ".join(dict.fromkeys(names)), *framework, *judged, *allowed]
+
+
+def _rules(settings: Settings) -> list[str]:
+    return [f"rules of {settings.standards_file.name}"] if settings.standards_file else []
+
+
+def _unmatched(probe: Probe, dumps: Sequence[tuple[str, Dump]]) -> list[str]:
+    """A line for each option and each registered name that no record of the dumps matches."""
+    settings, registry = probe.settings, probe.registry
+    if not dumps or settings.collect:
+        return []
+    records = [record for _, dump in dumps for record in dump.records]
+    apis = {f"{record.namespace}.{record.api}" for record in records}
+    named = [("--probe-api", glob) for glob in settings.selection.apis if not matches(glob, records)]
+    for family, keys in (("registry.calls", registry.calls), ("registry.references", registry.references)):
+        named += [(family, key) for key in keys if key not in apis]
+    return [f"probe: {where}: {name} matches no record{_closest(name, apis)}" for where, name in named]
+
+
+def _sampled(probe: Probe, dumps: Sequence[tuple[str, Dump]]) -> list[str]:
+    """A line for cases that are too large for a reference in full."""
+    settings = probe.settings
+    cases = sampled_cases((dump for _, dump in dumps), settings.selection.admits, settings.flops)
+    return [terminal.sampled(cases * len(settings.selection.dtypes), settings.flops)] if cases else []
+
+
+def _closest(name: str, apis: Iterable[str]) -> str:
+    """The API that is most like a name, with its first part or without."""
+    short = {api.partition(".")[2]: api for api in apis}
+    names = {**short, **{api: api for api in apis}}
+    close = get_close_matches(name, names, n=1, cutoff=0.85)
+    return f"; did you mean {names[close[0]]}?" if close else ""
+
+
+def _run(probe: Probe, devices: list[dict[str, str]]) -> dict[str, Any]:
+    """What `run.json` says at the start: everything that another run must share to be comparable."""
+    packages = ("pytest-probe", "pytest", "numpy", "ml_dtypes", "msgspec")
+    return {
+        "settings": probe.settings.described(),
+        "seed": probe.settings.seed,
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
+        "devices": devices,
+        "dumps": [{"label": probe.label(path), "path": str(path), "digest": digest(path)} for path in probe.dumps],
+        "started": _now(),
+        "finished": None,
+    }
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -1,0 +1,243 @@
+"""What the items of one process share: the settings, the dumps that were read, the checker."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import cached_property, partial
+from glob import escape
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_probe.baselines.benchmark import Benchmark
+from pytest_probe.core.dump import Dump
+from pytest_probe.core.garbage_collection import paused_gc
+from pytest_probe.core.verdict import Verdict
+from pytest_probe.errors import DumpError, SettingsError
+from pytest_probe.execution import Case, Checked, Checker, Conditions, user_code
+from pytest_probe.records import dumps_at, labels, read_dump, recognised_by
+from pytest_probe.registry import Registry
+from pytest_probe.settings import Settings, check_name, parse
+from pytest_probe.standards import standards
+from pytest_probe.standards.tools.table import packaged
+from pytest_probe.user_errors import blaming
+
+if TYPE_CHECKING:
+    import pluggy
+
+STATE: pytest.StashKey[Probe] = pytest.StashKey()
+
+
+class Probe:
+    """One process of a run. `device` is the device under test as the user named it, None for the framework's default.
+
+    asked are the dumps of --probe-dump, dumps those and the ones among the positional arguments. Raises SettingsError
+    where a given folder holds no dump.
+    """
+
+    def __init__(
+        self, config: pytest.Config, settings: Settings, registry: Registry, positional: Iterable[str] = ()
+    ) -> None:
+        self.config = config
+        self.settings = settings
+        self.registry = registry
+        worker: dict[str, Any] = getattr(config, "workerinput", {})
+        self.workers: int = worker.get("workercount", 1)
+        self.device: str | None = worker.get("probe_device") or next(iter(settings.devices), None)
+        self.asked = tuple(dict.fromkeys(path for given in settings.dumps for path in _dumps_at(given)))
+        self.dumps = tuple(dict.fromkeys([*self.asked, *self._recognised(positional)]))
+        self._known = set(self.dumps)
+        self._read: dict[Path, Dump] = {}
+        self._labels: dict[Path, str] = {}
+        self._kept: Checked | None = None
+
+    @cached_property
+    def checker(self) -> Checker:
+        return self.checker_of(self.device)
+
+    def checker_of(self, device: str | None) -> Checker:
+        settings, hook = self.settings, self.config.hook
+        return Checker(
+            Conditions(
+                device,
+                settings.seed,
+                settings.inputs,
+                settings.standard,
+                self.workers,
+                settings.allow,
+                settings.repeat,
+                settings.reference_device,
+                settings.flops,
+                bool(settings.out or settings.benchmark),
+            ),
+            self.registry,
+            adjust_inputs=_adjustment(hook.pytest_probe_inputs, user_code.inputs),
+            adjust_verdict=_adjustment(hook.pytest_probe_verdict, user_code.verdict),
+        )
+
+    @cached_property
+    def benchmark(self) -> Benchmark | None:
+        """The run to judge this one against. Raises SettingsError where the folder holds none."""
+        return None if self.settings.benchmark is None else Benchmark.read(self.settings.benchmark)
+
+    @cached_property
+    def device_name(self) -> str:
+        """The device that this process tests, by the name that the framework gives it."""
+        return self.checker.setup.describe().get("device") or self.device or ""
+
+    def read(self, path: Path) -> Dump:
+        """The dump at this path, read once. Raises DumpError."""
+        if path not in self._read:
+            with paused_gc():
+                self._read[path] = read_dump(path, self.registry.readers)
+        return self._read[path]
+
+    def check(self, case: Case) -> Checked:
+        """Check a case. What it leaves is kept for the case after it, and dropped first where that is of another
+        record, so that the peak of memory is that of the largest case."""
+        previous, self._kept = self._kept, None
+        if previous is not None and not previous.serves(case):
+            previous = None
+        self._kept = self.checker.run(case, previous)
+        return self._kept
+
+    def release(self) -> None:
+        """Forget what the last case left."""
+        self._kept = None
+
+    def saves(self, verdict: Verdict) -> bool:
+        """Are the tensors of a case with this verdict to be saved?"""
+        if self.settings.save == "all":
+            return verdict.verdict != "skip"
+        return self.settings.save == "failing" and verdict.fails(self.settings.strict)
+
+    def saved_file(self, label: str, name: str) -> Path:
+        """Where a case's tensors go. The name was read from a dump: no part of it may lead elsewhere."""
+        assert self.settings.out is not None
+        safe = "".join(letter if letter.isalnum() or letter in "._-[]" else "_" for letter in name)
+        return self.settings.out / "saved" / label / f"{safe}.pt"
+
+    def save(self, checked: Checked, verdict: Verdict, path: Path) -> Verdict:
+        """Save a case's tensors; a disk that cannot take them is a note on the verdict, not its end."""
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            checked.save(path)
+        except OSError as error:
+            return replace(verdict, notes=(*verdict.notes, f"not saved: {error}"))
+        return verdict
+
+    def readable(self) -> list[tuple[str, Dump]]:
+        """The given dumps with their labels, those left out that cannot be read: their items say why."""
+        found = []
+        for path in self.dumps:
+            with suppress(DumpError):
+                found.append((self.label(path), self.read(path)))
+        return found
+
+    def forget(self) -> None:
+        """Drop the dumps that were read: a controller of workers runs none of them."""
+        self._read.clear()
+
+    def recognises(self, path: Path) -> bool:
+        """Is this file a dump?"""
+        try:
+            with path.open("rb") as file:
+                head = file.read(1 << 16)
+        except OSError:
+            return False
+        return recognised_by(self.registry.readers, path, head)
+
+    def _recognised(self, positional: Iterable[str]) -> Iterator[Path]:
+        """The dumps among positional arguments, node ids included."""
+        for arg in positional:
+            path = Path(os.path.normpath(self.config.invocation_params.dir / arg.split("::")[0]))
+            if path.suffix != ".py" and path.is_file() and self.recognises(path):
+                yield path
+
+    def know(self, path: Path) -> None:
+        """Count a dump that pytest found itself among those that were given."""
+        if path not in self._known:
+            self._known.add(path)
+            self._labels.clear()
+
+    def label(self, path: Path) -> str:
+        """The dump's part of portable ids: its shortest unique path tail."""
+        self.know(path)
+        if not self._labels:
+            self._labels = dict(labels(sorted(self._known)))
+        return self._labels[path]
+
+    def command(self, path: Path, name: str, dtype: str | None, device: str | None) -> str:
+        """The command that runs the item of this name again.
+
+        A path outside rootdir as a positional argument would move rootdir, and lose the project's ini and conftest;
+        a name that pytest would take apart cannot be one. Both are selected by options.
+        """
+        entry = name.removesuffix(f"[{dtype}]")
+        if path.is_relative_to(self.config.rootpath) and "::" not in entry and "[" not in entry:
+            target = _quoted(f"{os.path.relpath(path, self.config.invocation_params.dir)}::{name}")
+        else:
+            target = f"--probe-dump={shlex.quote(str(path))}"
+            if not entry.startswith("("):
+                target += f" --probe-api={shlex.quote(escape(entry))}"
+        return self.settings.command(target, dtype, device)
+
+    def test_command(self, path: Path, nodeid: str) -> str:
+        """The command that runs a test of the user's own again."""
+        place = os.path.relpath(path, self.config.invocation_params.dir)
+        target = _quoted(f"{place}::{nodeid.partition('::')[2]}")
+        return self.settings.command(target, None, self.device if self.settings.devices else None)
+
+
+def state_of(config: pytest.Config) -> Probe:
+    """What the tests of this process share, made when it is first asked for. Raises SettingsError."""
+    if STATE not in config.stash:
+        config.stash[STATE] = make_probe(config)
+    return config.stash[STATE]
+
+
+def make_probe(config: pytest.Config, positional: Iterable[str] = ()) -> Probe:
+    """Read the settings and let the project's conftest add to the registry. Raises SettingsError."""
+    positional = list(positional)
+    settings = parse(config, paths_given=bool(positional))
+    registry = Registry.default()
+    registry.namespaces.update(settings.namespaces)
+    if settings.rules.entries:
+        registry.standards.update(standards(packaged().with_entries(settings.rules.entries)))
+    with blaming("pytest_probe_register"):
+        config.hook.pytest_probe_register.call_historic(kwargs={"registry": registry})
+    _check_namespaces(registry.namespaces)
+    check_name("--probe-standard", settings.standard, registry.standards)
+    return Probe(config, settings, registry, positional)
+
+
+def _check_namespaces(namespaces: Mapping[str, str]) -> None:
+    """Is there anything to import? Cheaply: what lies inside a package is seen when it is imported."""
+    for prefix, module in namespaces.items():
+        if module.partition(".")[0] not in sys.modules and find_spec(module.partition(".")[0]) is None:
+            raise SettingsError("probe_namespaces", f"{prefix}={module}", f"there is no module {module} to import")
+
+
+def _quoted(text: str) -> str:
+    """Quoted for a shell, also where that is not needed: what is pasted from a report then always looks alike."""
+    quoted = shlex.quote(text)
+    return quoted if quoted != text else f"'{text}'"
+
+
+def _dumps_at(path: Path) -> list[Path]:
+    try:
+        return dumps_at(path)
+    except DumpError as error:
+        raise SettingsError("--probe-dump", str(path), error.problem) from None
+
+
+def _adjustment(hook: pluggy.HookCaller, call: Callable[..., Any]) -> Callable[[Case, Any], Any] | None:
+    """A hook as the checker calls it, None where no conftest implements it."""
+    return partial(call, hook) if hook.get_hookimpls() else None

@@ -1,0 +1,90 @@
+"""Everything about pytest-xdist, which is never imported: devices for workers, workers that die."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pytest_probe.core.result import result
+from pytest_probe.core.verdict import Verdict
+from pytest_probe.errors import SettingsError
+from pytest_probe.plugin.session import Probe
+from pytest_probe.reports.junit import properties
+
+# Deaths that no item explains, a worker, after which the run ends: a worker that dies while it starts always will.
+IDLE_DEATHS = 4
+DIED = "the worker process died while it ran this case (a crash in native code, or out of memory)"
+
+
+def is_worker(config: pytest.Config) -> bool:
+    return hasattr(config, "workerinput")
+
+
+def is_controller(config: pytest.Config) -> bool:
+    """Does this process hand its items to workers?"""
+    distributes = bool(config.getoption("tx", None)) and config.getoption("dist", "no") != "no"
+    return distributes and not config.option.collectonly and not is_worker(config)
+
+
+def check_devices(config: pytest.Config, devices: tuple[str, ...]) -> None:
+    """Raises SettingsError where several devices have no workers to share them out to."""
+    if len(devices) > 1 and not (is_worker(config) or is_controller(config) or config.option.collectonly):
+        value = ",".join(devices)
+        raise SettingsError(
+            "--probe-device", value, f"several devices need workers: add -n {len(devices)}, or give one device"
+        )
+
+
+class Controller:
+    """The side of a distributed run that hands out devices and hears of workers that die."""
+
+    def __init__(self, probe: Probe) -> None:
+        self._probe = probe
+        self._held: dict[Any, str] = {}
+        self._unexplained = 0
+        # A record that kills its worker must not end the run: xdist's own cap would leave items unrun.
+        if probe.config.getoption("maxworkerrestart", None) is None:
+            probe.config.option.maxworkerrestart = str(2**31)
+        self._limit = IDLE_DEATHS * len(probe.config.getoption("tx"))
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        devices = self._probe.settings.devices
+        if devices:
+            held = list(self._held.values())
+            self._held[node] = node.workerinput["probe_device"] = min(devices, key=held.count)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any, error: object | None) -> None:
+        self._held.pop(node, None)
+        if error is None:
+            return
+        self._unexplained += 1
+        if self._unexplained > self._limit:
+            pytest.exit(f"{self._unexplained} workers died without an item to blame; run without -n to see why", 3)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport) -> None:
+        self._unexplained -= 1
+        node: Any = getattr(report, "node", None)
+        file, _, name = crashitem.partition("::")
+        path = self._probe.config.rootpath / file
+        if path not in self._probe.dumps and not (path.suffix != ".py" and self._probe.recognises(path)):
+            return
+        device = node.workerinput.get("probe_device")
+        entry, dtype = name[:-1].rsplit("[", 1) if name.endswith("]") else (name, "")
+        command = self._probe.command(path, name, dtype or None, device)
+        report.longrepr = f"{name}{f' on {device}' if device else ''}: {DIED}\nto reproduce: {command}"
+        record, _, direction = entry.rpartition(".")
+        outcome = result(
+            Verdict("error", "", DIED),
+            id=f"{self._probe.label(path)}::{name}",
+            api=record.rpartition(".")[0],
+            direction=direction,
+            dtype=dtype,
+            device=device or "",
+            duration=0.0,
+        )
+        report.probe = outcome  # type: ignore[attr-defined]
+        report.user_properties = list(properties(outcome))

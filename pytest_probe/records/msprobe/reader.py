@@ -1,0 +1,169 @@
+"""The dumps of msprobe for PyTorch: dump.json with its stack.json and dump_tensor_data, versions 1.0 to 26.2."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pytest_probe.core.dump import Dump, Record
+from pytest_probe.core.garbage_collection import paused_gc
+from pytest_probe.errors import DumpError
+from pytest_probe.records import lazy_json
+from pytest_probe.records.msprobe import salvage
+from pytest_probe.records.msprobe.entries import decode, shown
+from pytest_probe.records.msprobe.stack import Stacks
+
+TENSOR_FOLDER = "dump_tensor_data"
+TASKS = ("statistics", "tensor", "structure", "overflow_check", "acc_check")
+LEVELS = ("L0", "L1", "L2", "mix", "debug")
+
+_KEYS = ("task", "level", "framework", "dump_data_dir", "data", "probe")
+_OTHER = {"forward": "backward", "backward": "forward"}
+_UNNAMED = "entries with a name that is no API call"
+_DATA = re.compile(rb'"data"\s*:\s*\{')
+_HEADER = re.compile(rb'"task"\s*:.*"level"\s*:', re.DOTALL)
+_ENTRY = re.compile(salvage.ENTRY.encode())
+_ADVICE = "copy the file again, or repeat the capture"
+
+
+class MsprobeReader:
+    """Reads dump.json as every version of msprobe writes it. Entries stay raw until they are decoded."""
+
+    name = "msprobe"
+
+    def sniff(self, path: Path, head: bytes) -> bool:
+        """Is this a JSON object with entries under "data"?"""
+        start = head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
+        return start == b"{" and bool(_DATA.search(head)) and bool(_HEADER.search(head) or _ENTRY.search(head))
+
+    def read(self, path: Path) -> Dump:
+        """Read the dump. Raises DumpError where no entry can be found in it."""
+        header, entries, notes, damage = _load(path)
+        skipped: Counter[str] = Counter()
+        with paused_gc():
+            records = tuple(_records(entries, skipped))
+        if skipped[_UNNAMED]:
+            first = next(name for name in entries if not (_skip_kind(name) or _split(name)))
+            notes.append(f"{_UNNAMED}: {skipped[_UNNAMED]}, the first is {first!r}")
+        return Dump(
+            path=path,
+            framework=_text(header, "framework", "pytorch", notes),
+            task=_text(header, "task", "", notes, TASKS),
+            level=_text(header, "level", "", notes, LEVELS),
+            records=records,
+            decode=partial(decode, path, ours="probe" in header),
+            stack=Stacks(path.with_name("stack.json")),
+            data_dirs=_data_dirs(path, header.get("dump_data_dir")),
+            notes=(*notes, *(f"unknown top-level key {key!r}" for key in header if key not in _KEYS)),
+            damage=damage,
+            skipped=dict(skipped),
+        )
+
+
+def _load(path: Path) -> tuple[dict[str, Any], dict[str, msgspec.Raw], list[str], tuple[str, ...]]:
+    """Header, entries, notes and damage of a dump file."""
+    try:
+        return *_whole(path), ()
+    except (ValueError, RecursionError) as error:
+        reason = str(error)
+    return _salvage(path, reason)  # out there, where the traceback no longer holds the first buffer
+
+
+def _whole(path: Path) -> tuple[dict[str, Any], dict[str, msgspec.Raw], list[str]]:
+    """Header, entries and notes of an undamaged dump file."""
+    top = lazy_json.parse(lazy_json.read_bytes(path))
+    raw = top.pop("data", None)
+    if raw is None:
+        raise DumpError(path, "has no entries: the key 'data' is missing", _ADVICE)
+    entries = lazy_json.members(raw)
+    header = {key: msgspec.json.decode(value) for key, value in top.items()}
+    return header, entries, _repetitions(raw, entries)
+
+
+def _repetitions(raw: msgspec.Raw, entries: Mapping[str, msgspec.Raw]) -> list[str]:
+    if lazy_json.is_complete(raw, entries):
+        return []
+    repeated = salvage.repeated_keys(bytes(raw))
+    return [f"entry {name} occurs {count} times, the last one counts" for name, count in repeated.items()]
+
+
+def _salvage(path: Path, reason: str) -> tuple[dict[str, Any], dict[str, msgspec.Raw], list[str], tuple[str, ...]]:
+    """What is whole in a file that is no JSON; it is read anew, since quoting goes wrong behind the damage."""
+    with paused_gc():
+        saved = salvage.salvage(lazy_json.read_bytes(path))
+    hole = saved.hole
+    found = f"cannot be read as JSON ({reason})"
+    if hole:
+        found = f"is damaged or cut off at byte {hole.offset} (line {hole.line})"
+        found += f", in entry {hole.entry}" if hole.entry else ""
+        found += f", the first of {saved.holes} such places" if saved.holes > 1 else ""
+    if not saved.entries:
+        raise DumpError(path, f"{found}; no entry could be read", _ADVICE)
+    last = f"; the last good entry before is {hole.last}" if hole and hole.last else ""
+    kept = f"entries kept: {len(saved.entries)}"
+    return saved.header, saved.entries, [], (f"{path}: {found}{last}; {kept}; {_ADVICE}",)
+
+
+def _records(entries: Mapping[str, msgspec.Raw], skipped: Counter[str]) -> Iterator[Record]:
+    """The records in the order of their first entries; what is no API call is counted."""
+    paired: set[str] = set()
+    for entry, raw in entries.items():
+        kind = _skip_kind(entry)
+        parts = None if kind else _split(entry)
+        if parts is None:
+            skipped[kind or _UNNAMED] += 1
+            continue
+        name, direction, namespace, api, number = parts
+        other = entries.get(f"{name}.{_OTHER[direction]}")
+        if other is not None:
+            if name in paired:
+                continue
+            paired.add(name)
+        forward, backward = (raw, other) if direction == "forward" else (other, raw)
+        yield Record(name, namespace, api, number, forward, backward)
+
+
+def _skip_kind(entry: str) -> str:
+    """The kind of an entry that describes a module and no API call ("" for any other)."""
+    if not entry.startswith(("Module.", "Cell.")):
+        return ""
+    gradients = entry.endswith(".parameters_grad") or entry.rpartition(".")[0].endswith(".parameters_grad")
+    return "parameters_grad entries" if gradients else f"{entry.partition('.')[0]} entries"
+
+
+def _split(entry: str) -> tuple[str, str, str, str, int] | None:
+    """Name, direction, namespace, API and call number; only the last two parts are number and direction."""
+    name, _, direction = entry.rpartition(".")
+    left, _, number = name.rpartition(".")
+    namespace, _, api = left.partition(".")
+    if direction not in _OTHER or not namespace or not api:
+        return None
+    if not (number.isascii() and number.isdecimal() and len(number) < 19):
+        return None
+    return name, direction, sys.intern(namespace), sys.intern(api), int(number)
+
+
+def _text(header: Mapping[str, Any], key: str, default: str, notes: list[str], known: tuple[str, ...] = ()) -> str:
+    value = header.get(key, default)
+    if not isinstance(value, str):
+        taken = f"; taken as {default}" if default else ""
+        notes.append(f"{key} is {shown(value)}, expected a string{taken}")
+        return default
+    if known and value not in known:
+        notes.append(f"unknown {key} {value!r}, known are {', '.join(known)}" if value else f"{key} is missing")
+    return value
+
+
+def _data_dirs(path: Path, recorded: object) -> tuple[Path, ...]:
+    """Where tensor files are looked up: beside the dump, so that it can be moved, then where they were written."""
+    beside = path.parent / TENSOR_FOLDER
+    if not isinstance(recorded, str) or "\0" in recorded or not Path(recorded).is_absolute():
+        return (beside,)
+    return tuple(dict.fromkeys((beside, Path(recorded))))

@@ -1,0 +1,176 @@
+"""The exact and slow way through a JSON object, member by member: for files that are damaged or hold a key twice."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from pytest_probe.records.lazy_json import quote_tokens
+
+# How an entry of an API or a module begins: its key and the opening brace.
+ENTRY = r'"[^"\\\s]+\.(?:forward|backward|parameters_grad)(?:\.\d+)?"\s*:\s*\{'
+
+_SPACE = re.compile(r"[ \t\n\r]*")
+_DECODER = json.JSONDecoder(parse_int=float)  # int() raises beyond 4300 digits
+_DATA = re.compile(r'"data"\s*:\s*(?=\{)')
+_ENTRY = re.compile(ENTRY)
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """A place where the text is no JSON.
+
+    offset is in bytes, line counts from 1; entry is the one that is broken there, last the whole one before it, either
+    "" where there is none.
+    """
+
+    offset: int
+    line: int
+    entry: str
+    last: str
+
+
+@dataclass(slots=True)
+class Salvage:
+    """What could be read of a damaged dump: the top-level values, the whole entries, the first hole, and how many."""
+
+    header: dict[str, Any] = field(default_factory=dict)
+    entries: dict[str, msgspec.Raw] = field(default_factory=dict)
+    hole: Hole | None = None
+    holes: int = 0
+
+
+def repeated_keys(data: bytes) -> dict[str, int]:
+    """The keys that an undamaged JSON object holds more than once, with their number."""
+    text = _Text(data)
+    counts: Counter[str] = Counter()
+    at = text.skip(1)
+    while text.expect(at, '"}') == '"':
+        key, at = text.key(at)
+        counts[key] += 1
+        at = text.next_member(text.value(at)[1])
+    return {key: count for key, count in counts.items() if count > 1}
+
+
+def salvage(data: bytearray) -> Salvage:
+    """Read what is whole in a damaged dump: every complete entry before, between and behind the damage."""
+    text, saved = _Text(data), Salvage()
+    key = ""
+    try:
+        at = text.skip(0)
+        text.expect(at, "{")
+        at = text.skip(at + 1)
+        while text.expect(at, '"}') == '"':
+            key, at = text.key(at)
+            at = text.next_member(_top_level(text, saved, key, at))
+        text.expect_end(at + 1)
+    except json.JSONDecodeError as error:
+        if not saved.holes:
+            _note(text, saved, error.pos, "", next(reversed(saved.entries), ""))
+        start = None if saved.entries or key == "data" else _DATA.search(text.text)
+        if start:
+            _entries(text, saved, start.end())
+    return saved
+
+
+class _Text:
+    """JSON as text in which a character is a byte, so that offsets are those of the file."""
+
+    def __init__(self, data: bytes | bytearray) -> None:
+        self.data = data
+        self.text = data.decode("latin-1")
+
+    def skip(self, at: int) -> int:
+        match = _SPACE.match(self.text, at)
+        return match.end() if match else at
+
+    def expect(self, at: int, characters: str) -> str:
+        found = self.text[at : at + 1]
+        if not found or found not in characters:
+            raise json.JSONDecodeError(f"expected one of {characters}", self.text, at)
+        return found
+
+    def expect_end(self, at: int) -> None:
+        at = self.skip(at)
+        if at < len(self.text):
+            raise json.JSONDecodeError("expected the end of the file", self.text, at)
+
+    def key(self, at: int) -> tuple[str, int]:
+        """The key at a position, and where its value begins."""
+        self.expect(at, '"')
+        _, end = _DECODER.raw_decode(self.text, at)
+        try:
+            name = msgspec.json.decode(self.data[at:end], type=str)
+        except ValueError as error:
+            raise json.JSONDecodeError(str(error), self.text, at) from None
+        at = self.skip(end)
+        self.expect(at, ":")
+        return name, self.skip(at + 1)
+
+    def value(self, at: int, bound: int | None = None) -> tuple[Any, int]:
+        """The value at a position, and where it ends. A bound keeps a broken value from running on."""
+        text, base = (self.text, 0) if bound is None else (self.text[at:bound], at)
+        try:
+            value, end = _DECODER.raw_decode(text, at - base)
+            return value, end + base
+        except json.JSONDecodeError as error:
+            raise json.JSONDecodeError(error.msg, self.text, error.pos + base) from None
+        except RecursionError:
+            raise json.JSONDecodeError("nested too deep", self.text, at) from None
+
+    def next_member(self, at: int) -> int:
+        """Where the next key or the closing brace stands, from where a value ended."""
+        at = self.skip(at)
+        return self.skip(at + 1) if self.expect(at, ",}") == "," else at
+
+
+def _top_level(text: _Text, saved: Salvage, key: str, at: int) -> int:
+    if key == "data" and text.text[at : at + 1] == "{":
+        return _entries(text, saved, at)
+    saved.header[key], end = text.value(at)
+    return end
+
+
+def _entries(text: _Text, saved: Salvage, start: int) -> int:
+    """Keep every whole entry of the object that begins at start; returns where it ends, or the end of the text."""
+    at = text.skip(start + 1)
+    while True:
+        name, resume = "", at + 1
+        try:
+            if text.expect(at, '"}') == "}":
+                if not _ENTRY.search(text.text, at):
+                    return at + 1
+                raise json.JSONDecodeError("expected an entry", text.text, at)
+            name, at = text.key(at)
+            end = text.value(at, _next_entry(text, at))[1]
+            saved.entries[name] = _raw(text.data[at:end])
+            name, resume = "", end
+            at = text.next_member(end)
+        except json.JSONDecodeError as error:
+            _note(text, saved, error.pos, name, next(reversed(saved.entries), ""))
+            at = _next_entry(text, resume)
+            if at == len(text.text):
+                return at
+
+
+def _next_entry(text: _Text, at: int) -> int:
+    """Where the next key stands that looks like an entry's, or the end of the text."""
+    match = _ENTRY.search(text.text, at)
+    return match.start() if match else len(text.text)
+
+
+def _raw(data: bytes | bytearray) -> msgspec.Raw:
+    entry = bytearray(data)
+    quote_tokens(entry)
+    return msgspec.Raw(bytes(entry))
+
+
+def _note(text: _Text, saved: Salvage, offset: int, entry: str, last: str) -> None:
+    saved.holes += 1
+    if saved.hole is None:
+        saved.hole = Hole(offset, text.text.count("\n", 0, offset) + 1, entry, last)

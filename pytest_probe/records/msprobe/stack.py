@@ -1,0 +1,72 @@
+"""Where an API was called from: the stack file beside a dump."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pytest_probe.core.dump import Frame
+from pytest_probe.records import lazy_json
+
+_FRAME = re.compile(r"File (?P<file>.+?), line (?P<line>\d{1,9}), in (?P<function>.*?), *\n(?P<code>.*)", re.DOTALL)
+_SHARED = re.compile(rb"\s*\[\s*\[")
+_INSTALLED = re.compile(r"^<frozen |[/\\](site-packages|dist-packages|lib/python3[^/]*|Python3\d*\\Lib)[/\\]", re.I)
+_TOOLS = re.compile(r"[/\\](msprobe|ptdbg_ascend|torch|torch_npu)[/\\]")
+
+
+class Stacks:
+    """The frames of every entry, read from a stack.json when they are first asked for.
+
+    Both layouts are known: {entry: frames}, and {number: [[entry, ...], frames]}. A file that is missing or damaged,
+    or an entry that it lacks, gives no frames and never an error.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __call__(self, entry: str) -> tuple[Frame, ...]:
+        """The frames of an entry, innermost first; a backward entry has those of its forward."""
+        raw = self._raw.get(entry)
+        if raw is None and entry.endswith(".backward"):
+            raw = self._raw.get(f"{entry.removesuffix('.backward')}.forward")
+        lines = None if raw is None else _decode(raw, list[Any])
+        return tuple(frame for line in lines or () if (frame := _frame(line)))
+
+    @cached_property
+    def _raw(self) -> Mapping[str, msgspec.Raw]:
+        try:
+            found = lazy_json.parse(lazy_json.read_bytes(self.path))
+        except (OSError, ValueError, RecursionError):
+            return {}
+        if not found or not _SHARED.match(next(iter(found.values()))):
+            return found
+        groups = (_decode(raw, tuple[list[str], msgspec.Raw]) for raw in found.values())
+        return {entry: group[1] for group in groups if group for entry in group[0]}
+
+
+def user_frame(frames: Iterable[Frame]) -> Frame | None:
+    """The innermost frame of the user's own code: outside installed packages, the standard library and the capture.
+
+    A folder of the user's may be called torch: only where nothing else is left, its frames count.
+    """
+    own = [frame for frame in frames if not _INSTALLED.search(frame.file)]
+    return next((frame for frame in own if not _TOOLS.search(frame.file)), own[0] if own else None)
+
+
+def _decode(raw: msgspec.Raw, kind: Any) -> Any:
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _frame(line: object) -> Frame | None:
+    match = _FRAME.fullmatch(line) if isinstance(line, str) else None
+    if match is None:
+        return None
+    return Frame(match["file"], int(match["line"]), match["function"], match["code"].strip())

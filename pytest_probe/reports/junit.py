@@ -1,0 +1,29 @@
+"""What junit shows beside an item: properties named `probe.*`, builtins only (xdist and XML take nothing else)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pytest_probe.core.result import outputs_worst, plain
+
+PREFIX = "probe."
+_TEXTS = ("id", "api", "direction", "dtype", "device", "verdict", "standard", "reason")
+_METRICS = ("max_ulp", "max_abs", "max_rel", "noise_ratio", "noise_rms", "spread_ulp")
+
+
+def others(found: Iterable[tuple[str, object]]) -> list[tuple[str, object]]:
+    """The properties that are not ours."""
+    return [pair for pair in found if not pair[0].startswith(PREFIX)]
+
+
+def properties(outcome: Mapping[str, Any]) -> list[tuple[str, str | int | float]]:
+    """The properties of a result: its texts, and of each metric the worst over all outputs."""
+    found: list[tuple[str, str | int | float]] = [
+        (PREFIX + name, str(outcome[name])) for name in _TEXTS if outcome[name] != ""
+    ]
+    for metric in _METRICS:
+        value = outputs_worst(outcome, metric)
+        if value is not None:
+            found.append((PREFIX + metric, plain(value)))
+    return found

@@ -1,0 +1,136 @@
+"""Rows of a run, one an output: from a folder of ours, or from a details file in msprobe's columns."""
+
+from __future__ import annotations
+
+import ast
+import csv
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pytest_probe.core.result import number
+from pytest_probe.errors import SettingsError
+from pytest_probe.numerics.tool_metrics import Measures
+from pytest_probe.reports.msprobe_csv.columns import COSINE, DEVICE, MEASURED, MESSAGE, NAME, SHAPE, STATUS, status_of
+from pytest_probe.reports.results_file import RESULTS, read_results
+
+GIVE = "give a folder of --probe-out, or an accuracy_checking_details file"
+_FIELDS = {field.name for field in fields(Measures)}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One output. key names it on both sides of a comparison ("Functional.linear.0.forward.output.0", behind the dump's
+    label where a run of ours has several dumps, with a dtype where it ran in several); api is the one whose rule judges
+    ("Functional.linear"); dtype is the device's, "" where there is no output to judge."""
+
+    key: str
+    entry: str
+    api: str
+    dtype: str
+    status: str
+    reason: str
+    measures: Measures
+
+    @property
+    def call(self) -> str:
+        """The API call: "Functional.linear.0"."""
+        return self.entry.rpartition(".")[0]
+
+    @property
+    def direction(self) -> str:
+        return self.entry.rpartition(".")[2]
+
+
+def read_rows(path: Path) -> dict[str, Row]:
+    """The rows of a run by key. Raises SettingsError where the path holds none."""
+    try:
+        if path.is_dir():
+            return _of_folder(path)
+        return {row.key: row for row in _of_file(path)}
+    except (OSError, UnicodeDecodeError, msgspec.DecodeError, csv.Error) as error:
+        raise SettingsError("compare", str(path), f"it cannot be read: {error}; {GIVE}") from error
+
+
+def _of_folder(folder: Path) -> dict[str, Row]:
+    results = folder / RESULTS
+    if not results.exists():
+        files = sorted(folder.glob("accuracy_checking_details_*.csv"))
+        if len(files) != 1:
+            raise SettingsError("compare", str(folder), f"it holds {len(files)} details files and no {RESULTS}; {GIVE}")
+        return {row.key: row for row in _of_file(files[0])}
+    outcomes = list(read_results(results))
+    calls = [outcome for outcome in outcomes if outcome["api"]]
+    several = len({outcome["id"].partition("::")[0] for outcome in outcomes}) > 1
+    runs = Counter(entry_of(outcome["id"])[:2] for outcome in calls)
+    return {row.key: row for outcome in calls for row in _of_outcome(outcome, several, runs)}
+
+
+def entry_of(identity: str) -> tuple[str, str, str]:
+    """Label, entry and dtype ("" as recorded) of a portable id: "dump.json::Torch.add.0.forward[bfloat16]". The entry
+    of a check has its test's name: "test_gelu[64]::my_gelu.0.forward"."""
+    label, _, name = identity.partition("::")
+    if not name.endswith("]"):
+        return label, name, ""
+    entry, _, dtype = name.rpartition("[")
+    return label, entry, dtype.removesuffix("]")
+
+
+def _of_outcome(outcome: Mapping[str, Any], several: bool, runs: Mapping[tuple[str, str], int]) -> Iterator[Row]:
+    """runs: in how many dtypes each label's entries ran; the other side may have run in another one."""
+    label, entry, dtype = entry_of(outcome["id"])
+    api = outcome["api"]
+    name = f"{label}::{entry}" if several else entry
+    name += f"[{dtype}]" if dtype and runs[label, entry] > 1 else ""
+    for index, output in enumerate(outcome["outputs"]):
+        measures = measures_of(output.get("measures", {}))
+        yield Row(f"{name}.output.{index}", entry, api, output["dtype"], output["verdict"], output["reason"], measures)
+    if not outcome["outputs"]:
+        status = status_of(outcome["verdict"])
+        yield Row(f"{name}.output.0", entry, api, "", status, outcome["reason"], Measures(0))
+
+
+def measures_of(found: Mapping[str, Any]) -> Measures:
+    """Measures as a result holds them."""
+    known: dict[str, Any] = {name: number(value) if isinstance(value, str) else value for name, value in found.items()}
+    return Measures(**{"count": 0, **{name: value for name, value in known.items() if name in _FIELDS}})
+
+
+def _of_file(path: Path) -> Iterator[Row]:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.DictReader(file)
+        missing = [name for name in (NAME, DEVICE, *MEASURED) if name not in (reader.fieldnames or ())]
+        if missing:
+            raise SettingsError("compare", str(path), f"it has no column {missing[0]}; {GIVE}")
+        for cells in reader:
+            key = cells[NAME]
+            dtype = (cells[DEVICE] or "").strip().removeprefix("torch.")
+            reason, status = (cells.get(name) or "" for name in (MESSAGE, STATUS))
+            entry = key.rpartition(".output.")[0] or key
+            api = entry.rpartition(".")[0].rpartition(".")[0]
+            yield Row(key, entry, api, dtype, status.strip(), reason.strip(), _of_cells(cells))
+
+
+def _of_cells(cells: Mapping[str, str | None]) -> Measures:
+    values: dict[str, Any] = {
+        field: number((cells[column] or "").strip() or None) for column, field in MEASURED.items()
+    }
+    blank = {MEASURED[column] for column in MEASURED if not (cells[column] or "").strip()}
+    if MEASURED[COSINE] not in blank:
+        values[MEASURED[COSINE]] = 1 - values[MEASURED[COSINE]]
+    return Measures(_count(cells.get(SHAPE)), **{name: value for name, value in values.items() if name not in blank})
+
+
+def _count(shape: str | None) -> int:
+    try:
+        extents = ast.literal_eval((shape or "").strip() or "()")
+        count = 1
+        for extent in extents:
+            count *= int(extent)
+    except (ValueError, SyntaxError, TypeError):
+        return 1
+    return count

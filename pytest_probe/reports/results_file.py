@@ -1,0 +1,70 @@
+"""`results.jsonl`, one result a line, and `run.json`, what the run was."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pytest_probe.core.result import Result
+from pytest_probe.errors import SettingsError
+
+SCHEMA = 1
+RESULTS, RUN = "results.jsonl", "run.json"
+
+
+class ResultsWriter:
+    """`results.jsonl`, one line an item and flushed with it, and `run.json`.
+
+    Raises SettingsError where the folder holds results already, or cannot be written to.
+    """
+
+    def __init__(self, folder: Path, run: Mapping[str, Any]) -> None:
+        self.folder = folder
+        self._run = {"schema": SCHEMA, **run}
+        path = folder / RESULTS
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if path.exists() and path.stat().st_size:
+                raise SettingsError("--probe-out", str(folder), f"it holds {RESULTS} of another run; give a new folder")
+            self._file = path.open("ab")
+            self._write_run()
+        except OSError as error:
+            raise SettingsError("--probe-out", str(folder), f"it cannot be written to: {error.strerror}") from None
+
+    def write(self, outcome: Result) -> None:
+        self._file.write(msgspec.json.encode(outcome) + b"\n")
+        self._file.flush()
+
+    def close(self, **summary: Any) -> None:
+        """End the run; summary is added to `run.json`."""
+        self._file.close()
+        self._run |= summary
+        self._write_run()
+
+    def _write_run(self) -> None:
+        temporary = self.folder / f".{RUN}.{os.getpid()}"
+        temporary.write_bytes(msgspec.json.format(msgspec.json.encode(self._run), indent=2) + b"\n")
+        os.replace(temporary, self.folder / RUN)
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file, as "sha256:..."."""
+    with path.open("rb") as file:
+        state = hashlib.sha256()
+        while block := file.read(1 << 20):
+            state.update(block)
+    return f"sha256:{state.hexdigest()}"
+
+
+def read_results(path: Path) -> Iterator[dict[str, Any]]:
+    """The results of a run, one an item; a line that was cut off at the end is no result. Raises OSError."""
+    decoder = msgspec.json.Decoder(dict[str, Any])
+    with path.open("rb") as file:
+        for line in file:
+            if line.endswith(b"\n"):
+                yield decoder.decode(line)

@@ -1,0 +1,80 @@
+"""What a run adds up to: verdicts, reasons of skips, the worst APIs."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pytest_probe.core.result import number, rank
+from pytest_probe.core.verdict import SEVERITY
+from pytest_probe.execution.determinism import NON_DETERMINISTIC
+
+# Perturbed runs of a verdict that asked for all.
+ALL_RUNS = 4
+# Warnings that the summary lists.
+WARNINGS = 20
+
+
+@dataclass(slots=True)
+class Worst:
+    """The worst of one API: its largest noise ratio with that output's limit, its largest ULP, its worst verdict.
+
+    bound tells that the ratio is an upper bound: the verdict was clear before all perturbed runs were made.
+    """
+
+    api: str
+    ratio: float = -1.0
+    limit: float = math.nan
+    ulp: float = math.nan
+    verdict: str = "skip"
+    bound: bool = False
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a run adds up to, kept small: no result is held. differing counts cases whose runs differ, warnings holds
+    id and reason of the first WARNINGS."""
+
+    verdicts: Counter[str] = field(default_factory=Counter)
+    skips: Counter[str] = field(default_factory=Counter)
+    apis: dict[str, Worst] = field(default_factory=dict)
+    differing: int = 0
+    warnings: list[tuple[str, str]] = field(default_factory=list)
+
+    def add(self, outcome: Mapping[str, Any]) -> None:
+        self.differing += any(note.startswith(NON_DETERMINISTIC) for note in outcome["notes"])
+        self.verdicts[outcome["verdict"]] += 1
+        if outcome["verdict"] == "skip":
+            self.skips[outcome["kind"] or outcome["reason"]] += 1
+        if outcome["verdict"] == "warning" and len(self.warnings) < WARNINGS:
+            self.warnings.append((outcome["id"], _why(outcome)))
+        worst = self.apis.setdefault(outcome["api"], Worst(outcome["api"]))
+        worst.verdict = max(worst.verdict, outcome["verdict"], key=lambda name: SEVERITY[name])
+        for output in outcome["outputs"]:
+            _widen(worst, output["metrics"])
+
+    def ranking(self, count: int) -> Sequence[Worst]:
+        """The `count` worst APIs by noise ratio; those that reach no ratio above 0 are left out."""
+        ranked = sorted(self.apis.values(), key=lambda worst: -rank(worst.ratio))
+        return [worst for worst in ranked[:count] if not worst.ratio <= 0]
+
+
+def _why(outcome: Mapping[str, Any]) -> str:
+    """The reason of a result in one line, that of its worst output where it has none of its own."""
+    outputs = (
+        f"{item['name']}: {item['reason']}" for item in outcome["outputs"] if item["verdict"] == outcome["verdict"]
+    )
+    lines = (outcome["reason"] or next(outputs, "")).splitlines()
+    return lines[0] if lines else ""
+
+
+def _widen(worst: Worst, metrics: Mapping[str, Any]) -> None:
+    ratio = number(metrics.get("noise_ratio", -1.0))
+    if rank(ratio) > rank(worst.ratio):
+        worst.ratio, worst.limit = ratio, number(metrics.get("noise_ratio_limit"))
+        worst.bound = number(metrics.get("k", ALL_RUNS)) < ALL_RUNS
+    if "max_ulp" in metrics:
+        worst.ulp = max(number(metrics["max_ulp"]), -1.0 if math.isnan(worst.ulp) else worst.ulp, key=rank)

@@ -1,0 +1,42 @@
+"""What is known of an API by its canonical name: the lists of tables/classes.yaml that name it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from importlib import resources
+
+import msgspec
+import yaml
+
+
+@functools.cache
+def classes_of(name: str) -> frozenset[str]:
+    """The classes of an API. An entry with a detail ("conv2d@float16", "dropout3d@4") gives "class@detail"."""
+    return frozenset(
+        f"{kind}@{detail}" if detail else kind
+        for kind, entries in _classes().items()
+        for entry in entries
+        for listed, _, detail in (entry.partition("@"),)
+        if listed == name or ("*" in listed and fnmatchcase(name, listed))
+    )
+
+
+def details(classes: Iterable[str], kind: str) -> tuple[str, ...]:
+    """The details of the entries of one class, sorted: ("target",) of "labels@target"."""
+    return tuple(sorted(entry.removeprefix(f"{kind}@") for entry in classes if entry.startswith(f"{kind}@")))
+
+
+def names() -> frozenset[str]:
+    """All names that the table has, globs aside."""
+    listed = {entry.partition("@")[0] for entries in _classes().values() for entry in entries}
+    return frozenset(name for name in listed if "*" not in name)
+
+
+@functools.cache
+def _classes() -> dict[str, tuple[str, ...]]:
+    text = resources.files("pytest_probe.standards").joinpath("tables/classes.yaml").read_text(encoding="utf-8")
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    table = msgspec.convert(yaml.load(text, Loader=loader), dict[str, list[str]])
+    return {kind: tuple(" ".join(lines).split()) for kind, lines in table.items()}

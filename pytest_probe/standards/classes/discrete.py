@@ -1,0 +1,57 @@
+"""Steps of a staircase: the reference's own step, or the neighbour where the argument lies on the edge."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pytest_probe.core.comparison import Comparison
+from pytest_probe.core.verdict import OutputVerdict
+from pytest_probe.numerics import metrics
+from pytest_probe.numerics.dtypes import AnyArray, is_floating, widen
+from pytest_probe.numerics.ulp import ulp
+from pytest_probe.standards.exact import Exact, alike, correctly_rounded, elements
+
+RUNS = 4
+NEAR = 4.0
+
+
+class Discrete:
+    """Equal to the reference, or between it and what it becomes when the arguments move by 4 roundoffs."""
+
+    name = "discrete"
+
+    def judge(self, comparison: Comparison) -> OutputVerdict:
+        exact = Exact().judge(comparison)
+        if exact.verdict == "pass":
+            return exact
+        runs = [comparison.expected, *comparison.evidence.perturbed_more(RUNS)]
+        if comparison.case.narrow:
+            runs += comparison.evidence.perturbed_narrow(RUNS) + comparison.evidence.narrow_steps(RUNS)
+        with np.errstate(invalid="ignore"):
+            low = correctly_rounded(np.minimum.reduce(runs), comparison.actual.dtype)
+            high = correctly_rounded(np.maximum.reduce(runs), comparison.actual.dtype)
+            inside = (comparison.actual >= low) & (comparison.actual <= high)
+        inside |= _near_inexact_step(comparison)
+        inside |= alike(comparison.actual, correctly_rounded(comparison.expected, comparison.actual.dtype))
+        shape, dtype = comparison.actual.shape, comparison.actual.dtype.name
+        measured = metrics.describe(comparison.actual, comparison.expected)
+        if inside.all():
+            return OutputVerdict(comparison.name, shape, dtype, "pass", self.name, "", measured)
+        count = int(np.count_nonzero(~inside))
+        reason = f"{count:,} of {inside.size:,} elements are on another step, and not within 4 roundoffs of its edge"
+        return OutputVerdict(
+            comparison.name, shape, dtype, "error", self.name, reason, measured, elements(comparison, ~inside)
+        )
+
+
+def _near_inexact_step(comparison: Comparison) -> AnyArray:
+    """Is it the reference's own step, where that is no number of the dtype (round to three decimals), but for rounding
+    in the arithmetic that leads there?"""
+    wanted = correctly_rounded(comparison.expected, comparison.actual.dtype)
+    if not is_floating(wanted.dtype):
+        return np.zeros(wanted.shape, dtype=bool)
+    with np.errstate(invalid="ignore"):
+        reach = NEAR * comparison.roundoff * np.abs(comparison.expected)
+        unit = ulp(comparison.expected, comparison.actual.dtype)
+        near = np.abs(widen(comparison.actual) - comparison.expected) <= reach + unit / 2
+        return np.asarray(near & (widen(wanted) != comparison.expected))

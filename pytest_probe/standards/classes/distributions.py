@@ -1,0 +1,281 @@
+"""Values drawn from a distribution: are they possible, and distributed as the call says?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from pytest_probe.core.comparison import Comparison
+from pytest_probe.numerics.dtypes import AnyArray, is_floating, widen
+from pytest_probe.numerics.ulp import ulp
+from pytest_probe.standards.api_class import details
+
+# Chances below this are no chance: one false alarm in 10^9 outputs.
+UNLIKELY = 1e-9
+COMPARED = 1 << 16
+LONGEST = 1 << 20
+FEW = 12
+PARTS = 16
+SIGMAS = 7.0
+
+Distribution: TypeAlias = Callable[[AnyArray], AnyArray]
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """A cumulative distribution of values between low and high. A value x counts as (x - shift) / scale, element by
+    element where those are arrays. whole: of whole numbers."""
+
+    upto: Distribution
+    low: float = -math.inf
+    high: float = math.inf
+    shift: Any = 0.0
+    scale: Any = 1.0
+    whole: bool = False
+
+
+def known(comparison: Comparison) -> bool:
+    """Is there a law for what was drawn?"""
+    return bool(_distribution(comparison)) and comparison.actual.dtype.kind != "c"
+
+
+def _distribution(comparison: Comparison) -> str:
+    return next(iter(details(comparison.classes, "distribution")), "")
+
+
+def trouble(comparison: Comparison) -> str | None:
+    """What is wrong with the values of a random API that is `known`; None where nothing is."""
+    values, name = widen(comparison.actual), _distribution(comparison)
+    if name in PATTERNS:
+        return PATTERNS[name](comparison, values)
+    law = LAWS[name](comparison)
+    scale = np.broadcast_to(law.scale, values.shape)
+    if not values.size or not scale.all():
+        return None  # no distribution, but the mean itself
+    standard, step = (values - law.shift) / scale, _step(comparison, values) / scale
+    impossible = ~((standard >= law.low - step) & (standard <= law.high + step))
+    if law.whole:
+        impossible |= values != np.floor(values)
+    if impossible.any():
+        place = tuple(int(index) for index in np.argwhere(impossible)[0])
+        return f"{int(impossible.sum()):,} values cannot be drawn, as {values[place]:g} at {list(place)}"
+    chances = law.upto(standard)
+    repeated = _repeated(comparison.actual, law, standard, step)
+    return _off(law, standard, step) or repeated or repetition(chances - chances.mean(), float(chances.var()))
+
+
+def _step(comparison: Comparison, values: AnyArray) -> AnyArray:
+    """Within what a value may have been rounded, or cut, to the output's dtype."""
+    if not is_floating(comparison.actual.dtype):
+        return np.zeros(values.shape)
+    return np.nan_to_num(ulp(values, comparison.actual.dtype))
+
+
+def _off(law: Law, values: AnyArray, step: AnyArray) -> str | None:
+    """How at most 65,536 values are distributed; each may be anywhere within its step."""
+    stride = max(1, values.size // COMPARED)
+    flat, steps = values.ravel()[::stride], step.ravel()[::stride]
+    low, high = law.upto(flat - 1.0 if law.whole else flat - steps), law.upto(flat if law.whole else flat + steps)
+    return _kolmogorov(np.sort(low), np.sort(high)) or (None if law.whole else _moments(low, high))
+
+
+def _kolmogorov(low: AnyArray, high: AnyArray) -> str | None:
+    """The test of Kolmogorov and Smirnov, its limit by Dvoretzky, Kiefer, Wolfowitz and Massart. Sorted."""
+    count = len(low)
+    ranks = np.arange(count + 1) / count
+    distance = float(max((ranks[1:] - high).max(), (low - ranks[:-1]).max()))
+    limit = math.sqrt(math.log(2 / UNLIKELY) / (2 * count))
+    if distance <= limit:
+        return None
+    return f"distributed otherwise: Kolmogorov-Smirnov distance {distance:.3g} (limit {limit:.3g})"
+
+
+def _moments(low: AnyArray, high: AnyArray) -> str | None:
+    """Mean and variance of the values' probabilities, which are those of a uniform distribution."""
+    middle, unsure = (low + high) / 2 - 0.5, float(np.mean(high - low) / 2)
+    found = {"mean": (np.mean(middle), 12.0), "variance": (np.mean(middle**2) - 1 / 12, 180.0)}
+    for name, (off, precision) in found.items():
+        sigmas = max(0.0, abs(float(off)) - unsure) * math.sqrt(precision * len(low))
+        if sigmas > SIGMAS:
+            return f"distributed otherwise: {name} of the probabilities off by {sigmas:.3g} sigma (limit {SIGMAS:g})"
+    return None
+
+
+def _repeated(actual: AnyArray, law: Law, values: AnyArray, step: AnyArray) -> str | None:
+    """Rows that are the same as the row before, where that is no chance: stale memory, a generator that stood still."""
+    if actual.ndim < 2 or len(actual) < 2:
+        return None
+    rows = actual.reshape(len(actual), -1)
+    sample = values.ravel()[: 1 << 12]
+    width = 1.0 if law.whole else step.ravel()[: 1 << 12]
+    likely = float(np.max(law.upto(sample) - law.upto(sample - width)))
+    if rows.shape[1] * math.log(min(max(likely, 1e-300), 1.0)) > math.log(UNLIKELY / len(rows)):
+        return None
+    same = (rows[1:] == rows[:-1]).all(axis=1)
+    return f"row {int(np.argmax(same)) + 1:,} repeats the row before it" if same.any() else None
+
+
+def repetition(values: AnyArray, variance: float) -> str | None:
+    """Do values between -1 and 1, of mean 0, come again so many elements later, as where blocks of a kernel draw the
+    same numbers? By Bernstein's inequality for their products, every second of which is drawn for itself."""
+    values = values.ravel()[:LONGEST]
+    if values.size < FEW or not variance:
+        return None
+    spectrum = np.fft.rfft(values, 2 * values.size)
+    products = np.fft.irfft(np.abs(spectrum) ** 2)[1 : values.size]
+    spread = np.arange(values.size - 1, 0, -1) * variance**2 + np.abs(products) / 3
+    unlikely = products**2 / spread
+    lag = int(unlikely.argmax())
+    if unlikely[lag] <= 4 * math.log(2 * values.size / UNLIKELY):
+        return None
+    alike = products[lag] / np.dot(values, values)
+    return f"what is drawn comes again {lag + 1:,} elements later: correlation {alike:.2g}"
+
+
+def beyond_chance(found: float, wanted: float, variance: float) -> bool:
+    """Is a sum too far from its mean, by Bernstein's inequality for terms of at most 1?"""
+    off = abs(found - wanted)
+    return off * off > 2 * math.log(2 / UNLIKELY) * (variance + off / 3)
+
+
+def _uniform(comparison: Comparison) -> Law:
+    low, high = float(comparison.call.argument("from")), float(comparison.call.argument("to"))
+    return Law(_ramp, 0.0, 1.0, low, high - low)
+
+
+def _unit(comparison: Comparison) -> Law:
+    return Law(_ramp, 0.0, 1.0)
+
+
+def _ramp(values: AnyArray) -> AnyArray:
+    return np.clip(values, 0.0, 1.0)
+
+
+_erf = np.vectorize(math.erf, otypes=[float])
+
+
+def _bell(values: AnyArray) -> AnyArray:
+    return np.asarray((1 + _erf(values / math.sqrt(2))) / 2)
+
+
+def _standard_normal(comparison: Comparison) -> Law:
+    return Law(_bell)
+
+
+def _normal(comparison: Comparison) -> Law:
+    mean, std = comparison.call.argument("mean"), comparison.call.argument("std")
+    return Law(_bell, shift=_wide(mean), scale=_wide(std))
+
+
+def _wide(value: Any) -> Any:
+    return widen(value) if isinstance(value, np.ndarray) else float(value)
+
+
+def _log_normal(comparison: Comparison) -> Law:
+    mean, std = float(comparison.call.argument("mean")), float(comparison.call.argument("std"))
+
+    def upto(values: AnyArray) -> AnyArray:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(values > 0, _bell((np.log(np.maximum(values, 1e-300)) - mean) / std), 0.0)
+
+    return Law(upto, low=0.0)
+
+
+def _exponential(comparison: Comparison) -> Law:
+    rate = float(comparison.call.argument("lambd"))
+    return Law(lambda values: -np.expm1(-np.maximum(values, 0.0)), low=0.0, scale=1 / rate)
+
+
+def _cauchy(comparison: Comparison) -> Law:
+    median, sigma = float(comparison.call.argument("median")), float(comparison.call.argument("sigma"))
+    return Law(lambda values: np.arctan(values) / np.pi + 0.5, shift=median, scale=sigma)
+
+
+def _geometric(comparison: Comparison) -> Law:
+    rate = math.log1p(-float(comparison.call.argument("p")))
+    return Law(lambda values: -np.expm1(np.maximum(values, 0.0) * rate), low=1.0, whole=True)
+
+
+def _integers(comparison: Comparison) -> Law:
+    low, high = int(comparison.call.argument("low") or 0), int(comparison.call.argument("high") or 0)
+    count = high - low
+    return Law(lambda values: np.clip((values + 1) / count, 0.0, 1.0), 0.0, count - 1.0, low, whole=True)
+
+
+def _bernoulli(comparison: Comparison, values: AnyArray) -> str | None:
+    given = comparison.call.argument("p")
+    chance = comparison.call.argument("input") if given is None else given
+    chances = np.broadcast_to(_wide(chance), values.shape)
+    impossible = ((values != 0) & (values != 1)) | (values > np.ceil(chances)) | (values < np.floor(chances))
+    if impossible.any():
+        return f"{int(impossible.sum()):,} values cannot be drawn"
+    variances = chances * (1 - chances)
+    off = _sum_off(values, chances, variances, "ones")
+    return off or repetition(values - chances, float(np.max(variances, initial=0.0)))
+
+
+def _poisson(comparison: Comparison, values: AnyArray) -> str | None:
+    rates = widen(comparison.call.argument("input"))
+    impossible = (values < 0) | (values != np.floor(values)) | ((rates == 0) & (values != 0))
+    if impossible.any():
+        return f"{int(impossible.sum()):,} values cannot be drawn"
+    scale = max(1.0, float(np.max(rates, initial=0.0)) * 10)
+    return _sum_off(values / scale, rates / scale, rates / scale**2, f"times {scale:g}")
+
+
+def _sum_off(values: AnyArray, means: AnyArray, variances: AnyArray, what: str) -> str | None:
+    """The sum of all, and of each of 16 parts, lest an unwritten tail drown in the whole."""
+    split = zip(*(np.array_split(array.ravel(), PARTS) for array in (values, means, variances)), strict=True)
+    for part in ((values, means, variances), *split):
+        found, wanted, variance = (float(np.sum(array)) for array in part)
+        if beyond_chance(found, wanted, variance):
+            return f"{found:,.4g} {what} of {part[0].size:,} where {wanted:,.4g} are expected"
+    return None
+
+
+def _permutation(comparison: Comparison, values: AnyArray) -> str | None:
+    if not np.array_equal(np.sort(values), np.arange(values.size)):
+        return f"no permutation of 0 to {values.size - 1:,}"
+    return "in order" if values.size > FEW and np.array_equal(values, np.arange(values.size)) else None
+
+
+def _multinomial(comparison: Comparison, values: AnyArray) -> str | None:
+    weights = np.atleast_2d(widen(comparison.call.argument("input")))
+    drawn = np.atleast_2d(comparison.actual).astype(np.int64)
+    if drawn.size and (drawn.min() < 0 or drawn.max() >= weights.shape[1]):
+        return f"an index beyond the {weights.shape[1]:,} categories"
+    if (np.take_along_axis(weights, drawn, axis=1) == 0).any():
+        return "a category of weight 0 was drawn"
+    if not comparison.call.argument("replacement"):
+        return "a category was drawn twice" if (np.diff(np.sort(drawn, axis=1)) == 0).any() else None
+    shares = weights / weights.sum(axis=1, keepdims=True)
+    for category in range(min(weights.shape[1], 64)):
+        chances = np.repeat(shares[:, category], drawn.shape[1])
+        found = _sum_off((drawn == category).astype(float).ravel(), chances, chances * (1 - chances), "draws")
+        if found is not None:
+            return f"category {category}: {found}"
+    return None
+
+
+# By the names that classes.yaml gives to distributions.
+LAWS: Mapping[str, Callable[[Comparison], Law]] = {
+    "unit": _unit,
+    "uniform": _uniform,
+    "standard_normal": _standard_normal,
+    "normal": _normal,
+    "log_normal": _log_normal,
+    "exponential": _exponential,
+    "cauchy": _cauchy,
+    "geometric": _geometric,
+    "integers": _integers,
+}
+PATTERNS: Mapping[str, Callable[[Comparison, AnyArray], str | None]] = {
+    "bernoulli": _bernoulli,
+    "poisson": _poisson,
+    "permutation": _permutation,
+    "multinomial": _multinomial,
+}

@@ -1,0 +1,26 @@
+"""Functions that the output's own dtype defines, so that float64 is no reference for them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from pytest_probe.core.comparison import Comparison
+from pytest_probe.core.verdict import OutputVerdict
+from pytest_probe.errors import NoReference
+from pytest_probe.standards.exact import Exact
+
+
+class OwnDtype:
+    """Bit for bit as NumPy's function of the same name in that dtype."""
+
+    name = "own_dtype"
+
+    def judge(self, comparison: Comparison) -> OutputVerdict:
+        arguments = comparison.call.arrays
+        if len(arguments) != len(comparison.call.given):
+            raise NoReference(f"{comparison.call.name} is defined by its dtype, and not all arguments are tensors")
+        wanted = getattr(np, comparison.call.name)(*arguments)
+        verdict = Exact().judge(replace(comparison, expected=wanted.astype(comparison.expected.dtype)))
+        return replace(verdict, standard=self.name)

@@ -1,0 +1,99 @@
+"""Elements written to places that an index names: where it names one twice, any of the values may have come last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from pytest_probe.core.comparison import Comparison
+from pytest_probe.core.verdict import OutputVerdict
+from pytest_probe.numerics.dtypes import AnyArray
+from pytest_probe.standards.api_class import details
+from pytest_probe.standards.exact import Exact, alike, correctly_rounded
+
+# Flat places, and the value written to each.
+Written: TypeAlias = "tuple[AnyArray, AnyArray]"
+
+
+class Writes:
+    """Bit for bit; where several values go to one place, any of them."""
+
+    name = "exact"
+
+    def judge(self, comparison: Comparison) -> OutputVerdict:
+        plain = Exact().judge(comparison)
+        written = _written(comparison) if plain.verdict == "error" else None
+        if written is None:
+            return plain
+        places, values = written
+        repeated = np.bincount(places, minlength=comparison.actual.size) > 1
+        wanted = correctly_rounded(comparison.expected, comparison.actual.dtype).ravel().copy()
+        actual = comparison.actual.ravel()
+        values = np.broadcast_to(values, places.shape).astype(actual.dtype)
+        given = repeated[places] & alike(actual[places], values)
+        wanted[places[given]] = values[given]
+        verdict = Exact().judge(replace(comparison, expected=wanted.reshape(comparison.expected.shape)))
+        return verdict if verdict.verdict == "pass" else plain
+
+
+def _written(comparison: Comparison) -> Written | None:
+    kind = next(iter(details(comparison.classes, "written_places")), "")
+    try:
+        return WRITERS[kind](comparison) if kind in WRITERS else None
+    except (IndexError, TypeError, ValueError):
+        return None  # not called as the table has it
+
+
+def _flat(comparison: Comparison) -> AnyArray:
+    return np.arange(comparison.actual.size).reshape(comparison.actual.shape)
+
+
+def _elements(comparison: Comparison) -> Written | None:
+    """An index of each element along a dimension."""
+    dim, index, source = map(comparison.call.argument, ("dim", "index", "source"))
+    if not isinstance(index, np.ndarray) or source is None:
+        return None
+    places = list(np.indices(index.shape))
+    places[dim] = index
+    values = source[tuple(map(slice, index.shape))] if isinstance(source, np.ndarray) else np.asarray(source)
+    flat = _flat(comparison)[tuple(places)].ravel()
+    return flat, values.ravel() if values.ndim else values
+
+
+def _slices(comparison: Comparison) -> Written | None:
+    """An index of whole slices along a dimension."""
+    dim, index, source = map(comparison.call.argument, ("dim", "index", "source"))
+    return np.take(_flat(comparison), index, axis=dim).ravel(), source.ravel()
+
+
+def _indices(comparison: Comparison) -> Written | None:
+    """An index a dimension, None for all of it."""
+    indices = tuple(slice(None) if index is None else index for index in comparison.call.argument("index"))
+    return _at(comparison, indices)
+
+
+def _subscript(comparison: Comparison) -> Written | None:
+    key = comparison.call.argument("index")
+    return _at(comparison, tuple(key) if isinstance(key, list) else key)
+
+
+def _at(comparison: Comparison, key: Any) -> Written | None:
+    places = _flat(comparison)[key]
+    return places.ravel(), np.broadcast_to(comparison.call.argument("values"), places.shape).ravel()
+
+
+def _flattened(comparison: Comparison) -> Written | None:
+    index = comparison.call.argument("index").ravel()
+    return index % max(comparison.actual.size, 1), comparison.call.argument("source").ravel()
+
+
+WRITERS: Mapping[str, Callable[[Comparison], Written | None]] = {
+    "elements": _elements,
+    "slices": _slices,
+    "indices": _indices,
+    "subscript": _subscript,
+    "flat": _flattened,
+}

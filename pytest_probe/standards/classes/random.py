@@ -1,0 +1,128 @@
+"""Random outputs: the pattern by its distribution, the kept elements by noise given that pattern."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from pytest_probe.core.comparison import Comparison, Evidence
+from pytest_probe.core.verdict import Outcome, OutputVerdict
+from pytest_probe.errors import Unsupported
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, round_to, widen
+from pytest_probe.standards.api_class import details
+from pytest_probe.standards.classes import distributions
+from pytest_probe.standards.noise.standard import NoiseStandard
+
+# Standard deviations that the share of dropped elements may be off, of which chance gives one in 10^9 outputs.
+SIGMAS = 6.0
+UNLIKELY = 1e-9
+
+
+class Random:
+    """Dropout by its pattern and kept elements, drawn values by their distribution; other random APIs are skipped."""
+
+    name = "random"
+
+    def judge(self, comparison: Comparison) -> OutputVerdict:
+        if comparison.direction == "forward" and distributions.known(comparison):
+            return self._drawn(comparison)
+        values = comparison.call.argument("input")
+        switches = details(comparison.classes, "random_with")
+        if switches and not any(comparison.call.argument(name) for name in switches):
+            return NoiseStandard().judge(comparison)
+        if not (_drops_elements(comparison) or _unbatched(comparison)) or not isinstance(values, np.ndarray):
+            raise Unsupported(f"{comparison.call.name} gives random values", "random values")
+        probability, training = _settings(comparison)
+        if not training or probability in (0.0, 1.0):
+            return NoiseStandard().judge(comparison)
+        return self._dropout(comparison, widen(values), probability)
+
+    def _drawn(self, comparison: Comparison) -> OutputVerdict:
+        trouble = distributions.trouble(comparison)
+        dtype = comparison.actual.dtype.name
+        outcome: Outcome = "pass" if trouble is None else "error"
+        return OutputVerdict(comparison.name, comparison.actual.shape, dtype, outcome, self.name, trouble or "")
+
+    def _dropout(self, comparison: Comparison, values: AnyArray, probability: float) -> OutputVerdict:
+        source = values if comparison.direction == "forward" else widen(comparison.case.incoming["output.0"])
+        kept = _kept(comparison, values, source)
+        verdict = _judged(comparison, np.where(kept, source, 0.0), 1 / (1 - probability))
+        channels = values.ndim if _drops_elements(comparison) else _channels(comparison, values.ndim)
+        trouble = _pattern_trouble(kept, (values != 0) & (source != 0), probability, channels)
+        if verdict.verdict == "error" or trouble is None:
+            return replace(verdict, standard=self.name)
+        return replace(verdict, verdict="error", standard=self.name, reason=trouble)
+
+
+def _judged(comparison: Comparison, kept: AnyArray, factor: float) -> OutputVerdict:
+    """By noise, without evidence, since other runs draw other patterns. Some 16-bit kernels round the factor first."""
+    factors = dict.fromkeys((factor, float(widen(round_to(factor, comparison.actual.dtype)))))
+    for number in factors:
+        given = replace(comparison, expected=kept * number, evidence=Evidence())
+        verdict = NoiseStandard().judge(given)
+        if verdict.verdict != "error":
+            break
+    return verdict
+
+
+def _settings(comparison: Comparison) -> tuple[float, bool]:
+    p = comparison.call.argument("p")
+    training = comparison.call.argument("training")
+    return float(p), bool(training)
+
+
+def _kept(comparison: Comparison, values: AnyArray, source: AnyArray) -> BoolArray:
+    """Which elements the device kept: by its forward output where the input tells, else by the output itself."""
+    judged: BoolArray = widen(comparison.actual) != 0
+    forward = comparison.case.forward.get("output.0")
+    if comparison.direction == "forward" or not isinstance(forward, np.ndarray):
+        return judged
+    return np.where(values != 0, widen(forward) != 0, judged)
+
+
+def _drops_elements(comparison: Comparison) -> bool:
+    return "dropout" in comparison.classes
+
+
+def _unbatched(comparison: Comparison) -> tuple[str, ...]:
+    """How many dimensions the input of a channel dropout has where it is no batch, as the class's detail."""
+    return details(comparison.classes, "channel_dropout")
+
+
+def _channels(comparison: Comparison, rank: int) -> int:
+    """How many leading dimensions number the channels that are dropped as a whole."""
+    return 1 if str(rank) in _unbatched(comparison) else 2
+
+
+def _pattern_trouble(kept: BoolArray, telling: BoolArray, probability: float, channels: int) -> str | None:
+    """What is wrong with the pattern: its share of zeros, that a channel was not dropped as a whole, that it repeats
+    itself."""
+    if channels < kept.ndim:
+        shape = kept.shape[:channels]
+        kept, telling = kept.reshape(*shape, -1), telling.reshape(*shape, -1)
+        if ((kept & telling).any(-1) & (~kept & telling).any(-1)).any():
+            return "a channel is dropped in part"
+        kept, telling = np.asarray((kept & telling).any(-1)), np.asarray(telling.any(-1))
+    trials = int(np.count_nonzero(telling))
+    dropped = trials - int(np.count_nonzero(kept & telling))
+    run, longest = _longest_run(telling & ~kept), _longest_likely(trials, probability)
+    if run > longest:
+        return f"{run:,} elements in a row are dropped where p = {probability:g} explains {longest:,}"
+    spread = SIGMAS * (trials * probability * (1 - probability)) ** 0.5
+    if abs(dropped - trials * probability) <= spread + 1:
+        return distributions.repetition(np.where(telling, ~kept - probability, 0.0), probability * (1 - probability))
+    explained = f"p = {probability:g} explains {trials * probability:,.0f} +- {spread:,.0f}"
+    return f"{dropped:,} of {trials:,} elements are dropped where {explained}"
+
+
+def _longest_run(flags: BoolArray) -> int:
+    """How many in a row are set at most, in memory's order."""
+    ends = np.flatnonzero(~np.concatenate([[False], flags.ravel(), [False]]))
+    return int(np.diff(ends).max(initial=1)) - 1
+
+
+def _longest_likely(trials: int, probability: float) -> int:
+    """The longest run that comes by chance more than once in 10^9 outputs."""
+    return math.ceil(math.log(UNLIKELY / max(trials, 1)) / math.log(probability))

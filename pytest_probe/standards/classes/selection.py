@@ -1,0 +1,84 @@
+"""Indices that choose among the inputs: judged by what they point at, since equal values may trade places."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from pytest_probe.core.comparison import Comparison
+from pytest_probe.core.verdict import OutputVerdict
+from pytest_probe.numerics.dtypes import AnyArray, widen
+from pytest_probe.standards.exact import Exact, alike
+
+
+class Selection:
+    """Values exact. Indices: in range, distinct where they must be, and pointing at the reference's values; a warning
+    where the framework promises the first of equal values and another was taken."""
+
+    name = "selection"
+
+    def judge(self, comparison: Comparison) -> OutputVerdict:
+        if comparison.call.argument("sorted") is False:
+            comparison = _in_order(comparison)
+        exact = Exact().judge(comparison)
+        if exact.verdict == "pass" or not is_index(comparison) or comparison.call.argument("stable"):
+            return exact
+        trouble = self._trouble(comparison)
+        shape, dtype = comparison.actual.shape, comparison.actual.dtype.name
+        if trouble is None and "first_of_equals" in comparison.classes:
+            other = "indices of equal values that are not the first"
+            return OutputVerdict(comparison.name, shape, dtype, "warning", self.name, other, exact.metrics, exact.worst)
+        if trouble is None:
+            return OutputVerdict(comparison.name, shape, dtype, "pass", self.name, "", exact.metrics)
+        return OutputVerdict(comparison.name, shape, dtype, "error", self.name, trouble, exact.metrics, exact.worst)
+
+    def _trouble(self, comparison: Comparison) -> str | None:
+        source = chosen_from(comparison)
+        if source is None:
+            return "indices differ from the reference's"
+        values, dim, actual, expected = source
+        extent = values.shape[dim]
+        if actual.size and (actual.min() < 0 or actual.max() >= extent):
+            return f"indices from {actual.min()} to {actual.max()} where 0 to {extent - 1} are there"
+        if "distinct_indices" in comparison.classes and (np.diff(np.sort(actual, axis=dim), axis=dim) == 0).any():
+            return "an index comes twice"
+        chosen = np.take_along_axis(values, actual, dim)
+        same = alike(chosen, np.take_along_axis(values, expected, dim))
+        if same.all():
+            return None
+        return f"{int(np.count_nonzero(~same)):,} of {same.size:,} indices point at another value than the reference's"
+
+
+def _in_order(comparison: Comparison) -> Comparison:
+    """The comparison with both sides of an unsorted choice sorted: values by size, indices by what they point at."""
+    dim = comparison.call.argument("dim")
+    values = comparison.call.argument("input")
+
+    def ordered(chosen: AnyArray) -> AnyArray:
+        keys = np.take_along_axis(widen(values), chosen, dim) if is_index(comparison) else chosen
+        return np.take_along_axis(chosen, np.argsort(widen(keys), axis=dim, kind="stable"), dim)
+
+    return replace(comparison, actual=ordered(comparison.actual), expected=ordered(comparison.expected))
+
+
+def is_index(comparison: Comparison) -> bool:
+    """Is this output the indices? They come second, where values come before them."""
+    place = "output.0" if "only_indices" in comparison.classes else "output.1"
+    return comparison.name == place and comparison.actual.dtype.kind in "iu"
+
+
+def chosen_from(comparison: Comparison) -> tuple[AnyArray, int, AnyArray, AnyArray] | None:
+    """The tensor chosen from, the dimension, and both index arrays, all of one rank; None where they don't fit."""
+    values = comparison.call.argument("input")
+    if not isinstance(values, np.ndarray):
+        return None
+    dim = comparison.call.argument("dim")
+    actual, expected = comparison.actual, comparison.expected
+    if dim is None:
+        values, actual, expected, dim = values.reshape(-1), actual.reshape(-1), expected.reshape(-1), 0
+    if not values.ndim:
+        values, actual, expected, dim = values.reshape(1), actual.reshape(1), expected.reshape(1), 0
+    if actual.ndim == values.ndim - 1:
+        actual, expected = np.expand_dims(actual, dim), np.expand_dims(expected, dim)
+    return (values, dim, actual, expected) if actual.ndim == values.ndim else None

@@ -1,0 +1,106 @@
+"""Which elements of an input a choice (a maximum, a median, a sorted order) may take for one another."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pytest_probe.core.comparison import Comparison
+from pytest_probe.numerics.dtypes import AnyArray, widen
+from pytest_probe.standards.api_class import details
+
+
+def groups(comparison: Comparison, values: AnyArray) -> AnyArray:
+    """A number for every element of the flattened input, the same for those that may stand for one another: equal
+    values of one row, or of one window of a pooling, or of windows that overlap in them."""
+    rank = _window_rank(comparison)
+    if rank:
+        plane = math.prod(values.shape[values.ndim - rank :])
+        return _of_windows(widen(values).reshape(-1, plane), windows(comparison, values.shape))
+    return _of_rows(values, _dimensions(comparison, values.ndim))
+
+
+def _window_rank(comparison: Comparison) -> int:
+    """Dimensions of a window, 0 for what is no pooling."""
+    return int(next(iter(details(comparison.classes, "windows")), 0))
+
+
+def _dimensions(comparison: Comparison, rank: int) -> Sequence[int]:
+    given = comparison.call.argument("dim")
+    if isinstance(given, np.ndarray) or given is None or given == ():
+        return range(rank)
+    return [int(dim) % max(rank, 1) for dim in (given if isinstance(given, (list, tuple)) else [given])]
+
+
+def _of_rows(values: AnyArray, dims: Sequence[int]) -> AnyArray:
+    """Equal values along dims."""
+    others = [dim for dim in range(values.ndim) if dim not in dims]
+    shape = tuple(extent if dim in others else 1 for dim, extent in enumerate(values.shape))
+    rows = np.broadcast_to(np.arange(math.prod(shape)).reshape(shape), values.shape)
+    pairs = np.stack([rows.ravel().astype(np.float64), widen(values).ravel()], axis=1)
+    return np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1)
+
+
+def _of_windows(planes: AnyArray, members: AnyArray) -> AnyArray:
+    """members: windows by places of a plane, -1 for what is outside. The largest values of a window may stand for one
+    another, and so may those of another window that has one of them."""
+    padded = np.concatenate([planes, np.full((len(planes), 1), -np.inf)], axis=1)[:, members]
+    tied = (padded == padded.max(axis=-1, keepdims=True)) & (members >= 0)
+    plane, window, member = np.nonzero(tied & (tied.sum(axis=-1, keepdims=True) > 1))
+    place = plane * planes.shape[1] + members[window, member]
+    key = plane * len(members) + window
+    flat = np.arange(planes.size)
+    while len(place):
+        least = np.full(len(planes) * len(members), flat.size)
+        np.minimum.at(least, key, flat[place])
+        joined = flat.copy()
+        np.minimum.at(joined, place, least[key])
+        joined = joined[joined]
+        if np.array_equal(joined, flat):
+            break
+        flat = joined
+    return np.unique(flat, return_inverse=True)[1].reshape(-1)
+
+
+def windows(comparison: Comparison, shape: Sequence[int]) -> AnyArray:
+    """The places in a plane that each window of a pooling sees, an array of windows by places, -1 for padding."""
+    plane = shape[len(shape) - _window_rank(comparison) :]
+    along = _adaptive if "adaptive_windows" in comparison.classes else _strided
+    seen = [along(comparison, dim, extent) for dim, extent in enumerate(plane)]
+    found = np.zeros((1, 1), dtype=np.int64)
+    for extent, places in zip(plane, seen, strict=True):
+        inside = (found[:, None, :, None] >= 0) & (places[None, :, None, :] >= 0)
+        joined = np.where(inside, found[:, None, :, None] * extent + places[None, :, None, :], -1)
+        found = joined.reshape(found.shape[0] * places.shape[0], -1)
+    return found
+
+
+def _strided(comparison: Comparison, dim: int, extent: int) -> AnyArray:
+    given = comparison.call.argument
+    kernel = _of_dim(given("kernel_size"), dim)
+    stride = _of_dim(given("stride") or given("kernel_size"), dim)
+    padding, dilation = _of_dim(given("padding"), dim), _of_dim(given("dilation"), dim)
+    room = extent + 2 * padding - dilation * (kernel - 1) - 1
+    count = room // stride + 1
+    if given("ceil_mode"):
+        count = -(-room // stride) + 1
+        count -= (count - 1) * stride >= extent + padding  # the last window starts inside, or in the padding before
+    places = np.arange(count)[:, None] * stride - padding + np.arange(kernel)[None, :] * dilation
+    return np.where((places >= 0) & (places < extent), places, -1)
+
+
+def _adaptive(comparison: Comparison, dim: int, extent: int) -> AnyArray:
+    count = _of_dim(comparison.call.argument("output_size"), dim) or extent
+    starts = np.arange(count) * extent // count
+    ends = -(-(np.arange(1, count + 1) * extent) // count)
+    places = starts[:, None] + np.arange(int((ends - starts).max()))[None, :]
+    return np.where(places < ends[:, None], places, -1)
+
+
+def _of_dim(value: Any, dim: int) -> Any:
+    if isinstance(value, (list, tuple)):
+        return value[dim] if len(value) > 1 else value[0]
+    return value

@@ -1,0 +1,34 @@
+"""Unstable elements: those that jump as inputs move by a roundoff, as where one of several equal ones is chosen. How
+far they move says nothing of the others."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pytest_probe.core.comparison import Comparison
+from pytest_probe.numerics.dtypes import BoolArray, float_format
+from pytest_probe.numerics.noise_ratio import Spread, root_mean_square, scatter
+
+RUNS = 4
+# By a 16th of a roundoff a smooth result moves a 16th as far, and one that is quadratic there 1 / 256.
+LEAST, MOST = 4.0, 1024.0
+# Rounding between steps adds no more than so many roundoffs to what inputs do, or it does so nearly everywhere, or
+# comes to nothing beside the output's own numbers.
+STEPS, NARROW_STEPS, EVERYWHERE, VISIBLE = 4096.0, 16.0, 0.75, 0.01
+
+
+def unstable(comparison: Comparison, spread: Spread) -> BoolArray | None:
+    """Which elements are unstable; None where that cannot be told. spread is the scatter of the runs that the output is
+    judged by, of which some may jump where these do not."""
+    expected, dtype = comparison.expected, comparison.actual.dtype
+    moved = scatter(comparison.evidence.perturbed(RUNS), expected, dtype)
+    less = scatter(comparison.evidence.perturbed_less(RUNS), expected, dtype)
+    if moved is None or less is None:
+        return None
+    found = (moved.size < LEAST * less.size) | (moved.size > MOST * less.size)
+    values = np.abs(expected)
+    own = np.maximum(moved.size, comparison.roundoff * values)
+    coarser = NARROW_STEPS * float_format(comparison.precision).roundoff / comparison.roundoff
+    visible = VISIBLE * root_mean_square(values[np.isfinite(values)])
+    far = spread.size > np.maximum(max(coarser, STEPS) * own, visible)
+    return np.asarray(found | far if far.mean() < EVERYWHERE else found)

@@ -1,0 +1,207 @@
+"""An output against one allowed scale after the other: perturbed runs, then the kernel's own rounding."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pytest_probe.core.comparison import Comparison
+from pytest_probe.numerics import noise_ratio
+from pytest_probe.numerics.dtypes import AnyArray, widen
+from pytest_probe.numerics.noise_ratio import Limits, Noise, Spread
+from pytest_probe.standards.noise.summed_terms import may_use_winograd, summed_terms
+
+# Perturbed runs of each stage, so that most outputs pass without one.
+STAGES = (0, 1, 2, 4)
+AMONG_THEMSELVES = "float32 among themselves"
+BETWEEN_STEPS = "16-bit steps"
+# What float32 kernels do among themselves shows their own rounding, and nothing else that may explain an error: a
+# kernel that rounds inside to 11 bits errs by about 24 times what its runs differ by.
+AMONG = Limits(16.0, 4.0)
+# Kernels whose 16-bit steps are not known: inputs perturbed by a roundoff of the dtype sample them.
+NARROW = Limits(16.0, 2.0)
+# Kernels whose steps are written down: a healthy one differs from them where a rounding falls to the other side. Where
+# that is rare no element is far off.
+STEPS = Limits(16.0, 0.5)
+STEPS_LEAST, STEPS_SHARE, STEPS_SMALL = 5.0, 60.0, 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Noise ratios against one spread, their limits, the K that they took, and from what runs.
+
+    center is what the output was measured against: the reference, or a run that rounds as the device does. unstable
+    counts elements that jump; where there are any the others were measured without them, and are above the limits.
+    """
+
+    noise: Noise
+    limits: Limits
+    k: int
+    source: str
+    spread: Spread | None
+    center: AnyArray
+    unstable: int = 0
+
+    @property
+    def within_limits(self) -> bool:
+        return self.noise.within(self.limits)
+
+    @property
+    def reason(self) -> str:
+        parts = []
+        if not self.noise.largest <= self.limits.largest:
+            parts.append(f"noise ratio {self.noise.largest:,.4g} (limit {self.limits.largest:,.4g})")
+        if not self.noise.rms <= self.limits.rms:
+            parts.append(f"RMS noise ratio {self.noise.rms:,.4g} (limit {self.limits.rms:,.4g})")
+        return ", ".join(parts)
+
+
+def in_turn(comparison: Comparison) -> Iterator[Stage]:
+    """Stages as A grows: float64 runs at growing K, then the kernel's own rounding."""
+    evidence = comparison.evidence
+    limits = limits_of(comparison)
+    runs: list[AnyArray] = []
+    last = -1
+    for k in STAGES:
+        runs = evidence.perturbed(k)
+        if len(runs) == last:
+            break
+        last = len(runs)
+        yield _stage(comparison, scatter(comparison, runs), limits, len(runs), "float64")
+    if not comparison.case.on_cpu:
+        runs = runs + evidence.float32(STAGES[-1])
+        yield _stage(comparison, scatter(comparison, runs), limits, STAGES[-1], "float32")
+    runs = runs + evidence.float32_steps(STAGES[-1])
+    spread = pooled(comparison, scatter(comparison, runs))
+    yield _stage(comparison, spread, limits, STAGES[-1], "steps")
+    if not comparison.case.on_cpu:
+        return
+    if comparison.case.narrow:
+        yield between_steps(comparison, runs, limits)
+    own = pooled(comparison, noise_ratio.among(evidence.float32(STAGES[-1]), comparison.actual.dtype))
+    if own is not None:
+        wider = own.joined(spread)
+        tight = Limits(min(limits.largest, AMONG.largest), min(limits.rms, AMONG.rms * (limits.rms / noise_ratio.RMS)))
+        yield _stage(comparison, wider, tight, STAGES[-1], AMONG_THEMSELVES)
+
+
+def between_steps(comparison: Comparison, runs: list[AnyArray], limits: Limits) -> Stage:
+    """Against the rounding that 16-bit tensors undergo between kernels, and inside those that are known to round.
+
+    Such rounding is sampled as it happens, not estimated, so the limits are close; and where each step is known the
+    output is measured against the nearest sample, not against the reference.
+    """
+    evidence = comparison.evidence
+    sampled = evidence.narrow_steps(STAGES[-1])
+    inside = rounds_inside(comparison)
+    if inside:
+        runs = runs + evidence.perturbed_narrow(STAGES[-1]) + evidence.narrow_steps_inside(STAGES[-1])
+    elif "attention" in comparison.classes:
+        # All of a row hangs on few roundings there, and one that falls to the other side moves all of it.
+        runs = runs + _drawn_anew(comparison)
+    spread = pooled(comparison, scatter(comparison, runs + sampled))
+    center = comparison.expected if inside or not sampled else nearest(comparison, [comparison.expected, *sampled])
+    measured = noise_of(replace(comparison, expected=center), spread)
+    if inside:
+        growth = limits.rms / (noise_ratio.ELEMENTWISE_RMS if comparison.elementwise else noise_ratio.RMS)
+        close = Limits(min(limits.largest, NARROW.largest), NARROW.rms * growth)
+    else:
+        close = Limits(_outlying(measured), STEPS.rms * (1 + STEPS_SMALL / max(measured.count, 1) ** 0.5))
+    return Stage(measured, close, STAGES[-1], BETWEEN_STEPS, spread, center)
+
+
+def _drawn_anew(comparison: Comparison) -> list[AnyArray]:
+    """What the steps round, each time on other inputs, in place of what they round on these: the inputs' own shift is
+    taken off, since where scores are large it would hide whatever is wrong."""
+    evidence, expected = comparison.evidence, comparison.expected
+    stepped, moved = evidence.narrow_steps_perturbed(STAGES[-1]), evidence.perturbed_narrow(STAGES[-1])
+    with np.errstate(invalid="ignore"):
+        return [
+            expected + np.where(rounded == exact, 0.0, rounded - exact)
+            for rounded, exact in zip(stepped, moved, strict=False)
+        ]
+
+
+def nearest(comparison: Comparison, sampled: list[AnyArray]) -> AnyArray:
+    """NaN stays right where the reference is NaN, though steps may lead to a number."""
+    lost = np.isnan(comparison.expected) & np.isnan(widen(comparison.actual))
+    return np.asarray(np.where(lost, comparison.expected, noise_ratio.nearest(comparison.actual, sampled)))
+
+
+def _outlying(measured: Noise) -> float:
+    """The largest ratio that goes with what the other elements show."""
+    return min(STEPS.largest, max(STEPS_LEAST, STEPS_SHARE * rms_of_others(measured)))
+
+
+def rms_of_others(measured: Noise) -> float:
+    """The RMS ratio of all elements but the worst."""
+    squares = max(measured.rms**2 * measured.count - measured.largest**2, 0.0)
+    return math.sqrt(squares / max(measured.count - 1, 1))
+
+
+def rounds_inside(comparison: Comparison) -> bool:
+    """Does the CPU's kernel round to 16 bit inside, in steps that are not written down?"""
+    if "terms_of_transposed_kernel" in comparison.classes and _pads_a_stride(comparison):
+        return True
+    kind = f"narrow_{comparison.direction}"
+    # Where no library computes them, other 16-bit convolutions are the framework's own, as float16's always are.
+    dtype = "float16" if comparison.case.plain_convolutions else comparison.precision.name
+    return kind in comparison.classes or f"{kind}@{dtype}" in comparison.classes
+
+
+def _pads_a_stride(comparison: Comparison) -> bool:
+    """A transposed convolution that pads its output by a stride or more goes to a kernel whose columns are rounded."""
+    stride, padding = (np.atleast_1d(comparison.call.argument(name)) for name in ("stride", "output_padding"))
+    return bool(np.any(padding >= stride))
+
+
+def _stage(comparison: Comparison, spread: Spread | None, limits: Limits, k: int, source: str) -> Stage:
+    expected = comparison.expected
+    if "factory" in comparison.classes:
+        size = comparison.roundoff * noise_ratio.root_mean_square(np.abs(expected[np.isfinite(expected)]))
+        spread = Spread(np.full(expected.shape, size), np.zeros(expected.shape, dtype=bool))
+    return Stage(noise_of(comparison, spread), limits, k, source, spread, expected)
+
+
+def scatter(comparison: Comparison, runs: list[AnyArray]) -> Spread | None:
+    return noise_ratio.scatter(runs, comparison.expected, comparison.actual.dtype)
+
+
+def pooled(comparison: Comparison, spread: Spread | None) -> Spread | None:
+    """Where the API works element by element: the largest spread among elements of like arguments."""
+    if spread is None or not comparison.elementwise:
+        return spread
+    values = comparison.call.argument("input")
+    fits = isinstance(values, np.ndarray) and values.shape == comparison.expected.shape
+    order = widen(values) if fits else comparison.expected
+    return noise_ratio.pooled(spread, np.abs(order) if order.dtype.kind == "c" else order)
+
+
+def limits_of(comparison: Comparison) -> Limits:
+    wide = 2.0 if comparison.precision.name in ("float64", "complex128") else 1.0
+    return noise_ratio.limits(
+        elementwise=comparison.elementwise,
+        fan_in=summed_terms(comparison).count,
+        count=int(np.count_nonzero(comparison.expected)),
+        winograd=may_use_winograd(comparison),
+        factor=comparison.allowance.factor * wide,
+    )
+
+
+def noise_of(comparison: Comparison, spread: Spread | None, floor: float | None = None) -> Noise:
+    return noise_ratio.measure(
+        comparison.actual,
+        comparison.expected,
+        spread,
+        dtype=comparison.precision,
+        roundoff=comparison.roundoff,
+        floor=floor_of(comparison) if floor is None else floor,
+    )
+
+
+def floor_of(comparison: Comparison) -> float:
+    """c, the share of RMS(S) that every element is granted."""
+    return 0.0 if comparison.elementwise else noise_ratio.FLOOR

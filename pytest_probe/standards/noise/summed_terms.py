@@ -1,0 +1,74 @@
+"""How many terms meet in one element of an output: what limits on accumulated rounding grow with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pytest_probe.core.comparison import Comparison
+from pytest_probe.standards.api_class import details
+
+# A convolution may be computed by Winograd's F4 where its kernel has 3 places or more and moves by one.
+WINOGRAD_KERNEL = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Terms of one element, and whether that is only assumed, since the API is in no list."""
+
+    count: int
+    assumed: bool = False
+
+
+def summed_terms(comparison: Comparison) -> Terms:
+    """The terms of one element of this output, or gradient.
+
+    A gradient has as many as forward output elements go into it. An API in no list is assumed to sum over all of its
+    largest argument.
+    """
+    classes, gradient = comparison.classes, not comparison.name.startswith(("output", "input"))
+    forward = max((np.size(value) for value in comparison.case.reference.values()), default=1)
+    largest = max((array.size for array in comparison.call.arrays), default=forward)
+    size = max(_size(comparison), 1)
+    terms = _of_product(comparison)
+    if terms is not None:
+        return Terms(max(1, forward * terms // size) if gradient else terms)
+    if comparison.elementwise or classes & {"exact", "writes"}:
+        return Terms(max(1, forward // size))
+    if "terms_of_reduction" in classes:
+        return Terms(max(1, max(largest, forward) // size))
+    rows = comparison.call.arrays[0].shape if comparison.call.arrays else ()
+    if "terms_of_row" in classes and rows:
+        return Terms(max(max(rows), forward // size) if gradient else max(rows))
+    return Terms(max(largest, forward), assumed=True)
+
+
+def _size(comparison: Comparison) -> int:
+    """Elements of the output, or gradient, as the call has it: a judge may compare sums of them."""
+    found = comparison.call.at(comparison.name.removeprefix("grad."))
+    return found.size if isinstance(found, np.ndarray) else comparison.expected.size
+
+
+def _of_product(comparison: Comparison) -> int | None:
+    """Terms of one forward output of a product or convolution; None for any other API."""
+    weight = comparison.call.argument("weight")
+    if "terms_of_kernel" in comparison.classes and isinstance(weight, np.ndarray):
+        return int(np.prod(weight.shape[1:], dtype=np.int64))
+    if "terms_of_transposed_kernel" in comparison.classes and isinstance(weight, np.ndarray):
+        return int(weight.shape[0] * np.prod(weight.shape[2:], dtype=np.int64))
+    for name in details(comparison.classes, "terms_of_last_dimension"):
+        operand = comparison.call.argument(name)
+        if isinstance(operand, np.ndarray):
+            return operand.shape[-1] if operand.shape else 1
+    return None
+
+
+def may_use_winograd(comparison: Comparison) -> bool:
+    """Is it a convolution that may be computed by Winograd's F4?"""
+    weight = comparison.call.argument("weight")
+    if "terms_of_kernel" not in comparison.classes or not isinstance(weight, np.ndarray):
+        return False
+    stride = comparison.call.argument("stride")
+    strides = stride if isinstance(stride, (list, tuple)) else [stride]
+    return max(weight.shape[2:], default=1) >= WINOGRAD_KERNEL and all(step == 1 for step in strides)

@@ -1,0 +1,112 @@
+"""The metrics that a tool would have taken of an output, and the verdict that they lead to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from pytest_probe.core.comparison import Comparison
+from pytest_probe.core.verdict import Element, Metric, OutputVerdict
+from pytest_probe.errors import Unsupported
+from pytest_probe.numerics import metrics
+from pytest_probe.numerics.conventions import Convention, convention
+from pytest_probe.numerics.dtypes import is_complex, is_floating, round_to
+from pytest_probe.numerics.tool_metrics import Measures, applying, measure
+from pytest_probe.standards.exact import alike, correctly_rounded, elements
+from pytest_probe.standards.tools.rules import RuleVerdict
+
+NARROW = ("float16", "bfloat16")
+# What a tool compares with: float64 all the time, or its own next precision, or the output's dtype.
+Reference: TypeAlias = Literal["float64", "raised", "same"]
+REFERENCE_IN_FLOAT32 = ("conv1d", "conv2d")
+
+
+def is_float(comparison: Comparison) -> bool:
+    return is_floating(comparison.actual.dtype) or is_complex(comparison.actual.dtype)
+
+
+def refuse_random(comparison: Comparison) -> None:
+    """Raises Unsupported where no reference has the one right answer, and the share of zeros tells nothing."""
+    kinds = comparison.classes & {"random", "uninitialised"}
+    if kinds and not is_dropout(comparison):
+        raise Unsupported(f"{comparison.name}: no table judges what is {min(kinds)}", "no table judges it")
+
+
+def is_dropout(comparison: Comparison) -> bool:
+    return "dropout" in comparison.call.api
+
+
+def in_convention(comparison: Comparison, rule: Convention) -> Measures:
+    """Against the float64 reference."""
+    return measure(comparison.actual, comparison.expected, rule)
+
+
+def as_tool(comparison: Comparison, family: str, raised: Callable[[Comparison], str]) -> Measures:
+    """Against the reference in the dtype that the tool computes it in."""
+    if not is_float(comparison):
+        return measure(comparison.actual, comparison.expected, Convention())
+    reference = raised(comparison)
+    rule = convention(family, comparison.actual.dtype, reference)
+    with np.errstate(over="ignore"):
+        return measure(comparison.actual, _rounded(comparison, reference), rule)
+
+
+def _rounded(comparison: Comparison, reference: str) -> np.ndarray:
+    if is_complex(comparison.actual.dtype) or reference == "float64":
+        return comparison.expected
+    return round_to(comparison.expected, reference)
+
+
+def msprobe_reference(comparison: Comparison) -> str:
+    """The next precision up, one for all: float32 where 16-bit tensors take part, and for convolutions."""
+    if comparison.actual.dtype.name in NARROW or comparison.case.narrow or comparison.call.name in REFERENCE_IN_FLOAT32:
+        return "float32"
+    return "float64"
+
+
+def own_dtype(comparison: Comparison) -> str:
+    return comparison.actual.dtype.name
+
+
+def verdict(
+    comparison: Comparison,
+    standard: str,
+    found: RuleVerdict,
+    measures: Measures,
+    more: Mapping[str, Metric] | None = None,
+) -> OutputVerdict:
+    """With our own metrics first, and those that the rule saw."""
+    taken: dict[str, Metric] = dict(metrics.describe(comparison.actual, comparison.expected))
+    taken |= applying(measures)
+    return OutputVerdict(
+        comparison.name,
+        comparison.actual.shape,
+        comparison.actual.dtype.name,
+        found.verdict,
+        standard,
+        found.reason,
+        {**taken, **(more or {})},
+        () if found.verdict == "pass" else differing(comparison),
+    )
+
+
+def differing(comparison: Comparison) -> tuple[Element, ...]:
+    """The elements that are farthest off, of those that are not the correctly rounded reference."""
+    return elements(
+        comparison, ~alike(comparison.actual, correctly_rounded(comparison.expected, comparison.actual.dtype))
+    )
+
+
+# Whose convention fills the columns of msprobe's files where the standard is no tool with one of its own.
+DEFAULT = "msprobe-1.0"
+FAMILIES = ("msprobe-1.0", "msprobe-8", "msprobe-26", "paddleapex")
+
+
+def measures(comparison: Comparison, standard: str) -> Mapping[str, Metric]:
+    """All metrics of the tools' files that apply to an output, by the convention of the standard's family."""
+    rule = Convention()
+    if is_float(comparison):
+        rule = convention(standard if standard in FAMILIES else DEFAULT, comparison.actual.dtype)
+    return applying(measure(comparison.actual, comparison.expected, rule))

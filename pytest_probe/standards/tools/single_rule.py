@@ -1,0 +1,115 @@
+"""One rule of the tables as a standard of its own, and as what compositions are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from pytest_probe.core.comparison import Comparison
+from pytest_probe.core.verdict import Metric, OutputVerdict
+from pytest_probe.numerics.conventions import Convention, convention
+from pytest_probe.numerics.conventions import accumulative as bounded
+from pytest_probe.numerics.tool_metrics import Measures, measure
+from pytest_probe.standards.tools.metrics import is_dropout, is_float, refuse_random, verdict
+from pytest_probe.standards.tools.rules import (
+    RuleVerdict,
+    UlpLimits,
+    absolute_threshold,
+    accumulative,
+    binary,
+    preliminary,
+    thousandth,
+    ulp,
+    zeros,
+)
+from pytest_probe.standards.tools.table import BENCHMARK, Rule, Table, packaged
+
+REALS = {"complex64": "float32", "complex128": "float64"}
+
+
+class ByRule:
+    """The same rule for all floating outputs, whatever the lists say of their APIs; integers and bool exact."""
+
+    def __init__(self, name: str, table: Table | None = None) -> None:
+        self.name = name
+        self.table = table or packaged()
+
+    def judge(self, comparison: Comparison) -> OutputVerdict:
+        dtype = comparison.actual.dtype.name
+        rule = self.table.rule(comparison.call.api, dtype)
+        if rule.name != self.name:
+            limits = self.table.limits_of(self.name, dtype) or self.table.limits_of(self.name, "float32") or {}
+            rule = Rule(self.name, limits)
+        return judged_by(comparison, rule, self.name)
+
+
+def judged_by(comparison: Comparison, rule: Rule, standard: str) -> OutputVerdict:
+    refuse_random(comparison)
+    rule = _for_dtype(rule, comparison)
+    measures = measured_for(comparison, rule)
+    ruling = ruled(rule, comparison.actual.dtype.name, measures)
+    if is_dropout(comparison):
+        ruling = zeros(comparison.actual, comparison.expected)
+    more: dict[str, Metric] = {"rule": rule.name}
+    return verdict(comparison, standard, justified(ruling, rule), measures, {**more, **justification(rule)})
+
+
+def _for_dtype(rule: Rule, comparison: Comparison) -> Rule:
+    if not is_float(comparison):
+        return Rule("binary", {}, rule.justification)
+    if rule.name == BENCHMARK and comparison.actual.dtype.name.startswith("float8"):
+        # A relative error of 1 % is nothing there; msprobe 26 judges float8 by ULP.
+        return Rule("ulp", packaged().limits_of("ulp", "bfloat16") or {}, rule.justification)
+    return rule
+
+
+def justification(rule: Rule) -> Mapping[str, Metric]:
+    return {"justification": rule.justification} if rule.justification else {}
+
+
+def justified(ruling: RuleVerdict, rule: Rule) -> RuleVerdict:
+    """With the project's words where its own limits decided."""
+    if not rule.justification:
+        return ruling
+    why = f"limits of the project's own: {rule.justification}"
+    return replace(ruling, reason=f"{ruling.reason}; {why}" if ruling.reason else why)
+
+
+def measured_for(comparison: Comparison, rule: Rule) -> Measures:
+    if not is_float(comparison):
+        return measure(comparison.actual, comparison.expected, Convention())
+    return measure(comparison.actual, comparison.expected, convention_for(rule, comparison.actual.dtype))
+
+
+def convention_for(rule: Rule, dtype: np.dtype) -> Convention:
+    """msprobe's convention with the rule's limits, and without its slips: NaN and inf by likeness, ULP of the dtype."""
+    limits = rule.limits
+    base = replace(convention("msprobe-1.0", dtype), alike=True, ulp="own", widens_bfloat16=False, rmse_damping=0.0)
+    if "rtol" in limits:
+        small = limits["small_value_atol"]
+        return replace(
+            base, rtol=limits["rtol"], small_value=limits["small_value"], small_atol=small, absolute_atol=small
+        )
+    if "over" in limits:
+        return replace(base, ulp_threshold=limits["over"])
+    if "bound" in limits:
+        return replace(bounded(base, dtype), absolute_atol=limits["bound"], rtol=limits["bound"])
+    return base
+
+
+def ruled(rule: Rule, dtype: str, measures: Measures) -> RuleVerdict:
+    """What the rule finds; the benchmark rule has none to compare with, and gives the three-state status instead."""
+    limits = rule.limits
+    if rule.name == "thousandth":
+        return thousandth(measures, limits["ratio"])
+    if rule.name == "binary":
+        return binary(measures)
+    if rule.name == "absolute_threshold":
+        return absolute_threshold(measures)
+    if rule.name == "ulp":
+        return ulp(measures, UlpLimits(limits["over_ratio"], limits["mean"]))
+    if rule.name == "accumulative":
+        return accumulative(measures, limits["error_balance"])
+    return preliminary(measures, REALS.get(dtype, dtype))

@@ -1,0 +1,142 @@
+"""Which paths run, and wrong values: one message before anything is collected, exit status 4."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.conftest import DumpMaker, entries
+
+ONE = {"Torch.argmax.0.forward": entries()["Torch.argmax.0.forward"]}
+NAME = "Torch.argmax.0.forward"
+
+
+def collect(pytester: pytest.Pytester, *args: str) -> list[str]:
+    result = pytester.runpytest("--collect-only", "-q", *args)
+    return [line for line in result.outlines if "::" in line]
+
+
+@pytest.fixture(autouse=True)
+def _user_test(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_mine="def test_mine(): pass")
+
+
+def test_dumps_run_alone_without_paths_and_beside_given_ones(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump(data=ONE)
+    assert collect(pytester, "--probe-dump=dump.json") == [f"dump.json::{NAME}"]
+    assert collect(pytester, "--probe-dump=dump.json", "test_mine.py") == [
+        "test_mine.py::test_mine",
+        f"dump.json::{NAME}",
+    ]
+    assert collect(pytester) == ["test_mine.py::test_mine"]
+
+
+@pytest.mark.parametrize("target", ["dump.json", f"dump.json::{NAME}"])
+def test_a_dump_named_as_a_path_is_collected(pytester: pytest.Pytester, make_dump: DumpMaker, target: str) -> None:
+    make_dump(data=ONE)
+    assert collect(pytester, target) == [f"dump.json::{NAME}"]
+
+
+def test_another_data_file_is_none_of_ours(pytester: pytest.Pytester) -> None:
+    (pytester.path / "data.json").write_text("{}")
+    result = pytester.runpytest("data.json")
+    result.stderr.fnmatch_lines(["*not found: *data.json*"])
+
+
+def test_folders_are_collected_where_the_ini_says_so(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump("cases/gpt/dump.json", ONE)
+    assert collect(pytester, "cases") == []
+    pytester.makeini("[pytest]\nprobe_collect = true")
+    assert collect(pytester, "cases") == [f"cases/gpt/dump.json::{NAME}"]
+
+
+def test_a_folder_expands_to_its_dumps(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    for rank in (0, 1):
+        make_dump(f"step0/rank{rank}/dump.json", ONE)
+    assert collect(pytester, "--probe-dump=step0") == [f"step0/rank{rank}/dump.json::{NAME}" for rank in (0, 1)]
+
+
+def test_dumps_of_the_ini_count_without_paths_only(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump("cases/dump.json", ONE)
+    pytester.makepyprojecttoml('[tool.pytest]\nprobe_dump = ["cases/dump.json"]\nprobe_seed = 7')
+    assert collect(pytester) == [f"cases/dump.json::{NAME}"]
+    assert collect(pytester, "test_mine.py") == ["test_mine.py::test_mine"]
+    sub = pytester.mkdir("sub")
+    os.chdir(sub)
+    assert collect(pytester) == [f"cases/dump.json::{NAME}"]
+
+
+def test_ids_outside_rootdir_are_absolute(pytester: pytest.Pytester, make_dump: DumpMaker, tmp_path: Path) -> None:
+    outside = tmp_path / "elsewhere"
+    outside.mkdir()
+    dump = outside / "dump.json"
+    dump.write_text(make_dump(data=ONE).read_text())
+    assert collect(pytester, f"--probe-dump={dump}") == [f"{dump}::{NAME}"]
+
+
+def test_a_space_before_the_path_that_loses_the_ini(
+    pytester: pytest.Pytester, make_dump: DumpMaker, tmp_path: Path
+) -> None:
+    outside = tmp_path / "elsewhere"
+    outside.mkdir()
+    dump = outside / "dump.json"
+    dump.write_text(make_dump(data=ONE).read_text())
+    result = pytester.runpytest_subprocess("--collect-only", "--probe-dump", str(dump))
+    assert result.ret == 0
+    pytester.makeini("[pytest]\nprobe_seed = 7")
+    result = pytester.runpytest_subprocess("--collect-only", "--probe-dump", str(dump))
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: --probe-dump {dump}: * passes over *tox.ini; write --probe-dump={dump}"])
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--probe-dump=no.json"], "--probe-dump: '*no.json' cannot be used; there is no such file or folder"),
+        (["--probe-dump=empty"], "--probe-dump: '*empty' cannot be used; the folder holds no dump; *"),
+        (["--probe-dump=a[1]"], "--probe-dump: '*' cannot be used; pytest cannot address a path with '[[]' *"),
+        (
+            ["--probe-inputs=storde"],
+            "--probe-inputs: 'storde' *; give one of auto, generated, stored (did you mean stored?)",
+        ),
+        (["--probe-dtype=float12"], "--probe-dtype: 'float12' *; give one of recorded, *"),
+        (["--probe-dtype=,"], "--probe-dtype: ',' cannot be used; give names separated by commas, none of them empty"),
+        (["--probe-direction=up"], "--probe-direction: 'up' *; give one of both, forward, backward"),
+        (["--probe-seed=-1"], "--probe-seed: '-1' cannot be used; give a whole number from 0 to 2[*][*]63 - 1"),
+        (["--probe-seed=x"], "--probe-seed: 'x' *"),
+        (
+            ["--probe-standard=benchmark"],
+            "--probe-standard: 'benchmark' *; it needs another run *--probe-benchmark=DIR*",
+        ),
+        (["--probe-standard=nosie"], "--probe-standard: 'nosie' *(did you mean noise?)"),
+        (["--probe-device=nothing"], "*nothing*"),
+        (["--probe-reference-device=nosuch"], "--probe-reference-device: 'nosuch' cannot be used; torch says: *"),
+        (
+            ["--probe-flops=many"],
+            "--probe-flops: 'many' cannot be used; give a number of operations, as 2e10, or inf *",
+        ),
+        (["--probe-flops=0"], "--probe-flops: '0' *"),
+        (["--probe-flops=nan"], "--probe-flops: 'nan' *"),
+        (["--probe-device=cpu,cuda"], "--probe-device: 'cpu,cuda' *; several devices need workers: add -n 2, or *"),
+        (["--probe-save=failing"], "--probe-save: 'failing' cannot be used; it needs a folder: add --probe-out=DIR"),
+        (["--probe-save=some", "--probe-out=out"], "--probe-save: 'some' *; give one of failing, all"),
+        (["-o", "probe_strict=maybe"], "probe_strict: *maybe*; give true or false"),
+        (["-o", "probe_namespaces=NPU"], "probe_namespaces*'NPU' *; give lines of the form Prefix=python.module"),
+    ],
+)
+def test_wrong_values(pytester: pytest.Pytester, make_dump: DumpMaker, args: list[str], message: str) -> None:
+    make_dump(data=ONE)
+    pytester.mkdir("empty")
+    (pytester.path / "a[1]").touch()
+    result = pytester.runpytest(*args, "--probe-dump=dump.json")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: {message}"])
+    assert "collected" not in result.stdout.str()
+
+
+def test_help_names_every_option(pytester: pytest.Pytester) -> None:
+    result = pytester.runpytest("--help")
+    result.stdout.fnmatch_lines(["API precision checks:", "*--probe-dump=PATH*", "*--probe-skip-api=GLOB*"])
+    result.stdout.fnmatch_lines(["*probe_namespaces (linelist):*"])

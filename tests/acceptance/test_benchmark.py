@@ -1,0 +1,209 @@
+"""Three-party judging: --probe-benchmark, and `pytest-probe compare` afterwards."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_probe.cli import main
+from tests.acceptance.conftest import DumpMaker, forward, tensor
+
+X = tensor(40, 50)
+DATA = {f"Torch.{name}.0.forward": forward(X, output=X) for name in ("exp", "sin", "abs")}
+# A device whose exp errs by a few roundoffs: less than the noise rule allows, more than the benchmark's.
+CONFTEST = """
+    import torch
+
+    def pytest_probe_register(registry):
+        registry.calls["Torch.exp"] = lambda x: (torch.exp(x.double()) * (1 + {error})).to(x.dtype)
+"""
+
+
+def run(pytester: pytest.Pytester, *args: str) -> pytest.RunResult:
+    return pytester.runpytest("--probe-dump=dump.json", *args)
+
+
+def outcomes(folder: str) -> dict[str, dict[str, Any]]:
+    lines = Path(folder, "results.jsonl").read_text().splitlines()
+    return {found["id"].split("::")[1]: found for found in map(json.loads, lines)}
+
+
+@pytest.fixture
+def benchmark(pytester: pytest.Pytester, make_dump: DumpMaker) -> str:
+    """A folder of results of a device that is right."""
+    make_dump(data=DATA)
+    run(pytester, "--probe-out=base").assert_outcomes(passed=3)
+    return "base"
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_an_error_beside_the_benchmark_is_a_warning(pytester: pytest.Pytester, benchmark: str, workers: str) -> None:
+    pytester.makeconftest(CONFTEST.format(error="2.5 * 2**-24"))
+    result = run(pytester, f"--probe-benchmark={benchmark}", "--probe-out=out", "-n", workers)
+    result.stdout.fnmatch_lines(["3 cases, 2 pass, 1 warning"])
+    exp = outcomes("out")["Torch.exp.0.forward"]
+    assert (exp["verdict"], exp["outputs"][0]["verdict"]) == ("warning", "warning")
+    assert exp["reason"].startswith("output.0: benchmark: ")
+    assert exp["outputs"][0]["metrics"]["benchmark_rmse"] > 2
+    assert outcomes("out")["Torch.sin.0.forward"]["outputs"][0]["metrics"]["benchmark_rmse"] == 1
+
+
+def test_what_has_no_one_right_value_is_not_compared(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    square, call = tensor(9, 9), {"type": "float", "value": 0.3}
+    data = {
+        "Torch.linalg.qr.0.forward": {**forward(square, output=square), "output": [square, square]},
+        "Torch.randn_like.0.forward": forward(X, output=X),
+        "Functional.dropout.0.forward": forward(X, call, output=X),
+    }
+    make_dump(data=data)
+    run(pytester, "--probe-out=base").assert_outcomes(passed=3)
+    pytester.makeconftest(
+        """
+        import torch
+
+        torch.manual_seed(5)
+
+        def other_signs(a):
+            q, r = torch.linalg.qr(a)
+            signs = torch.ones(a.shape[-1])
+            signs[::2] = -1
+            return q * signs, r * signs[:, None]
+
+        def pytest_probe_register(registry):
+            registry.calls["Torch.linalg.qr"] = other_signs
+        """
+    )
+    run(pytester, "--probe-benchmark=base", "--probe-strict").assert_outcomes(passed=3)
+
+
+def test_a_tools_standard_decides_by_the_benchmark(pytester: pytest.Pytester, benchmark: str) -> None:
+    pytester.makeconftest(CONFTEST.format(error="2.5 * 2**-24"))
+    both = (f"--probe-benchmark={benchmark}", "--probe-standard=msprobe")
+    result = run(pytester, *both, "--probe-out=out")
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(["*to reproduce: pytest 'dump.json::Torch.exp.0.forward' *--probe-benchmark=base*"])
+    run(pytester, "--probe-standard=msprobe").assert_outcomes(passed=3)
+
+
+@pytest.mark.parametrize(("error", "failed"), [(0.0, 0), (2.5 * 2**-24, 1)])
+def test_ratios_alone_decide(pytester: pytest.Pytester, benchmark: str, error: float, failed: int) -> None:
+    pytester.makeconftest(CONFTEST.format(error=error))
+    result = run(pytester, f"--probe-benchmark={benchmark}", "--probe-standard=benchmark", "--probe-out=out")
+    result.assert_outcomes(passed=3 - failed, failed=failed)
+    # msprobe's list has abs among what must be equal; here its ratio of errors, 0 / 0, counts.
+    assert outcomes("out")["Torch.abs.0.forward"]["outputs"][0]["metrics"]["benchmark_rmse"] == 1
+    assert outcomes("out")["Torch.exp.0.forward"]["verdict"] == ("error" if failed else "pass")
+
+
+def test_checks_are_compared_too(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        test_mine="""
+        import pytest
+        import torch
+
+        def my_exp(x):
+            error = float(__import__("os").environ["ERROR"])
+            return (torch.exp(x.double()) * (1 + error)).to(x.dtype)
+
+        @pytest.mark.parametrize("size", [50, 60])
+        def test_exp(probe, size):
+            probe.check(my_exp, reference=torch.exp, inputs=[probe.tensor((40, size))])
+        """
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ERROR", "0")
+        pytester.runpytest("--probe-out=base").assert_outcomes(passed=2)
+        Path("base/results.jsonl").write_text(Path("base/results.jsonl").read_text().splitlines()[0] + "\n")
+        pytester.runpytest("--probe-benchmark=base", "--probe-out=same").assert_outcomes(passed=2)
+        patch.setenv("ERROR", "1.5e-7")
+        result = pytester.runpytest("--probe-benchmark=base", "--probe-out=other", "--probe-standard=benchmark")
+    assert [found["verdict"] for found in outcomes("same").values()] == ["pass"] * 2
+    result.assert_outcomes(failed=1, passed=1)
+    result.stdout.fnmatch_lines(["*error (benchmark): benchmark: rmse is *", "probe: only in this run: 1 case"])
+    result.stdout.no_fnmatch_line("probe: only in the benchmark:*")
+
+
+def test_another_dtype_is_compared_with_what_is_there(pytester: pytest.Pytester, benchmark: str) -> None:
+    run(pytester, f"--probe-benchmark={benchmark}", "--probe-dtype=bfloat16", "--probe-out=out")
+    found = outcomes("out")["Torch.exp.0.forward[bfloat16]"]
+    assert found["outputs"][0]["metrics"]["benchmark_rmse"] > 100
+
+
+def test_cases_on_one_side_only_are_listed(pytester: pytest.Pytester, benchmark: str) -> None:
+    lines = Path(benchmark, "results.jsonl").read_text().splitlines()
+    kept = [line for line in lines if "Torch.exp" not in line]
+    Path(benchmark, "results.jsonl").write_text("\n".join(kept) + "\n")
+    result = run(pytester, f"--probe-benchmark={benchmark}", "--probe-skip-api=abs", "--probe-out=out")
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(
+        [
+            "probe: only in this run: 1 case",
+            "  dump.json::Torch.exp.0.forward",
+            "probe: only in the benchmark: 1 case",
+            "  dump.json::Torch.abs.0.forward",
+        ]
+    )
+    assert outcomes("out")["Torch.exp.0.forward"]["notes"] == ["the benchmark's results do not have this case"]
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--probe-benchmark=none"], "--probe-benchmark: '*none' cannot be used; give a folder of --probe-out; *"),
+        (
+            ["--probe-benchmark=base", "--probe-seed=1"],
+            "*it is of seed 0, this run of 1: the two have *",
+        ),
+        (["--probe-benchmark=base", "--probe-inputs=generated"], "*it is of inputs auto, this run of generated: *"),
+    ],
+)
+def test_another_runs_inputs(pytester: pytest.Pytester, benchmark: str, args: list[str], message: str) -> None:
+    result = run(pytester, *args)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: {message}"])
+
+
+def test_another_dump_of_that_name(pytester: pytest.Pytester, benchmark: str, make_dump: DumpMaker) -> None:
+    make_dump(data={**DATA, "Torch.cos.0.forward": forward(X, output=X)})
+    result = run(pytester, f"--probe-benchmark={benchmark}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --probe-benchmark: '*base' *its dump dump.json is another than this run's"])
+
+
+def test_compare(pytester: pytest.Pytester, benchmark: str, capsys: pytest.CaptureFixture[str]) -> None:
+    pytester.makeconftest(CONFTEST.format(error="2.5 * 2**-24"))
+    run(pytester, "--probe-out=out")
+    capsys.readouterr()
+    assert main(["compare", benchmark, benchmark, "-o", "same"]) == 0
+    assert main(["compare", "out", benchmark, "-o", "cmp"]) == 1
+    assert main(["compare", "out", benchmark, "-o", "cmp26", "--standard=msprobe-26"]) == 0
+    text = capsys.readouterr().out
+    assert "3 outputs on both sides, judged by msprobe: 3 pass" in text
+    assert "3 outputs on both sides, judged by msprobe: 2 pass, 1 error" in text
+    assert "3 outputs on both sides, judged by msprobe-26: 3 pass" in text
+    assert "  Torch.exp.0.forward.output.0: benchmark: " in text
+    (result,) = Path("cmp").glob("api_precision_compare_result_*.csv")
+    with result.open(encoding="utf-8-sig", newline="") as file:
+        rows = {row["API Name"]: row["Forward Test Success"] for row in csv.DictReader(file)}
+    assert rows == {"Torch.exp.0": "error", "Torch.sin.0": "pass", "Torch.abs.0": "pass"}
+    (details,) = Path("out").glob("accuracy_checking_details_*.csv")
+    assert main(["compare", str(details), benchmark, "-o", "csv"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["none", "base"], "compare: 'none' cannot be used; it cannot be read: "),
+        (["base", "base", "--standard=nosie"], "--standard: 'nosie' cannot be used; give one of msprobe, "),
+    ],
+)
+def test_what_cannot_be_compared(
+    benchmark: str, capsys: pytest.CaptureFixture[str], args: list[str], message: str
+) -> None:
+    capsys.readouterr()
+    assert main(["compare", *args, "-o", "out"]) == 2
+    assert message in capsys.readouterr().err

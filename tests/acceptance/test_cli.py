@@ -1,0 +1,75 @@
+"""`pytest-probe show`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from pytest_probe.cli import main
+from tests.acceptance.conftest import NAMES, DumpMaker
+
+
+def test_show(make_dump: DumpMaker, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", str(make_dump())]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "dump.json: 4 records (pytorch, statistics, L1); no items: 1 Module entry"
+    assert [line.split()[0] for line in lines[1:7]] == NAMES
+    assert lines[3].split() == ["Functional.linear.0.forward", "float32", "26"]
+    assert lines[6].split()[1:5] == ["skip:", "outside", "the", "allow-list:"]
+    assert "5 cases would run, 1 would be skipped" in lines
+    assert [line.split() for line in lines if line.startswith("Functional.linear")] == [
+        ["Functional.linear", "2", "52"]
+    ]
+    assert ["float32", "5", "84"] in [line.split() for line in lines]
+    assert ["up", "to", "1,000", "elements", "5", "84"] in [line.split() for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        (["--api=linear"], NAMES[2:4]),
+        (["--probe-api=torch.*", "--direction=forward"], NAMES[4:]),
+        (["--skip-api=Functional.*"], NAMES[4:]),
+        (["--dtype=bfloat16", "--api=relu"], [f"{name}[bfloat16]" for name in NAMES[:2]]),
+    ],
+)
+def test_selection(
+    make_dump: DumpMaker, capsys: pytest.CaptureFixture[str], args: list[str], expected: list[str]
+) -> None:
+    assert main(["show", *args, str(make_dump())]) == 0
+    shown = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith("  ") and "." in line]
+    assert shown == expected
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["no.json"], "no.json: there is no such file or folder"),
+        (["--direction=up", "."], "--direction: 'up' cannot be used; give one of both, forward, backward"),
+        (["empty.json"], "empty.json"),
+    ],
+)
+def test_errors_exit_with_2(
+    pytester: pytest.Pytester, capsys: pytest.CaptureFixture[str], args: list[str], message: str
+) -> None:
+    (pytester.path / "empty.json").touch()
+    assert main(["show", *args]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_reader_that_leaves_is_no_error(make_dump: DumpMaker) -> None:
+    code = "import sys, pytest_probe.cli as cli; sys.exit(cli.main(sys.argv[1:]))"
+    command = [sys.executable, "-c", code, "show", str(make_dump())]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.close()
+    _, errors = process.communicate()
+    assert (process.returncode, errors) == (0, b"")
+
+
+def test_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["show", "--help"])
+    assert "Nothing is run, and no conftest.py is read" in " ".join(capsys.readouterr().out.split())

@@ -1,0 +1,153 @@
+"""results.jsonl, run.json, saved tensors, junit."""
+
+from __future__ import annotations
+
+import json
+import re
+import xml.etree.ElementTree as ElementTree
+from typing import Any
+
+import pytest
+
+from tests.acceptance.conftest import NAMES, DumpMaker
+
+
+def results(pytester: pytest.Pytester) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (pytester.path / "out/results.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.usefixtures("planted")
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_results_and_run(pytester: pytest.Pytester, make_dump: DumpMaker, workers: str) -> None:
+    make_dump()
+    pytester.runpytest("--probe-dump=dump.json", "--probe-out=out", "--probe-seed=3", "-n", workers)
+    found = sorted(results(pytester), key=lambda result: NAMES.index(result["id"].partition("::")[2]))
+    assert [result["id"] for result in found] == [f"dump.json::{name}" for name in NAMES]
+    assert [result["verdict"] for result in found] == ["error", "error", "warning", "pass", "pass", "skip"]
+    relu = found[0]
+    assert {key: relu[key] for key in ("api", "direction", "dtype", "device")} == {
+        "api": "Functional.relu",
+        "direction": "forward",
+        "dtype": "float32",
+        "device": "cpu",
+    }
+    assert relu["duration"] > 0
+    assert relu["outputs"][0] == {
+        "name": "output.0",
+        "shape": [2, 3],
+        "dtype": "float32",
+        "verdict": "error",
+        "standard": "noise",
+        "reason": "noise ratio 512 (limit 64)",
+        "metrics": {"max_ulp": 4096.0, "max_abs": 0.5, "noise_ratio": 512.0, "noise_ratio_limit": 64.0},
+        "worst": [{"index": [1, 2], "actual": 0.75, "expected": 0.25, "ulp": 4096.0, "ratio": 512.0}],
+    }
+    run = json.loads((pytester.path / "out/run.json").read_text())
+    assert run["schema"] == 1
+    assert run["seed"] == 3
+    assert run["verdicts"] == {"error": 2, "warning": 1, "pass": 2, "skip": 1}
+    assert (run["exit_status"], run["not_run"]) == (1, 0)
+    assert run["dumps"][0]["label"] == "dump.json"
+    assert run["dumps"][0]["digest"].startswith("sha256:")
+    assert run["devices"][0]["device"] == "cpu"
+    assert run["finished"] >= run["started"]
+    names = [re.sub(r"\d{14}", "STAMP", path.name) for path in (pytester.path / "out").iterdir()]
+    tables = ["accuracy_checking_details_STAMP.csv", "accuracy_checking_result_STAMP.csv"]
+    assert sorted(names) == [*tables, "results.jsonl", "run.json"]
+
+
+def test_a_folder_with_results_is_refused(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump()
+    pytester.runpytest("--probe-dump=dump.json", "--probe-out=out")
+    result = pytester.runpytest("--probe-dump=dump.json", "--probe-out=out")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(
+        ["ERROR: --probe-out: '*out' * it holds results.jsonl of another run; give a new folder"]
+    )
+    assert len(results(pytester)) == 6
+
+
+def test_a_folder_that_cannot_be_written_to(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump()
+    (pytester.path / "file").touch()
+    result = pytester.runpytest("--probe-dump=dump.json", "--probe-out=file/out")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --probe-out: '*out' cannot be used; it cannot be written to: Not a directory"])
+
+
+def test_nothing_is_written_unasked_or_while_collecting(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump()
+    before = {path.name for path in pytester.path.iterdir()}
+    pytester.runpytest("--probe-dump=dump.json", "-p", "no:cacheprovider")
+    pytester.runpytest("--probe-dump=dump.json", "-p", "no:cacheprovider", "--probe-out=out", "--collect-only")
+    assert {path.name for path in pytester.path.iterdir()} == before
+
+
+@pytest.mark.usefixtures("planted")
+@pytest.mark.parametrize(
+    ("save", "args", "saved"),
+    [
+        ("failing", [], NAMES[:2]),
+        ("failing", ["--probe-strict"], NAMES[:3]),
+        ("all", [], NAMES[:5]),
+    ],
+)
+def test_saved_tensors(
+    pytester: pytest.Pytester, make_dump: DumpMaker, save: str, args: list[str], saved: list[str]
+) -> None:
+    make_dump()
+    result = pytester.runpytest("--probe-dump=dump.json", "--probe-out=out", f"--probe-save={save}", *args)
+    folder = pytester.path / "out/saved/dump.json"
+    assert sorted(path.name for path in folder.iterdir()) == sorted(f"{name}.pt" for name in saved)
+    result.stdout.fnmatch_lines([f"saved in {folder}/{NAMES[0]}.pt"])
+
+
+@pytest.mark.usefixtures("planted")
+@pytest.mark.parametrize("args", [[], ["-n2"], ["-o", "junit_family=xunit1"]])
+def test_junit(pytester: pytest.Pytester, make_dump: DumpMaker, args: list[str]) -> None:
+    make_dump()
+    pytester.runpytest("--probe-dump=dump.json", "--junitxml=junit.xml", *args)
+    cases = {case.get("name"): case for case in ElementTree.parse(pytester.path / "junit.xml").iter("testcase")}
+    assert sorted(map(str, cases)) == sorted(NAMES)
+    relu = cases["Functional.relu.0.forward"]
+    assert {p.get("name"): p.get("value") for p in relu.iter("property")} == {
+        "probe.id": "dump.json::Functional.relu.0.forward",
+        "probe.api": "Functional.relu",
+        "probe.direction": "forward",
+        "probe.dtype": "float32",
+        "probe.device": "cpu",
+        "probe.verdict": "error",
+        "probe.standard": "auto",
+        "probe.max_ulp": "4096.0",
+        "probe.max_abs": "0.5",
+        "probe.noise_ratio": "512.0",
+    }
+    failure = relu.find("failure")
+    assert failure is not None
+    assert failure.get("message") == "output.0: noise ratio 512 (limit 64)"
+    assert cases["Torch.load.0.forward"].find("skipped") is not None
+
+
+# What junit-10.xsd admits, by element: attributes and children. pytest adds properties to testcase.
+SCHEMA = {
+    "testsuites": ({"name", "time", "tests", "failures", "errors"}, {"testsuite"}),
+    "testsuite": (
+        {"name", "tests", "failures", "errors", "time", "skipped", "timestamp", "hostname"},
+        {"properties", "testcase"},
+    ),
+    "testcase": ({"name", "time", "classname"}, {"skipped", "failure", "system-out", "system-err", "properties"}),
+    "failure": ({"message", "type"}, set()),
+    "skipped": ({"message", "type"}, set()),
+    "properties": (set(), {"property"}),
+    "property": ({"name", "value"}, set()),
+}
+
+
+@pytest.mark.usefixtures("planted")
+def test_junit_holds_what_the_schema_admits(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump()
+    pytester.runpytest("--probe-dump=dump.json", "--junitxml=junit.xml")
+    for element in ElementTree.parse(pytester.path / "junit.xml").iter():
+        attributes, children = SCHEMA[element.tag]
+        assert set(element.keys()) <= attributes
+        assert {child.tag for child in element} <= children

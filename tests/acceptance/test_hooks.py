@@ -1,0 +1,94 @@
+"""What a project's conftest.py can change."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.acceptance.conftest import DumpMaker, forward, tensor
+
+
+def run(pytester: pytest.Pytester, conftest: str, *args: str) -> dict[str, int]:
+    pytester.makeconftest(conftest)
+    return pytester.runpytest("--probe-dump=dump.json", "--probe-direction=forward", *args).parseoutcomes()
+
+
+def test_a_call_is_replaced_on_the_device_only(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump()
+    conftest = """
+        def pytest_probe_register(registry):
+            registry.calls["Functional.relu"] = lambda x: x.clamp(min=0.1)
+    """
+    assert run(pytester, conftest, "--probe-api=relu", "--probe-api=linear") == {"failed": 1, "passed": 1}
+
+
+def test_a_namespace_with_its_reference(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump(data={"Mine.double.0.forward": forward(tensor(4), output=tensor(4))})
+    pytester.makepyfile(my_kernels="def double(x): return x + x")
+    conftest = """
+        def pytest_probe_register(registry):
+            registry.namespaces["Mine"] = "my_kernels"
+            registry.references["Mine.double"] = lambda x: x * {factor}
+    """
+    pytester.syspathinsert()
+    assert run(pytester, conftest.format(factor=2)) == {"passed": 1}
+    assert run(pytester, conftest.format(factor=3)) == {"failed": 1}
+    assert run(pytester, "") == {"skipped": 1}
+    assert run(pytester, "", "-o", "probe_namespaces=Mine=my_kernels") == {"passed": 1}
+
+
+def test_inputs_are_changed_before_either_side_runs(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump()
+    conftest = """
+        from dataclasses import replace
+
+        def pytest_probe_register(registry):
+            registry.calls["Functional.relu"] = lambda x: x.clamp(min=0, max=5)
+
+        def pytest_probe_inputs(case, arguments):
+            leaf = arguments.args[0]
+            return replace(arguments, args=(replace(leaf, array=leaf.array * {factor}), *arguments.args[1:]))
+    """
+    assert run(pytester, conftest.format(factor=1), "--probe-api=relu") == {"passed": 1}
+    assert run(pytester, conftest.format(factor=100), "--probe-api=relu") == {"failed": 1}
+
+
+def test_a_standard_can_be_added_and_named(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump()
+    conftest = """
+        from pytest_probe.core.verdict import OutputVerdict
+
+        class Never:
+            name = "never"
+
+            def judge(self, question):
+                return OutputVerdict(question.name, question.actual.shape, "float32", "error", "never", "by principle")
+
+        def pytest_probe_register(registry):
+            registry.standards["never"] = Never()
+    """
+    assert run(pytester, conftest, "--probe-api=relu", "--probe-standard=never") == {"failed": 1}
+    assert run(pytester, conftest, "--probe-api=relu") == {"passed": 1}
+
+
+def test_a_reader_can_be_added(pytester: pytest.Pytester) -> None:
+    (pytester.path / "calls.txt").write_text("my format\n")
+    conftest = """
+        from pytest_probe.core.dump import Call, Dump, Record, TensorSpec
+
+        class Reader:
+            name = "mine"
+
+            def sniff(self, path, head):
+                return head.startswith(b"my format")
+
+            def read(self, path):
+                x = TensorSpec("float32", (3,), 1.0, -1.0, 0.0, 1.0)
+                record = Record("Torch.neg.0", "Torch", "neg", 0, b"")
+                return Dump(path, "pytorch", "", "", (record,), lambda record: Call((x,), {}, (x,), None), lambda e: ())
+
+        def pytest_probe_register(registry):
+            registry.readers.insert(0, Reader())
+    """
+    pytester.makeconftest(conftest)
+    pytester.runpytest("--probe-dump=calls.txt").assert_outcomes(passed=1)
+    pytester.runpytest("calls.txt::Torch.neg.0.forward").assert_outcomes(passed=1)

@@ -1,0 +1,184 @@
+"""`--probe-device=recorded`: the outputs that a dump stored are judged, and nothing runs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.acceptance.conftest import DumpMaker, forward, tensor
+from tests.support.dumps import unpack
+
+TENSOR_DUMP = "msprobe-26.2.0/cplx_tensor"
+
+
+@pytest.fixture(scope="session")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return unpack(TENSOR_DUMP, tmp_path_factory.mktemp("recorded")).parent
+
+
+@pytest.fixture
+def stored(pytester: pytest.Pytester, unpacked: Path) -> Path:
+    """A copy of the dump with tensors."""
+    shutil.copytree(unpacked, pytester.path / "stored")
+    return pytester.path / "stored/dump.json"
+
+
+def results(folder: Path) -> dict[str, dict[str, Any]]:
+    lines = (folder / "out/results.jsonl").read_text().splitlines()
+    return {found["id"].partition("::")[2]: found for found in map(json.loads, lines)}
+
+
+def run(pytester: pytest.Pytester, *args: str) -> dict[str, dict[str, Any]]:
+    pytester.runpytest("--probe-dump=stored", "--probe-device=recorded", "--probe-out=out", *args)
+    return results(pytester.path)
+
+
+def test_stored_outputs_are_judged_without_a_run(pytester: pytest.Pytester, stored: Path) -> None:
+    pytester.makeconftest(
+        """
+        def never(*args, **kwargs):
+            raise RuntimeError("nothing may run on the device")
+
+        def pytest_probe_register(registry):
+            for api in ("Functional.linear", "Tensor.mul", "Torch.matmul"):
+                registry.calls[api] = never
+        """
+    )
+    found = run(pytester)
+    kinds = Counter((each["direction"], each["verdict"], each["kind"]) for each in found.values())
+    assert kinds == {
+        ("forward", "pass", ""): 39,
+        ("forward", "skip", "ambiguous name"): 1,
+        ("backward", "skip", "recorded gradients are not the API's"): 31,
+    }
+    assert {each["device"] for each in found.values()} == {"recorded"}
+
+
+def test_a_wrong_stored_output_is_found(pytester: pytest.Pytester, stored: Path) -> None:
+    data = json.loads(stored.read_text())["data"]
+    floats = {
+        name: entry["output"][0]["data_name"]
+        for name, entry in data.items()
+        if name.endswith(".forward")
+        and entry["output"][0].get("dtype") == "torch.float32"
+        and entry["output"][0]["shape"]
+    }
+    healthy = run(pytester, "--probe-direction=forward")
+    shutil.rmtree(pytester.path / "out")
+    names = [name for name in floats if healthy[name]["verdict"] == "pass"][::4]
+    assert len(names) > 3
+    for name in names:
+        file = stored.parent / "dump_tensor_data" / floats[name]
+        values = torch.load(file, weights_only=True)
+        values.view(-1)[0] = values.view(-1)[0] * 1.01 + 1e-3
+        torch.save(values, file)
+    found = run(pytester, "--probe-direction=forward")
+    assert sorted(name for name, each in found.items() if each["verdict"] == "error") == sorted(names)
+
+
+def test_statistics_alone_are_a_skip(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump("stored/dump.json")
+    found = run(pytester)
+    assert {each["kind"] for each in found.values() if each["direction"] == "forward"} == {
+        "no stored tensors",
+    }
+    assert "input_args.0: no tensor was stored" in found["Functional.relu.0.forward"]["reason"]
+
+
+def write(folder: Path, name: str, values: torch.Tensor) -> dict[str, Any]:
+    """A stored tensor, and its entry."""
+    (folder / "dump_tensor_data").mkdir(parents=True, exist_ok=True)
+    torch.save(values, folder / "dump_tensor_data" / name)
+    return {**tensor(*values.shape, dtype=str(values.dtype).removeprefix("torch.")), "data_name": name}
+
+
+@pytest.mark.parametrize(
+    ("before", "verdict", "kind"),
+    [
+        ([1.0, -2.0, 3.0], "pass", ""),
+        ([2.0, -1.0, 4.0], "skip", "in-place input stored after the call"),
+        ([1.0, -2.5, 3.0], "error", ""),
+    ],
+)
+def test_an_in_place_call(
+    pytester: pytest.Pytester, make_dump: DumpMaker, before: list[float], verdict: str, kind: str
+) -> None:
+    folder = pytester.path / "stored"
+    x, y = write(folder, "x.pt", torch.tensor(before)), write(folder, "y.pt", torch.tensor([2.0, -1.0, 4.0]))
+    one = {"type": "int", "value": 1}
+    make_dump("stored/dump.json", {"Tensor.add_.0.forward": forward(x, one, output=y)}, task="tensor")
+    [found] = run(pytester).values()
+    assert (found["verdict"], found["kind"]) == (verdict, kind)
+    if kind:
+        assert "input.0 was stored after the in-place call: its file holds what output.0's holds" in found["reason"]
+
+
+def test_arguments_that_a_call_changes_beside_are_named(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    folder = pytester.path / "stored"
+    x, mean, var = torch.arange(12.0).view(4, 3), torch.zeros(3), torch.ones(3)
+    y = torch.nn.functional.batch_norm(x, mean.clone(), var.clone(), training=True)
+    rows = [write(folder, f"{name}.pt", values) for name, values in (("x", x), ("mean", mean), ("var", var))]
+    data = forward(*rows, None, None, {"type": "bool", "value": True}, output=write(folder, "y.pt", y))
+    make_dump("stored/dump.json", {"Functional.batch_norm.0.forward": data}, task="tensor")
+    [found] = run(pytester).values()
+    assert found["verdict"] == "pass"
+    assert [each["name"] for each in found["outputs"]] == ["output.0"]
+    assert found["notes"] == ["not judged, since a dump does not hold what the call left in it: input.1, input.2"]
+
+
+def test_under_autocast(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    folder = pytester.path / "stored"
+    generator = torch.Generator().manual_seed(0)
+    x, weight = torch.randn(8, 16, generator=generator), torch.randn(4, 16, generator=generator)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = torch.nn.functional.linear(x, weight)
+    for name, output, verdict in (("healthy", y, "pass"), ("wrong", y * 1.02, "error")):
+        rows = [write(folder, "x.pt", x), write(folder, "w.pt", weight)]
+        data = forward(*rows, output=write(folder, "y.pt", output))
+        make_dump("stored/dump.json", {"Functional.linear.0.forward": data}, task="tensor")
+        [found] = run(pytester).values()
+        shutil.rmtree(pytester.path / "out")
+        assert (name, found["verdict"]) == (name, verdict)
+        assert "under autocast to bfloat16" in found["notes"]
+
+
+@pytest.mark.parametrize(
+    ("args", "option"),
+    [
+        (["--probe-device=recorded,cpu", "-n2"], "--probe-device: 'recorded,cpu'"),
+        (["--probe-device=recorded", "--probe-inputs=generated"], "--probe-inputs: 'generated'"),
+        (["--probe-device=recorded", "--probe-dtype=recorded,bfloat16"], "--probe-dtype: 'recorded,bfloat16'"),
+        (["--probe-device=recorded", "--probe-repeat=2"], "--probe-repeat: '2'"),
+    ],
+)
+def test_what_cannot_go_with_it(pytester: pytest.Pytester, make_dump: DumpMaker, args: list[str], option: str) -> None:
+    make_dump()
+    result = pytester.runpytest("--probe-dump=dump.json", *args)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(
+        [f"ERROR: {option} cannot be used; --probe-device=recorded judges what the dump stored*"]
+    )
+
+
+def test_the_printed_command_and_saved_tensors(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    folder = pytester.path / "stored"
+    data = forward(write(folder, "x.pt", torch.ones(3)), output=write(folder, "y.pt", torch.full((3,), 2.0)))
+    make_dump("stored/dump.json", {"Torch.exp.0.forward": data}, task="tensor")
+    result = pytester.runpytest(
+        "--probe-dump=stored", "--probe-device=recorded", "--probe-out=out", "--probe-save=failing"
+    )
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "Torch.exp.0.forward in float32 on recorded: error",
+            "to reproduce: pytest 'stored/dump.json::Torch.exp.0.forward' --probe-device=recorded",
+        ]
+    )
+    saved = torch.load(pytester.path / "out/saved/dump.json/Torch.exp.0.forward.pt", weights_only=True)
+    assert saved["actual.output.0"].tolist() == [2.0, 2.0, 2.0]

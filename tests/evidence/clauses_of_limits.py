@@ -1,0 +1,328 @@
+"""Limits, bias, what counts above the limits, scalars and factories."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from pytest_probe.execution import comparisons, resolve, run
+from pytest_probe.numerics import noise_ratio
+from pytest_probe.numerics.dtypes import AnyArray, round_to
+from pytest_probe.numerics.noise_ratio import Bias
+from pytest_probe.standards.api_class import classes_of
+from pytest_probe.standards.noise import stages
+from pytest_probe.standards.noise import standard as rule
+from pytest_probe.standards.noise.summed_terms import Terms
+from tests.evidence.clause import Clause, Off, normal, without_runs
+from tests.evidence.kernels import KERNELS
+from tests.evidence.winograd import winograd
+from tests.support.emulated import to_bits
+
+HALF, BRAIN = torch.float16, torch.bfloat16
+Tensor = torch.Tensor
+measure, biases = noise_ratio.measure, noise_ratio.biases
+ROTARY = KERNELS["rotary embedding, rounded between its steps"]
+
+
+# Calls
+
+
+def total(x: Tensor) -> Tensor:
+    return x.sum(-1)
+
+
+def one_by_one(x: Tensor) -> Tensor:
+    result = torch.zeros_like(x[:, 0])
+    for column in x.unbind(1):
+        result = result + column
+    return result
+
+
+def sequential(a: Tensor, b: Tensor) -> Tensor:
+    """A product in float32, summed one by one and rounded once."""
+    result = torch.zeros(a.shape[0], b.shape[1])
+    for k in range(a.shape[1]):
+        result = result + a[:, k : k + 1].float() * b[k].float()
+    return result.to(a.dtype)
+
+
+def deep_convolution() -> list[Any]:
+    return [normal(2, 128, 16, 16), normal(64, 128, 3, 3, seed=1), normal(64, seed=2), 1, 1]
+
+
+def pooled(factor: float, x: Tensor) -> Tensor:
+    """A pooling, and its gradient times a factor."""
+    x = x * factor - x.detach() * (factor - 1)
+    return F.max_pool2d(x, 3)
+
+
+def pooled_to_the_last(x: Tensor) -> Tensor:
+    """Of equal elements the gradient goes to the last, not to the first."""
+    return F.max_pool2d(x.flip(2, 3), 3).flip(2, 3)
+
+
+def rounded_images() -> list[Tensor]:
+    return [(normal(2, 4, 24, 24) * 4).round() / 4]
+
+
+def few_rows() -> list[Tensor]:
+    a = normal(400, 64)
+    a[4:] = 0
+    return [a, normal(64, 50, seed=1)]
+
+
+def in_18_bits(a: Tensor, b: Tensor) -> Tensor:
+    rounding = to_bits(18)
+    return torch.matmul(rounding(a), rounding(b))
+
+
+def cancelling() -> list[Tensor]:
+    """Operands of a product in which one half of the terms takes away most of the other."""
+    a, b = normal(200, 64, scale=4.0), normal(64, 200, seed=1)
+    rest, others = normal(200, 64, scale=0.02, seed=2), normal(64, 200, scale=0.02, seed=3)
+    return [torch.cat([a, -a + rest], 1).to(BRAIN), torch.cat([b, b + others], 0).to(BRAIN)]
+
+
+def off_by(factor: float, shift: float) -> Any:
+    return lambda a, b: (torch.matmul(a.float(), b.float()) * factor + shift).to(a.dtype)
+
+
+def constants() -> list[Tensor]:
+    return [torch.full((16, 4000), 1.2734375).to(BRAIN), torch.full((4000, 16), 1.5234375).to(BRAIN)]
+
+
+def one_crossing() -> list[Tensor]:
+    """Operands of a product with one element that float32 sums one by one take across a tie."""
+    return [normal(16, 4096, dtype=BRAIN), normal(4096, 16, seed=1, dtype=BRAIN)]
+
+
+def padded() -> list[Tensor]:
+    a, b = one_crossing()
+    return [a.repeat(200, 1), b]
+
+
+def divided(x: Tensor, divisor: float) -> Tensor:
+    return (x.float() / divisor).to(x.dtype)
+
+
+def multiples() -> list[Any]:
+    return [(torch.arange(1, 4000) / 64).half(), 0.3]
+
+
+def product_of_rows(x: Tensor) -> Tensor:
+    return torch.prod(x, -1)
+
+
+def thrice_the_error(x: Tensor) -> Tensor:
+    right = torch.prod(x.double(), -1)
+    return (right + 3 * (torch.prod(x, -1).double() - right)).to(x.dtype)
+
+
+def near_one() -> list[Tensor]:
+    return [1 + normal(32, 50, dtype=BRAIN, scale=0.1)]
+
+
+def own_conv_transpose2d(image: Tensor, weight: Tensor) -> Tensor:
+    """torch's own kernel also on processors that compute in float16, where oneDNN would take the call."""
+    enabled, torch.backends.mkldnn.enabled = torch.backends.mkldnn.enabled, False  # type: ignore[attr-defined]
+    try:
+        return F.conv_transpose2d(image, weight)
+    finally:
+        torch.backends.mkldnn.enabled = enabled  # type: ignore[attr-defined]
+
+
+def image_and_weight() -> list[Tensor]:
+    return [normal(2, 3, 9, 7, dtype=HALF), normal(3, 5, 3, 3, dtype=HALF, seed=1)]
+
+
+def overflowing() -> list[Tensor]:
+    """One difference of 300, whose square is beyond float16."""
+    x = normal(1000, dtype=HALF)
+    x[3] = 300
+    return [x, normal(1000, dtype=HALF, seed=1)]
+
+
+def half_as_much_again(x: Tensor, y: Tensor) -> Tensor:
+    return (F.mse_loss(x.float(), y.float()) * 1.5).to(x.dtype)
+
+
+def softmax(x: Tensor) -> Tensor:
+    return torch.softmax(x, -1)
+
+
+def softmax_by_steps(x: Tensor) -> Tensor:
+    powers = torch.exp(x - x.amax(-1, keepdim=True))
+    return powers / powers.sum(-1, keepdim=True)
+
+
+def rounds_the_scalar(x: Tensor, threshold: float) -> Tensor:
+    return x > torch.tensor(threshold).to(x.dtype)
+
+
+def tenths(dtype: torch.dtype) -> Any:
+    return lambda: [torch.full((10,), 0.1).to(dtype), 0.1]
+
+
+# What stands in for a clause
+
+
+def rms_of_all(*args: Any, **more: Any) -> noise_ratio.Noise:
+    found = measure(*args, **more)
+    return replace(found, rms=float(np.sqrt(np.mean(found.ratios**2))))
+
+
+def smoothed_loss(x: Tensor, target: Tensor) -> Tensor:
+    return F.cross_entropy(x, target, label_smoothing=0.05)
+
+
+def classes() -> list[Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn((7, 10, 30), generator=generator).half()
+    return [x, torch.randint(0, 10, (7, 30), generator=generator)]
+
+
+def without_bias(place: int) -> Off:
+    def others(*args: Any) -> tuple[Bias, ...]:
+        return tuple(Bias(0.0, 0.0) if index == place else bias for index, bias in enumerate(biases(*args)))
+
+    return noise_ratio, "biases", others
+
+
+def without_ties(actual: AnyArray, rounded: AnyArray, expected: AnyArray, allowed: AnyArray) -> tuple[Bias, ...]:
+    return biases(actual, round_to(expected, actual.dtype), expected, allowed)
+
+
+def no_factory(name: str) -> frozenset[str]:
+    return classes_of(name) - {"factory"}
+
+
+CLAUSES = (
+    Clause(
+        "elements that leap grant others nothing", "gradient of a max pooling of one's own, 2 % too large",
+        partial(pooled, 1.02), partial(pooled, 1.0), rounded_images, ((rule, "_without_unstable", lambda *args: None),),
+        "error", "pass", backward=True,
+    ),
+    Clause(
+        "elements that leap: no more err than leap", "the same, right, to the last of equal elements",
+        pooled_to_the_last, partial(pooled, 1.0), rounded_images,
+        ((rule, "_beside_unstable", lambda comparison, stage: ("error", stage.reason)),),
+        "warning", "error", backward=True,
+    ),
+    Clause(
+        "fan-in", "sums of 16,384 terms one by one",
+        one_by_one, total, lambda: [normal(64, 16384)], ((noise_ratio, "FAN_IN_CAP", 1.0),), "pass", "error",
+        api="Torch.sum",
+    ),
+    Clause(
+        "fan-in of an unknown API", "the same",
+        one_by_one, total, lambda: [normal(64, 16384)], ((stages, "summed_terms", lambda comparison: Terms(1, True)),),
+        "pass", "error",
+    ),
+    Clause(
+        "fan-in counts 8 times at most", "a mean of a million, 0.006 % too large",
+        lambda x: x.mean() * 1.00006, torch.mean, lambda: [normal(2**20) + 1], ((noise_ratio, "FAN_IN_CAP", math.inf),),
+        "error", "pass", api="Torch.mean",
+    ),
+    Clause(
+        "Winograd", "convolution of 128 channels by F(4x4, 3x3)",
+        winograd, F.conv2d, deep_convolution, ((stages, "may_use_winograd", lambda comparison: False),),
+        "pass", "error", api="Functional.conv2d",
+    ),
+    Clause(
+        "few elements", "one sum of 1,000 terms one by one",
+        one_by_one, total, lambda: [normal(1, 1000) + 1], ((noise_ratio, "SMALL_SAMPLE", 0.0),), "pass", "error",
+        api="Torch.sum",
+    ),
+    Clause(
+        "RMS of what is not zero", "matmul in 18 bits with four rows of 400 that are not zero",
+        in_18_bits, torch.matmul, few_rows, ((noise_ratio, "measure", rms_of_all),), "error", "pass",
+        api="Torch.matmul",
+    ),
+    Clause(
+        "bias: shift", "bfloat16 matmul plus 1e-4",
+        off_by(1.0, 1e-4), torch.matmul, cancelling, (without_bias(0),), "error", "pass", api="Torch.matmul",
+    ),
+    Clause(
+        "bias: scale", "bfloat16 matmul times 1.00008",
+        off_by(1.00008, 0.0), torch.matmul, cancelling, (without_bias(1),), "error", "pass", api="Torch.matmul",
+    ),
+    Clause(
+        "bias: either neighbour near a tie", "float16 quotients by 0.3 on another device",
+        divided, torch.div, multiples, ((noise_ratio, "biases", without_ties),), "pass", "warning", api="Torch.div",
+        place="other",
+    ),
+    Clause(
+        "bias: t above 10", "bfloat16 matmul one by one, one rounding to the other side",
+        sequential, torch.matmul, one_crossing,
+        ((noise_ratio, "BIAS_T", 0.0),), "pass", "error", api="Torch.matmul",
+    ),
+    Clause(
+        "bias: equal elements count once", "the same for 200 copies of each row on another device, as of padding",
+        lambda a, b: sequential(a[:16], b).repeat(200, 1), torch.matmul, padded,
+        ((noise_ratio, "_copies_as_one", lambda shift, values: (shift, values)),), "pass", "warning",
+        api="Torch.matmul",
+        place="other",
+    ),
+    Clause(
+        "bias: 32 distinct values", "bfloat16 matmul of constants one by one",
+        sequential, torch.matmul, constants, ((noise_ratio, "BIAS_DISTINCT", 1),), "pass", "error", api="Torch.matmul",
+    ),
+    Clause(
+        "16-bit steps", "bfloat16 rotary embedding, rounded between its steps",
+        ROTARY.function, ROTARY.reference, lambda: ROTARY.inputs(torch.Generator().manual_seed(0)),
+        (without_runs("coarse"),), "pass", "error",
+    ),
+    Clause(
+        "bias: 16-bit steps explain it", "gradient of float16 cross_entropy with label_smoothing, torch's own kernel",
+        smoothed_loss, smoothed_loss, classes, ((rule, "_unbiased", lambda comparison: None),), "pass", "error",
+        api="Functional.cross_entropy", backward=True,
+    ),
+    Clause(
+        "inputs perturbed by u_o where a kernel rounds inside", "float16 transposed convolution, torch's own kernel",
+        own_conv_transpose2d, F.conv_transpose2d, image_and_weight, (without_runs("narrowed"),), "pass", "error",
+        api="Functional.conv_transpose2d",
+    ),
+    Clause(
+        "rounds between its steps", "bfloat16 softmax in bfloat16 steps, another device",
+        softmax_by_steps, softmax, lambda: [normal(32, 100, dtype=BRAIN, scale=3)], (without_runs("narrow"),),
+        "warning", "error", api="Torch.softmax", place="other",
+    ),
+    Clause(
+        "as-cpu", "bfloat16 prod on another device, which rounds as torch's own kernel",
+        product_of_rows, product_of_rows, near_one, ((rule, "_beside_cpu", lambda comparison, stage: None),),
+        "pass", "warning", api="Torch.prod", place="other",
+    ),
+    Clause(
+        "as-cpu: twice and 1.5 times", "the same with three times that error",
+        thrice_the_error, product_of_rows, near_one,
+        ((rule, "CPU_LARGEST", math.inf), (rule, "CPU_RMS", math.inf)),
+        "error", "pass", api="Torch.prod", place="other",
+    ),
+    Clause(
+        "as-cpu: overflow excuses overflow only", "float16 mse_loss 50 % off, where torch's own kernel gives inf",
+        half_as_much_again, F.mse_loss, overflowing,
+        ((rule, "_overflown", lambda comparison, result: np.zeros(result.shape, dtype=bool)),),
+        "error", "pass", api="Functional.mse_loss", place="other",
+    ),
+    Clause(
+        "scalars in float32", "x > 0.1 for float32 numbers 0.1",
+        torch.gt, torch.gt, tenths(torch.float32), ((resolve, "with_float32", lambda arguments: arguments),),
+        "pass", "error", api="Torch.gt",
+    ),
+    Clause(
+        "scalars in the tensors' 16-bit dtype", "x > 0.1 for bfloat16 numbers 0.1, on a device that rounds the scalar",
+        rounds_the_scalar, torch.gt, tenths(BRAIN), ((run, "other_reading", lambda reference: None),),
+        "pass", "error", api="Torch.gt",
+    ),
+    Clause(
+        "factories", "blackman_window, torch's own kernel, on another device",
+        torch.blackman_window, lambda size: torch.blackman_window(size, dtype=torch.float64), lambda: [101],
+        ((comparisons, "classes_of", no_factory),), "pass", "error", api="Torch.blackman_window", place="other",
+    ),
+)  # fmt: skip

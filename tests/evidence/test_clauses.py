@@ -1,0 +1,29 @@
+"""Every clause of the noise rule is needed: with it the verdict is right, without it wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from tests.evidence import clauses_of_limits, clauses_of_scale
+from tests.evidence.clause import Clause
+
+CLAUSES = (*clauses_of_scale.CLAUSES, *clauses_of_limits.CLAUSES)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """The calls are so small that threads cost more than they save."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("clause", CLAUSES, ids=lambda clause: f"{clause.name}: {clause.case}")
+def test_the_verdict_is_right_with_the_clause_and_wrong_without(clause: Clause) -> None:
+    found, without = clause.verdict(), clause.verdict_without()
+    assert found.verdict == clause.right, found.reason
+    assert without.verdict == clause.wrong, without.reason

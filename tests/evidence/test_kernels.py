@@ -1,0 +1,54 @@
+"""Healthy 16-bit kernels pass whatever the seed, and faulty ones fail. benchmarks/kernel_seeds.py takes 1,000 seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from pytest_probe.core.verdict import Verdict
+from pytest_probe.execution import Checker, Conditions
+from pytest_probe.registry import Registry
+from tests.evidence.kernels import FAULTS, KERNELS, Kernel, faulty
+
+SEEDS = 20
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """The kernels are so small that threads cost more than they save."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def verdicts(kernel: Kernel, seed: int, backward: bool) -> tuple[Verdict, ...]:
+    checker = Checker(Conditions(device="cpu"), Registry.default())
+    inputs = kernel.inputs(torch.Generator().manual_seed(seed))
+    return checker.compare(kernel.function, kernel.reference, inputs, backward=backward, key=f"kernel.{seed}")
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_healthy_kernel_passes(name: str) -> None:
+    found = {
+        seed: [verdict.reason for verdict in verdicts(KERNELS[name], seed, True) if verdict.verdict != "pass"]
+        for seed in range(SEEDS)
+    }
+    assert found == {seed: [] for seed in range(SEEDS)}
+
+
+def test_a_tie_that_every_perturbed_run_rounds_the_other_way() -> None:
+    """Element [0, 29, 39] of this seed's output is a product that lies between two bfloat16 numbers."""
+    [verdict] = verdicts(KERNELS["rotary embedding, rounded between its steps"], 166, False)
+    assert verdict.verdict == "pass"
+    assert float(verdict.outputs[0].metrics["noise_ratio"]) <= 1
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_faulty_kernel_fails(name: str, fault: str) -> None:
+    kernel = faulty(KERNELS[name], fault)
+    missed = [seed for seed in range(SEEDS) if verdicts(kernel, seed, False)[0].verdict != "error"]
+    assert missed == []

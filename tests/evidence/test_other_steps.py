@@ -1,0 +1,147 @@
+"""16-bit kernels of other devices that round between steps of their own: a warning, and no excuse for a fault.
+
+cuDNN's convolutions are rounded before another kernel adds the bias; CUDA's scatter_add adds to the 16-bit tensor
+atomically, in any order; XLA on a CPU rounds each of the steps that it makes an activation of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from pytest_probe.execution import Checker, Conditions
+from pytest_probe.registry import Registry
+from tests.support.devices import Emulated
+
+Tensor = torch.Tensor
+
+
+@dataclass(frozen=True)
+class Steps:
+    """An API, what a device makes of it in its own steps, and how one is wrong beside them."""
+
+    api: str
+    reference: Callable[..., Tensor]
+    inputs: Callable[[torch.Generator], list[Any]]
+    healthy: Callable[..., Tensor]
+    faulty: Callable[..., Tensor]
+
+
+def one_off(function: Callable[..., Tensor], roundoffs: int) -> Callable[..., Tensor]:
+    """Rounds once, but for one element of middle size, that is off by so many roundoffs of the dtype."""
+
+    def faulty(*args: Any) -> Tensor:
+        found = function(*args)
+        flat = found.view(-1)
+        place = flat.abs().argsort()[flat.numel() // 2]
+        flat[place] *= 1 + roundoffs * torch.finfo(found.dtype).eps / 2
+        return found
+
+    return faulty
+
+
+def narrowed(value: Any, dtype: torch.dtype) -> Any:
+    return value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value
+
+
+def convolution(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return F.conv2d(x, weight) + bias.view(-1, 1, 1)
+
+
+def atomically(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    """Row after row from the last to the first, each sum rounded."""
+    for row, places in zip(source.flip(dim).split(1, dim), index.flip(dim).split(1, dim), strict=True):
+        x = x.scatter_add(dim, places, row)
+    return x
+
+
+def hard_swish(x: Tensor) -> Tensor:
+    return x * F.relu6(x + 3) / 6
+
+
+def scattered(generator: torch.Generator) -> list[Any]:
+    index = torch.randint(20, (60, 30), generator=generator)
+    return [torch.randn(20, 30, generator=generator), 0, index, torch.randn(60, 30, generator=generator)]
+
+
+STEPS = {
+    "a bias that another kernel adds": Steps(
+        "Functional.conv2d",
+        F.conv2d,
+        lambda generator: [torch.randn(shape, generator=generator) for shape in ((2, 4, 9, 9), (6, 4, 3, 3), (6,))],
+        convolution,
+        one_off(F.conv2d, 24),
+    ),
+    "atomic sums": Steps(
+        "Torch.scatter_add",
+        torch.scatter_add,
+        scattered,
+        atomically,
+        lambda x, dim, index, source: atomically(x, dim, index[:-1], source[:-1]),
+    ),
+    "an activation in steps": Steps(
+        "Functional.hardswish",
+        F.hardswish,
+        lambda generator: [torch.randn(37, 69, generator=generator)],
+        hard_swish,
+        one_off(F.hardswish, 8),
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize(("side", "verdict"), [("healthy", "warning"), ("faulty", "error")])
+@pytest.mark.parametrize("name", STEPS)
+def test_steps_of_another_device(name: str, side: str, verdict: str, dtype: torch.dtype) -> None:
+    steps = STEPS[name]
+    registry = Registry.default()
+    registry.devices["other"] = Emulated
+    checker = Checker(Conditions(device="other", allow=("none",)), registry)
+    found = []
+    for seed in range(5):
+        args = [narrowed(value, dtype) for value in steps.inputs(torch.Generator().manual_seed(seed))]
+        (judged,) = checker.compare(getattr(steps, side), steps.reference, args, api=steps.api, key=str(seed))
+        found.append(judged.verdict)
+    assert found == [verdict] * 5
+
+
+class Rounded(torch.autograd.Function):
+    """To bfloat16; its gradient passes."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.bfloat16().float()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return grad
+
+
+def attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """As by blocks: weights are rounded before they meet the values, and divided by their sum afterwards."""
+    scores = query.float() @ key.float().mT / query.shape[-1] ** 0.5
+    weights = torch.exp(scores - scores.amax(-1, keepdim=True))
+    mixed: Tensor = Rounded.apply(weights) @ value.float()
+    return (mixed / weights.sum(-1, keepdim=True)).to(query.dtype)
+
+
+def attention_verdicts(function: Callable[..., Tensor], backward: bool) -> list[str]:
+    """Without a batch torch's CPU computes attention in float32, and is no witness."""
+    registry = Registry.default()
+    registry.devices["other"] = Emulated
+    checker = Checker(Conditions(device="other", allow=("none",)), registry)
+    generator = torch.Generator().manual_seed(1)
+    args = [torch.randn(4, 300, 64, generator=generator).bfloat16() for _ in range(3)]
+    api = "Functional.scaled_dot_product_attention"
+    found = checker.compare(function, F.scaled_dot_product_attention, args, api=api, backward=backward)
+    return [verdict.verdict for verdict in found]
+
+
+def test_gradients_of_attention_are_rounded_unlike_from_row_to_row() -> None:
+    assert attention_verdicts(attention, True) == ["warning", "warning"]
+    assert attention_verdicts(one_off(attention, 64), False) == ["error"]

@@ -1,0 +1,67 @@
+"""The benchmark of the verdicts: what counts as a wrong output, and what it prints."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.mutations import MUTATIONS, mutants
+from benchmarks.quality import calls
+from benchmarks.quality.devices import KINDS
+from benchmarks.quality.samples import Wish
+from benchmarks.quality.scoring import scored
+from pytest_probe.standards import STANDARDS
+from tests.support.asking import comparison, normal
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "verdict_quality.py"
+
+
+def names(actual: Any, expected: Any, **more: Any) -> set[str]:
+    return {name for name, _ in mutants(comparison(actual, expected, **{"dtype": "float32", **more}), seed=0)}
+
+
+def test_every_mutation_changes_an_ordinary_output() -> None:
+    values = normal(4, 5)
+    for dtype in ("float32", "bfloat16", "float16"):
+        assert names(values, values, dtype=dtype) == set(MUTATIONS)
+
+
+def test_what_leaves_a_right_answer_is_no_fault() -> None:
+    assert names(np.zeros(4), np.zeros(4)) == set()
+    assert names(np.full((4, 5), 2.0), np.full((4, 5), 2.0)) == {"one element", "scale", "noise", "unwritten row"}
+    assert names(normal(4), normal(4), api="Torch.empty") == set()
+
+
+def test_more_of_a_rounding_error_is_no_fault() -> None:
+    errors = 1e-8 * normal(4, 5)
+    assert names(errors, np.zeros((4, 5))) <= {"stale row", "shifted", "noise"}
+
+
+def test_other_indices_of_the_same_values_are_right() -> None:
+    values = np.array([[3.0, 3.0, 1.0]] * 3, np.float32)
+    more: Any = {"api": "Torch.argmax", "args": (values, 1), "dtype": "int64"}
+    assert names([0, 0, 0], np.array([0, 0, 0]), **more) == set()
+    assert names([1, 1, 1], np.array([0, 0, 0]), **more) == {"one element"}
+
+
+@pytest.mark.parametrize("kind", ["torch", "tf32"])
+def test_the_table(kind: str) -> None:
+    options = ["--source=calls", f"--device-kind={kind}", "--dtypes=float32", "--api=Torch.mm", "--samples=2"]
+    printed = subprocess.run([sys.executable, str(SCRIPT), *options, "--alarms"], capture_output=True, text=True)
+    assert printed.returncode == 0, printed.stderr
+    rows = [line.strip("| ").split(" | ") for line in printed.stdout.splitlines() if line.startswith("| calls")]
+    assert [row[:4] for row in rows] == [["calls", kind, "float32", name] for name in STANDARDS]
+    healthy, flagged, warned, mutated, found = rows[0][4:9]
+    assert (healthy, flagged, warned, found) == ("6", "0", "0", "100.0 %")
+    assert 20 < int(mutated) <= 36
+
+
+def test_gradients_of_factors_under_tf32() -> None:
+    found = scored(KINDS["tf32"], calls.samples(Wish("float32", 9, "Torch.linalg.svd"))).scores["auto"]
+    assert found.healthy > 3
+    assert found.flagged == []

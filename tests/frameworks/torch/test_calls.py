@@ -1,0 +1,302 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pytest_probe.core.arguments import Array, Leaf
+from pytest_probe.core.dump import DeviceSpec, DtypeSpec, MemoryFormatSpec, SizeSpec
+from pytest_probe.core.run import Run, Wanted, Way
+from pytest_probe.errors import Unsupported
+from pytest_probe.frameworks.torch.arrays import to_array, to_tensor
+from pytest_probe.frameworks.torch.calls import bind, gradients, run, taken
+from pytest_probe.frameworks.torch.framework import TorchDevice
+from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype
+
+REFERENCE = Way(dtype="float64")
+ON_CPU = Way(device=TorchDevice("cpu"))
+FLOATS = ("float64", "float32", "float16", "bfloat16")
+EIGHTS = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu")
+WHOLE = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool")
+DTYPES = (*FLOATS, *EIGHTS, "complex64", "complex128", *WHOLE)
+
+
+def leaf(values: Any, dtype: str = "float32") -> Leaf:
+    return Leaf(np.asarray(values).astype(numpy_dtype(dtype)))
+
+
+def call(function: Any, *args: Any, way: Way = REFERENCE, wanted: Wanted | None = None, **kwargs: Any) -> Run:
+    return run(function, args, kwargs, way, wanted)
+
+
+# Arrays and tensors
+
+
+def laid_out(dtype: str) -> dict[str, AnyArray]:
+    plain = np.arange(6).reshape(2, 3).astype(numpy_dtype(dtype))
+    return {
+        "plain": plain,
+        "transposed": plain.T,
+        "reversed": plain[::-1, ::-1],
+        "every other": plain[:, ::2],
+        "one reversed": plain[:1][::-1],
+        "broadcast": np.broadcast_to(plain[0], (4, 3)),
+        "0-d": np.asarray(plain[1, 2]),
+        "empty": plain[:, :0],
+    }
+
+
+@pytest.mark.parametrize("layout", laid_out("float32"))
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_round_trip(dtype: str, layout: str) -> None:
+    array = laid_out(dtype)[layout]
+    tensor = to_tensor(array)
+    back = to_array(tensor)
+    assert str(tensor.dtype) == f"torch.{dtype}"
+    assert (back.dtype, back.shape, back.tobytes()) == (array.dtype, array.shape, array.tobytes())
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_round_trip_of_what_is_not_finite(dtype: str) -> None:
+    array = np.array([np.nan, np.inf, -np.inf, -0.0]).astype(numpy_dtype(dtype))
+    assert to_array(to_tensor(array)).tobytes() == array.tobytes()
+
+
+def test_a_tensor_has_its_own_memory() -> None:
+    array = np.zeros(3, np.float32)
+    tensor = to_tensor(array)
+    tensor += 1
+    assert array.tolist() == [0, 0, 0]
+    read_only = np.broadcast_to(np.float32(1), (3,))
+    assert (to_tensor(read_only) + 1).tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+def test_a_tensor_may_grow(dtype: str) -> None:
+    """As what is given as out= does."""
+    for array in (np.zeros(0), np.zeros((3, 2)).T, np.array(1.0)):
+        assert to_tensor(array.astype(numpy_dtype(dtype))).resize_(4, 4).numel() == 16
+
+
+def test_views_of_tensors_come_back() -> None:
+    x = torch.arange(6.0).reshape(2, 3)
+    z = torch.complex(x, x + 1)
+    assert to_array(x.T).tolist() == [[0, 3], [1, 4], [2, 5]]
+    assert to_array(x.bfloat16().T).astype(float).tolist() == [[0, 3], [1, 4], [2, 5]]
+    assert to_array(z.conj())[0, 1] == 1 - 2j
+    assert to_array(z.conj().imag)[0, 1] == -2
+    assert to_array(x[0].expand(4, 3)).shape == (4, 3)
+    assert to_array(x.clone().requires_grad_()).tolist() == x.tolist()
+    assert to_array(torch._efficientzerotensor((2,))).tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: torch.eye(2).to_sparse(), "layout torch.sparse_coo"),
+        (lambda: torch.eye(2).to_sparse_csr(), "layout torch.sparse_csr"),
+        (lambda: torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.quint8), "quantized"),
+        (lambda: torch.ones(2, dtype=torch.complex32), "complex32"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_what_numpy_has_no_place_for(make: Callable[[], torch.Tensor], said: str) -> None:
+    with pytest.raises(Unsupported, match=said):
+        to_array(make())
+    with pytest.raises(Unsupported, match=said):
+        taken(make(), TorchDevice("cpu"))
+
+
+# Arguments
+
+
+def seen(*args: Any, **kwargs: Any) -> str:
+    return repr((args, kwargs))
+
+
+def test_floats_become_the_dtype_of_the_reference() -> None:
+    dtypes = [leaf([1], dtype) for dtype in ("float32", "bfloat16", "float8_e5m2", "complex64", "int32", "bool")]
+
+    def names(*tensors: torch.Tensor) -> list[str]:
+        return [str(tensor.dtype).removeprefix("torch.") for tensor in tensors]
+
+    wide = run(names, dtypes, {}, REFERENCE, None).outputs
+    assert list(wide.values()) == ["float64", "float64", "float64", "complex128", "int32", "bool"]
+    single = run(names, dtypes, {}, Way(dtype="float32"), None).outputs
+    assert list(single.values()) == ["float32", "float32", "float32", "complex64", "int32", "bool"]
+    own = run(names, dtypes, {}, ON_CPU, None).outputs
+    assert list(own.values()) == ["float32", "bfloat16", "float8_e5m2", "complex64", "int32", "bool"]
+
+
+@pytest.mark.parametrize(
+    ("way", "dtype"),
+    [(REFERENCE, "torch.float64"), (Way(dtype="float32"), "torch.float32"), (ON_CPU, "torch.bfloat16")],
+)
+def test_dtypes_among_the_arguments_are_widened_for_the_reference(way: Way, dtype: str) -> None:
+    given = run(seen, (DtypeSpec("bfloat16"),), {"dtype": DtypeSpec("int64")}, way, None)
+    assert given.outputs == {"output.0": f"(({dtype},), {{'dtype': torch.int64}})"}
+
+
+def test_other_arguments() -> None:
+    args = (DeviceSpec("cuda:3"), SizeSpec((2, 3)), MemoryFormatSpec("channels_last"), slice(1, None, 2), ..., None)
+    given = run(seen, args, {"a": [1, 2.5, (True, "x")], "b": {"c": 1j}}, ON_CPU, None)
+    assert given.outputs["output.0"] == (
+        "((device(type='cpu'), torch.Size([2, 3]), torch.channels_last, slice(1, None, 2), Ellipsis, None), "
+        "{'a': [1, 2.5, (True, 'x')], 'b': {'c': 1j}})"
+    )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "wide"), [("float16", "float64"), ("complex64", "complex128"), ("int32", "int32"), ("bool", "bool")]
+)
+def test_arrays_stay_arrays(dtype: str, wide: str) -> None:
+    """Each run has its own, on the host; a reference's floats are wide."""
+    given = np.ones(3, dtype)
+    for way, wanted in ((ON_CPU, dtype), (REFERENCE, wide)):
+        [array] = bind([Array(given)], {}, way, None).args
+        assert (type(array), array.dtype.name, array.tolist()) == (np.ndarray, wanted, given.tolist())
+        array[0] = 0
+        assert given[0] == 1
+
+
+def test_a_device_of_a_name_that_torch_does_not_know_has_its_tensors_on_the_cpu() -> None:
+    device = TorchDevice("cpu")
+    device.name = "accelerator:1"
+    given = run(seen, (DeviceSpec("cuda:3"),), {}, Way(device=device, autocast="bfloat16"), None)
+    assert given.outputs["output.0"] == "((device(type='cpu'),), {})"
+
+
+def test_surroundings_are_restored() -> None:
+    def raising() -> None:
+        assert torch.get_default_dtype() is torch.float64
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError, match="no"):
+        call(raising)
+    assert torch.get_default_dtype() is torch.float32
+    assert torch.is_grad_enabled()
+    assert not torch.is_autocast_enabled("cpu")
+
+
+def test_autocast() -> None:
+    way = Way(device=TorchDevice("cpu"), autocast="bfloat16")
+    made = run(torch.matmul, (leaf(np.ones((2, 2))), leaf(np.ones((2, 2)))), {}, way, None)
+    assert made.outputs["output.0"].dtype == numpy_dtype("bfloat16")
+
+
+# Outputs
+
+
+def returning(value: Any) -> Any:
+    return lambda *tensors: value
+
+
+@pytest.mark.parametrize(
+    ("value", "names"),
+    [
+        (torch.ones(2), ["output.0"]),
+        ((torch.ones(2), torch.ones(3)), ["output.0", "output.1"]),
+        ([torch.ones(2), (torch.ones(3), torch.ones(1))], ["output.0", "output.1.0", "output.1.1"]),
+        (torch.max(torch.ones(2, 2), 0), ["output.0", "output.1"]),
+        ({"a": torch.ones(2), "b": [3]}, ["output.a", "output.b.0"]),
+        ((torch.ones(2), None, torch.ones(3)), ["output.0", "output.2"]),
+        (None, []),
+        ((), []),
+    ],
+)
+def test_names_of_outputs(value: Any, names: list[str]) -> None:
+    assert list(call(returning(value)).outputs) == names
+
+
+@pytest.mark.parametrize(
+    ("value", "plain"),
+    [(2.5, 2.5), (True, True), (3, 3), (1j, 1j), (torch.Size([2, 3]), [2, 3]), (torch.float32, "torch.float32")],
+)
+def test_scalars_among_the_outputs(value: Any, plain: Any) -> None:
+    assert call(returning(value)).outputs == {"output.0": plain}
+
+
+def test_what_a_call_changes_and_returns() -> None:
+    made = call(torch.Tensor.add_, leaf([1, 2]), leaf([3, 4]))
+    assert made.changed == {"input.0"}
+    assert made.returned == {"output.0": "input.0"}
+    assert made.after("input.0").tolist() == [4, 6]
+    assert made.after("input.1").tolist() == [3, 4]
+
+
+def test_what_is_changed_among_keywords_and_lists() -> None:
+    made = call(torch.add, leaf([1]), leaf([2]), out=leaf([0]))
+    assert (made.changed, made.returned) == ({"kwargs.out"}, {"output.0": "kwargs.out"})
+    made = call(torch._foreach_add_, [leaf([1]), leaf([2])], 1)
+    assert made.changed == {"input.0.0", "input.0.1"}
+    assert made.after("input.0.1").tolist() == [3]
+
+
+def test_nothing_is_changed_elsewhere() -> None:
+    made = call(torch.add, leaf([1]), leaf([2]))
+    assert (made.changed, made.returned, made.differentiable) == (frozenset(), {}, ())
+
+
+# Gradients
+
+
+def back(
+    function: Any, *args: Any, wanted: Any, seeds: Any = None, way: Way = REFERENCE, **more: Any
+) -> dict[str, Any]:
+    made = run(function, args, more, way, Wanted(frozenset(wanted), function in (torch.Tensor.mul_,)))
+    given = seeds or {name: np.ones(made.outputs[name].shape) for name in made.differentiable}
+    return {name: value.tolist() for name, value in gradients(made, given).items()}
+
+
+def test_gradients_of_positional_keyword_and_nested_arguments() -> None:
+    assert back(torch.mul, leaf([2]), leaf([3]), wanted=["input.0", "input.1"]) == {"input.0": [3], "input.1": [2]}
+    found = back(torch.nn.functional.linear, leaf([[2]]), weight=leaf([[3]]), wanted=["input.0", "kwargs.weight"])
+    assert found == {"input.0": [[3]], "kwargs.weight": [[2]]}
+    found = back(torch.cat, [leaf([1]), leaf([2])], wanted=["input.0.0", "input.0.1"])
+    assert found == {"input.0.0": [1], "input.0.1": [1]}
+
+
+def test_only_what_is_wanted() -> None:
+    assert back(torch.mul, leaf([2]), leaf([3]), wanted=["input.1"]) == {"input.1": [2]}
+
+
+def test_an_argument_without_a_gradient_is_left_out() -> None:
+    def first(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    assert back(first, leaf([2]), leaf([3]), wanted=["input.0", "input.1"]) == {"input.0": [2]}
+
+
+def test_seeds_of_several_outputs_add_up() -> None:
+    seeds = {"output.0": np.array([1.0]), "output.1": np.array([10.0])}
+    assert back(torch.split, leaf([1, 2]), 1, wanted=["input.0"], seeds=seeds) == {"input.0": [1, 10]}
+    assert back(torch.split, leaf([1, 2]), 1, wanted=["input.0"], seeds={"output.1": np.array([5.0])}) == {
+        "input.0": [0, 5]
+    }
+
+
+def test_an_in_place_call_works_on_a_copy() -> None:
+    assert back(torch.Tensor.mul_, leaf([2]), leaf([3]), wanted=["input.0", "input.1"]) == {
+        "input.0": [3],
+        "input.1": [2],
+    }
+
+
+def test_indices_have_no_gradient() -> None:
+    made = run(torch.max, (leaf([[1, 2]]), 1), {}, REFERENCE, Wanted(frozenset({"input.0"})))
+    assert made.differentiable == ("output.0",)
+
+
+def test_complex_and_narrow_gradients() -> None:
+    found = back(torch.mul, leaf([1 + 1j], "complex64"), leaf([2j], "complex64"), wanted=["input.0"])
+    assert found == {"input.0": [-2j]}
+    made = run(torch.exp, (leaf([0], "bfloat16"),), {}, ON_CPU, Wanted(frozenset({"input.0"})))
+    (gradient,) = gradients(made, {"output.0": np.ones(1, numpy_dtype("bfloat16"))}).values()
+    assert (gradient.dtype, float(gradient[0])) == (numpy_dtype("bfloat16"), 1.0)
+
+
+def test_autograds_zeros_have_values() -> None:
+    assert back(torch.sgn, leaf([2, -3]), wanted=["input.0"]) == {"input.0": [0, 0]}

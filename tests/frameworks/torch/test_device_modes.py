@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from pytest_probe.core.device_modes import MODES, Attention, Mode, Rounding, behaviour
+from pytest_probe.core.run import Jitter
+from pytest_probe.frameworks.torch import attention, flags
+from pytest_probe.frameworks.torch.device_modes import emulated, flushed, rounded
+
+TF32 = Mode(bits=11)
+STEP = 2.0**-10  # of TF32 at 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("rounding", "wanted"),
+    [("even", [0.0, 2.0, 1.0, -2.0]), ("away", [1.0, 2.0, 1.0, -2.0]), ("zero", [0.0, 1.0, 0.0, -1.0])],
+)
+def test_rounding_to_11_bits(dtype: torch.dtype, rounding: Rounding, wanted: list[float]) -> None:
+    steps = torch.tensor([0.5, 1.5, 0.75, -1.75], dtype=torch.float64)
+    values = (steps.sign() + steps * STEP).to(dtype)
+    assert ((rounded(values, 11, rounding).double() - steps.sign()) / STEP).tolist() == wanted
+
+
+def test_rounding_leaves_inf_nan_and_integers_and_takes_complex_numbers_apart() -> None:
+    special = torch.tensor([torch.inf, -torch.inf, torch.nan, 0.0])
+    assert torch.equal(rounded(special, 11, "even").nan_to_num(7.0), special.nan_to_num(7.0))
+    assert rounded(torch.tensor([3]), 11, "even").tolist() == [3]
+    assert rounded(torch.tensor([1 + STEP / 4 + 1j]), 11, "even").tolist() == [1 + 1j]
+
+
+def test_operands_of_products_are_rounded_and_the_bias_is_not() -> None:
+    fine = 1 + STEP / 4
+    a, bias = torch.full((1, 1), fine, dtype=torch.float64), torch.full((1,), fine, dtype=torch.float64)
+    with emulated(TF32, None):
+        assert torch.mm(a, a).item() == 1.0
+        assert F.linear(a, a, bias).item() == 1.0 + fine
+        assert (a * a).item() == fine * fine
+
+
+def test_a_convolution_rounds_forward_and_backward_but_for_its_bias() -> None:
+    fine = 1 + STEP / 4
+    x, weight = (torch.full((1, 1, 3, 3), fine, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    bias = torch.full((1,), fine, dtype=torch.float64, requires_grad=True)
+    with emulated(TF32, None):
+        out = F.conv2d(x, weight, bias)
+        gradients = torch.autograd.grad(out, [x, weight, bias], torch.full_like(out, fine))
+    assert out.item() == 9.0 + fine
+    assert [gradient.max().item() for gradient in gradients] == [1.0, 1.0, fine]
+
+
+def test_a_flag_for_convolutions_does_not_reach_matmul() -> None:
+    a = torch.full((1, 1), 1 + STEP / 4, dtype=torch.float64)
+    (mode, *_) = behaviour("tf32 in convolution").variants
+    with emulated(mode, None):
+        assert torch.mm(a, a).item() != 1.0
+        assert F.conv2d(a.view(1, 1, 1, 1), a.view(1, 1, 1, 1)).item() == 1.0
+
+
+def test_two_bfloat16_numbers_keep_16_bits() -> None:
+    a = torch.tensor([[1 + 2.0**-8 + 2.0**-9 + 2.0**-20]], dtype=torch.float64)
+    with emulated(Mode(bits=8), None):
+        assert torch.mm(a, torch.ones_like(a)).item() == 1 + 2.0**-7
+    with emulated(Mode(bits=8, split=True), None):
+        assert torch.mm(a, torch.ones_like(a)).item() == pytest.approx(a.item(), rel=2.0**-16)
+
+
+def test_partial_sums_are_rounded() -> None:
+    a = torch.tensor([[2048.0, 1.0, 1.0, 1.0]], dtype=torch.float64)
+    for chunks, wanted in ((4, 2048.0), (2, 2050.0)):
+        with emulated(Mode(sums="float16", chunks=chunks), None):
+            assert torch.mm(a, torch.ones(4, 1, dtype=torch.float64)).item() == wanted
+
+
+def test_the_one_sum_of_a_grouped_convolution_is_rounded_before_its_bias() -> None:
+    x, weight, bias = torch.full((1, 2, 1), 1 + 2.0**-9), torch.ones(2, 1, 1), torch.full((2,), 2.0**-9)
+    with emulated(Mode(sums="bfloat16", chunks=2), None):
+        found = F.conv1d(x.double(), weight.double(), bias.double(), groups=2)
+    assert found.tolist() == [[[1 + 2.0**-9], [1 + 2.0**-9]]]
+
+
+def test_subnormal_numbers_are_zero() -> None:
+    small = torch.tensor([2.0**-127, 2.0**-126, -(2.0**-130), 1.0], dtype=torch.float64)
+    assert flushed(small).tolist() == [0.0, 2.0**-126, 0.0, 1.0]
+    with emulated(Mode(flush=True), None):
+        assert (small * 2).tolist() == [0.0, 2.0**-125, 0.0, 2.0]
+        assert (small[1:2] / 2).tolist() == [0.0]
+        assert small.clone().mul_(0.5).tolist() == [0.0, 0.0, 0.0, 0.5]
+
+
+def test_running_statistics_that_begin_at_zero_are_written_to_under_flush_to_zero() -> None:
+    mean, variance = torch.zeros(2, dtype=torch.float64), torch.ones(2, dtype=torch.float64)
+    x = torch.tensor([[1.0, 3.0], [3.0, 5.0]], dtype=torch.float64)
+    with emulated(Mode(flush=True), None):
+        F.batch_norm(x, mean, variance, training=True, momentum=0.5)
+    assert mean.tolist() == [1.0, 2.0]
+    assert variance.tolist() == [1.5, 1.5]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("attention", ["fused", "early", "composed", "math"])
+def test_attention_that_rounds_nothing_is_torchs_own(attention: Attention, causal: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    operands = [torch.randn(2, 2, 6, 4, generator=generator).double().requires_grad_() for _ in range(3)]
+
+    def results() -> list[torch.Tensor]:
+        out = F.scaled_dot_product_attention(*operands, is_causal=causal)
+        return [out, *torch.autograd.grad(out, operands, torch.ones_like(out))]
+
+    plain = results()
+    for bits, same in ((52, True), (11, False)):
+        with emulated(Mode(bits=bits, attention=attention), None):
+            pairs = zip(results(), plain, strict=True)
+            assert all(torch.allclose(ours, theirs, rtol=1e-9, atol=1e-12) == same for ours, theirs in pairs)
+
+
+def test_attention_gives_the_logarithm_of_the_sum_that_its_backward_takes() -> None:
+    query = torch.eye(4, dtype=torch.float64).view(1, 1, 4, 4)
+    ours, theirs = attention.forward(query, query, query), attention.FORWARD(query, query, query)
+    assert all(torch.allclose(mine, other) for mine, other in zip(ours, theirs, strict=True))
+
+
+def test_jitter_moves_what_was_rounded_by_a_roundoff_and_is_reproducible() -> None:
+    a = torch.full((8, 8), 1 + STEP / 4, dtype=torch.float64)
+
+    def product(seed: int) -> torch.Tensor:
+        with emulated(TF32, Jitter(2.0**-24, seed)):
+            return torch.mm(a, a)
+
+    assert torch.equal(product(1), product(1))
+    assert 0 < (product(1) - 8).abs().max().item() < 8 * 4 * 2.0**-24
+
+
+def test_flags_that_a_cpu_reads() -> None:
+    assert list(flags.allowed("cpu")) == []
+    torch.set_flush_denormal(True)
+    try:
+        assert list(flags.allowed("cpu")) == ["ftz"]
+    finally:
+        torch.set_flush_denormal(False)
+
+
+@pytest.fixture
+def _flags() -> Iterator[None]:
+    """torch's TF32 flags, which no monkeypatch can put back."""
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    yield
+    torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+
+
+@pytest.mark.usefixtures("_flags")
+def test_cudas_flags_count_on_cuda_only() -> None:
+    torch.backends.cudnn.allow_tf32 = True
+    assert next(flags.allowed("cuda")) == "tf32 in convolution"
+    torch.backends.cuda.matmul.allow_tf32 = True
+    assert next(flags.allowed("cuda")) == "tf32"
+    assert list(flags.allowed("cpu")) == []
+    assert list(flags.allowed("npu")) == []
+
+
+def test_ascends_flags_are_read_where_its_plugin_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    switches = SimpleNamespace(matmul=SimpleNamespace(allow_hf32=False), conv=SimpleNamespace(allow_hf32=True))
+    monkeypatch.setitem(sys.modules, "torch_npu", SimpleNamespace(npu=switches))
+    assert list(flags.allowed("npu")) == ["hf32 in convolution"]
+    assert list(flags.allowed("cpu")) == []
+
+
+def test_every_mode_says_what_it_is() -> None:
+    assert list(MODES) == ["tf32", "hf32", "bf16x3", "bf16", "ftz", "reduced-reduction", "fast-math"]
+    assert all(mode.words and mode.variants for mode in MODES.values())

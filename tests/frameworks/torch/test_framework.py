@@ -1,0 +1,324 @@
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pytest_probe.errors import SettingsError, UnknownAPI
+from pytest_probe.frameworks.torch.allowlist import CREATION
+from pytest_probe.frameworks.torch.framework import TorchFramework
+from pytest_probe.numerics.dtypes import numpy_dtype
+
+FRAMEWORK = TorchFramework()
+
+
+def paths(name: str, **namespaces: str) -> list[str]:
+    namespace, _, api = name.partition(".")
+    return [api.path for api in FRAMEWORK.candidates(namespace, api, namespaces)]
+
+
+def test_overloads_of_operators_are_found() -> None:
+    operators = {"Aten": "torch.ops.aten"}
+    assert paths("Aten.add.Tensor", **operators) == ["torch.ops.aten.add.Tensor"]
+    assert paths("Aten.mm", **operators) == ["torch.ops.aten.mm"]
+    for name in ("Aten.add.nothing", "Aten.add.Tensor.redispatch", "Aten.add.__class__"):
+        with pytest.raises(UnknownAPI):
+            paths(name, **operators)
+
+
+# The allow-list
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("Functional.linear", ["torch.nn.functional.linear"]),
+        ("Functional.scaled_dot_product_attention", ["torch.nn.functional.scaled_dot_product_attention"]),
+        ("Functional.relu_", ["torch.nn.functional.relu_"]),
+        ("Functional.hardswish", ["torch.nn.functional.hardswish"]),
+        ("Functional.upsample_nearest", ["torch.nn.functional.upsample_nearest"]),
+        ("Tensor.new_full", ["torch.Tensor.new_full"]),
+        ("Tensor.unflatten", ["torch.Tensor.unflatten"]),
+        ("Tensor.add_", ["torch.Tensor.add_"]),
+        ("Tensor.__iadd__", ["torch.Tensor.__iadd__"]),
+        ("Tensor.__rsub__", ["torch.Tensor.__rsub__"]),
+        ("Tensor.__getitem__", ["torch.Tensor.__getitem__"]),
+        ("Tensor.__float__", ["torch.Tensor.__float__"]),
+        ("Torch.matmul", ["torch.matmul", "torch.linalg.matmul"]),
+        ("Torch.einsum", ["torch.einsum"]),
+        ("Torch._foreach_add_", ["torch._foreach_add_"]),
+        ("Torch.linalg.svd", ["torch.linalg.svd"]),
+        ("Torch.special.expit", ["torch.special.expit"]),
+        ("Torch.svd", ["torch.svd", "torch.linalg.svd"]),
+        ("Torch.eigh", ["torch.linalg.eigh"]),
+        ("Torch.expit", ["torch.special.expit"]),
+        ("Torch.rfft", ["torch.fft.rfft"]),
+        ("Torch.fft", ["torch.fft.fft"]),
+        ("VF.lstm", ["torch.lstm"]),
+    ],
+)
+def test_what_torch_lists_may_be_called(name: str, found: list[str]) -> None:
+    assert paths(name) == found
+
+
+@pytest.mark.parametrize("name", sorted(CREATION))
+def test_creation_functions_may_be_called(name: str) -> None:
+    assert f"torch.{name}" in paths(f"Torch.{name}")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Torch.load",
+        "Torch.save",
+        "Torch.from_file",
+        "Torch.from_numpy",
+        "Torch.frombuffer",
+        "Torch.compile",
+        "Torch.manual_seed",
+        "Torch.set_default_dtype",
+        "Torch.set_num_threads",
+        "Torch.use_deterministic_algorithms",
+        "Torch.hub.load",
+        "Torch.jit.load",
+        "Torch.utils.cpp_extension.load",
+        "Torch.serialization.load",
+        "Torch.os.system",
+        "Torch.sys.exit",
+        "Torch.nn.functional.linear",
+        "Torch.nn.functional.linear.__globals__.get",
+        "Torch.Tensor",
+        "Torch.Tensor.add",
+        "Torch.linalg",
+        "Torch.device",
+        "Torch.float32",
+        "Torch.ops.aten.relu",
+        "Torch._C._cuda_init",
+        "Torch.__loader__",
+        "Torch.",
+        "Torch.linalg.",
+        "Torch..svd",
+        "Torch.nothing",
+        "Functional.Optional",
+        "Functional.torch.load",
+        "Functional.warnings.warn",
+        "Functional.__builtins__",
+        "Functional.__dict__",
+        "Tensor.__class__",
+        "Tensor.__dict__",
+        "Tensor.__init__",
+        "Tensor.__new__",
+        "Tensor.__reduce__",
+        "Tensor.__reduce_ex__",
+        "Tensor.__setattr__",
+        "Tensor.__getattribute__",
+        "Tensor.__setstate__",
+        "Tensor.__torch_function__",
+        "Tensor.__init_subclass__",
+        "Tensor.__subclasshook__",
+        "Tensor.__repr__",
+        "Tensor.__format__",
+        "Tensor._make_subclass",
+        "Tensor.add.__call__",
+        "Tensor.data_ptr",
+        "Tensor.register_hook",
+        "Tensor.backward",
+        "Tensor.numpy",
+        "Tensor.element_size",
+        "Tensor.get_device",
+        "Tensor.set_",
+        "Tensor.shape",
+        "Tensor.nothing",
+        "os.system",
+        "builtins.eval",
+        "torch.matmul",
+    ],
+)
+def test_anything_else_is_refused(name: str) -> None:
+    with pytest.raises(UnknownAPI):
+        paths(name)
+
+
+def test_a_refusal_says_what_would_do() -> None:
+    with pytest.raises(UnknownAPI, match=r"^Torch\.load: torch\.load is not among what torch lists as public and ov"):
+        paths("Torch.load")
+    with pytest.raises(UnknownAPI, match=r"\(NPU=python\.module, or NPU=torch\.ops\.NPU for operators\)$"):
+        paths("NPU.npu_rms_norm")
+    with pytest.raises(UnknownAPI, match="communication between ranks cannot be replayed alone"):
+        paths("Distributed.all_reduce")
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "recorded"),
+    [
+        (torch, "matmul", "Torch.matmul"),
+        (torch.nn.functional, "gelu", "Functional.gelu"),
+        (torch.Tensor, "add", "Tensor.add"),
+    ],
+)
+def test_a_patched_function_stays_allowed_and_is_the_one_that_runs(
+    owner: Any, name: str, recorded: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (before, *_) = FRAMEWORK.candidates(*recorded.split("."), {})
+
+    def mine(*args: Any) -> str:
+        return "mine"
+
+    monkeypatch.setattr(owner, name, mine)
+    (after, *_) = FRAMEWORK.candidates(*recorded.split("."), {})
+    assert (before.lookup()(), after.lookup()()) == ("mine", "mine")
+
+
+@pytest.mark.parametrize("name", ["load", "save", "compile", "from_file", "manual_seed", "set_default_dtype", "hub"])
+def test_what_is_refused_stays_so_where_a_library_patched_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, name, lambda *args: "harm")
+    with pytest.raises(UnknownAPI):
+        paths(f"Torch.{name}")
+
+
+@pytest.mark.parametrize(
+    ("name", "in_place"),
+    [
+        ("Tensor.add_", True),
+        ("Tensor.add", False),
+        ("Tensor.__iadd__", True),
+        ("Tensor.__add__", False),
+        ("Tensor.__setitem__", True),
+        ("Tensor.__invert__", False),
+        ("Tensor.__index__", False),
+        ("Tensor.__int__", False),
+        ("Tensor.__ior__", True),
+        ("Torch._foreach_mul_", True),
+        ("Functional.relu_", True),
+    ],
+)
+def test_which_names_work_in_place(name: str, in_place: bool) -> None:
+    namespace, api = name.split(".")
+    assert FRAMEWORK.candidates(namespace, api, {})[0].in_place == in_place
+
+
+# Namespaces of the user's
+
+
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A module "vendor" with a function, a submodule with one, and other modules that it imported."""
+    made, below = ModuleType("vendor"), ModuleType("vendor.ops")
+    made.__dict__.update(rms_norm=lambda x: x, os=__import__("os"), ops=below, torch=torch, number=3, _hidden=len)
+    below.__dict__.update(swiglu=lambda x: x, top=made)
+    monkeypatch.setitem(__import__("sys").modules, "vendor", made)
+    return made
+
+
+def test_a_users_module_may_be_called(module: ModuleType) -> None:
+    assert paths("NPU.rms_norm", NPU="vendor") == ["vendor.rms_norm"]
+    assert paths("NPU.ops.swiglu", NPU="vendor") == ["vendor.ops.swiglu"]
+    assert FRAMEWORK.candidates("NPU", "rms_norm", {"NPU": "vendor"})[0].lookup() is module.rms_norm
+
+
+@pytest.mark.parametrize("api", ["os.system", "torch.load", "ops.top.os.system", "_hidden", "number", "nothing", "ops"])
+def test_what_a_users_module_imported_may_not(module: ModuleType, api: str) -> None:
+    with pytest.raises(UnknownAPI, match=f"NPU.{api}: vendor.{api} is not a function there"):
+        paths(f"NPU.{api}", NPU="vendor")
+
+
+def test_custom_operators_are_a_namespace_too() -> None:
+    assert paths("NPU.relu", NPU="torch.ops.aten") == ["torch.ops.aten.relu"]
+
+
+@pytest.mark.parametrize("place", ["no_such_module", "no_such_module.ops", "torch.no_such_part"])
+def test_a_module_that_is_not_there(place: str) -> None:
+    with pytest.raises(UnknownAPI, match=r"^probe_namespaces: .* cannot be imported: "):
+        paths("NPU.rms_norm", NPU=place)
+
+
+# Devices, files
+
+
+def test_devices() -> None:
+    assert FRAMEWORK.device("cpu").name == "cpu"
+    with pytest.raises(
+        SettingsError, match=r"--probe-device: 'nonsense' cannot be used; torch says: .*; found here: .*cpu"
+    ):
+        FRAMEWORK.device("nonsense")
+
+
+@pytest.mark.parametrize(
+    ("error", "says_so"),
+    [
+        (NotImplementedError("no"), True),
+        (RuntimeError("\"addmm_impl_cpu_\" not implemented for 'Half'"), True),
+        (RuntimeError("Could not run 'aten::add' with arguments from the 'CUDA' backend"), True),
+        (RuntimeError("value cannot be converted to type c10::Half without overflow"), True),
+        (RuntimeError("MKL FFT doesn't support tensors of type: Half"), True),
+        (RuntimeError("linalg.inv: Low precision dtypes not supported. Got Half"), True),
+        (RuntimeError("derivative for aten::floor_divide is not implemented"), True),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
+        (ValueError("no"), False),
+    ],
+)
+def test_which_errors_say_that_there_is_no_kernel(error: Exception, says_so: bool) -> None:
+    assert FRAMEWORK.has_no_kernel(error) == says_so
+
+
+def test_saved_tensors_can_be_loaded(tmp_path: Path) -> None:
+    arrays = {"a": np.arange(3, dtype=np.float32), "b": np.ones((2, 2), numpy_dtype("bfloat16"))}
+    FRAMEWORK.save(tmp_path / "x.pt", arrays)
+    loaded = torch.load(tmp_path / "x.pt", weights_only=True)
+    assert loaded["a"].tolist() == [0.0, 1.0, 2.0]
+    assert loaded["b"].dtype is torch.bfloat16
+    torch.save(loaded["b"], tmp_path / "b.pt")
+    assert FRAMEWORK.load(tmp_path / "b.pt").dtype == numpy_dtype("bfloat16")
+
+
+class Harmful:
+    def __reduce__(self) -> Any:
+        return (Path.touch, (Path("harm"),))
+
+
+def test_nothing_in_a_stored_file_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.save(Harmful(), tmp_path / "torch.pt")
+    (tmp_path / "plain.pt").write_bytes(pickle.dumps(Harmful(), protocol=2))
+    for name in ("torch.pt", "plain.pt"):
+        with pytest.raises(ValueError, match=r"\w"):
+            FRAMEWORK.load(tmp_path / name)
+    assert not (tmp_path / "harm").exists()
+
+
+def test_damaged_and_missing_files(tmp_path: Path) -> None:
+    (tmp_path / "cut.pt").write_bytes(b"PK\x03\x04")
+    with pytest.raises(ValueError, match=r"\w"):
+        FRAMEWORK.load(tmp_path / "cut.pt")
+    torch.save({"a": 1}, tmp_path / "dict.pt")
+    with pytest.raises(ValueError, match="holds a dict, not a tensor"):
+        FRAMEWORK.load(tmp_path / "dict.pt")
+    with pytest.raises(OSError, match=r"none\.pt"):
+        FRAMEWORK.load(tmp_path / "none.pt")
+
+
+def test_threads_are_shared() -> None:
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(4)
+        FRAMEWORK.share_threads(2)
+        assert torch.get_num_threads() == 2
+        FRAMEWORK.share_threads(9)
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
+
+
+# Kernels
+
+
+def test_kernels_in_their_order_and_which_are_of_float32() -> None:
+    x = torch.ones(4, 8, dtype=torch.bfloat16)
+    found = FRAMEWORK.kernels(lambda: torch.nn.functional.rms_norm(x, (8,), eps=0.5).abs())
+    names = "pow.Tensor_Scalar mean.dim add_.Scalar rsqrt.default mul.Tensor abs.default".split()
+    assert found == tuple((f"aten.{name}", name != "abs.default") for name in names)

@@ -1,0 +1,256 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pytest_probe.core.arguments import Leaf
+from pytest_probe.core.run import Kernel, Steps, Wanted, Way
+from pytest_probe.frameworks.torch.calls import gradients, run
+from pytest_probe.frameworks.torch.cpu16.loops import beyond_vectors
+from pytest_probe.frameworks.torch.cpu16.sequential import fuses, looped
+from pytest_probe.frameworks.torch.rounding import StepsMode
+from pytest_probe.numerics.dtypes import AnyArray
+
+X = torch.linspace(0.1, 3.0, 20, dtype=torch.float64)
+Function = Callable[..., torch.Tensor]
+
+
+def rounded(tensor: torch.Tensor, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    return tensor.to(dtype).to(torch.float64)
+
+
+def under(
+    function: Function, *tensors: torch.Tensor, fine: bool = False, dtype: torch.dtype = torch.bfloat16
+) -> torch.Tensor:
+    with StepsMode(dtype, fine):
+        return function(*tensors)
+
+
+def same(found: torch.Tensor, wanted: torch.Tensor) -> bool:
+    return torch.equal(found, wanted)
+
+
+def test_a_single_kernel_is_not_rounded() -> None:
+    assert same(under(torch.exp, X), torch.exp(X))
+    assert same(under(torch.softmax, X, 0), torch.softmax(X, 0))
+
+
+def test_arguments_are_not_rounded() -> None:
+    before = X.clone()
+    assert same(under(lambda x: x * x, X), before * before)
+    assert same(X, before)
+
+
+def test_what_passes_between_kernels_is_rounded_and_the_last_is_not() -> None:
+    assert same(under(lambda x: torch.exp(x) * x, X), rounded(torch.exp(X)) * X)
+    assert same(under(lambda x: torch.sin(torch.exp(x) * x), X), torch.sin(rounded(rounded(torch.exp(X)) * X)))
+
+
+def beside(kernels: list[Kernel], function: Function) -> torch.Tensor:
+    with StepsMode(torch.bfloat16, fine=False, kernels=kernels):
+        return function(X)
+
+
+def test_what_the_call_computes_in_float32_is_not_rounded() -> None:
+    found = beside([("aten.exp.default", True), ("aten.mul.Tensor", False)], lambda x: torch.sin(torch.exp(x) * x))
+    assert same(found, torch.sin(rounded(torch.exp(X) * X)))
+
+
+def test_kernels_that_do_not_run_side_by_side_are_rounded() -> None:
+    found = beside([("aten.exp2.default", True), ("aten.exp.default", True)], lambda x: torch.exp(x) * x)
+    assert same(found, rounded(torch.exp(X)) * X)
+
+
+def test_in_float32_a_kernel_is_no_composition() -> None:
+    assert same(beside([("aten.rsqrt.default", True)], torch.rsqrt), torch.rsqrt(X))
+    assert same(beside([("aten.rsqrt.default", False)], torch.rsqrt), rounded(torch.sqrt(X)).reciprocal())
+
+
+def test_guessed_steps_do_not_overflow() -> None:
+    large = torch.tensor([300.0, 200.0], dtype=torch.float64)
+    found = under(lambda x: x * x / 2, large, fine=True, dtype=torch.float16)
+    assert same(found, torch.tensor([45000.0, 20000.0], dtype=torch.float64))
+    found = under(lambda x: x * x / 2, large, dtype=torch.float16)
+    assert same(found, torch.tensor([torch.inf, 20000.0], dtype=torch.float64))
+
+
+def test_the_dtype_is_that_of_the_steps() -> None:
+    with StepsMode(torch.float32, fine=False):
+        found = torch.exp(X) * X
+    assert same(found, rounded(torch.exp(X), torch.float32) * X)
+
+
+@pytest.mark.parametrize(
+    "move",
+    [
+        lambda x: x.view(4, 5).t(),
+        lambda x: x[3:7],
+        lambda x: x.clone(),
+        lambda x: torch.cat([x, x]),
+        lambda x: torch.stack([x, x]),
+        lambda x: x.flip(0),
+        lambda x: torch.nn.functional.pad(x, (1, 1)),
+        lambda x: x.repeat(2),
+    ],
+)
+def test_moving_values_about_rounds_nothing(move: Function) -> None:
+    assert same(under(lambda x: move(torch.exp(x)), X), move(torch.exp(X)))
+
+
+@pytest.mark.parametrize("choice", [lambda x: x.amax(0, keepdim=True), lambda x: x.sort()[0]])
+def test_what_is_chosen_of_an_argument_stays_what_it_was(choice: Function) -> None:
+    assert same(under(lambda x: choice(x) - x, X), choice(X) - X)
+    chosen = choice(rounded(torch.exp(X)))
+    assert same(under(lambda x: choice(torch.exp(x)) - 1, X), chosen - 1)
+
+
+def test_a_view_is_rounded_with_what_it_shows() -> None:
+    assert same(under(lambda x: torch.exp(x).view(4, 5) * 3, X), rounded(torch.exp(X)).view(4, 5) * 3)
+
+
+def test_an_output_that_was_read_is_rounded() -> None:
+    def two(x: torch.Tensor) -> torch.Tensor:
+        y = torch.exp(x)
+        y.sum()
+        return y
+
+    assert same(under(two, X), rounded(torch.exp(X)))
+
+
+def test_in_place_results_are_rounded_when_they_are_read() -> None:
+    assert same(under(lambda x: torch.exp(x).mul_(3), X), rounded(torch.exp(X)) * 3)
+    assert same(under(lambda x: torch.exp(x).mul_(3) + 1, X), rounded(rounded(torch.exp(X)) * 3) + 1)
+
+
+def test_parts_that_are_written_one_after_the_other_are_all_rounded() -> None:
+    def filled(x: torch.Tensor) -> torch.Tensor:
+        made = torch.exp(x)
+        made[:5].copy_(torch.sin(x[:5]))
+        made[5:10].copy_(torch.cos(x[5:10]))
+        return made * 3
+
+    wanted = torch.cat([torch.sin(X[:5]), torch.cos(X[5:10]), torch.exp(X[10:])])
+    assert same(under(filled, X), rounded(wanted) * 3)
+
+
+def test_complex_values_are_rounded_by_their_parts() -> None:
+    z = torch.complex(X, X.flip(0))
+    y = torch.exp(z)
+    found = under(lambda z: torch.exp(z) * 2, z)
+    assert same(torch.view_as_real(found), torch.view_as_real(torch.complex(rounded(y.real), rounded(y.imag)) * 2))
+
+
+def test_integers_and_conditions_stay() -> None:
+    found = under(lambda x: torch.where(torch.exp(x) > 1.5, x, x - 1), X)
+    assert same(found, torch.where(rounded(torch.exp(X)) > 1.5, X, X - 1))
+    assert under(lambda x: torch.argsort(x) + 1, X).tolist() == list(range(1, 21))
+
+
+# Fine: kernels by torch's own decompositions
+
+
+def test_fine_steps_split_kernels() -> None:
+    coarse, fine = under(torch.softmax, X, 0), under(torch.softmax, X, 0, fine=True)
+    assert same(coarse, torch.softmax(X, 0))
+    shifted = rounded(X - X.max())
+    powers = rounded(torch.exp(shifted))
+    assert same(fine, powers / rounded(powers.sum()))
+
+
+def test_a_kernel_without_a_decomposition_stays_whole() -> None:
+    assert same(under(torch.exp, X, fine=True), torch.exp(X))
+    a = torch.linspace(-1, 1, 16, dtype=torch.float64).view(4, 4)
+    assert same(under(torch.mm, a, a, fine=True), torch.mm(a, a))
+
+
+# Kernels that are known to round inside
+
+
+def test_rsqrt_rounds_the_root() -> None:
+    assert same(under(torch.rsqrt, X), rounded(X.sqrt()).reciprocal())
+
+
+def scaled(y: torch.Tensor, alpha: float) -> torch.Tensor:
+    """Times the rounded alpha, and rounded where no vector holds it, or vectors do not fuse."""
+    product = y * rounded(torch.tensor(alpha, dtype=torch.float64))
+    return torch.where(beyond_vectors(looped(), y), rounded(product), product) if fuses() else rounded(product)
+
+
+@pytest.mark.parametrize(("name", "sign"), [("add", 1.0), ("sub", -1.0)])
+def test_what_is_added_is_rounded_after_its_scaling(name: str, sign: float) -> None:
+    y, function = X.flip(0), getattr(torch, name)
+    assert same(under(lambda x, y: function(x, y, alpha=0.3), X, y), X + sign * scaled(y, 0.3))
+    assert same(under(function, X, y), X + sign * y)
+
+
+def test_rsub_rounds_what_it_takes_away() -> None:
+    y = X.flip(0)
+    assert same(under(lambda x, y: torch.rsub(x, y, alpha=0.3), X, y), y - scaled(X, 0.3))
+
+
+def test_a_kernel_that_rounds_inside_is_replaced() -> None:
+    """A sum of ones in bfloat16 ends at 256, and what stands in says so, whatever is split around it; the mode rounds
+    what goes into it. In float32 nothing stands in."""
+    index = torch.zeros(600, dtype=torch.long)
+    ones = torch.ones(600, dtype=torch.float64)
+
+    def added(ones: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(1, dtype=torch.float64).index_put((index,), ones, accumulate=True)
+
+    assert under(added, ones).tolist() == [256.0]
+    assert under(added, ones, fine=True).tolist() == [256.0]
+    assert under(added, ones, fine=True, dtype=torch.float32).tolist() == [600.0]
+
+
+# A whole run, backward included
+
+
+def gradient(function: Any, steps: Steps | None) -> AnyArray:
+    way = Way(dtype="float64", steps=steps)
+    made = run(function, (Leaf(X.numpy()),), {}, way, Wanted(frozenset({"input.0"})))
+    return gradients(made, {"output.0": np.ones(20)})["input.0"]
+
+
+def test_what_the_backward_reads_of_the_forward_is_rounded() -> None:
+    """The gradient of exp is its own output."""
+    assert same(torch.from_numpy(gradient(torch.exp, None)), torch.exp(X))
+    assert same(torch.from_numpy(gradient(torch.exp, Steps("bfloat16", fine=False))), rounded(torch.exp(X)))
+
+
+def test_rounding_does_not_upset_autograd() -> None:
+    found = gradient(lambda x: torch.tanh(torch.exp(x)) * x, Steps("bfloat16", fine=True))
+    assert np.allclose(found, gradient(lambda x: torch.tanh(torch.exp(x)) * x, None), rtol=0.1)
+    assert not np.array_equal(found, gradient(lambda x: torch.tanh(torch.exp(x)) * x, None))
+
+
+def test_memory_that_was_freed_is_not_mistaken_for_another_tensors() -> None:
+    def many(x: torch.Tensor) -> torch.Tensor:
+        total = x
+        for step in range(50):
+            torch.exp(x + step)
+            total = total + 1
+        return total
+
+    wanted = X
+    for _ in range(50):
+        wanted = rounded(wanted) + 1 if wanted is not X else wanted + 1
+    assert same(under(many, X), wanted)
+
+
+def test_fine_steps_leave_a_librarys_functions_an_ulp() -> None:
+    x = torch.full((200,), 0.3, dtype=torch.float64)
+
+    def run(seed: int, fine: bool = True) -> torch.Tensor:
+        with StepsMode(torch.float32, fine, seed):
+            return torch.add(torch.tanh(x), 0.0)
+
+    off = (run(1) - torch.tanh(x)) / 2.0**-25
+    assert off.unique().numel() > 1
+    assert float(off.abs().max()) <= 4 + 0.5
+    assert torch.equal(run(1), run(1))
+    assert not torch.equal(run(1), run(2))
+    assert run(1, fine=False).unique().numel() == 1

@@ -1,0 +1,360 @@
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from pytest_probe.numerics import noise_ratio
+from pytest_probe.numerics.dtypes import AnyArray
+from pytest_probe.numerics.noise_ratio import Limits, Noise, Spread
+
+INF, NAN = np.inf, np.nan
+U = 2.0**-24
+
+
+def spread_of(*sizes: float) -> Spread:
+    return Spread(np.array(sizes), np.zeros(len(sizes), dtype=bool))
+
+
+def ratios(
+    actual: Any, expected: Any, spread: Spread | None = None, dtype: Any = "float32", roundoff: float = U
+) -> Noise:
+    wide = np.asarray(expected, np.complex128 if np.iscomplexobj(expected) else np.float64)
+    values = np.asarray(actual) if np.iscomplexobj(actual) else np.asarray(actual, np.float64)
+    return noise_ratio.measure(values, wide, spread, dtype=dtype, roundoff=roundoff, floor=0.5)
+
+
+# Limits
+
+
+@pytest.mark.parametrize(
+    ("asked", "largest", "rms"),
+    [
+        ({"elementwise": False, "fan_in": 1, "count": 49}, 64.0, 16.0),
+        ({"elementwise": True, "fan_in": 1, "count": 49}, 16.0, 4.0),
+        ({"elementwise": False, "fan_in": 1024, "count": 49}, 64.0, 16.0),
+        ({"elementwise": False, "fan_in": 4096, "count": 49}, 128.0, 32.0),
+        ({"elementwise": False, "fan_in": 65536, "count": 49}, 512.0, 128.0),
+        ({"elementwise": False, "fan_in": 10**7, "count": 49}, 512.0, 128.0),
+        ({"elementwise": False, "fan_in": 9, "count": 49, "winograd": True}, 512.0, 64.0),
+        ({"elementwise": False, "fan_in": 9, "count": 49, "factor": 2.0}, 128.0, 32.0),
+        ({"elementwise": False, "fan_in": 1, "count": 0}, 64.0, 64.0),
+        ({"elementwise": True, "fan_in": 1, "count": 1}, 16.0, 16.0),
+    ],
+)
+def test_limits(asked: dict[str, Any], largest: float, rms: float) -> None:
+    assert noise_ratio.limits(**asked) == Limits(largest, rms)
+
+
+def test_a_ratio_on_the_limit_is_within() -> None:
+    limits = Limits(64.0, 8.0)
+    assert Noise(np.zeros(1), 64.0, 8.0, 1, 0).within(limits)
+    assert not Noise(np.zeros(1), 64.1, 8.0, 1, 0).within(limits)
+    assert not Noise(np.zeros(1), 64.0, 8.1, 1, 0).within(limits)
+    assert not Noise(np.zeros(1), NAN, NAN, 1, 0).within(limits)
+
+
+# Spreads
+
+
+def test_scatter_is_the_largest_deviation_of_any_run() -> None:
+    runs = [np.array([1.0, 2.5]), np.array([1.25, 2.0])]
+    found = noise_ratio.scatter(runs, np.array([1.0, 2.0]), "float32")
+    assert found is not None
+    assert found.size.tolist() == [0.25, 0.5]
+    assert not found.torn.any()
+
+
+def test_without_runs_there_is_no_spread() -> None:
+    assert noise_ratio.scatter([], np.array([1.0]), "float32") is None
+    assert noise_ratio.among([np.array([1.0])], "float32") is None
+
+
+@pytest.mark.parametrize(
+    ("run", "expected", "size", "torn"),
+    [
+        (INF, INF, 0.0, False),
+        (NAN, NAN, 0.0, False),
+        (-INF, INF, 0.0, True),
+        (NAN, INF, 0.0, True),
+        (NAN, 1.0, 0.0, True),
+        (INF, 1.0, 0.0, True),
+        (1.0, NAN, 0.0, True),
+    ],
+)
+def test_a_run_that_disagrees_on_finiteness_tears(run: float, expected: float, size: float, torn: bool) -> None:
+    found = noise_ratio.scatter([np.array([run])], np.array([expected]), "float32")
+    assert found is not None
+    assert (found.size.tolist(), found.torn.tolist()) == ([size], [torn])
+
+
+def test_a_torn_element_keeps_what_the_other_runs_show() -> None:
+    found = noise_ratio.scatter([np.array([NAN]), np.array([1.5])], np.array([1.0]), "float32")
+    assert found is not None
+    assert (found.size.tolist(), found.torn.tolist()) == ([0.5], [True])
+
+
+def test_beyond_the_range_only_what_falls_back_into_it_deviates() -> None:
+    expected = np.array([70000.0, 70000.0, 1.0])
+    found = noise_ratio.scatter([np.array([60000.0, 69000.0, 1.5])], expected, "float16")
+    assert found is not None
+    assert found.size.tolist() == [65504.0 - 60000.0, 0.0, 0.5]
+
+
+def test_complex_runs_deviate_by_modulus() -> None:
+    found = noise_ratio.scatter([np.array([4 + 5j])], np.array([1 + 1j]), "complex64")
+    assert found is not None
+    assert found.size.tolist() == [5.0]
+
+
+def test_among_takes_the_widest_pair() -> None:
+    found = noise_ratio.among([np.array([1.0, 0.0]), np.array([1.5, 0.25]), np.array([0.75, 0.0])], "float32")
+    assert found is not None
+    assert found.size.tolist() == [0.75, 0.25]
+
+
+def test_joined_is_the_larger_of_both() -> None:
+    one, other = spread_of(1.0, 4.0), Spread(np.array([3.0, 2.0]), np.array([False, True]))
+    both = one.joined(other)
+    assert (both.size.tolist(), both.torn.tolist()) == ([3.0, 4.0], [False, True])
+    assert one.joined(None) is one
+
+
+def test_pooled_takes_the_largest_among_eight_neighbours_on_either_side() -> None:
+    size = np.zeros(40)
+    size[20] = 7.0
+    found = noise_ratio.pooled(Spread(size, size > 1), np.arange(40.0))
+    assert np.flatnonzero(found.size).tolist() == list(range(12, 29))
+    assert np.flatnonzero(found.torn).tolist() == [20]
+
+
+def test_pooled_leaves_out_what_is_twice_as_large_or_half() -> None:
+    order = np.array([-8.0, -3.0, 0.0, 0.5, 1.0, 2.0, 3.0, 8.0])
+    found = noise_ratio.pooled(Spread(np.array([9.0, 3.0, 0.25, 1.0, 2.0, 4.0, 5.0, 8.0]), order > 9), order)
+    assert found.size.tolist() == [9.0, 5.0, 0.25, 2.0, 4.0, 5.0, 5.0, 9.0]
+
+
+def test_pooled_goes_by_the_order_and_keeps_the_shape() -> None:
+    size = np.zeros((2, 20))
+    size[0, 0] = 1.0
+    found = noise_ratio.pooled(Spread(size, size > 1), np.arange(40.0)[::-1].reshape(2, 20))
+    assert found.size.shape == (2, 20)
+    assert np.flatnonzero(found.size).tolist() == list(range(9))
+
+
+def test_pooled_leaves_a_single_element_alone() -> None:
+    one = spread_of(3.0)
+    assert noise_ratio.pooled(one, np.zeros(1)) is one
+
+
+# The allowed scale
+
+
+def scale(expected: Any, spread: Spread | None = None, dtype: Any = "float32", floor: float = 0.5) -> AnyArray:
+    return noise_ratio.scale(np.asarray(expected), spread, dtype=dtype, roundoff=U, floor=floor)
+
+
+def test_scale_is_a_roundoff_of_the_reference_without_runs() -> None:
+    assert scale([1.0, -2.0]).tolist() == [U, 2 * U]
+
+
+def test_scale_does_not_fall_below_half_the_smallest_subnormal() -> None:
+    assert scale([0.0]).tolist() == [2.0**-150]
+    assert scale([0.0], dtype="float16").tolist() == [2.0**-25]
+    assert scale([0.0], dtype="float64").tolist() == [2.0**-1074]
+
+
+def test_scale_takes_the_spread_and_half_its_root_mean_square() -> None:
+    assert scale([0.0, 0.0, 0.0, 0.0], spread_of(0.0, 0.0, 0.0, 4.0)).tolist() == [1.0, 1.0, 1.0, 4.0]
+    assert scale([0.0, 0.0], spread_of(0.0, 4.0), floor=0.0).tolist() == [2.0**-150, 4.0]
+
+
+def test_scale_is_bounded_where_the_reference_overflows() -> None:
+    assert scale([1e6, INF], dtype="float16").tolist() == [65504.0 * U, 65504.0 * U]
+
+
+def test_root_mean_square_does_not_overflow() -> None:
+    assert noise_ratio.root_mean_square(np.array([3e200, 4e200])) == pytest.approx(12.5**0.5 * 1e200)
+    assert noise_ratio.root_mean_square(np.array([])) == 0.0
+    assert noise_ratio.root_mean_square(np.zeros(3)) == 0.0
+
+
+# Ratios
+
+
+def test_half_an_ulp_is_granted() -> None:
+    found = ratios([1 + 2.0**-24], [1.0])
+    assert (found.largest, found.rms) == (0.0, 0.0)
+
+
+def test_what_exceeds_half_an_ulp_counts_in_roundoffs() -> None:
+    found = ratios([1 + 2.0**-23, 2.0], [1.0, 2.0])
+    assert found.ratios.tolist() == [1.0, 0.0]
+    assert (found.largest, found.rms, found.count) == (1.0, 0.5**0.5, 2)
+
+
+def test_the_output_dtype_buys_its_half_ulp_and_nothing_more() -> None:
+    assert ratios([1 + 2.0**-9], [1.0], dtype="bfloat16").largest == 0.0
+    assert ratios([1 + 2.0**-7], [1.0], dtype="bfloat16").largest == 2.0**24 * (2.0**-7 - 2.0**-8)
+
+
+def test_a_zero_where_there_was_a_subnormal_gradient_is_far_off() -> None:
+    assert ratios([0.0], [1e-4], dtype="float16").largest == 1e-4 * 2**25 - 1
+
+
+def test_zeros_that_should_be_zero_are_no_noise() -> None:
+    found = ratios([0.0, 0.0], [0.0, 0.0], dtype="float64", roundoff=2.0**-53)
+    assert (found.largest, found.rms, found.count) == (0.0, 0.0, 0)
+
+
+def test_rms_is_taken_of_elements_that_are_not_zero() -> None:
+    found = ratios([1 + 2.0**-23, 0.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0])
+    assert (found.rms, found.count) == (1.0, 1)
+    assert ratios([1.0, 0.0], [0.0, 0.0], dtype="float16").count == 0
+
+
+def test_nothing_is_content() -> None:
+    found = ratios([], [])
+    assert (found.largest, found.rms, found.count, found.undecided) == (0.0, 0.0, 0, 0)
+
+
+@pytest.mark.parametrize("spread", [None, spread_of(0.5)])
+@pytest.mark.parametrize(
+    ("actual", "expected", "ratio"),
+    [(NAN, 1.0, INF), (1.0, NAN, INF), (INF, NAN, INF), (NAN, NAN, 0.0), (NAN, INF, INF), (INF, INF, 0.0)],
+)
+def test_nan_is_right_where_the_reference_is_nan_and_nowhere_else(
+    actual: float, expected: float, ratio: float, spread: Spread | None
+) -> None:
+    assert ratios([actual], [expected], spread).largest == ratio
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected", "content"),
+    [
+        (INF, 70000.0, True),
+        (65504.0, 70000.0, True),
+        (-INF, -70000.0, True),
+        (-INF, 70000.0, False),
+        (60000.0, 70000.0, False),
+        (60000.0, INF, False),
+        (65504.0, INF, True),
+        (INF, 65519.999, True),
+        (INF, 65504.0, False),
+        (INF, 60000.0, False),
+        (NAN, 70000.0, False),
+    ],
+)
+def test_overflow(actual: float, expected: float, content: bool) -> None:
+    assert (ratios([actual], [expected], dtype="float16").largest <= 64) == content
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected", "content"),
+    [(NAN, 1000.0, True), (NAN, -1000.0, True), (448.0, 1000.0, True), (NAN, 400.0, False), (NAN, NAN, True)],
+)
+def test_a_format_without_inf_overflows_to_nan(actual: float, expected: float, content: bool) -> None:
+    dtype = ml_dtypes.float8_e4m3fn
+    found = noise_ratio.measure(
+        np.array([actual], dtype), np.array([expected]), None, dtype=dtype, roundoff=U, floor=0.5
+    )
+    assert (found.largest == 0.0) == content
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected", "ratio"),
+    [
+        (1 + 1j, 1 + 1j, 0.0),
+        (complex(INF, 1), complex(1e39, 1), 0.0),
+        (complex(1, INF), complex(1, INF), 0.0),
+        (complex(NAN, 1), 1 + 1j, INF),
+        (complex(NAN, 1), complex(NAN, 1), 0.0),
+        # 8 ulp off in both parts: sqrt(2) (8 - 1/2) ulp over u sqrt(2).
+        (complex(1 + 2.0**-20, 1 + 2.0**-20), 1 + 1j, 15.0),
+    ],
+)
+def test_complex_is_judged_by_modulus(actual: complex, expected: complex, ratio: float) -> None:
+    assert ratios([actual], [expected], dtype="complex64").largest == pytest.approx(ratio)
+
+
+def test_where_runs_are_torn_the_device_may_disagree_on_finiteness_too() -> None:
+    torn = Spread(np.array([0.0, 0.0, 0.0]), np.array([True, True, True]))
+    found = ratios([-INF, INF, 2.0], [1.0, 1.0, INF], torn)
+    assert (found.largest, found.undecided) == (0.0, 3)
+    assert ratios([NAN, INF, 2.0], [1.0, 1.0, INF], torn).largest == INF
+
+
+def test_where_runs_are_torn_finite_values_are_judged() -> None:
+    torn = Spread(np.array([0.0]), np.array([True]))
+    found = ratios([1.5], [1.0], torn)
+    assert found.undecided == 0
+    assert found.largest == 2.0**24 * (0.5 - 2.0**-24)
+
+
+def test_an_overflowing_element_says_nothing_about_the_others() -> None:
+    expected = np.array([1.0, 1e200])
+    found = noise_ratio.scatter([np.array([1.0, 1.1e200])], expected, "float32")
+    assert ratios([1.5, INF], expected, found).largest == 2.0**24 * (0.5 - 2.0**-24)
+
+
+# Biases
+
+
+def biases(actual: AnyArray, rounded: AnyArray) -> tuple[noise_ratio.Bias, ...]:
+    return noise_ratio.biases(actual, rounded, rounded.astype(np.float64), np.full(actual.shape, 2.0**-24))
+
+
+def test_a_shift_shows_in_the_first_a_scaling_in_the_second() -> None:
+    rounded = np.concatenate([np.arange(1.0, 51.0), -np.arange(1.0, 51.0)]).astype(np.float32)
+    shift, away = biases(rounded + np.float32(1.0), rounded)
+    assert (shift.effect, shift.t) == (2.0**24, INF)
+    assert away.effect == 0.0
+    shift, away = biases(rounded + np.sign(rounded), rounded)
+    assert shift.effect == 0.0
+    assert away.effect == 2.0**24
+
+
+def test_fewer_than_32_distinct_values_have_no_bias() -> None:
+    rounded = np.repeat(np.arange(1.0, 32.0), 10).astype(np.float32)
+    assert biases(rounded + np.float32(1), rounded) == ()
+    rounded = np.repeat(np.arange(1.0, 33.0), 10).astype(np.float32)
+    assert len(biases(rounded + np.float32(1), rounded)) == 2
+
+
+def test_an_exact_output_has_no_bias() -> None:
+    rounded = np.arange(100.0, dtype=np.float32)
+    assert biases(rounded, rounded) == ()
+
+
+def test_what_is_not_finite_is_left_out_of_a_bias() -> None:
+    rounded = np.concatenate([np.arange(1.0, 41.0), [INF, NAN]]).astype(np.float32)
+    actual = rounded.copy()
+    actual[:40] += 1
+    shift, _ = biases(actual, rounded)
+    assert shift.effect == 2.0**24
+
+
+def test_a_bias_needs_both_effect_and_significance() -> None:
+    assert noise_ratio.Bias(9.0, 11.0).beyond(8.0)
+    assert not noise_ratio.Bias(9.0, 9.0).beyond(8.0)
+    assert not noise_ratio.Bias(7.0, 11.0).beyond(8.0)
+
+
+def test_the_nearest_run_of_each_element() -> None:
+    """inf and NaN are nearest to themselves; the first run stands where none is nearer."""
+    actual = np.array([1.0, 4.0, np.inf, np.nan, 2.0])
+    runs = [np.array([3.0, 3.5, 7.0, 7.0, 1.0]), np.array([1.5, 5.0, np.inf, np.nan, 3.0])]
+    found = noise_ratio.nearest(actual, runs)
+    assert np.array_equal(found, [1.5, 3.5, np.inf, np.nan, 1.0], equal_nan=True)
+
+
+def test_errors_that_scatter_and_errors_that_stay() -> None:
+    """Eight samples: rounding is drawn anew in each, a fault is there in all."""
+    errors = np.random.default_rng(0).standard_normal((8, 1000))
+    assert noise_ratio.scatters(errors)
+    assert noise_ratio.scatters(np.zeros((8, 10)))
+    assert not noise_ratio.scatters(errors + 3.0)
+    errors[:, 17] += 50.0
+    assert not noise_ratio.scatters(errors)

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from pytest_probe.records.msprobe import salvage
+
+_ENTRIES = {f"Torch.add.{number}.forward": {"input_args": [], "output": [{"Max": float("nan")}]} for number in range(4)}
+
+
+def _dump(entries: dict[str, Any] = _ENTRIES, **header: Any) -> str:
+    return json.dumps({"task": "statistics", "level": "L1", **header, "data": entries}, indent=1)
+
+
+def _salvage(text: str) -> salvage.Salvage:
+    return salvage.salvage(bytearray(text.encode()))
+
+
+def _kept(saved: salvage.Salvage) -> str:
+    return "".join(name.split(".")[2] for name in saved.entries)
+
+
+def test_a_whole_dump_has_no_hole() -> None:
+    saved = _salvage(_dump())
+    assert (_kept(saved), saved.hole, saved.holes) == ("0123", None, 0)
+    assert saved.header == {"task": "statistics", "level": "L1"}
+    assert b'"Max": "N"' in bytes(saved.entries["Torch.add.3.forward"])
+
+
+def test_every_cut_keeps_the_entries_before_it() -> None:
+    text = _dump()
+    ends = [text.index("}", text.index("NaN", text.index(f"add.{number}"))) for number in range(4)]
+    ends = [text.index("}", end + 1) + 1 for end in ends]
+    for cut in range(text.index('"data"') + 10, len(text) - 1):
+        saved = _salvage(text[:cut])
+        assert _kept(saved) == "0123"[: sum(end <= cut for end in ends)], cut
+        assert saved.holes == 1, cut
+        assert saved.hole is not None
+        assert saved.hole.offset <= cut
+
+
+def test_the_hole_says_where_it_is() -> None:
+    text = _dump()
+    cut = text.index("NaN", text.index("add.2"))
+    hole = _salvage(text[:cut]).hole
+    assert hole == salvage.Hole(cut, text[:cut].count("\n") + 1, "Torch.add.2.forward", "Torch.add.1.forward")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kept"),
+    [
+        ('"input_args": []', '"input_args": [', "023"),
+        ('"input_args": []', '"input_args: []', "023"),
+        ('"input_args": []', '"input_args" []', "023"),
+        ('"input_args": []', '"input_args": [\0\0]', "023"),
+        ('"input_args": []', '"input_args": ' + "[" * 100_000, "023"),
+        ("NaN", "Na", "023"),
+        ("]\n  },", "]\n  }", "0123"),
+        ("]\n  },", "]\n  }}},", "0123"),
+        ("]\n  },", "]\n  ,", "023"),
+        ("]\n  },", "]\n  }, garbage", "0123"),
+    ],
+)
+def test_damage_in_the_middle_costs_one_entry_at_most(old: str, new: str, kept: str) -> None:
+    text = _dump()
+    at = text.index(old, text.index("add.1"))
+    saved = _salvage(text[:at] + new + text[at + len(old) :])
+    assert _kept(saved) == kept
+    assert saved.holes == 1
+
+
+def test_words_behind_an_open_string_are_still_understood() -> None:
+    text = _dump().replace('"input_args": []', '"input_args: []', 1)
+    saved = _salvage(text)
+    assert _kept(saved) == "123"
+    assert b'"Max": "N"' in bytes(saved.entries["Torch.add.1.forward"])
+
+
+def test_two_holes_are_counted_and_the_first_is_named() -> None:
+    text = (
+        _dump()
+        .replace('"Torch.add.0.forward": {', '"Torch.add.0.forward": {"')
+        .replace('add.2.forward": {', 'add.2.forward": {,')
+    )
+    saved = _salvage(text)
+    assert (_kept(saved), saved.holes) == ("13", 2)
+    assert saved.hole is not None
+    assert (saved.hole.entry, saved.hole.last) == ("Torch.add.0.forward", "")
+
+
+def test_a_damaged_header_does_not_cost_the_entries() -> None:
+    saved = _salvage(_dump().replace('"statistics"', '"statistics'))
+    assert (_kept(saved), saved.holes, saved.header) == ("0123", 1, {})
+
+
+def test_keys_behind_the_entries_are_read() -> None:
+    text = json.dumps({"data": _ENTRIES, "level": "L1"})
+    assert _salvage(text + "x").header == {"level": "L1"}
+    assert _kept(_salvage(text[:-4])) == "0123"
+
+
+def test_a_name_that_is_no_utf8_is_a_hole() -> None:
+    data = bytearray(_dump().encode().replace(b"add.1", b"add\xff.1"))
+    saved = salvage.salvage(data)
+    assert (_kept(saved), saved.holes) == ("023", 1)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "x", '{"task": 1}', '{"data": []}', '{"data": {}}', '{"data": {'])
+def test_nothing_is_found_in_nothing(text: str) -> None:
+    assert _salvage(text).entries == {}
+
+
+def test_a_number_too_long_for_python_is_no_traceback() -> None:
+    assert _kept(_salvage(_dump(x=1).replace('"x": 1', f'"x": {"1" * 5000}'))) == "0123"
+
+
+def test_repeated_keys_are_counted() -> None:
+    text = b'{"a": NaN, "b":[1, {"a": 2}], "\\u0061": 3, "c": {}}'
+    assert salvage.repeated_keys(text) == {"a": 2}
+    assert salvage.repeated_keys(b"{ }") == {}

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pytest_probe.core.dump import Frame
+from pytest_probe.records import read_dump, user_frame
+from pytest_probe.records.msprobe.stack import Stacks
+
+_LINES = [
+    "File /venv/lib/python3.11/site-packages/torch/nn/functional.py, line 12, in relu, \n return x",
+    "File /home/me/model.py, line 7, in <lambda>, \n y = relu(x, 1)",
+]
+_FRAMES = (
+    Frame("/venv/lib/python3.11/site-packages/torch/nn/functional.py", 12, "relu", "return x"),
+    Frame("/home/me/model.py", 7, "<lambda>", "y = relu(x, 1)"),
+)
+
+
+def _stacks(folder: Path, content: object) -> Stacks:
+    path = folder / "stack.json"
+    path.write_bytes(content if isinstance(content, bytes) else json.dumps(content, indent=1).encode())
+    return Stacks(path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [{"T.a.0.forward": _LINES, "T.b.0.forward": []}, {"0": [["T.c.0.forward"], []], "1": [["T.a.0.forward"], _LINES]}],
+)
+def test_both_layouts_give_the_frames_of_an_entry(tmp_path: Path, content: object) -> None:
+    stacks = _stacks(tmp_path, content)
+    assert stacks("T.a.0.forward") == _FRAMES
+    assert stacks("T.a.0.backward") == _FRAMES
+    assert stacks("T.b.0.forward") == ()
+    assert stacks("T.x.0.backward") == ()
+
+
+def test_the_file_is_read_once(tmp_path: Path) -> None:
+    stacks = _stacks(tmp_path, {"T.a.0.forward": _LINES})
+    assert stacks("T.a.0.forward") == _FRAMES
+    stacks.path.unlink()
+    assert stacks("T.a.0.forward") == _FRAMES
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"[]",
+        b"{",
+        b'{"T.a.0.forward": ["File',
+        b'{"T.a.0.forward": 3}',
+        b'{"T.a.0.forward": ["\xff"]}',
+        b'{"T.a.0.forward": [3, "File x", null]}',
+        b'{"0": [[3], []]}',
+        b'{"0": [["T.a.0.forward"]]}',
+        b'{"0": [["T.a.0.forward"], "x"]}',
+        b'{"0": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    ],
+)
+def test_a_damaged_file_gives_no_frames(tmp_path: Path, content: bytes) -> None:
+    assert _stacks(tmp_path, content)("T.a.0.forward") == ()
+
+
+def test_a_missing_file_gives_no_frames(tmp_path: Path) -> None:
+    assert Stacks(tmp_path / "stack.json")("T.a.0.forward") == ()
+
+
+@pytest.mark.parametrize("version", ["1.0.4", "1.2.2", "8.3.3", "26.2.0"])
+def test_the_users_line_is_found_in_real_stacks(unpacked: dict[str, Path], version: str) -> None:
+    dump = read_dump(unpacked[f"msprobe-{version}/gpt"])
+    frames = dump.stack("Functional.embedding.0.forward")
+    own = "x = s.tok(idx) + s.pos(torch.arange(idx.shape[1], device=idx.device))"
+    assert user_frame(frames) == Frame("/workspace/models.py", 26, "forward", own)
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "/usr/lib/python3/dist-packages/apex/x.py",
+        "/opt/conda/lib/python3.10/threading.py",
+        "/home/me/.venv/lib/python3.12/site-packages/flash_attn/x.py",
+        "C:\\Python311\\Lib\\contextlib.py",
+        "C:\\env\\Lib\\site-packages\\torch\\x.py",
+        "/src/pytorch/torch/nn/modules/linear.py",
+        "/src/msprobe/pytorch/hook.py",
+        "/src/ptdbg_ascend/src/hook.py",
+        "<frozen importlib._bootstrap>",
+    ],
+)
+def test_the_users_frame_lies_outside_what_is_installed(file: str) -> None:
+    own = Frame("/home/me/train.py", 1, "step", "")
+    outer = Frame("/home/me/main.py", 2, "main", "")
+    assert user_frame([Frame(file, 9, "f", ""), own, outer]) == own
+
+
+def test_a_user_may_call_a_folder_torch() -> None:
+    installed = Frame("/usr/lib/python3.11/site-packages/torch/x.py", 1, "f", "")
+    own = Frame("/home/me/torch/train.py", 1, "step", "")
+    assert user_frame([installed, own]) == own
+    assert user_frame([installed]) is None
+    assert user_frame([]) is None

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pytest_probe.core.result import Result, plain, result
+from pytest_probe.core.verdict import Element, Metric, Outcome, OutputVerdict, Verdict
+from pytest_probe.errors import SettingsError
+from pytest_probe.reports.junit import properties
+from pytest_probe.reports.results_file import ResultsWriter, digest
+from pytest_probe.reports.tally import Tally
+
+
+def output(verdict: Outcome = "pass", **metrics: Metric) -> OutputVerdict:
+    return OutputVerdict("output.0", (2,), "float32", verdict, "noise", metrics=metrics)
+
+
+def outcome(verdict: Outcome = "pass", *outputs: OutputVerdict, api: str = "Torch.add", kind: str = "") -> Result:
+    judged = Verdict(verdict, "auto", "why", kind, "float32", outputs)
+    return result(
+        judged, id=f"dump.json::{api}.0.forward", api=api, direction="forward", dtype="", device="cpu", duration=0.25
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (np.float32(0.5), 0.5),
+        (np.int64(3), 3),
+        (np.bool_(True), True),
+        (math.nan, "nan"),
+        (np.float64(-math.inf), "-inf"),
+        (math.inf, "inf"),
+        ("text", "text"),
+        (None, None),
+    ],
+)
+def test_plain_values(value: object, expected: object) -> None:
+    found = plain(value)
+    assert found == expected
+    assert type(found) is type(expected)
+
+
+def test_a_result_is_builtins_only() -> None:
+    element = Element((np.int64(1),), np.float32(0.5), "1+2j", math.inf, math.nan)  # type: ignore[arg-type]
+    judged = OutputVerdict(
+        "grad.input.0", (2,), "float32", "error", "noise", "far off", {"noise_ratio": math.nan}, (element,)
+    )
+    found = outcome("error", judged)
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert found["outputs"] == [
+        {
+            "name": "grad.input.0",
+            "shape": [2],
+            "dtype": "float32",
+            "verdict": "error",
+            "standard": "noise",
+            "reason": "far off",
+            "metrics": {"noise_ratio": "nan"},
+            "worst": [{"index": [1], "actual": 0.5, "expected": "1+2j", "ulp": "inf", "ratio": "nan"}],
+        }
+    ]
+
+
+def test_properties_hold_the_worst_of_all_outputs() -> None:
+    found = dict(properties(outcome("pass", output(max_ulp=1.0, noise_ratio=2.0), output(max_ulp=3.0), output())))
+    assert (found["probe.max_ulp"], found["probe.noise_ratio"]) == (3.0, 2.0)
+    assert "probe.max_abs" not in found
+    assert dict(properties(outcome("error", output(max_ulp=5.0), output(max_ulp=math.nan))))["probe.max_ulp"] == "nan"
+
+
+def test_tally_ranks_apis_by_noise_ratio() -> None:
+    tally = Tally()
+    tally.add(outcome("pass", output(noise_ratio=3.0, noise_ratio_limit=64.0, max_ulp=7.0), api="Torch.add"))
+    tally.add(outcome("error", output(noise_ratio=2.0, noise_ratio_limit=16.0, max_ulp=9.0), api="Torch.add"))
+    tally.add(outcome("error", output(noise_ratio=math.nan), api="Torch.mul"))
+    tally.add(outcome("pass", output(noise_ratio=0.0), api="Torch.neg"))
+    tally.add(outcome("skip", api="Torch.load", kind="outside the allow-list"))
+    assert dict(tally.verdicts) == {"pass": 2, "error": 2, "skip": 1}
+    assert dict(tally.skips) == {"outside the allow-list": 1}
+    first, second = tally.ranking(10)
+    assert first.api == "Torch.mul"
+    assert (second.api, second.ratio, second.limit, second.ulp, second.verdict) == (
+        "Torch.add",
+        3.0,
+        64.0,
+        9.0,
+        "error",
+    )
+
+
+def test_writer_flushes_every_line_and_completes_the_run(tmp_path: Path) -> None:
+    writer = ResultsWriter(tmp_path / "deep/out", {"seed": 3})
+    writer.write(outcome())
+    lines = (tmp_path / "deep/out/results.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == [outcome()]
+    assert json.loads((tmp_path / "deep/out/run.json").read_text()) == {"schema": 1, "seed": 3}
+    writer.close(finished="now")
+    assert json.loads((tmp_path / "deep/out/run.json").read_text()) == {"schema": 1, "seed": 3, "finished": "now"}
+
+
+def test_writer_takes_a_folder_without_results_only(tmp_path: Path) -> None:
+    ResultsWriter(tmp_path, {}).close()
+    writer = ResultsWriter(tmp_path, {})
+    writer.write(outcome())
+    writer.close()
+    with pytest.raises(SettingsError, match=r"it holds results\.jsonl of another run; give a new folder"):
+        ResultsWriter(tmp_path, {})
+
+
+def test_digest(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"abc")
+    assert digest(file) == "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"

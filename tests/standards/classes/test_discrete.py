@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pytest_probe.standards.classes.discrete import Discrete
+from tests.support.asking import comparison
+
+
+def test_the_references_step_passes() -> None:
+    found = Discrete().judge(comparison([2.0, -3.0], [2.0, -3.0], api="Torch.floor", dtype="float32"))
+    assert found.verdict == "pass"
+
+
+def test_another_step_is_an_error_though_it_is_noise_to_the_noise_rule() -> None:
+    asked = comparison([3.0, 5.0], [2.0, 5.0], api="Torch.floor", dtype="float32", runs={"nudged": [[2.0, 5.0]] * 4})
+    found = Discrete().judge(asked)
+    assert found.verdict == "error"
+    assert found.reason == "1 of 2 elements are on another step, and not within 4 roundoffs of its edge"
+    assert [element.index for element in found.worst] == [(0,)]
+
+
+def test_the_neighbouring_step_passes_on_its_edge() -> None:
+    asked = comparison([1.0, 5.0], [2.0, 5.0], api="Torch.floor", dtype="float32", runs={"nudged": [[2, 5], [1, 5]]})
+    assert Discrete().judge(asked).verdict == "pass"
+
+
+def test_beyond_the_neighbouring_step_is_an_error() -> None:
+    asked = comparison([0.0, 5.0], [2.0, 5.0], api="Torch.floor", dtype="float32", runs={"nudged": [[2, 5], [1, 5]]})
+    assert Discrete().judge(asked).verdict == "error"
+
+
+def test_counts_are_steps_too() -> None:
+    runs = {"nudged": [[3.0, 4.0], [4.0, 3.0]]}
+    asked = comparison(np.array([4, 3]), np.array([3, 4]), api="Torch.bincount", runs=runs)
+    assert Discrete().judge(asked).verdict == "pass"
+    asked = comparison(np.array([5, 2]), np.array([3, 4]), api="Torch.bincount", runs=runs)
+    assert Discrete().judge(asked).verdict == "error"
+
+
+def test_nan_is_no_step() -> None:
+    asked = comparison([np.nan], [2.0], api="Torch.floor", dtype="float32", runs={"nudged": [[2.0]]})
+    assert Discrete().judge(asked).verdict == "error"
+
+
+@pytest.mark.parametrize(("ulps", "verdict"), [(1, "pass"), (2, "pass"), (40, "error"), (-1, "pass")])
+def test_a_step_that_is_no_number_of_the_dtype_may_be_missed_by_rounding(ulps: int, verdict: str) -> None:
+    near = np.float32(-1.234) + ulps * np.spacing(np.float32(1.0))
+    asked = comparison([near, 2.0], [-1.234, 2.0], api="Torch.round", dtype="float32", runs={"nudged": [[-1.234, 2.0]]})
+    assert Discrete().judge(asked).verdict == verdict
+
+
+def test_the_step_that_16_bit_arithmetic_leads_to_passes() -> None:
+    runs = {"nudged": [[3.0, 4.0]] * 4, "coarse": [[4.0, 3.0]]}
+    asked = {"api": "Torch.histc", "dtype": "bfloat16", "runs": runs}
+    assert Discrete().judge(comparison([4.0, 3.0], [3.0, 4.0], **asked)).verdict == "pass"
+    assert Discrete().judge(comparison([5.0, 2.0], [3.0, 4.0], **asked)).verdict == "error"

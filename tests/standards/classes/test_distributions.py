@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pytest_probe.core.verdict import OutputVerdict
+from pytest_probe.numerics.dtypes import AnyArray
+from pytest_probe.standards.classes.distributions import known
+from pytest_probe.standards.classes.random import Random
+from tests.support.asking import comparison
+
+SHAPE = (40, 50)
+ZEROS = np.zeros(SHAPE, np.float32)
+Draw = Callable[[np.random.Generator], AnyArray]
+
+CALLS: dict[str, tuple[str, tuple[Any, ...], Draw]] = {
+    "rand": ("Torch.rand", (SHAPE,), lambda r: r.random(SHAPE)),
+    "uniform_": ("Tensor.uniform_", (ZEROS, -3.0, 5.0), lambda r: r.uniform(-3, 5, SHAPE)),
+    "randn": ("Torch.randn", (SHAPE,), lambda r: r.standard_normal(SHAPE)),
+    "normal_": ("Tensor.normal_", (ZEROS, 2.0, 0.5), lambda r: r.normal(2, 0.5, SHAPE)),
+    "normal of numbers": ("Torch.normal", (1.0, 2.0, SHAPE), lambda r: r.normal(1, 2, SHAPE)),
+    "normal of tensors": (
+        "Torch.normal", (np.arange(2000, dtype=np.float32).reshape(SHAPE), ZEROS + 3),
+        lambda r: r.normal(np.arange(2000).reshape(SHAPE), 3),
+    ),
+    "log_normal_": ("Tensor.log_normal_", (ZEROS,), lambda r: r.lognormal(1, 2, SHAPE)),
+    "exponential_": ("Tensor.exponential_", (ZEROS, 2.0), lambda r: r.exponential(0.5, SHAPE)),
+    "cauchy_": ("Tensor.cauchy_", (ZEROS, 1.0, 2.0), lambda r: 1 + 2 * r.standard_cauchy(SHAPE)),
+    "geometric_": ("Tensor.geometric_", (ZEROS, 0.2), lambda r: r.geometric(0.2, SHAPE)),
+    "bernoulli": ("Torch.bernoulli", (ZEROS + 0.25,), lambda r: r.random(SHAPE) < 0.25),
+    "bernoulli_": ("Tensor.bernoulli_", (ZEROS,), lambda r: r.random(SHAPE) < 0.5),
+    "poisson": ("Torch.poisson", (ZEROS + 3,), lambda r: r.poisson(3, SHAPE)),
+    "randint": ("Torch.randint", (2, 9, SHAPE), lambda r: r.integers(2, 9, SHAPE)),
+    "randint to": ("Torch.randint", (9, SHAPE), lambda r: r.integers(0, 9, SHAPE)),
+    "randint of tensors": ("Torch.randint", (np.array(2), np.array(9), SHAPE), lambda r: r.integers(2, 9, SHAPE)),
+    "randint_like": ("Torch.randint_like", (ZEROS, 3, 20), lambda r: r.integers(3, 20, SHAPE)),
+    "randperm": ("Torch.randperm", (1000,), lambda r: r.permutation(1000)),
+    "multinomial": ("Torch.multinomial", (np.ones(20, np.float32), 500, True), lambda r: r.integers(0, 20, 500)),
+    "multinomial once": ("Torch.multinomial", (np.ones(20, np.float32), 10), lambda r: r.permutation(20)[:10]),
+}  # fmt: skip
+WHOLE = ("randint", "randint to", "randint_like", "randperm", "multinomial", "multinomial once")
+
+
+def judge(name: str, values: Any, dtype: str = "float32") -> OutputVerdict:
+    api, args, _ = CALLS[name]
+    return Random().judge(comparison(values, values, api=api, args=args, dtype="int64" if name in WHOLE else dtype))
+
+
+def drawn(name: str, seed: int = 0) -> AnyArray:
+    return np.array(CALLS[name][2](np.random.default_rng(seed)), dtype=np.float64)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("name", CALLS)
+def test_what_was_drawn_passes(name: str, dtype: str) -> None:
+    for seed in range(10):
+        found = judge(name, drawn(name, seed), dtype)
+        assert (found.verdict, found.standard, found.reason) == ("pass", "random", "")
+
+
+@pytest.mark.parametrize("name", ["rand", "randn", "normal_", "exponential_", "bernoulli", "randint"])
+def test_numbers_that_come_again_are_an_error(name: str) -> None:
+    """No row is that before it: the second half is the first."""
+    values = drawn(name)
+    values[20:] = values[:20]
+    found = judge(name, values)
+    assert (found.verdict, found.reason[:36]) == ("error", "what is drawn comes again 1,000 elem")
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_an_unwritten_tail_is_an_error(name: str) -> None:
+    values = drawn(name)
+    values.reshape(-1)[-values.size // 4 :] = 0
+    assert judge(name, values).verdict == "error"
+
+
+@pytest.mark.parametrize("name", sorted(set(CALLS) - {"bernoulli", "bernoulli_", "poisson", "multinomial"}))
+def test_a_stale_row_is_an_error(name: str) -> None:
+    values = drawn(name)
+    values[-1] = values[-2]
+    found = judge(name, values)
+    assert found.verdict == "error"
+    if values.ndim == 2:
+        assert found.reason == "row 39 repeats the row before it"
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "reason"),
+    [
+        ("randn", lambda x: x * 1.25, "variance of the probabilities off by"),
+        ("randn", lambda x: x + 0.25, "distributed otherwise"),
+        ("rand", lambda x: x**2, "Kolmogorov-Smirnov distance"),
+        ("rand", lambda x: x * 1.01, "values cannot be drawn"),
+        ("rand", lambda x: np.where(x == x.max(), np.nan, x), "1 values cannot be drawn, as nan at"),
+        ("exponential_", lambda x: x * 2, "distributed otherwise"),
+        ("geometric_", lambda x: x + 0.5, "2,000 values cannot be drawn"),
+        ("randint", lambda x: x + 1, "values cannot be drawn"),
+        ("bernoulli", lambda x: 1 - x, "ones of 2,000 where 500 are expected"),
+        ("bernoulli", lambda x: x * 2, "values cannot be drawn"),
+        ("poisson", lambda x: x + 1, "where"),
+        ("poisson", lambda x: x - 0.5, "values cannot be drawn"),
+        ("randperm", lambda x: np.sort(x), "in order"),
+        ("randperm", lambda x: x * 0, "no permutation of 0 to 999"),
+        ("multinomial", lambda x: x + 1, "an index beyond the 20 categories"),
+        ("multinomial", lambda x: x // 4, "category 0: "),
+        ("multinomial once", lambda x: x * 0, "a category was drawn twice"),
+    ],
+)
+def test_what_is_wrong(name: str, change: Callable[[AnyArray], AnyArray], reason: str) -> None:
+    found = judge(name, change(drawn(name)))
+    assert found.verdict == "error"
+    assert reason in found.reason
+
+
+def test_chances_of_0_and_1_leave_no_choice() -> None:
+    chances = np.tile(np.array([0.0, 1.0, 0.5, 0.5], np.float32), 100)
+    right = np.tile([0, 1, 0, 1], 100)
+    for values, verdict in ((right, "pass"), (np.roll(right, 1), "error")):
+        asked = comparison(values, values, api="Torch.bernoulli", args=(chances,), dtype="float32")
+        assert Random().judge(asked).verdict == verdict
+
+
+def test_a_category_of_weight_0_is_never_drawn() -> None:
+    weights = np.array([0.0, 1.0, 1.0], np.float32)
+    for values, verdict in (([1, 2, 1], "pass"), ([1, 0, 1], "error")):
+        asked = comparison(np.array(values), np.array(values), api="Torch.multinomial", args=(weights, 3, True))
+        assert Random().judge(asked).verdict == verdict
+
+
+def test_infinity_where_the_dtype_ends() -> None:
+    values = drawn("cauchy_")
+    values[3, 4] = -1e9
+    assert judge("cauchy_", values, "float16").verdict == "pass"
+
+
+def test_a_deviation_of_0_is_no_distribution() -> None:
+    asked = comparison(ZEROS, ZEROS, api="Torch.normal", args=(ZEROS, ZEROS))
+    assert Random().judge(asked).verdict == "pass"
+
+
+def test_what_has_no_law() -> None:
+    assert not known(comparison(ZEROS, ZEROS, api="Torch.svd_lowrank"))
+    assert not known(comparison(ZEROS.astype(np.complex64), ZEROS, api="Torch.randn"))

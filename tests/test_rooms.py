@@ -1,0 +1,134 @@
+"""What one room knows stands in no other: a framework's words in frameworks/, names of APIs in the tables that list
+them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+import pytest_probe
+from pytest_probe.inputs.role_table import TABLE
+from pytest_probe.standards.api_class import names
+
+ROOT = Path(pytest_probe.__file__).parent
+MODULES = [
+    path.relative_to(ROOT).as_posix()
+    for path in sorted(ROOT.rglob("*.py"))
+    if path.relative_to(ROOT).parts[0] != "frameworks" and path != ROOT / "inputs/role_table.py"
+]
+APIS = names() | TABLE.keys()
+# Words that mean something else in every module: kinds of numbers, and the host, which all frameworks call so.
+EVERYWHERE = frozenset("bfloat16 bool complex cpu float int".split())
+# Words that mean something else in a module, by what they mean there.
+EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
+    "baselines/benchmark.py": {"a class": "random"},
+    "cli/capture.py": {"a value of an option": "all"},
+    "cli/show.py": {"a heading": "size"},
+    "core/comparison.py": {"a kind of runs": "narrow"},
+    "core/device_modes.py": {"directions of rounding, scopes and sums of a mode": "all matmul narrow zero"},
+    "core/result.py": {"a method of NumPy's": "item", "a field of the results": "index"},
+    "execution/alternatives.py": {"sums of a mode": "narrow"},
+    "execution/autocast.py": {"a class": "random"},
+    "execution/checker.py": {"a class": "random"},
+    "execution/large/compare.py": {"an English word": "any"},
+    "execution/large/contractions.py": {
+        "kinds of contractions, of classes.yaml": "einsum linear matmul",
+        "an index": "sum",
+    },
+    "execution/perturbed.py": {"a kind of runs": "narrow"},
+    "execution/prepare.py": {"a class": "random"},
+    "execution/user_code.py": {"a method of a device": "put"},
+    "execution/verdicts.py": {"an English word": "empty"},
+    "inputs/indexing.py": {"all axes": "all"},
+    "inputs/roles.py": {"all axes": "all"},
+    "numerics/accumulators.py": {"where an eps is added": "all"},
+    "numerics/conventions.py": {"where an eps is added": "all zeros"},
+    "options.py": {"an option": "repeat"},
+    "plugin/capture.py": {"the extra to install": "torch"},
+    "plugin/checks.py": {"as a program spells a dtype": "torch"},
+    "plugin/session.py": {"a value of an option": "all"},
+    "plugin/xdist.py": {"an option of pytest-xdist": "dist"},
+    "recording/config.py": {"a value of a setting": "all"},
+    "recording/recorder.py": {"the framework, as a dump has it": "torch"},
+    "recording/snapshot.py": {"statistics, fields and types, as a dump has them": "max mean min norm torch type"},
+    "recording/writer.py": {"a field of a dump": "data"},
+    "records/msprobe/entries.py": {"types and fields, as a dump has them": "range torch type"},
+    "records/msprobe/reader.py": {"fields and the framework, as a dump has them": "data torch"},
+    "records/msprobe/salvage.py": {"a field of a dump": "data"},
+    "records/msprobe/stack.py": {"folders of tools and frameworks": "torch"},
+    "reports/msprobe_csv/checker.py": {"dtypes, as msprobe's files have them": "torch"},
+    "reports/msprobe_csv/rows.py": {"dtypes, as msprobe's files have them": "torch"},
+    "reports/terminal.py": {"English words": "index item take"},
+    "selection.py": {"torch's own spellings, which frameworks.signatures().spelled has as well": "torch"},
+    "settings.py": {"an option": "repeat", "a value of an option": "all"},
+    "standards/auto.py": {"a class": "random"},
+    "standards/classes/distributions.py": {
+        "distributions": "bernoulli cauchy exponential geometric log_normal multinomial normal poisson uniform",
+        "parameters": "mean median std to",
+        "an English word": "ones",
+    },
+    "standards/classes/factorisation.py": {"which formula makes a matrix of the factors": "eig eigh eigvals qr svd"},
+    "standards/classes/indexed_writes.py": {"parameters": "dim index"},
+    "standards/classes/nearest_resize.py": {"a parameter": "mode"},
+    "standards/classes/random.py": {"classes": "dropout random"},
+    "standards/classes/selection.py": {"a parameter": "dim"},
+    "standards/classes/tie_groups.py": {"a parameter": "dim"},
+    "standards/device_modes/emulate.py": {"a metric": "mode"},
+    "standards/device_modes/likely_cause.py": {"an English word": "zeros", "a value of an argument": "tanh"},
+    "standards/tools/metrics.py": {"a class": "random", "APIs that msprobe treats apart": "conv1d conv2d dropout"},
+    "standards/tools/single_rule.py": {"a limit": "mean"},
+    "standards/tools/table.py": {"a limit": "mean", "APIs that msprobe's table adds": "histc"},
+    "standards/tools/three_party.py": {"a limit": "mean"},
+}
+
+
+def words(module: str) -> frozenset[str]:
+    """The words of a module's strings, docstrings aside, that are names of APIs, or "torch"."""
+    tree = ast.parse((ROOT / module).read_text(encoding="utf-8"))
+    docstrings = {id(statement.value) for statement in _first_statements(tree) if isinstance(statement, ast.Expr)}
+    strings = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in docstrings)
+    return frozenset(word for node in strings if isinstance(node.value, str) for word in _known(node.value))
+
+
+def _first_statements(tree: ast.Module) -> Iterator[ast.stmt]:
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield from node.body[:1]
+
+
+def _known(text: str) -> Iterator[str]:
+    """The API that a string names, "conv2d" or "Functional.conv2d"; and "torch" where it speaks of that."""
+    name = text.rpartition(".")[2]
+    if name in APIS and re.fullmatch(r"\w+(\.\w+)*", text):
+        yield name
+    if "torch" in text.lower():
+        yield "torch"
+
+
+def test_strings_are_found() -> None:
+    found = {
+        text: set(_known(text)) for text in ("conv2d", "Functional.conv2d", "a conv2d", "PyTorch", "torch.add", "x")
+    }
+    assert found == {
+        "conv2d": {"conv2d"},
+        "Functional.conv2d": {"conv2d"},
+        "a conv2d": set(),
+        "PyTorch": {"torch"},
+        "torch.add": {"torch", "add"},
+        "x": set(),
+    }
+    assert {"linear", "einsum"} <= words("execution/large/contractions.py")
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_no_room_but_theirs_knows_apis_and_the_framework(module: str) -> None:
+    known = {word for group in EXCEPTIONS.get(module, {}).values() for word in group.split()}
+    assert words(module) - EVERYWHERE == known
+
+
+def test_exceptions_are_of_modules() -> None:
+    assert EXCEPTIONS.keys() - set(MODULES) == set()
