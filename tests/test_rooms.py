@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import pytest_probe
-from pytest_probe.inputs.role_table import TABLE
+from pytest_probe.inputs.role_table import ROLES
 from pytest_probe.standards.api_class import names
 
 ROOT = Path(pytest_probe.__file__).parent
@@ -20,7 +20,7 @@ MODULES = [
     for path in sorted(ROOT.rglob("*.py"))
     if path.relative_to(ROOT).parts[0] != "frameworks" and path != ROOT / "inputs/role_table.py"
 ]
-APIS = names() | TABLE.keys()
+APIS = names() | ROLES.keys()
 # Words that mean something else in every module: kinds of numbers, and the host, which all frameworks call so.
 EVERYWHERE = frozenset("bfloat16 bool complex cpu float int".split())
 # Words that mean something else in a module, by what they mean there.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pytest_probe.core.dump import Call, Dump, tensors
+from pytest_probe.core.dump import Call, Dump, named_tensors
 from pytest_probe.core.verdict import Verdict
 from pytest_probe.errors import DumpError, RecordError
 from pytest_probe.execution import Case, floating_dtypes, preview
@@ -111,7 +111,7 @@ def _lines(dump: Dump, selection: Selection, registry: Registry) -> Iterator[Lin
 
 def _elements(call: Call) -> int:
     trees = (call.args, call.kwargs, call.outputs or ())
-    return sum(spec.size for tree in trees for _, spec in tensors(tree))
+    return sum(spec.size for tree in trees for _, spec in named_tensors(tree))
 
 
 def _totals(lines: Sequence[Line]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_probe.core.arguments import Arguments
-from pytest_probe.core.dump import Call, Direction, Dump, Record, tensors
+from pytest_probe.core.dump import Call, Direction, Dump, Record, named_tensors
 from pytest_probe.numerics.dtypes import is_complex, is_floating
 
 DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")
@@ -49,6 +49,6 @@ class Case:
 
 def floating_dtypes(call: Call) -> tuple[str, ...]:
     """The floating dtypes of a call's tensor arguments, sorted."""
-    trees = itertools.chain(tensors(call.args), tensors(dict(call.kwargs)))
+    trees = itertools.chain(named_tensors(call.args), named_tensors(dict(call.kwargs)))
     dtypes = {spec.dtype for _, spec in trees if not spec.ndarray}
     return tuple(sorted(dtype for dtype in dtypes if is_floating(dtype) or is_complex(dtype)))

@@ -18,7 +18,9 @@ from pytest_probe.numerics.dtypes import AnyArray
 # coarse: float64 with what passes between kernels rounded to the case's 16-bit dtype. narrow: fine, rounded to the
 # case's 16-bit dtype. narrowed: inputs perturbed by the roundoff of that dtype, in float64. rounded: coarse on the very
 # inputs of narrowed.
-Kind: TypeAlias = Literal["float64", "nudged", "shrunk", "float32", "fine", "coarse", "narrow", "narrowed", "rounded"]
+RunKind: TypeAlias = Literal[
+    "float64", "nudged", "shrunk", "float32", "fine", "coarse", "narrow", "narrowed", "rounded"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class Evidence:
     Each method gives the output in `count` runs, fewer where the reference cannot be run like that so often.
     """
 
-    def runs(self, kind: Kind, count: int) -> list[AnyArray]:
+    def runs(self, kind: RunKind, count: int) -> list[AnyArray]:
         """The output in runs of one kind; what the methods below ask."""
         return []
 
@@ -102,7 +104,7 @@ class Transformed(Evidence):
     source: Evidence
     change: Callable[[AnyArray], AnyArray]
 
-    def runs(self, kind: Kind, count: int) -> list[AnyArray]:
+    def runs(self, kind: RunKind, count: int) -> list[AnyArray]:
         return [self.change(run) for run in self.source.runs(kind, count)]
 
     def alternative(self, comparison: Comparison, assumption: Assumption) -> Comparison | None:

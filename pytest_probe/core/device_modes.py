@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, get_args
 
+from pytest_probe.numerics.dtypes import NARROW_DTYPES
+
 Rounding: TypeAlias = Literal["even", "away", "zero"]
-Scope: TypeAlias = Literal["all", "matmul", "convolution"]
+ModeScope: TypeAlias = Literal["all", "matmul", "convolution"]
 # How attention goes about its backward and its scale. fused: each row's mean gradient is taken from the output, the
 # scale comes last; early: the scale comes before the last products; composed: of separate calls, (query key) scale,
 # softmax, value; math: torch's own composition, query and key times the root of the scale.
@@ -29,7 +31,7 @@ class Mode:
     bits: int = 0
     rounding: Rounding = "even"
     split: bool = False
-    scope: Scope = "all"
+    scope: ModeScope = "all"
     attention: Attention = "fused"
     sums: str = ""
     chunks: int = 0
@@ -69,7 +71,6 @@ def _inputs(bits: int) -> tuple[Mode, ...]:
     return even, replace(even, rounding="zero"), replace(even, rounding="away")
 
 
-NARROW = ("float16", "bfloat16")
 FLUSHED = ("float32", "complex64", "bfloat16")
 SPLITS, CHAINS = (2, 4, 8, 16), (16, 64, 256)
 
@@ -87,7 +88,7 @@ MODES: Mapping[str, Behaviour] = {
             "partial sums rounded to 16 bit",
             tuple(Mode(sums="narrow", chunks=count) for count in SPLITS),
             sampled=True,
-            dtypes=NARROW,
+            dtypes=NARROW_DTYPES,
         ),
         Behaviour("fast-math", "fast intrinsics", (Mode(approximate=True, flush=True),) * 4, sampled=True),
     )
@@ -99,7 +100,7 @@ ACCUMULATIONS: tuple[Behaviour, ...] = tuple(
         f"{dtype} accumulation",
         tuple(Mode(bits=bits, sums=dtype, chunks=count * part // 4) for part in (4, 3)),
         sampled=True,
-        dtypes=("float32", *NARROW),
+        dtypes=("float32", *NARROW_DTYPES),
     )
     for dtype, bits in (("float16", 11), ("bfloat16", 8))
     for count in CHAINS

@@ -10,6 +10,9 @@ from typing import Any, Literal, Protocol, TypeAlias
 Direction: TypeAlias = Literal["forward", "backward"]
 Number: TypeAlias = "float | int | bool"
 
+# The folder of tensors beside a dump, which is no dump itself.
+TENSOR_FOLDER = "dump_tensor_data"
+
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
@@ -216,6 +219,6 @@ def leaves(tree: Argument, path: str = "") -> Iterator[tuple[str, Argument]]:
         yield path, tree
 
 
-def tensors(tree: Argument, path: str = "") -> Iterator[tuple[str, TensorSpec]]:
+def named_tensors(tree: Argument, path: str = "") -> Iterator[tuple[str, TensorSpec]]:
     """All tensors of an argument tree, each with its dotted path."""
     return ((place, leaf) for place, leaf in leaves(tree, path) if isinstance(leaf, TensorSpec))

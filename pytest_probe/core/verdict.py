@@ -10,7 +10,7 @@ Outcome: TypeAlias = Literal["pass", "warning", "error", "skip"]
 Metric: TypeAlias = "float | int | str | bool"
 
 # The metric that names the rule, where a verdict is a warning for no other reason than an API's table.
-TABLE = "table"
+TABLE_METRIC = "table"
 SEVERITY: Mapping[Outcome, int] = {"skip": 0, "pass": 1, "warning": 2, "error": 3}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pytest_probe.core.arguments import with_value
-from pytest_probe.core.comparison import Assumption, Comparison, Evidence, Kind
+from pytest_probe.core.comparison import Assumption, Comparison, Evidence, RunKind
 from pytest_probe.core.device_modes import Mode
 from pytest_probe.core.run import Jitter, Way
 from pytest_probe.execution.perturbed import Perturbation, PerturbedRuns, results
@@ -103,7 +103,7 @@ class OutputRuns(Evidence):
     name: str
     shape: tuple[int, ...]
 
-    def runs(self, kind: Kind, count: int) -> list[AnyArray]:
+    def runs(self, kind: RunKind, count: int) -> list[AnyArray]:
         return [run for run in self.source.output(self.name, kind, count) if run.shape == self.shape]
 
 

@@ -9,11 +9,11 @@ from pytest_probe.core.arguments import Arguments, floats_of, named_leaves, with
 from pytest_probe.core.dump import Call
 from pytest_probe.core.run import Run
 from pytest_probe.errors import DeviceRaised, ReplayDiffers, Unsupported
-from pytest_probe.execution.prepare import NARROW, rounded_leaves
+from pytest_probe.execution.prepare import rounded_leaves
 from pytest_probe.execution.replay import Reference
 from pytest_probe.execution.structure import described, dtypes_fit, outputs_agree, recorded
 from pytest_probe.numerics.closeness import near
-from pytest_probe.numerics.dtypes import is_floating
+from pytest_probe.numerics.dtypes import NARROW_DTYPES, is_floating
 from pytest_probe.standards.api_class import classes_of
 
 Runs = Callable[[Reference], Run]
@@ -28,13 +28,13 @@ def possible_autocast(call: Call, arguments: Arguments, device: str) -> str:
     known = call.surroundings.autocast
     others = [dtype for kind, dtype in known.items() if kind != "cpu"]
     found = known.get(device.split(":", 1)[0], (others or [*known.values(), ""])[0])
-    return found if found in NARROW else ""
+    return found if found in NARROW_DTYPES else ""
 
 
 def _suggested(call: Call, arguments: Arguments) -> str:
     names = {dtype.name for dtype in floats_of(named_leaves(arguments)).values()}
     names |= {spec.dtype for spec in call.output_specs() if is_floating(spec.dtype)}
-    narrow = [name for name in NARROW if name in names]
+    narrow = [name for name in NARROW_DTYPES if name in names]
     return narrow[0] if narrow and len(names) > 1 else ""
 
 

@@ -31,7 +31,14 @@ from pytest_probe.execution.replay import NO_CALL, Reference, Replay
 from pytest_probe.execution.resolve import Resolver
 from pytest_probe.execution.run import CallerResult, DeviceSource, replayed, run_on_device, settled_on_cpu
 from pytest_probe.execution.stored_outputs import StoredOutputs, check_gradients, check_stored
-from pytest_probe.execution.structure import Compared, Sides, backward_sides, forward_sides, named_gradients, nearest
+from pytest_probe.execution.structure import (
+    Compared,
+    Sides,
+    backward_sides,
+    forward_sides,
+    named_gradients,
+    nearest_structure,
+)
 from pytest_probe.execution.verdicts import verdict_on
 from pytest_probe.inputs import StoredTensors
 from pytest_probe.standards.api_class import classes_of
@@ -312,8 +319,8 @@ class Checker:
             sampler = Sampler(replay, contraction, conditions.flops, case.direction, key, conditions.seed)
             return compared_in_samples(sampler, actual)
         if case.direction == "forward":
-            return Compared.whole(nearest([forward_sides(reading) for reading in replay.readings()]))
-        return Compared.whole(nearest(gradient_sides(replay)))
+            return Compared.whole(nearest_structure([forward_sides(reading) for reading in replay.readings()]))
+        return Compared.whole(nearest_structure(gradient_sides(replay)))
 
     def _outputs(self, case: Case, compared: Compared) -> tuple[tuple[OutputVerdict, ...], Sides]:
         """The verdict on each output, and both sides of the worst."""

@@ -14,11 +14,19 @@ from pytest_probe.core.dump import Direction
 from pytest_probe.core.verdict import OutputVerdict
 from pytest_probe.execution.alternatives import Alternatives, OutputRuns
 from pytest_probe.execution.perturbed import Perturbation, PerturbedRuns, results
-from pytest_probe.execution.prepare import NARROW, cast_of, narrow_dtype, numbers
+from pytest_probe.execution.prepare import cast_of, narrow_dtype, python_numbers
 from pytest_probe.execution.replay import Reference, Replay
 from pytest_probe.execution.structure import Sides
 from pytest_probe.numerics.closeness import widened_dtype
-from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, numpy_dtype, widen
+from pytest_probe.numerics.dtypes import (
+    NARROW_DTYPES,
+    AnyArray,
+    float_format,
+    is_complex,
+    is_floating,
+    numpy_dtype,
+    widen,
+)
 from pytest_probe.standards.api_class import classes_of, details
 
 # u_c, the roundoff of the arithmetic inside: float32 for it and everything narrower, else float64.
@@ -107,7 +115,7 @@ def _unnamed(bound: BoundCall) -> BoundCall:
 def _narrowest(reference: Reference, floats: Mapping[str, np.dtype[Any]]) -> str:
     """The 16-bit (or narrower) dtype that the case's tensors pass between kernels; float32 without one."""
     cast = reference.autocast or cast_of(reference.candidate.name, reference.candidate.arguments)
-    if cast in NARROW:
+    if cast in NARROW_DTYPES:
         return cast
     real = [dtype for dtype in floats.values() if not is_complex(dtype)]
     narrowest = min(real, key=lambda dtype: float_format(dtype).precision, default=np.dtype(np.float32))
@@ -147,7 +155,7 @@ def _precision(reference: Reference, name: str, dtype: np.dtype[Any]) -> np.dtyp
     gradient of a wider number that stands beside them."""
     candidate, gradient = reference.candidate, name.startswith("grad.")
     narrow = narrow_dtype(reference.leaves)
-    if narrow is not None and name.removeprefix("grad.") in numbers(candidate.arguments, narrow):
+    if narrow is not None and name.removeprefix("grad.") in python_numbers(candidate.arguments, narrow):
         return narrow if gradient else dtype
     autocast = reference.autocast if reference.inside or (gradient and reference.narrow) else ""
     cast = autocast or (cast_of(candidate.name, candidate.arguments) if gradient else "")

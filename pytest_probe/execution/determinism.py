@@ -18,7 +18,7 @@ NON_DETERMINISTIC = "non-deterministic"
 
 
 @dataclass(slots=True)
-class Spread:
+class RunSpread:
     """How far apart the runs of one output are.
 
     low and high are the extremes of each element (real and imaginary parts apart), torn tells that runs disagree on
@@ -31,7 +31,7 @@ class Spread:
     torn: bool = False
 
     @classmethod
-    def of(cls, array: AnyArray) -> Spread:
+    def of(cls, array: AnyArray) -> RunSpread:
         parts = _parts(array)
         return cls(array.dtype, parts, parts)
 
@@ -67,7 +67,7 @@ class Repeats:
         self._unlike = 0
         self._first = b""
         self._seen: set[bytes] = set()
-        self._spreads: dict[str, Spread] = {}
+        self._spreads: dict[str, RunSpread] = {}
         self._worst: dict[str, OutputVerdict] = {}
 
     def add(self, actual: Mapping[str, Any]) -> bool:
@@ -88,7 +88,7 @@ class Repeats:
         if name in self._spreads:
             self._spreads[name].add(array)
         else:
-            self._spreads[name] = Spread.of(array)
+            self._spreads[name] = RunSpread.of(array)
 
     def judged(self, outputs: Iterable[OutputVerdict]) -> bool:
         """Take the verdicts on a run. Is one of them the worst so far?"""

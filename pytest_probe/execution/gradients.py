@@ -10,7 +10,7 @@ from pytest_probe.core.dump import TensorSpec
 from pytest_probe.errors import DeviceRaised, NoReference, NotRecorded, Unsupported
 from pytest_probe.execution.replay import Replay
 from pytest_probe.execution.structure import Sides, backward_sides, named_gradients
-from pytest_probe.inputs.generated import generate, rounded
+from pytest_probe.inputs.generated import generate, rounded_to_dtype
 from pytest_probe.inputs.streams import Streams
 from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.user_errors import first_line
@@ -56,7 +56,7 @@ def _outputs(replay: Replay, names: Sequence[str], count: int) -> Sequence[str]:
 
 def _generated(case: Case, name: str, output: AnyArray, seed: int) -> AnyArray:
     spec = TensorSpec(output.dtype.name, output.shape)
-    return rounded(generate(spec, Streams(case.record.name, seed).at(f"grad.{name}")), spec.dtype)
+    return rounded_to_dtype(generate(spec, Streams(case.record.name, seed).at(f"grad.{name}")), spec.dtype)
 
 
 def gradient_sides(replay: Replay) -> list[Sides]:

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 
 from pytest_probe.core.arguments import Leaf
-from pytest_probe.core.comparison import Kind
+from pytest_probe.core.comparison import RunKind
 from pytest_probe.core.device_modes import Mode
 from pytest_probe.core.dump import Direction
 from pytest_probe.core.run import Jitter, Kernel, Run, Steps, Way
@@ -23,14 +23,14 @@ Draw: TypeAlias = Callable[[AnyArray], AnyArray]
 
 REDRAWS = 3
 # Roundoffs that inputs move by, where it is not one.
-SIZES: Mapping[Kind, float] = {"nudged": 4.0, "shrunk": 1 / 16}
+PERTURBATIONS: Mapping[RunKind, float] = {"nudged": 4.0, "shrunk": 1 / 16}
 SAMPLES = 8
-COMPLEX: Mapping[str, type] = {"float32": np.complex64, "float64": np.complex128}
+NUMPY_COMPLEX: Mapping[str, type] = {"float32": np.complex64, "float64": np.complex128}
 
 
 def ways(
     narrow: str, reference: Way, wide: frozenset[str] = frozenset(), kernels: tuple[Kernel, ...] = ()
-) -> Mapping[Kind, Way]:
+) -> Mapping[RunKind, Way]:
     """How each kind of perturbed run is made, for outputs of dtype `narrow`; wide names arguments that are wider.
     Kernels of float32 and those split into steps are the CPU's: another device's may be what is tested."""
     rounded = Steps(narrow, fine=False, wide=wide, kernels=kernels)
@@ -82,7 +82,7 @@ class PerturbedRuns:
         self._how = perturbation
         # A kernel inside the call has no float64, or is off by the same each time: steps are those of the call as one.
         self._whole = False
-        self._made: dict[Kind, list[dict[str, AnyArray]]] = {}
+        self._made: dict[RunKind, list[dict[str, AnyArray]]] = {}
         self._read: list[dict[str, AnyArray]] | None = None
         self._rounding: dict[str, bool] = {}
 
@@ -90,7 +90,7 @@ class PerturbedRuns:
     def _reference(self) -> Reference:
         return self._readings[0]
 
-    def output(self, name: str, kind: Kind, count: int) -> list[AnyArray]:
+    def output(self, name: str, kind: RunKind, count: int) -> list[AnyArray]:
         """One output in `count` runs; fewer where the reference cannot be perturbed that often."""
         if kind in ("float32", "fine", "shrunk") and self._how.roundoff < 2.0**-24:
             return []
@@ -103,7 +103,7 @@ class PerturbedRuns:
         also = self._other_readings() if kind == "coarse" else []
         return [widen(run[name]) for run in (*runs[:count], *also) if name in run]
 
-    def _runs(self, kind: Kind, count: int) -> list[dict[str, AnyArray]]:
+    def _runs(self, kind: RunKind, count: int) -> list[dict[str, AnyArray]]:
         runs = self._made.setdefault(kind, [])
         while len(runs) < count:
             made = self._run(kind, len(runs), self._reference)
@@ -128,7 +128,7 @@ class PerturbedRuns:
             self._read = [run for run in runs if run is not None]
         return self._read
 
-    def _run(self, kind: Kind, index: int, reference: Reference) -> dict[str, AnyArray] | None:
+    def _run(self, kind: RunKind, index: int, reference: Reference) -> dict[str, AnyArray] | None:
         # Ties between 16-bit numbers are common and go to even in every kernel; a roundoff sends each one anywhere.
         exact = kind == "coarse" and index == 0
         for attempt in range(REDRAWS):
@@ -150,7 +150,7 @@ class PerturbedRuns:
         floats = {name: leaf.array.dtype for name, leaf in leaves.items() if is_floating(leaf.array.dtype)}
         return frozenset(name for name, dtype in floats.items() if float_format(dtype).precision > least)
 
-    def _own(self, kind: Kind) -> Way | None:
+    def _own(self, kind: RunKind) -> Way | None:
         """How 16-bit steps are run where an autocast casts for calls inside this one: in the call's own dtypes."""
         reference = self._reference
         if self._whole or kind not in ("coarse", "rounded") or not reference.narrow:
@@ -179,13 +179,13 @@ class PerturbedRuns:
         else:
             framework.gradients(reference.in_own_dtypes(framework.device("cpu")), self._incoming)
 
-    def _size(self, kind: Kind) -> float:
+    def _size(self, kind: RunKind) -> float:
         if kind in ("narrowed", "rounded"):
             return float_format(self._how.narrow).roundoff
-        return self._how.roundoff * SIZES.get(kind, 1.0)
+        return self._how.roundoff * PERTURBATIONS.get(kind, 1.0)
 
     def _results(
-        self, reference: Reference, kind: Kind, generator: np.random.Generator, inward: bool, shrink: float
+        self, reference: Reference, kind: RunKind, generator: np.random.Generator, inward: bool, shrink: float
     ) -> dict[str, AnyArray]:
         how = self._how
         size = self._size(kind) * shrink
@@ -235,7 +235,7 @@ def perturbed(array: AnyArray, draw: Draw, size: float, inward: bool, dtype: str
     if is_complex(array.dtype):
         wide = widen(array)
         parts = [_moved(part, draw, size, inward) for part in (wide.real, wide.imag)]
-        return (parts[0] + 1j * parts[1]).astype(COMPLEX.get(dtype, array.dtype))
+        return (parts[0] + 1j * parts[1]).astype(NUMPY_COMPLEX.get(dtype, array.dtype))
     if not is_floating(array.dtype):
         return array
     return _moved(widen(array), draw, size, inward).astype(dtype or array.dtype)

@@ -24,12 +24,11 @@ from pytest_probe.errors import Unsupported
 from pytest_probe.numerics.dtypes import float_format, is_floating, round_to, widen
 from pytest_probe.standards.api_class import classes_of, details
 
-NARROW = ("bfloat16", "float16")
 # Classes of APIs whose dtype is that of what they move, make or draw.
 NO_ARITHMETIC = frozenset({"exact", "factory", "random", "uninitialised"})
 
 
-def tuples(arguments: Arguments) -> Arguments:
+def as_tuples(arguments: Arguments) -> Arguments:
     """Top-level lists as tuples, which dumps cannot tell apart."""
     args = tuple(tuple(value) if isinstance(value, list) else value for value in arguments.args)
     kwargs = {key: tuple(value) if isinstance(value, list) else value for key, value in arguments.kwargs.items()}
@@ -117,7 +116,7 @@ def has_inexact_floats(arguments: Arguments, dtype: np.dtype[Any]) -> bool:
     return mapped(arguments, lambda value, _: _rounded_float(value, dtype)) != arguments
 
 
-def numbers(arguments: Arguments, dtype: np.dtype[Any]) -> frozenset[str]:
+def python_numbers(arguments: Arguments, dtype: np.dtype[Any]) -> frozenset[str]:
     """The tensors without dimensions that are wider than the dtype of those that have some: they promote nothing, so
     that a kernel may read them as that dtype, like a Python float. Those in lists count for themselves."""
     least = float_format(dtype).precision

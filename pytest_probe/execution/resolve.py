@@ -18,14 +18,14 @@ from pytest_probe.core.run import Device, Run, Wanted, Way
 from pytest_probe.errors import HookFailed, NoReference, ReplayDiffers, Unsupported
 from pytest_probe.execution.large.contractions import Contraction, contraction, cut
 from pytest_probe.execution.prepare import (
+    as_tuples,
     cast_first,
     default_dtype,
     has_inexact_floats,
     narrow_dtype,
-    numbers,
     prepared,
+    python_numbers,
     sizes_by_float,
-    tuples,
     with_float32,
     with_rounded_floats,
     within_float32,
@@ -121,7 +121,7 @@ class Resolver:
             notes = (f"taken as {api.path}",) if api.elsewhere else ()
             made.append(Candidate(key, name, api.path, call or function, wide, arguments, api.in_place, notes))
         lists = not listed and any(isinstance(value, list) for value in (*arguments.args, *arguments.kwargs.values()))
-        return made + [replace(item, arguments=tuples(item.arguments)) for item in made] if lists else made
+        return made + [replace(item, arguments=as_tuples(item.arguments)) for item in made] if lists else made
 
     def _reference_of(self, reference: Callable[..., Any], arguments: Arguments) -> Callable[..., Any]:
         """The device takes what it is not given from its own dtype: so must float64, there."""
@@ -233,7 +233,7 @@ def other_reading(reference: Reference) -> Reference | None:
     narrow = numpy_dtype(reference.autocast) if reference.narrow else narrow_dtype(reference.leaves)
     if reference.contraction is not None or narrow is None or sizes_by_float(candidate.name):
         return None
-    arguments, tensors = candidate.arguments, numbers(candidate.arguments, narrow)
+    arguments, tensors = candidate.arguments, python_numbers(candidate.arguments, narrow)
     if not tensors and not has_inexact_floats(arguments, narrow):
         return None
     read = functools.partial(reference.framework.rounded, dtype=narrow.name)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pytest_probe.core.dump import Argument, Call, Record, SizeSpec, TensorSpec, tensors
+from pytest_probe.core.dump import Argument, Call, Record, SizeSpec, TensorSpec, named_tensors
 from pytest_probe.core.run import Run
 from pytest_probe.errors import NoReference, NotRecorded, Unsupported
 from pytest_probe.execution.conditions import RECORDED
@@ -20,7 +20,7 @@ from pytest_probe.numerics.closeness import same_bytes
 from pytest_probe.numerics.dtypes import AnyArray
 
 NOT_STORED = "no stored tensors"
-PLAIN = (bool, int, float, complex, str)
+SCALARS = (bool, int, float, complex, str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def check_gradients(call: Call) -> None:
             "recorded gradients are not the API's",
         )
     for field, specs in (("input", call.gradients), ("output", tuple((call.outgoing or {}).values()))):
-        found = list(tensors(specs, field))
+        found = list(named_tensors(specs, field))
         place = next((path for path, spec in found if spec.data_name is None and spec.size), "" if found else field)
         if place:
             raise Unsupported(
@@ -101,7 +101,7 @@ def _stored_gradients(record: Record, call: Call, names: frozenset[str], files: 
 
 
 def _arguments(call: Call) -> Iterator[tuple[str, TensorSpec]]:
-    return itertools.chain(tensors(call.args, "input"), tensors(call.kwargs, "kwargs"))
+    return itertools.chain(named_tensors(call.args, "input"), named_tensors(call.kwargs, "kwargs"))
 
 
 def _identity(spec: TensorSpec) -> object:
@@ -111,12 +111,12 @@ def _identity(spec: TensorSpec) -> object:
 def check_stored(call: Call) -> None:
     """Raises Unsupported where a tensor of the call was not stored."""
     for field, tree in (("input_args", call.args), ("input_kwargs", call.kwargs), ("output", call.outputs)):
-        for path, spec in tensors(tree, field):
+        for path, spec in named_tensors(tree, field):
             if spec.data_name is None and spec.size:
                 raise Unsupported(
                     f"{path}: no tensor was stored, and --probe-device=recorded judges stored ones", NOT_STORED
                 )
-    if not any(True for _ in tensors(call.outputs, "output")):
+    if not any(True for _ in named_tensors(call.outputs, "output")):
         raise Unsupported("output: no tensor was stored, and --probe-device=recorded judges stored ones", NOT_STORED)
 
 
@@ -153,4 +153,4 @@ def _value(value: Argument, expected: Any, files: StoredTensors, entry: str, fie
         return files.array(value, entry, field)
     if isinstance(value, SizeSpec):
         return list(value.shape)
-    return value if isinstance(value, PLAIN) else expected
+    return value if isinstance(value, SCALARS) else expected

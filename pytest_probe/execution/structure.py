@@ -51,7 +51,7 @@ def named_gradients(gradients: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
     return {f"grad.{name}": value for name, value in gradients.items()}
 
 
-def nearest(sides: list[Sides]) -> Sides:
+def nearest_structure(sides: list[Sides]) -> Sides:
     """Of several readings of a record the one that the device's results are nearest to."""
     return sides[0] if len(sides) == 1 else min(sides, key=lambda item: distance(item.actual, item.expected))
 

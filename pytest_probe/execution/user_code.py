@@ -69,10 +69,10 @@ def inputs(hook: Callable[..., Any], case: Any, arguments: Arguments) -> Argumen
     return found
 
 
-def verdict(hook: Callable[..., Any], case: Any, given: Verdict) -> Verdict | None:
+def hooked_verdict(hook: Callable[..., Any], case: Any, given: Verdict) -> Verdict | None:
     """What pytest_probe_verdict makes of a verdict."""
     with blaming(VERDICT):
-        found = hook(case=case, verdict=given)
+        found = hook(case=case, hooked_verdict=given)
     if found is None:
         return None
     if not isinstance(found, Verdict):

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from pytest_probe.core.arguments import Arguments, Array, BoundCall, Leaf, map_tree
-from pytest_probe.core.dump import Argument, Call, TensorSpec, tensors
+from pytest_probe.core.dump import Argument, Call, TensorSpec, named_tensors
 from pytest_probe.errors import RecordError, Unsupported
-from pytest_probe.inputs.generated import generate, kind_of, rounded
+from pytest_probe.inputs.generated import generate, kind_of, rounded_to_dtype
 from pytest_probe.inputs.role_table import roles
 from pytest_probe.inputs.roles import Role
 from pytest_probe.inputs.stored import StoredTensors
@@ -47,7 +47,7 @@ def build(
 
 def _check_dtypes(call: Call, record: str, files: StoredTensors) -> None:
     for root, tree in (("input", call.args), ("kwargs", call.kwargs), ("grad", call.gradients)):
-        for path, spec in tensors(tree, root):
+        for path, spec in named_tensors(tree, root):
             _check_dtype(spec, *_place(record, path), files)
 
 
@@ -104,7 +104,7 @@ class _Builder:
         first = self._first.get(path, path)
         values = self._made.get(first)
         if values is None:
-            values = self._made[first] = rounded(self._values(spec, first), self._target(spec))
+            values = self._made[first] = rounded_to_dtype(self._values(spec, first), self._target(spec))
         return Leaf(values, spec.requires_grad, spec.stride if is_layout(spec) else None)
 
     def _target(self, spec: TensorSpec) -> str:
@@ -137,7 +137,7 @@ class _Builder:
         first: dict[object, str] = {}
         found: dict[str, object] = {}
         for root, tree in (("input", self._call.args), ("kwargs", self._call.kwargs)):
-            for path, spec in tensors(tree, root):
+            for path, spec in named_tensors(tree, root):
                 if spec.address and spec.size:
                     found[path] = key = (spec.address, spec.dtype, spec.shape, spec.stride)
                     if key not in first or (path in self._roles and first[key] not in self._roles):

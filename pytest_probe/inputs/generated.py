@@ -25,7 +25,7 @@ from pytest_probe.numerics.dtypes import (
     numpy_dtype,
 )
 
-Kind: TypeAlias = Literal["bool", "integer", "float", "complex"]
+DtypeKind: TypeAlias = Literal["bool", "integer", "float", "complex"]
 
 # Integers of which nothing is known: valid as an index nearly everywhere.
 _UNKNOWN_INTEGERS = (0, 9)
@@ -34,7 +34,7 @@ _LOWEST = 0.9
 
 
 @cache
-def kind_of(dtype: str) -> Kind:
+def kind_of(dtype: str) -> DtypeKind:
     """Which of the four kinds a dtype is. Raises ValueError where the dtype is not known."""
     if dtype == "bool":
         return "bool"
@@ -52,7 +52,7 @@ def generate(spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
     return make(spec, rng).reshape(spec.shape)
 
 
-def rounded(values: AnyArray, dtype: str) -> AnyArray:
+def rounded_to_dtype(values: AnyArray, dtype: str) -> AnyArray:
     """The values in a dtype. Floats beyond its range become inf (NaN where it has none), silently."""
     with np.errstate(all="ignore"):
         return values.astype(numpy_dtype(dtype), copy=False)

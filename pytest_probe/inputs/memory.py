@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from pytest_probe.core.dump import Call, TensorSpec, tensors
+from pytest_probe.core.dump import Call, TensorSpec, named_tensors
 from pytest_probe.errors import Unsupported
 from pytest_probe.numerics.dtypes import is_complex, is_floating, numpy_dtype
 
@@ -47,10 +47,10 @@ def check_size(call: Call, dtype: str | None, available: int) -> None:
 
 def _all_tensors(call: Call) -> Iterator[tuple[str, TensorSpec]]:
     """Every tensor of a call, with its path as dumps write it."""
-    yield from tensors(call.args, "input_args")
-    yield from tensors(call.kwargs, "input_kwargs")
-    yield from tensors(call.outputs, "output")
-    yield from tensors(call.gradients, "input")
+    yield from named_tensors(call.args, "input_args")
+    yield from named_tensors(call.kwargs, "input_kwargs")
+    yield from named_tensors(call.outputs, "output")
+    yield from named_tensors(call.gradients, "input")
 
 
 def _extent(spec: TensorSpec) -> int:

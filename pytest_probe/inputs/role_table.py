@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 
 from pytest_probe.core.arguments import BoundCall
-from pytest_probe.core.dump import Call, TensorSpec, tensors
+from pytest_probe.core.dump import Call, TensorSpec, named_tensors
 from pytest_probe.inputs.generated import kind_of
 from pytest_probe.inputs.indexing import subscript_roles
 from pytest_probe.inputs.roles import (
@@ -49,11 +49,11 @@ class RoleCall:
     @property
     def output(self) -> TensorSpec | None:
         """The first tensor that the call returned, as far as the dump has it."""
-        return next((spec for _, spec in tensors(self.call.outputs)), None)
+        return next((spec for _, spec in named_tensors(self.call.outputs)), None)
 
 
-Rule: TypeAlias = Callable[[RoleCall, TensorSpec], "Role | None"]
-Rules: TypeAlias = "Mapping[str, Rule]"
+RoleRule: TypeAlias = Callable[[RoleCall, TensorSpec], "Role | None"]
+RoleRules: TypeAlias = Mapping[str, RoleRule]
 
 
 def roles(bound: BoundCall, call: Call) -> dict[str, Role]:
@@ -61,13 +61,13 @@ def roles(bound: BoundCall, call: Call) -> dict[str, Role]:
     asked = RoleCall(bound, call)
     return {
         path: role
-        for name, rule in TABLE.get(bound.name, {}).items()
+        for name, rule in ROLES.get(bound.name, {}).items()
         for path, spec, role in _applied(asked, name, rule)
         if kind_of(spec.dtype) in role.kinds
     }
 
 
-def _applied(asked: RoleCall, name: str, rule: Rule) -> Iterator[tuple[str, TensorSpec, Role]]:
+def _applied(asked: RoleCall, name: str, rule: RoleRule) -> Iterator[tuple[str, TensorSpec, Role]]:
     value, path = asked.get(name), asked.bound.paths.get(name, "")
     if rule is _subscript:
         values = asked.get("values")
@@ -85,11 +85,11 @@ def _subscript(asked: RoleCall, spec: TensorSpec) -> Role | None:
     raise AssertionError("handled by _applied")
 
 
-def _always(role: Role) -> Rule:
+def _always(role: Role) -> RoleRule:
     return lambda asked, spec: role
 
 
-def _below(name: str, axis: int) -> Rule:
+def _below(name: str, axis: int) -> RoleRule:
     """An index along a fixed axis of another argument."""
 
     def rule(asked: RoleCall, spec: TensorSpec) -> Role | None:
@@ -99,7 +99,7 @@ def _below(name: str, axis: int) -> Rule:
     return rule
 
 
-def _along(distinct: Callable[[RoleCall], bool] = lambda asked: False) -> Rule:
+def _along(distinct: Callable[[RoleCall], bool] = lambda asked: False) -> RoleRule:
     """An index along the axis `dim` of `input`; distinct where the result depended on the order of writes."""
 
     def rule(asked: RoleCall, spec: TensorSpec) -> Role | None:
@@ -119,7 +119,7 @@ def _overwrites(asked: RoleCall) -> bool:
     return isinstance(asked.get("source"), TensorSpec) and asked.get("reduce") is None
 
 
-def _flat(distinct: bool = False) -> Rule:
+def _flat(distinct: bool = False) -> RoleRule:
     """An index into all elements of `input`."""
 
     def rule(asked: RoleCall, spec: TensorSpec) -> Role | None:
@@ -142,7 +142,7 @@ def _label(asked: RoleCall, spec: TensorSpec) -> Role | None:
     return Index(shape[1] if len(shape) > 1 else shape[0], ignored=ignored if isinstance(ignored, int) else None)
 
 
-def _last_class(low: int) -> Rule:
+def _last_class(low: int) -> RoleRule:
     return lambda asked, spec: Index(asked.shape("input")[-1], low=low) if asked.shape("input") else None
 
 
@@ -157,7 +157,7 @@ def _bin(asked: RoleCall, spec: TensorSpec) -> Role | None:
     return Index(asked.output.shape[0] if asked.output is not None and asked.output.shape else None)
 
 
-def _unpool(dimensions: int) -> Rule:
+def _unpool(dimensions: int) -> RoleRule:
     def rule(asked: RoleCall, spec: TensorSpec) -> Role | None:
         if asked.output is None:
             return Index(None)
@@ -199,7 +199,7 @@ def _ctc_target_lengths(asked: RoleCall, spec: TensorSpec) -> Role | None:
     return Index(min(*targets[-1:], *steps) + 1) if targets and steps else None
 
 
-def _pivots(matrix: str) -> Rule:
+def _pivots(matrix: str) -> RoleRule:
     return lambda asked, spec: Pivots(asked.shape(matrix)[-2]) if len(asked.shape(matrix)) > 1 else None
 
 
@@ -262,7 +262,7 @@ _class_loss = {"target": _label}
 _positive_variance = {"running_var": _positive}
 
 # By canonical API and parameter.
-TABLE: Mapping[str, Rules] = {
+ROLES: Mapping[str, RoleRules] = {
     # Indices.
     "embedding": {"input": _below("weight", 0)},
     "embedding_bag": {"input": _below("weight", 0), "offsets": _offsets},

@@ -13,18 +13,18 @@ import numpy as np
 
 from pytest_probe.core.dump import TensorSpec
 from pytest_probe.inputs import moments
-from pytest_probe.inputs.generated import Kind, generate, integer_range
+from pytest_probe.inputs.generated import DtypeKind, generate, integer_range
 from pytest_probe.numerics.dtypes import AnyArray
 
-_INTEGER: frozenset[Kind] = frozenset({"integer"})
-_FLOAT: frozenset[Kind] = frozenset({"float"})
-_MATRIX: frozenset[Kind] = frozenset({"float", "complex"})
+_INTEGER: frozenset[DtypeKind] = frozenset({"integer"})
+_FLOAT: frozenset[DtypeKind] = frozenset({"float"})
+_MATRIX: frozenset[DtypeKind] = frozenset({"float", "complex"})
 
 
 class Role(Protocol):
     """A role and what it makes of tensors whose dtype is one of its kinds."""
 
-    kinds: ClassVar[frozenset[Kind]]
+    kinds: ClassVar[frozenset[DtypeKind]]
 
     def make(self, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
         """Values in the tensor's shape, as `generated.generate` makes them. The tensor is not empty."""
@@ -39,7 +39,7 @@ class Index:
     extreme (ignore_index), in one of ten places.
     """
 
-    kinds: ClassVar[frozenset[Kind]] = _INTEGER
+    kinds: ClassVar[frozenset[DtypeKind]] = _INTEGER
     stop: int | None
     low: int = 0
     axis: int | Literal["all"] | None = None
@@ -99,7 +99,7 @@ def _distinct(spec: TensorSpec, rng: np.random.Generator, length: int, low: int,
 class Count:
     """As many True, or numbers other than zero, as the recorded outputs say."""
 
-    kinds: ClassVar[frozenset[Kind]] = frozenset({"bool", "integer", "float", "complex"})
+    kinds: ClassVar[frozenset[DtypeKind]] = frozenset({"bool", "integer", "float", "complex"})
     chosen: int
 
     def make(self, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
@@ -122,7 +122,7 @@ class Count:
 class Mask:
     """A mask of attention, where True is `attends` or hides; the first of no row is hidden."""
 
-    kinds: ClassVar[frozenset[Kind]] = frozenset({"bool"})
+    kinds: ClassVar[frozenset[DtypeKind]] = frozenset({"bool"})
     attends: bool
 
     def make(self, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
@@ -136,7 +136,7 @@ class Mask:
 class Within:
     """Floats in [low, high]: probabilities, variances, rates."""
 
-    kinds: ClassVar[frozenset[Kind]] = _FLOAT
+    kinds: ClassVar[frozenset[DtypeKind]] = _FLOAT
     low: float = 0.0
     high: float = math.inf
 
@@ -152,7 +152,7 @@ class Within:
 class Weights:
     """Weights of a draw: not negative, and at least `drawn` of each row positive."""
 
-    kinds: ClassVar[frozenset[Kind]] = _FLOAT
+    kinds: ClassVar[frozenset[DtypeKind]] = _FLOAT
     drawn: int
 
     def make(self, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
@@ -167,7 +167,7 @@ class Weights:
 class Signs:
     """-1 and 1, as margin losses want their targets; as recorded where that is one of them."""
 
-    kinds: ClassVar[frozenset[Kind]] = frozenset({"integer", "float"})
+    kinds: ClassVar[frozenset[DtypeKind]] = frozenset({"integer", "float"})
 
     def make(self, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
         if spec.min == spec.max and spec.max in (-1, 1):
@@ -179,7 +179,7 @@ class Signs:
 class Divisor:
     """Integers other than zero, unless zero was recorded as an extreme."""
 
-    kinds: ClassVar[frozenset[Kind]] = _INTEGER
+    kinds: ClassVar[frozenset[DtypeKind]] = _INTEGER
 
     def make(self, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
         values = generate(spec, rng)
@@ -193,7 +193,7 @@ class Divisor:
 class Parts:
     """Lengths: integers, not negative and about equal, whose sum is fixed."""
 
-    kinds: ClassVar[frozenset[Kind]] = _INTEGER
+    kinds: ClassVar[frozenset[DtypeKind]] = _INTEGER
     total: int
 
     def make(self, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
@@ -205,7 +205,7 @@ class Parts:
 class Running:
     """How many sequences of a batch run at each step: from the recorded maximum falling to 1, of a fixed sum."""
 
-    kinds: ClassVar[frozenset[Kind]] = _INTEGER
+    kinds: ClassVar[frozenset[DtypeKind]] = _INTEGER
     total: int
 
     def make(self, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
@@ -218,7 +218,7 @@ class Running:
 class Offsets:
     """Where bags begin: from 0, rising, to at most `total`; the last is the end of all where `closed`."""
 
-    kinds: ClassVar[frozenset[Kind]] = _INTEGER
+    kinds: ClassVar[frozenset[DtypeKind]] = _INTEGER
     total: int
     closed: bool = False
 
@@ -234,7 +234,7 @@ class Offsets:
 class Pivots:
     """Row exchanges of a factorisation: element i is in [i + 1, rows]."""
 
-    kinds: ClassVar[frozenset[Kind]] = _INTEGER
+    kinds: ClassVar[frozenset[DtypeKind]] = _INTEGER
     rows: int
 
     def make(self, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
@@ -248,7 +248,7 @@ class Pivots:
 class Sorted:
     """Rising along the last dimension."""
 
-    kinds: ClassVar[frozenset[Kind]] = frozenset({"integer", "float"})
+    kinds: ClassVar[frozenset[DtypeKind]] = frozenset({"integer", "float"})
 
     def make(self, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
         values = generate(spec, rng)
@@ -262,7 +262,7 @@ class PositiveDefinite:
     X X* / n + 1 with normal X: its condition number is about 5.
     """
 
-    kinds: ClassVar[frozenset[Kind]] = _MATRIX
+    kinds: ClassVar[frozenset[DtypeKind]] = _MATRIX
 
     def make(self, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
         if not _is_square(spec):
@@ -281,7 +281,7 @@ class PositiveDefinite:
 class Symmetric:
     """A symmetric or Hermitian matrix: the lower triangle of what the statistics give, mirrored."""
 
-    kinds: ClassVar[frozenset[Kind]] = _MATRIX
+    kinds: ClassVar[frozenset[DtypeKind]] = _MATRIX
 
     def make(self, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
         values = generate(spec, rng)
@@ -298,7 +298,7 @@ class Symmetric:
 class Triangle:
     """A factor to solve with, of which one triangle is used: its diagonal outweighs the rest of each row."""
 
-    kinds: ClassVar[frozenset[Kind]] = _MATRIX
+    kinds: ClassVar[frozenset[DtypeKind]] = _MATRIX
 
     def make(self, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
         values = generate(spec, rng)

@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from pytest_probe.numerics.conventions import Convention
-from pytest_probe.numerics.cosine import Vectors, dot, total
+from pytest_probe.numerics.cosine import Vectors, dot, exact_total
 from pytest_probe.numerics.dtypes import (
     AnyArray,
     BoolArray,
@@ -19,7 +19,7 @@ from pytest_probe.numerics.dtypes import (
     binades,
     float_format,
     is_complex,
-    nearest,
+    round_to_spacing,
 )
 from pytest_probe.numerics.tool_ulp import float8_distance, powers
 from pytest_probe.numerics.ulp import alike
@@ -142,7 +142,7 @@ class Totals:
         """The reference, none of whose magnitudes is above top, rounded to the container's numbers."""
         if self.container.name == "float64":
             return b
-        rounded = nearest(b, self.container.spacing(b))
+        rounded = round_to_spacing(b, self.container.spacing(b))
         return rounded if top <= self.container.max else self.container.overflowed(rounded)
 
     def _finite(self, a: Float64Array, b: Float64Array) -> BoolArray:
@@ -189,7 +189,7 @@ class Totals:
             units = np.maximum(units[::2], units[1::2])
         largest, over = _largest(units), self.rule.ulp_threshold / self.ulp_unit
         self.ulp_top = _top(self.ulp_top, largest)
-        self.ulp_sum += total(units)
+        self.ulp_sum += exact_total(units)
         if not largest <= over:
             self.ulp_over += _count(np.greater(units, over, out=self._marks[0, : units.size]))
 
@@ -229,7 +229,7 @@ class Totals:
         self.normal, self.kept = self.normal + number, self.kept + kept
         self.squares += squares
         self.relative_top = _top(self.relative_top, largest)
-        self.relative_sum += total(relative)
+        self.relative_sum += exact_total(relative)
         if rule.rtol is not None and not largest <= rule.rtol:
             self.relative_errors += _count(np.greater(relative, rule.rtol, out=self._marks[0, : gap.size]))
 

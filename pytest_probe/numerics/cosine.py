@@ -25,7 +25,7 @@ def dot(first: Float64Array, second: Float64Array) -> float:
     return float(rows.sum()) + float(np.dot(first[whole:], second[whole:]))
 
 
-def total(values: Float64Array) -> float:
+def exact_total(values: Float64Array) -> float:
     """The sum of a one-dimensional array."""
     return float(np.einsum("i->", values))
 

@@ -15,6 +15,13 @@ AnyArray: TypeAlias = npt.NDArray[Any]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
 Float64Array: TypeAlias = npt.NDArray[np.float64]
 
+# What training computes in that is narrower than float32.
+NARROW_DTYPES = ("bfloat16", "float16")
+# The smallest normal float32: a device that flushes to zero makes 0 of what lies below.
+SMALLEST_FLOAT32 = 2.0**-126
+# An ulp of float32 at 1.
+ULP_FLOAT32 = 2.0**-23
+
 _COMPLEX_PARTS = {"complex64": "float32", "complex128": "float64"}
 _NATIVE_FLOATS = ("float64", "float32", "float16")
 _NARROW_FLOATS = (
@@ -150,7 +157,7 @@ def widen(array: npt.ArrayLike) -> AnyArray:
         return values.astype(wide)
 
 
-def nearest(values: Float64Array, spacing: Float64Array) -> Float64Array:
+def round_to_spacing(values: Float64Array, spacing: Float64Array) -> Float64Array:
     """The multiple of spacing nearest to each value, ties to even. Exact: spacing holds powers of two."""
     return np.rint(values / spacing) * spacing
 
@@ -168,5 +175,5 @@ def round_to(array: npt.ArrayLike, dtype: npt.DTypeLike) -> AnyArray:
     with np.errstate(all="ignore"):
         # ml_dtypes casts float64 by way of float32, which rounds twice; what lies on the grid already passes unharmed.
         if rounding.name not in _NATIVE_FLOATS:
-            values = nearest(values, rounding.spacing(values))
+            values = round_to_spacing(values, rounding.spacing(values))
         return np.asarray(values).astype(target)

@@ -8,7 +8,15 @@ import numpy as np
 import numpy.typing as npt
 
 from pytest_probe.numerics.blocks import blocks
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray, Float64Array, FloatFormat, float_format, nearest, widen
+from pytest_probe.numerics.dtypes import (
+    AnyArray,
+    BoolArray,
+    Float64Array,
+    FloatFormat,
+    float_format,
+    round_to_spacing,
+    widen,
+)
 from pytest_probe.numerics.ulp import alike, nonfinite_distance
 
 # Elements: 64 KiB of float64, below the size from which malloc maps and unmaps each temporary array anew (2.5 times
@@ -80,7 +88,7 @@ def _compare(
 ) -> tuple[Float64Array, Float64Array, BoolArray]:
     """Of real values: the absolute distance, the distance in ULP, and what is not the correctly rounded reference."""
     spacing = layout.spacing(expected)
-    rounded = nearest(expected, spacing)
+    rounded = round_to_spacing(expected, spacing)
     gap = np.abs(actual - expected)
     distance = gap / spacing
     if np.isfinite(gap.max()):

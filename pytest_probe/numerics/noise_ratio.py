@@ -58,7 +58,7 @@ class Noise:
         return self.largest <= limits.largest and self.rms <= limits.rms
 
 
-def limits(*, elementwise: bool, fan_in: int, count: int, winograd: bool = False, factor: float = 1.0) -> Limits:
+def limits_for(*, elementwise: bool, fan_in: int, count: int, winograd: bool = False, factor: float = 1.0) -> Limits:
     """The limits for an output of `count` non-zero elements, each a sum of at most fan_in terms.
 
     The RMS of few elements scatters more: times 1 + 7 / sqrt(count). Beyond 1,024 terms both grow with the square
@@ -86,7 +86,7 @@ class Spread:
         return Spread(np.maximum(self.size, other.size), self.torn | other.torn)
 
 
-def scatter(runs: Iterable[AnyArray], expected: AnyArray, dtype: npt.DTypeLike) -> Spread | None:
+def spread_of(runs: Iterable[AnyArray], expected: AnyArray, dtype: npt.DTypeLike) -> Spread | None:
     """S, the largest deviation from the reference of perturbed runs that are finite where it is; None without runs.
 
     Where the reference is beyond the range of dtype, the output's, only what falls back into the range deviates.
@@ -108,7 +108,7 @@ def _widest(distances: Iterable[AnyArray]) -> Spread | None:
     return found
 
 
-def nearest(actual: AnyArray, runs: list[AnyArray]) -> AnyArray:
+def nearest_run(actual: AnyArray, runs: list[AnyArray]) -> AnyArray:
     """Of each element the value among the runs that is nearest to the actual one; inf and NaN are nearest to
     themselves."""
     found, wide = runs[0], widen(actual)
@@ -162,7 +162,7 @@ def pooled(spread: Spread, order: AnyArray) -> Spread:
     return Spread(result.reshape(size.shape), spread.torn)
 
 
-def measure(
+def measure_noise(
     actual: AnyArray,
     expected: AnyArray,
     spread: Spread | None,
@@ -191,10 +191,10 @@ def measure(
         excused = spread.torn & ~judged & (ratios != 0)
         undecided = int(np.count_nonzero(excused))
         ratios = np.where(excused, 0.0, ratios)
-    return summary(ratios, expected, undecided)
+    return noise_of_ratios(ratios, expected, undecided)
 
 
-def summary(ratios: AnyArray, expected: AnyArray, undecided: int) -> Noise:
+def noise_of_ratios(ratios: AnyArray, expected: AnyArray, undecided: int) -> Noise:
     """The noise whose ratios these are, for a reference of the same shape."""
     if not ratios.size:
         return Noise(ratios, 0.0, 0.0, 0, 0)

@@ -19,7 +19,7 @@ from pytest_probe.core.run import Way
 from pytest_probe.core.verdict import SEVERITY, Verdict
 from pytest_probe.errors import NoKernel, SettingsError
 from pytest_probe.execution import Case, Checked, Checker, Lent
-from pytest_probe.inputs.generated import generate, kind_of, rounded
+from pytest_probe.inputs.generated import generate, kind_of, rounded_to_dtype
 from pytest_probe.inputs.streams import Streams
 from pytest_probe.plugin.marker import Marked
 from pytest_probe.plugin.session import Probe
@@ -128,7 +128,7 @@ class ProbeFixture(_Checks):
         spec = TensorSpec(_dtype_name(dtype), tuple(shape), *_range(low, high))
         stream = Streams(self._item.nodeid, self._state.settings.seed).at(f"args.{self._tensors}")
         self._tensors += 1
-        leaf = Leaf(rounded(generate(spec, stream), spec.dtype))
+        leaf = Leaf(rounded_to_dtype(generate(spec, stream), spec.dtype))
         setup = self._checker.setup
         return setup.framework.bind([leaf], {}, Way(setup.device), None).args[0]
 

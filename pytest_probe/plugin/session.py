@@ -79,7 +79,7 @@ class Probe:
             ),
             self.registry,
             adjust_inputs=_adjustment(hook.pytest_probe_inputs, user_code.inputs),
-            adjust_verdict=_adjustment(hook.pytest_probe_verdict, user_code.verdict),
+            adjust_verdict=_adjustment(hook.pytest_probe_verdict, user_code.hooked_verdict),
         )
 
     @cached_property

@@ -15,10 +15,10 @@ from pytest_probe.errors import SettingsError
 TASKS = ("statistics", "tensor", "structure", "overflow_check")
 LEVELS = ("L0", "L1", "mix")
 SUMMARIES = ("statistics", "md5")
-MODES = ("forward", "backward", "input", "output")
+DATA_MODES = ("forward", "backward", "input", "output")
 KINDS = ("float", "int", "bool", "scalar")
 
-Reader: TypeAlias = Callable[[str, Any], Any]
+FieldReader: TypeAlias = Callable[[str, Any], Any]
 
 # Keys of msprobe's that choose how it works, or that concern other tasks: a configuration that has them is good.
 _WITHOUT_EFFECT = frozenset(
@@ -47,7 +47,7 @@ class CaptureConfig:
     names: tuple[str, ...] = ()
     white: tuple[str, ...] = ()
     black: tuple[str, ...] = ()
-    modes: frozenset[str] = frozenset(MODES)
+    modes: frozenset[str] = frozenset(DATA_MODES)
     kinds: frozenset[str] = frozenset(KINDS)
     stacks: bool = True
     overflows: int = 1
@@ -110,7 +110,7 @@ def _section(where: str, content: Any) -> dict[str, Any]:
     return found
 
 
-def _read(where: str, key: str, value: Any, known: Mapping[str, tuple[str, Reader]]) -> dict[str, Any]:
+def _read(where: str, key: str, value: Any, known: Mapping[str, tuple[str, FieldReader]]) -> dict[str, Any]:
     if key not in known:
         near = difflib.get_close_matches(key, [*known, *_SECTIONS], 1, 0.0)
         raise SettingsError(where, key, f"is no key that is known here; the nearest is {near[0]!r}")
@@ -153,7 +153,7 @@ def _some_of(known: tuple[str, ...]) -> Callable[[str, Any], frozenset[str]]:
 
 def _modes(where: str, value: Any) -> frozenset[str]:
     """["forward"] keeps both halves of forward entries, ["input"] that half of either entry."""
-    chosen = _some_of(MODES)(where, value)
+    chosen = _some_of(DATA_MODES)(where, value)
     pairs = (("forward", "backward"), ("input", "output"))
     return chosen.union(*(pair for pair in pairs if not chosen.intersection(pair)))
 
@@ -202,7 +202,7 @@ def _spaces(where: str, value: Any) -> tuple[tuple[str, str], ...]:
     return ()
 
 
-_TOP: dict[str, tuple[str, Reader]] = {
+_TOP: dict[str, tuple[str, FieldReader]] = {
     "task": ("task", _one_of(TASKS)),
     "dump_path": ("dump_path", _text),
     "level": ("level", _one_of(LEVELS)),
@@ -213,14 +213,14 @@ _TOP: dict[str, tuple[str, Reader]] = {
     "namespaces": ("namespaces", _spaces),
     "custom_op_namespaces": ("namespaces", _spaces),
 }
-_TASK: dict[str, tuple[str, Reader]] = {
+_TASK: dict[str, tuple[str, FieldReader]] = {
     "scope": ("scope", _scope),
     "list": ("names", _texts),
     "data_mode": ("modes", _modes),
     "summary_mode": ("summary", _one_of(SUMMARIES)),
     "overflow_nums": ("overflows", _overflows),
 }
-_CHECKS: dict[str, tuple[str, Reader]] = {
+_CHECKS: dict[str, tuple[str, FieldReader]] = {
     "white_list": ("white", _texts),
     "black_list": ("black", _texts),
 }

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import UNSET
 
-from pytest_probe.recording.snapshot import Call, Entry, Json, Passed, tensors, tuples
+from pytest_probe.recording.snapshot import BackwardEntry, ForwardEntry, Json, NamedEntry, seen_tensors, tuple_places
 
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 _NESTING = (list, tuple, dict)
@@ -18,28 +18,28 @@ _NESTING = (list, tuple, dict)
 _LONGEST = 200
 
 
-def encoded(entry: Entry) -> bytes:
+def encoded(entry: NamedEntry) -> bytes:
     """The body of an entry; one that JSON cannot hold says why in its place."""
     try:
-        if type(entry.body) is Call:
+        if type(entry.body) is ForwardEntry:
             _mark_tuples(entry.body)
         return _encode(entry.body)
     except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
         return _encode({"probe": {"failed": f"{type(error).__name__}: {error}"}})
 
 
-def save_data(entry: Entry, save: Callable[[Any, str], None]) -> None:
+def save_data(entry: NamedEntry, save: Callable[[Any, str], None]) -> None:
     """Give save every tensor of an entry that waits to be saved, and the name of its file."""
     body = entry.body
-    if type(body) is Call:
+    if type(body) is ForwardEntry:
         halves: dict[str, Json] = {"input": body.input_args, "kwargs": body.input_kwargs, "output": body.output}
         halves["parameters"] = body.parameters
-    elif type(body) is Passed:
+    elif type(body) is BackwardEntry:
         halves = {"input": body.input, "output": body.output}
     else:
         halves = body
     for half, tree in halves.items():
-        for place, seen in tensors(tree, half):
+        for place, seen in seen_tensors(tree, half):
             if seen.data is not UNSET:
                 seen.data_name = file_name(f"{entry.name}.{place}")
                 save(seen.data, seen.data_name)
@@ -55,11 +55,11 @@ def file_name(place: str) -> str:
     return f"{name}.pt"
 
 
-def _mark_tuples(body: Call) -> None:
+def _mark_tuples(body: ForwardEntry) -> None:
     if body.input_args is UNSET:
         return
     nesting = [(f"input.{index}", tree) for index, tree in enumerate(body.input_args) if type(tree) in _NESTING]
     nesting += [(f"kwargs.{key}", tree) for key, tree in body.input_kwargs.items() if type(tree) in _NESTING]
-    found = [place for start, tree in nesting for place in tuples(tree, start)]
+    found = [place for start, tree in nesting for place in tuple_places(tree, start)]
     if found:
         body.tell("tuples", found)

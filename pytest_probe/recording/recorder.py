@@ -11,16 +11,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from pytest_probe.core.dump import TENSOR_FOLDER
 from pytest_probe.errors import OverflowFound
 from pytest_probe.recording.config import CaptureConfig
 from pytest_probe.recording.scope import Scope
-from pytest_probe.recording.snapshot import Entry
-from pytest_probe.recording.writer import TENSOR_FOLDER, Source, Writer
+from pytest_probe.recording.snapshot import NamedEntry
+from pytest_probe.recording.writer import EntrySource, Writer
 
 log = logging.getLogger("pytest_probe")
 
 
-class Hooks(Source, Protocol):
+class Hooks(EntrySource, Protocol):
     """A framework's part: it sees the calls, and hands their entries to the recorder."""
 
     def follow(self, model: Any) -> None:
@@ -108,7 +109,7 @@ class Recorder:
         self._writer = None
         self._hooks.remove()
 
-    def put(self, entry: Entry, size: int = 0) -> None:
+    def put(self, entry: NamedEntry, size: int = 0) -> None:
         writer = self._writer
         if writer is not None:
             writer.put(entry, size)
@@ -118,7 +119,7 @@ class Recorder:
         # torch's messages may go on with a trace of its own code.
         first, _, _ = str(error).partition("\n")
         reason = f"{type(error).__name__}: {first}"
-        self.put(Entry(name, {"probe": {"failed": reason}}))
+        self.put(NamedEntry(name, {"probe": {"failed": reason}}))
         self.tell(
             reason, "pytest-probe: %s was not recorded (%s); others that fail so are marked in the dump", name, reason
         )

@@ -57,7 +57,7 @@ class Seen(
     data: Any = UNSET
 
 
-class Leaf(msgspec.Struct, gc=False):
+class PlainEntry(msgspec.Struct, gc=False):
     """Any other argument that a dump can name."""
 
     type: str
@@ -68,7 +68,7 @@ class MemoryFormat(msgspec.Struct, gc=False, tag_field="type", tag="torch.memory
     format: str
 
 
-class Call(msgspec.Struct, omit_defaults=True, gc=False):
+class ForwardEntry(msgspec.Struct, omit_defaults=True, gc=False):
     """The body of a forward entry. Halves that the capture leaves out are UNSET, and what modules alone have."""
 
     input_args: Tree = UNSET
@@ -83,7 +83,7 @@ class Call(msgspec.Struct, omit_defaults=True, gc=False):
         self.probe = {**({} if self.probe is UNSET else self.probe), key: value}
 
 
-class Passed(msgspec.Struct, gc=False):
+class BackwardEntry(msgspec.Struct, gc=False):
     """The body of a backward entry: the gradients that came to the floating outputs, and those that left for the
     floating inputs, in the order of outputs and arguments; None where there was none. probe has the places of both."""
 
@@ -92,7 +92,7 @@ class Passed(msgspec.Struct, gc=False):
     probe: Json = UNSET
 
 
-class Entry(msgspec.Struct, gc=False):
+class NamedEntry(msgspec.Struct, gc=False):
     """An entry on its way to the writer; where is its stack's number."""
 
     name: str
@@ -111,27 +111,27 @@ def forward_of(parent: str) -> str:
     return ".forward.".join(parent.rsplit(".backward.", 1))
 
 
-def number(value: float) -> Json:
+def json_number(value: float) -> Json:
     """A float as the JSON of dumps has it, with NaN and Infinity as bare words."""
     if math.isfinite(value):
         return value
     return _TOKENS["NaN" if value != value else "Infinity" if value > 0 else "-Infinity"]
 
 
-def tensors(tree: Tree, place: str) -> Iterator[tuple[str, Seen]]:
+def seen_tensors(tree: Tree, place: str) -> Iterator[tuple[str, Seen]]:
     """All tensors of a snapshot, each with its dotted place."""
     if isinstance(tree, Seen):
         yield place, tree
     for key, item in _children(tree):
-        yield from tensors(item, f"{place}.{key}")
+        yield from seen_tensors(item, f"{place}.{key}")
 
 
-def tuples(tree: Tree, place: str) -> Iterator[str]:
+def tuple_places(tree: Tree, place: str) -> Iterator[str]:
     """The places of all tuples in a snapshot: JSON has one word for them and for lists."""
     if isinstance(tree, tuple):
         yield place
     for key, item in _children(tree):
-        yield from tuples(item, f"{place}.{key}")
+        yield from tuple_places(item, f"{place}.{key}")
 
 
 def _children(tree: Tree) -> Iterator[tuple[Any, Tree]]:

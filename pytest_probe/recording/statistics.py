@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import UNSET
 
-from pytest_probe.recording.snapshot import Seen, number
+from pytest_probe.recording.snapshot import Seen, json_number
 
 KEPT = 64  # integers of one tensor: that many sizes, lengths or repeats stand in a dump
 
@@ -51,14 +51,14 @@ def unusual(seen: Seen, wide: np.ndarray) -> None:
     """The statistics of float64 data in which something is not finite, or overflows when it is squared."""
     finite = wide[np.isfinite(wide)]
     with np.errstate(invalid="ignore", over="ignore"):
-        seen.max, seen.min = number(float(wide.max())), number(float(wide.min()))
-        seen.mean = number(float(wide.mean()))
+        seen.max, seen.min = json_number(float(wide.max())), json_number(float(wide.min()))
+        seen.mean = json_number(float(wide.mean()))
     if finite.size == wide.size:
         scale = float(np.abs(wide).max())
-        seen.norm = number(scale * math.sqrt(float(np.square(wide / scale).sum())))
+        seen.norm = json_number(scale * math.sqrt(float(np.square(wide / scale).sum())))
         return
     nan = int(np.isnan(wide).sum())
     seen.nan, seen.inf = nan, wide.size - finite.size - nan
-    seen.norm = number(math.nan if nan else math.inf)
+    seen.norm = json_number(math.nan if nan else math.inf)
     if finite.size:
         seen.high, seen.low = float(finite.max()), float(finite.min())

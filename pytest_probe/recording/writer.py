@@ -11,9 +11,10 @@ from typing import Any, Protocol
 
 from msgspec import UNSET
 
+from pytest_probe.core.dump import TENSOR_FOLDER
 from pytest_probe.recording.encoding import encoded, save_data
 from pytest_probe.recording.growing_json import GrowingFile, write_json
-from pytest_probe.recording.snapshot import Entry, Parent, backward_of, forward_of
+from pytest_probe.recording.snapshot import NamedEntry, Parent, backward_of, forward_of
 
 log = logging.getLogger("pytest_probe")
 
@@ -21,10 +22,9 @@ PAUSE = 0.25  # seconds between looks at the queue: what a killed process loses
 ROOM = 4096  # entries
 AT_ONCE = 256  # entries in one write
 ROOM_BYTES = 256 << 20  # of tensors that wait to be saved
-TENSOR_FOLDER = "dump_tensor_data"
 
 
-class Source(Protocol):
+class EntrySource(Protocol):
     """The framework's part in writing."""
 
     def waits(self) -> bool:
@@ -47,11 +47,11 @@ class Writer:
     that follows is dropped.
     """
 
-    def __init__(self, folder: Path, header: dict[str, Any], source: Source) -> None:
+    def __init__(self, folder: Path, header: dict[str, Any], source: EntrySource) -> None:
         self.folder = folder
         self._source = source
         self._header = header
-        self._queue: deque[tuple[Entry, int]] = deque()
+        self._queue: deque[tuple[NamedEntry, int]] = deque()
         self._bytes = 0
         self._lock = threading.Lock()
         self._failed = False
@@ -63,7 +63,7 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="pytest-probe writer", daemon=True)
         self._thread.start()
 
-    def put(self, entry: Entry, size: int = 0) -> None:
+    def put(self, entry: NamedEntry, size: int = 0) -> None:
         """Hand over an entry that holds size bytes of tensors; waits while the queue is full."""
         if self._failed:
             return

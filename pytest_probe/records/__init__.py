@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pytest_probe.core.dump import Call, Dump, Reader, Record
+from pytest_probe.core.dump import TENSOR_FOLDER, Call, Dump, Reader, Record
 from pytest_probe.errors import DumpError, HookFailed, RecordError
 from pytest_probe.records.labels import labels, natural
-from pytest_probe.records.msprobe.reader import TENSOR_FOLDER, MsprobeReader
+from pytest_probe.records.msprobe.reader import MsprobeReader
 from pytest_probe.records.msprobe.stack import user_frame
-from pytest_probe.records.unrecognised import describe
+from pytest_probe.records.unrecognised import found_instead
 from pytest_probe.user_errors import blaming
 
 READERS: tuple[Reader, ...] = (MsprobeReader(),)
@@ -58,7 +58,7 @@ def read_dump(path: Path, readers: Sequence[Reader] = READERS) -> Dump:
         raise DumpError(path, "is a folder", "give a file in it") from None
     except OSError as error:
         raise DumpError(path, f"cannot be read ({error.strerror or error})") from None
-    raise DumpError(path, *describe(head))
+    raise DumpError(path, *found_instead(head))
 
 
 def _json_files(folder: Path) -> Iterator[Path]:

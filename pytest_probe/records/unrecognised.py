@@ -32,7 +32,7 @@ _KINDS: tuple[tuple[re.Pattern[str], str, str], ...] = (
 )
 
 
-def describe(head: bytes) -> tuple[str, str]:
+def found_instead(head: bytes) -> tuple[str, str]:
     """What was found in a file that begins with head, and what to do about it."""
     if head.startswith(_UTF16):
         return "is in UTF-16", "save it as UTF-8"

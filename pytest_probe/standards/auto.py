@@ -17,7 +17,7 @@ from pytest_probe.standards.classes.factorisation import Factorisation
 from pytest_probe.standards.classes.indexed_writes import Writes
 from pytest_probe.standards.classes.nearest_resize import Neighbours
 from pytest_probe.standards.classes.random import Random
-from pytest_probe.standards.classes.selection import Selection, is_index
+from pytest_probe.standards.classes.selection import SelectionStandard, is_index
 from pytest_probe.standards.classes.ties import Ties
 from pytest_probe.standards.classes.uninitialised import Uninitialised
 from pytest_probe.standards.exact import Exact
@@ -29,7 +29,7 @@ FORWARD: tuple[tuple[str, Standard], ...] = (
     ("uninitialised", Uninitialised()),
     ("random", Random()),
     ("discrete", Discrete()),
-    ("selection", Selection()),
+    ("selection", SelectionStandard()),
     ("factorisation", Factorisation()),
     ("own_dtype", OwnDtype()),
     ("writes", Writes()),
@@ -81,7 +81,7 @@ def _by_arguments(comparison: Comparison) -> Standard | None:
     """The judge where an argument, a dtype or the output decides: one API, several functions."""
     classes = comparison.classes
     if "second_output_selects" in classes and is_index(comparison):
-        return Selection()
+        return SelectionStandard()
     if f"bin_edges@{comparison.name}" in classes:
         return BinEdges()
     if "noise_of_complex" in classes and _is_of_complex(comparison):

@@ -19,7 +19,7 @@ class Exact:
 
     def judge(self, comparison: Comparison) -> OutputVerdict:
         wanted = correctly_rounded(comparison.expected, comparison.actual.dtype)
-        same = alike(comparison.actual, wanted)
+        same = identical(comparison.actual, wanted)
         differ = "elements differ from the correctly rounded reference; none may"
         if same.all() and _moves(comparison):
             same = ~_other_zeros(comparison.actual, wanted)
@@ -56,7 +56,7 @@ def correctly_rounded(expected: AnyArray, dtype: np.dtype) -> AnyArray:
     return round_to(expected, dtype)
 
 
-def alike(actual: AnyArray, wanted: AnyArray) -> AnyArray:
+def identical(actual: AnyArray, wanted: AnyArray) -> AnyArray:
     """Element-wise equality, NaN being like NaN."""
     same = np.asarray(actual == wanted)
     if not same.all() and actual.dtype.kind not in "iub":

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from pytest_probe.core.comparison import Comparison
-from pytest_probe.core.verdict import TABLE, OutputVerdict
+from pytest_probe.core.verdict import TABLE_METRIC, OutputVerdict
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, widen
-from pytest_probe.numerics.noise_ratio import FAN_IN_CAP, FAN_IN_START, nearest
+from pytest_probe.numerics.noise_ratio import FAN_IN_CAP, FAN_IN_START, nearest_run
 from pytest_probe.numerics.ulp import ulp
 from pytest_probe.standards.exact import correctly_rounded
 from pytest_probe.standards.noise.stages import BETWEEN_STEPS
@@ -20,7 +20,7 @@ from pytest_probe.standards.tools.rules import RuleVerdict
 from pytest_probe.standards.tools.single_rule import justification, justified, measured_for, ruled
 from pytest_probe.standards.tools.table import BENCHMARK, Rule, Table
 
-RUNS = 2
+CHECK_RUNS = 2
 WARN = ("absolute_threshold", "ulp", "binary")
 
 
@@ -37,7 +37,7 @@ def with_table(comparison: Comparison, verdict: OutputVerdict, table: Table, sta
     ):
         return verdict
     reason = f"noise is content, msprobe's table for the API is not: {found.reason}"
-    metrics = {**verdict.metrics, TABLE: rule.name, **justification(rule)}
+    metrics = {**verdict.metrics, TABLE_METRIC: rule.name, **justification(rule)}
     return replace(
         verdict, verdict="warning", standard=standard, reason=reason, metrics=metrics, worst=differing(comparison)
     )
@@ -66,13 +66,13 @@ def _at_a_tie(comparison: Comparison, reference: AnyArray) -> BoolArray:
 def _references(comparison: Comparison, steps: bool) -> Iterator[AnyArray]:
     yield comparison.expected
     if steps:
-        sampled = comparison.evidence.narrow_steps(RUNS)
+        sampled = comparison.evidence.narrow_steps(CHECK_RUNS)
         yield from sampled
         # The rest of a vectorised loop may round what the vectors do not.
-        yield nearest(comparison.actual, [comparison.expected, *sampled])
+        yield nearest_run(comparison.actual, [comparison.expected, *sampled])
     growth = min(FAN_IN_CAP, max(1.0, summed_terms(comparison).count / FAN_IN_START) ** 0.5)
     with np.errstate(all="ignore"):
-        for run in comparison.evidence.perturbed_more(RUNS):
+        for run in comparison.evidence.perturbed_more(CHECK_RUNS):
             yield comparison.expected + growth * (run - comparison.expected)
 
 

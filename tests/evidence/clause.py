@@ -10,7 +10,7 @@ from unittest import mock
 
 import torch
 
-from pytest_probe.core.comparison import Kind
+from pytest_probe.core.comparison import RunKind
 from pytest_probe.core.verdict import Outcome, Verdict
 from pytest_probe.execution import Checker, Conditions
 from pytest_probe.execution.alternatives import OutputRuns
@@ -60,11 +60,11 @@ class Clause:
             return self.verdict()
 
 
-def without_runs(*kinds: Kind) -> Off:
+def without_runs(*kinds: RunKind) -> Off:
     """No perturbed runs of these kinds."""
     original = OutputRuns.runs
 
-    def runs(self: OutputRuns, kind: Kind, count: int) -> list[AnyArray]:
+    def runs(self: OutputRuns, kind: RunKind, count: int) -> list[AnyArray]:
         return [] if kind in kinds else original(self, kind, count)
 
     return OutputRuns, "runs", runs

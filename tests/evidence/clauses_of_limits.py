@@ -26,7 +26,7 @@ from tests.support.emulated import to_bits
 
 HALF, BRAIN = torch.float16, torch.bfloat16
 Tensor = torch.Tensor
-measure, biases = noise_ratio.measure, noise_ratio.biases
+measure, biases = noise_ratio.measure_noise, noise_ratio.biases
 ROTARY = KERNELS["rotary embedding, rounded between its steps"]
 
 

@@ -28,7 +28,7 @@ HALF, BRAIN = torch.float16, torch.bfloat16
 Tensor = torch.Tensor
 in_turn, measure, scale, gap, move = (
     stages.in_turn,
-    noise_ratio.measure,
+    noise_ratio.measure_noise,
     noise_ratio.scale,
     noise_ratio._gap,
     perturbed.perturbed,

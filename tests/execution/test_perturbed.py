@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from pytest_probe.core.comparison import Kind
+from pytest_probe.core.comparison import RunKind
 from pytest_probe.core.dump import Direction
 from pytest_probe.execution.perturbed import Perturbation, PerturbedRuns, perturbed, ways
 from pytest_probe.execution.replay import FLOAT64, Replay
@@ -117,7 +117,7 @@ def test_the_same_key_gives_the_same_runs() -> None:
     ("kind", "most"),
     [("float64", ROOT * U), ("nudged", 4 * ROOT * U), ("shrunk", ROOT * U / 16), ("narrowed", ROOT * 2.0**-8)],
 )
-def test_how_far_inputs_move(kind: Kind, most: float) -> None:
+def test_how_far_inputs_move(kind: RunKind, most: float) -> None:
     x = leaf(np.linspace(1, 2, 500))
     made = runs_of(replay("Torch.neg", x), narrow="bfloat16")
     (run,) = made.output("output.0", kind, 1)
@@ -131,7 +131,7 @@ def test_float32_runs_are_float32s() -> None:
 
 
 @pytest.mark.parametrize("kind", ["float32", "fine", "shrunk"])
-def test_double_precision_has_no_float32_runs(kind: Kind) -> None:
+def test_double_precision_has_no_float32_runs(kind: RunKind) -> None:
     made = runs_of(replay("Torch.exp", normal(10, dtype="float64")), roundoff=2.0**-53)
     assert made.output("output.0", kind, 4) == []
 

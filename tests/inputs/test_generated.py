@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from pytest_probe.core.dump import TensorSpec
-from pytest_probe.inputs.generated import generate, rounded
+from pytest_probe.inputs.generated import generate, rounded_to_dtype
 
 INF, NAN = math.inf, math.nan
 
 
 def made(dtype: str, shape: tuple[int, ...], *extremes: Any, seed: int = 0, **others: Any) -> np.ndarray:
     spec = TensorSpec(dtype, shape, *extremes, **others)
-    return rounded(generate(spec, np.random.default_rng(seed)), dtype)
+    return rounded_to_dtype(generate(spec, np.random.default_rng(seed)), dtype)
 
 
 def test_zero_dimensions_stay_and_the_value_is_the_maximum() -> None:
@@ -62,7 +62,7 @@ def test_beyond_the_dtype_comes_inf_without_a_warning() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         values = generate(TensorSpec("float32", (100,), 1e6, -1e6, 0.0, 5e6), np.random.default_rng(0))
-        narrow = rounded(values, "float16")
+        narrow = rounded_to_dtype(values, "float16")
     assert np.isposinf(narrow).any()
     assert np.isneginf(narrow).any()
 

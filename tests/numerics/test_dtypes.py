@@ -15,9 +15,9 @@ from pytest_probe.numerics.dtypes import (
     float_format,
     is_complex,
     is_floating,
-    nearest,
     numpy_dtype,
     round_to,
+    round_to_spacing,
     widen,
 )
 
@@ -115,7 +115,7 @@ def test_round_to_float64_changes_nothing(value: float) -> None:
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_nearest_on_the_float64_grid_is_the_identity(value: float) -> None:
     values = np.array([value])
-    assert nearest(values, float_format("float64").spacing(values)) == value
+    assert round_to_spacing(values, float_format("float64").spacing(values)) == value
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def ratios(
 ) -> Noise:
     wide = np.asarray(expected, np.complex128 if np.iscomplexobj(expected) else np.float64)
     values = np.asarray(actual) if np.iscomplexobj(actual) else np.asarray(actual, np.float64)
-    return noise_ratio.measure(values, wide, spread, dtype=dtype, roundoff=roundoff, floor=0.5)
+    return noise_ratio.measure_noise(values, wide, spread, dtype=dtype, roundoff=roundoff, floor=0.5)
 
 
 # Limits
@@ -45,7 +45,7 @@ def ratios(
     ],
 )
 def test_limits(asked: dict[str, Any], largest: float, rms: float) -> None:
-    assert noise_ratio.limits(**asked) == Limits(largest, rms)
+    assert noise_ratio.limits_for(**asked) == Limits(largest, rms)
 
 
 def test_a_ratio_on_the_limit_is_within() -> None:
@@ -61,14 +61,14 @@ def test_a_ratio_on_the_limit_is_within() -> None:
 
 def test_scatter_is_the_largest_deviation_of_any_run() -> None:
     runs = [np.array([1.0, 2.5]), np.array([1.25, 2.0])]
-    found = noise_ratio.scatter(runs, np.array([1.0, 2.0]), "float32")
+    found = noise_ratio.spread_of(runs, np.array([1.0, 2.0]), "float32")
     assert found is not None
     assert found.size.tolist() == [0.25, 0.5]
     assert not found.torn.any()
 
 
 def test_without_runs_there_is_no_spread() -> None:
-    assert noise_ratio.scatter([], np.array([1.0]), "float32") is None
+    assert noise_ratio.spread_of([], np.array([1.0]), "float32") is None
     assert noise_ratio.among([np.array([1.0])], "float32") is None
 
 
@@ -85,26 +85,26 @@ def test_without_runs_there_is_no_spread() -> None:
     ],
 )
 def test_a_run_that_disagrees_on_finiteness_tears(run: float, expected: float, size: float, torn: bool) -> None:
-    found = noise_ratio.scatter([np.array([run])], np.array([expected]), "float32")
+    found = noise_ratio.spread_of([np.array([run])], np.array([expected]), "float32")
     assert found is not None
     assert (found.size.tolist(), found.torn.tolist()) == ([size], [torn])
 
 
 def test_a_torn_element_keeps_what_the_other_runs_show() -> None:
-    found = noise_ratio.scatter([np.array([NAN]), np.array([1.5])], np.array([1.0]), "float32")
+    found = noise_ratio.spread_of([np.array([NAN]), np.array([1.5])], np.array([1.0]), "float32")
     assert found is not None
     assert (found.size.tolist(), found.torn.tolist()) == ([0.5], [True])
 
 
 def test_beyond_the_range_only_what_falls_back_into_it_deviates() -> None:
     expected = np.array([70000.0, 70000.0, 1.0])
-    found = noise_ratio.scatter([np.array([60000.0, 69000.0, 1.5])], expected, "float16")
+    found = noise_ratio.spread_of([np.array([60000.0, 69000.0, 1.5])], expected, "float16")
     assert found is not None
     assert found.size.tolist() == [65504.0 - 60000.0, 0.0, 0.5]
 
 
 def test_complex_runs_deviate_by_modulus() -> None:
-    found = noise_ratio.scatter([np.array([4 + 5j])], np.array([1 + 1j]), "complex64")
+    found = noise_ratio.spread_of([np.array([4 + 5j])], np.array([1 + 1j]), "complex64")
     assert found is not None
     assert found.size.tolist() == [5.0]
 
@@ -257,7 +257,7 @@ def test_overflow(actual: float, expected: float, content: bool) -> None:
 )
 def test_a_format_without_inf_overflows_to_nan(actual: float, expected: float, content: bool) -> None:
     dtype = ml_dtypes.float8_e4m3fn
-    found = noise_ratio.measure(
+    found = noise_ratio.measure_noise(
         np.array([actual], dtype), np.array([expected]), None, dtype=dtype, roundoff=U, floor=0.5
     )
     assert (found.largest == 0.0) == content
@@ -295,7 +295,7 @@ def test_where_runs_are_torn_finite_values_are_judged() -> None:
 
 def test_an_overflowing_element_says_nothing_about_the_others() -> None:
     expected = np.array([1.0, 1e200])
-    found = noise_ratio.scatter([np.array([1.0, 1.1e200])], expected, "float32")
+    found = noise_ratio.spread_of([np.array([1.0, 1.1e200])], expected, "float32")
     assert ratios([1.5, INF], expected, found).largest == 2.0**24 * (0.5 - 2.0**-24)
 
 
@@ -346,7 +346,7 @@ def test_the_nearest_run_of_each_element() -> None:
     """inf and NaN are nearest to themselves; the first run stands where none is nearer."""
     actual = np.array([1.0, 4.0, np.inf, np.nan, 2.0])
     runs = [np.array([3.0, 3.5, 7.0, 7.0, 1.0]), np.array([1.5, 5.0, np.inf, np.nan, 3.0])]
-    found = noise_ratio.nearest(actual, runs)
+    found = noise_ratio.nearest_run(actual, runs)
     assert np.array_equal(found, [1.5, 3.5, np.inf, np.nan, 1.0], equal_nan=True)
 
 

@@ -28,9 +28,9 @@ from pytest_probe.recording import snapshot
 from pytest_probe.recording.config import configured
 from pytest_probe.recording.encoding import encoded
 from pytest_probe.records.lazy_json import quote_tokens
-from pytest_probe.records.msprobe.entries import DTYPES, decode
+from pytest_probe.records.msprobe.entries import DUMP_DTYPES, decode
 
-KNOWN = [getattr(torch, name) for name in DTYPES if hasattr(torch, name)]
+KNOWN = [getattr(torch, name) for name in DUMP_DTYPES if hasattr(torch, name)]
 DEVICES = [torch.device("cpu"), torch.device("cuda", 1), torch.device("meta")]
 FORMATS = [torch.preserve_format, torch.contiguous_format, torch.channels_last, torch.channels_last_3d]
 WHOLE = st.integers(-(2**63), 2**63 - 1)
@@ -100,9 +100,11 @@ TREES = st.recursive(
 def read_back(args: list[Any], kwargs: dict[str, Any]) -> Call:
     taking = Values(configured(None, dump_path="d"))
     with torch.no_grad():
-        body = snapshot.Call([taking.take(value) for value in args], {key: taking.take(kwargs[key]) for key in kwargs})
+        body = snapshot.ForwardEntry(
+            [taking.take(value) for value in args], {key: taking.take(kwargs[key]) for key in kwargs}
+        )
     taking.settle()
-    text = bytearray(encoded(snapshot.Entry("Torch.add.0.forward", body)))
+    text = bytearray(encoded(snapshot.NamedEntry("Torch.add.0.forward", body)))
     quote_tokens(text)
     return decode(Path("dump.json"), Record("Torch.add.0", "Torch", "add", 0, bytes(text)), ours=True)
 

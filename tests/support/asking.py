@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pytest_probe.core.comparison import Allowance, Assumption, ComparedCase, Comparison, Evidence, Kind
+from pytest_probe.core.comparison import Allowance, Assumption, ComparedCase, Comparison, Evidence, RunKind
 from pytest_probe.core.verdict import OutputVerdict
 from pytest_probe.frameworks.torch.signatures import bind
 from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype, round_to
@@ -28,7 +28,7 @@ class Given(Evidence):
     cpu: Callable[[], AnyArray | None] = lambda: None
     other: Callable[[Comparison, Assumption], Comparison | None] = lambda comparison, assumption: None
 
-    def runs(self, kind: Kind, count: int) -> list[AnyArray]:
+    def runs(self, kind: RunKind, count: int) -> list[AnyArray]:
         return [np.asarray(run) for run in self.made.get(kind, ())][:count]
 
     def cpu_result(self) -> AnyArray | None:

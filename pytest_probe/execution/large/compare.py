@@ -13,7 +13,7 @@ from pytest_probe.core.verdict import OutputVerdict
 from pytest_probe.errors import NoReference
 from pytest_probe.execution.large.sampler import Sample, Sampler
 from pytest_probe.execution.resolve import other_reading
-from pytest_probe.execution.structure import Compared, Sides, changed_arguments, nearest
+from pytest_probe.execution.structure import Compared, Sides, changed_arguments, nearest_structure
 from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.user_errors import first_line
 
@@ -28,7 +28,7 @@ def compared_in_samples(sampler: Sampler, actual: Mapping[str, Any]) -> Compared
         f"sampled: {'grad.' * backward}{sample.name}: {sample.share:.2%} of its elements" for sample in samples
     )
     replay = replace(replay, reference=replace(replay.reference, notes=(*replay.reference.notes, *notes)))
-    sides = [nearest(list(_readings(sample, sampler.direction))) for sample in samples]
+    sides = [nearest_structure(list(_readings(sample, sampler.direction))) for sample in samples]
     return Compared(replay, actual, (Sides(replay, {}, {}, structural), *sides))
 
 

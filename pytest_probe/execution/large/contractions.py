@@ -21,7 +21,7 @@ from pytest_probe.standards.api_class import classes_of, details
 Indices: TypeAlias = tuple[str | None, ...]
 Shape: TypeAlias = tuple[int, ...]
 
-Places: TypeAlias = Mapping[str, AnyArray]
+IndexValues: TypeAlias = Mapping[str, AnyArray]
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +228,7 @@ def free_indices(found: Contraction, name: str) -> Iterator[str]:
             yield index
 
 
-def cut(array: AnyArray, indices: Indices, places: Places) -> AnyArray:
+def cut(array: AnyArray, indices: Indices, places: IndexValues) -> AnyArray:
     """The array at some places of some of its indices."""
     for dim, index in enumerate(indices):
         if index is not None and index in places:

@@ -19,7 +19,7 @@ from pytest_probe.core.arguments import with_leaves
 from pytest_probe.core.dump import Direction
 from pytest_probe.core.run import Run, Wanted
 from pytest_probe.execution.large.checksums import Checksums
-from pytest_probe.execution.large.contractions import Contraction, Indices, Places, cut, free_indices
+from pytest_probe.execution.large.contractions import Contraction, IndexValues, Indices, cut, free_indices
 from pytest_probe.execution.perturbed import Perturbation, PerturbedRuns
 from pytest_probe.execution.replay import Replay
 from pytest_probe.inputs.streams import Streams
@@ -76,7 +76,7 @@ class Sampler:
         replay = self._changed(lambda array, of: cut(array, of, places), name)
         return Sample(name, replay, cut(actual, indices, places), taken, actual.shape)
 
-    def _added_places(self, name: str) -> Places:
+    def _added_places(self, name: str) -> IndexValues:
         """Of something that is added to the product. What only the factors have does not matter to its gradient."""
         own = {index for index in self.contraction.indices(name) if index}
         summed = {index for index in self.contraction.output if index and index not in own}
@@ -86,7 +86,7 @@ class Sampler:
         sizes = inner if largest is None else {**inner, largest: max(LEAST, SUMMED // max(terms, 1))}
         return {index: self._random(name, index)[:size] for index, size in sizes.items()}
 
-    def _places(self, name: str, actual: AnyArray) -> Places:
+    def _places(self, name: str, actual: AnyArray) -> IndexValues:
         along = self._along(name)
         indices = sorted(
             {index for index in self.contraction.indices(name) if index},
@@ -134,7 +134,7 @@ class Sampler:
     def _random(self, name: str, index: str) -> AnyArray:
         return Streams(f"{self.key}\0{name}", self.seed).at(index).permutation(self.contraction.extents[index])
 
-    def _pointed(self, name: str, along: str, sizes: Mapping[str, int], actual: AnyArray) -> Places:
+    def _pointed(self, name: str, along: str, sizes: Mapping[str, int], actual: AnyArray) -> IndexValues:
         """The rows and columns whose checksums are off by most, at most half of what is taken."""
         signs = Streams(f"{self.key}\0{name}", self.seed).at("signs")
         checksums = Checksums.of(self.contraction.extents[along], self._block, signs)

@@ -22,7 +22,7 @@ CARRIERS: Mapping[torch.dtype, tuple[torch.dtype, type]] = {
 if hasattr(torch, "float8_e8m0fnu"):  # since torch 2.7
     CARRIERS = {**CARRIERS, torch.float8_e8m0fnu: (torch.uint8, ml_dtypes.float8_e8m0fnu)}
 TO_TORCH = {np.dtype(scalar): (carrier, dtype) for dtype, (carrier, scalar) in CARRIERS.items()}
-COMPLEX = {"float64": torch.complex128, "float32": torch.complex64}
+TORCH_COMPLEX = {"float64": torch.complex128, "float32": torch.complex64}
 
 
 def to_tensor(array: np.ndarray) -> torch.Tensor:
@@ -55,7 +55,7 @@ def to_array(tensor: torch.Tensor) -> np.ndarray:
 def widened(tensor: torch.Tensor, dtype: str) -> torch.Tensor:
     """The tensor with floats as dtype (complex: of twice that width); integers and booleans as they are."""
     if tensor.is_complex():
-        return tensor.to(COMPLEX[dtype])
+        return tensor.to(TORCH_COMPLEX[dtype])
     return tensor.to(getattr(torch, dtype)) if tensor.is_floating_point() else tensor
 
 

@@ -13,8 +13,8 @@ import torch
 
 from pytest_probe.core.device_modes import Attention
 
-FORWARD: Any = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
-BACKWARD: Any = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+FLASH_FORWARD: Any = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+FLASH_BACKWARD: Any = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 
 Product = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 Step = Callable[[torch.Tensor], torch.Tensor]
@@ -24,7 +24,7 @@ def _unchanged(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def forward(
+def flash_forward(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
@@ -42,7 +42,7 @@ def forward(
     return product(step(softmax_weights(scores, total)), value), total
 
 
-def backward(
+def flash_backward(
     gradient: torch.Tensor,
     query: torch.Tensor,
     key: torch.Tensor,

@@ -19,10 +19,10 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from pytest_probe.core.run import Kernel
 from pytest_probe.frameworks.torch.rounding import SplittingMode, StepsMode, computes, only_moves
 
-NARROW = (torch.bfloat16, torch.float16)
-FLOATS = (*NARROW, torch.float32)
+NARROW_TENSORS = (torch.bfloat16, torch.float16)
+FLOAT_TENSORS = (*NARROW_TENSORS, torch.float32)
 CASTS = (torch.ops.aten.to, torch.ops.aten._to_copy)
-COMPOSED = ("CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
+COMPOSED_KEYS = ("CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
 
 
 @functools.cache
@@ -43,7 +43,7 @@ def _composed(func: Any) -> Any:
     has = functools.partial(torch._C._dispatch_has_kernel_for_dispatch_key, func._name)
     if has("CPU") or func._schema.is_mutable or only_moves(func):
         return None
-    found = [key for key in COMPOSED if has(key)]
+    found = [key for key in COMPOSED_KEYS if has(key)]
     return getattr(torch._C.DispatchKey, found[0]) if found else None
 
 
@@ -80,19 +80,19 @@ class KernelsMode(SplittingMode):  # type: ignore[no-untyped-call]
         if apart is not NotImplemented:
             return apart
         wide_args, wide_kwargs = tree_map_only(torch.Tensor, _wide, (args, kwargs))
-        if wide_kwargs.get("dtype") in FLOATS:
+        if wide_kwargs.get("dtype") in FLOAT_TENSORS:
             wide_kwargs["dtype"] = torch.float64
         result = func(*args, **kwargs)
-        self.cast |= func.overloadpacket in CASTS and result.dtype in NARROW
+        self.cast |= func.overloadpacket in CASTS and result.dtype in NARROW_TENSORS
         if only_moves(func):
             return result
         found = [tensor for tensor in tree_leaves(result) if isinstance(tensor, torch.Tensor)]
-        if not any(tensor.dtype in FLOATS for tensor in found):
+        if not any(tensor.dtype in FLOAT_TENSORS for tensor in found):
             return result
         exact = self._exact(func, wide_args, wide_kwargs, found)
         wanted = [tensor for tensor in tree_leaves(exact) if isinstance(tensor, torch.Tensor)]
         for tensor, number in zip(found, wanted, strict=True):
-            if tensor.dtype in FLOATS:
+            if tensor.dtype in FLOAT_TENSORS:
                 tensor.data.copy_(number)
         return result
 
@@ -109,7 +109,7 @@ class KernelsMode(SplittingMode):  # type: ignore[no-untyped-call]
         return result if cast else NotImplemented
 
     def _exact(self, func: Any, args: Any, kwargs: Any, found: list[torch.Tensor]) -> Any:
-        narrow = next((tensor.dtype for tensor in found if tensor.dtype in NARROW), None)
+        narrow = next((tensor.dtype for tensor in found if tensor.dtype in NARROW_TENSORS), None)
         try:
             if narrow is None:
                 return func(*args, **kwargs)
@@ -148,4 +148,4 @@ class WatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().to(torch.float64) if tensor.dtype in FLOATS else tensor.detach().clone()
+    return tensor.detach().to(torch.float64) if tensor.dtype in FLOAT_TENSORS else tensor.detach().clone()

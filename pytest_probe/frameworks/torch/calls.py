@@ -13,7 +13,7 @@ import torch
 from pytest_probe.core.arguments import Array, Leaf
 from pytest_probe.core.dump import DeviceSpec, DtypeSpec, MemoryFormatSpec, SizeSpec
 from pytest_probe.core.run import Device, Run, Steps, Wanted, Way
-from pytest_probe.frameworks.torch.arrays import COMPLEX, copied, restrided, to_array, to_tensor, widened
+from pytest_probe.frameworks.torch.arrays import TORCH_COMPLEX, copied, restrided, to_array, to_tensor, widened
 from pytest_probe.frameworks.torch.autocast import KernelsMode
 from pytest_probe.frameworks.torch.cpu16 import cpu_kernels
 from pytest_probe.frameworks.torch.device_modes import emulated
@@ -48,7 +48,7 @@ def taken(value: Any, device: Device) -> Any:
 
 
 @dataclass(slots=True)
-class Bound:
+class TorchBound:
     """Arguments as torch takes them for one way of running, the tensors among them by name, and what they were."""
 
     args: list[Any]
@@ -69,12 +69,12 @@ class Binder:
         self.tensors: dict[str, torch.Tensor] = {}
         self.leaves: dict[str, torch.Tensor] = {}
 
-    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Bound:
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TorchBound:
         bound_args = [self._value(value, f"input.{index}") for index, value in enumerate(args)]
         bound_kwargs = {name: self._value(value, f"kwargs.{name}") for name, value in kwargs.items()}
         mode = None if self.way.steps is None else self._steps(self.way.steps)
         versions = {name: tensor._version for name, tensor in self.tensors.items()}
-        return Bound(bound_args, bound_kwargs, self.tensors, self.leaves, self.way, mode, versions)
+        return TorchBound(bound_args, bound_kwargs, self.tensors, self.leaves, self.way, mode, versions)
 
     def _steps(self, steps: Steps) -> StepsMode | KernelsMode:
         if steps.own:
@@ -112,7 +112,7 @@ class Binder:
         if self.way.device is not None:
             return dtype
         if dtype.is_complex:
-            return COMPLEX[self.way.dtype]
+            return TORCH_COMPLEX[self.way.dtype]
         return getattr(torch, self.way.dtype) if dtype.is_floating_point else dtype
 
     def _tensor(self, leaf: Leaf, name: str) -> torch.Tensor:
@@ -160,7 +160,7 @@ def run(
     wanted: Wanted | None,
 ) -> Run:
     """Make one call; see Framework.run."""
-    bound = bind(args, kwargs, way, wanted)
+    bound = bind_function(args, kwargs, way, wanted)
     with _surroundings(way, bound.steps, wanted is not None):
         if way.device is None:
             result = function(*bound.args, **bound.kwargs)
@@ -169,12 +169,12 @@ def run(
     return left(bound, result)
 
 
-def bind(args: Sequence[Any], kwargs: Mapping[str, Any], way: Way, wanted: Wanted | None) -> Bound:
+def bind_function(args: Sequence[Any], kwargs: Mapping[str, Any], way: Way, wanted: Wanted | None) -> TorchBound:
     """The arguments of a call; see Framework.bind."""
     return Binder(way, wanted).bind(args, kwargs)
 
 
-def left(bound: Bound, result: Any) -> Run:
+def left(bound: TorchBound, result: Any) -> Run:
     """What a call on bound arguments left; see Framework.left."""
     way = bound.way
     outputs = dict(_flatten(result, "output", top=True))

@@ -10,24 +10,24 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 EPS = torch.finfo(torch.float32).eps
-Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+CallArguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
-def epsilon(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+def epsilon(args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallArguments:
     """rms_norm(x, shape, weight, eps): that of the arithmetic, float32 for everything narrower."""
     if kwargs.get("eps") is not None or (len(args) > 3 and args[3] is not None):
         return args, kwargs
     return args[:3], {**kwargs, "eps": EPS}
 
 
-def relative_tolerance(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+def relative_tolerance(args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallArguments:
     """pinv and matrix_rank(A, *, atol, rtol), or with one tolerance in their place."""
     if len(args) > 1 or any(kwargs.get(name) is not None for name in ("atol", "rtol", "tol", "rcond")):
         return args, kwargs
     return args, {**kwargs, "rtol": _cut_off(args, kwargs)}
 
 
-def cut_off(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+def cut_off(args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallArguments:
     """lstsq(A, B, rcond)."""
     if kwargs.get("rcond") is not None or (len(args) > 2 and args[2] is not None):
         return args, kwargs
@@ -40,14 +40,14 @@ def _cut_off(args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
     return float(EPS * max(matrix.shape[-2:]))
 
 
-def limits(largest: float, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+def clamp_limits(largest: float, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallArguments:
     """nan_to_num(x, nan, posinf, neginf)."""
     given = {**dict(zip(("nan", "posinf", "neginf"), args[1:], strict=False)), **kwargs}
     ends = {"posinf": largest, "neginf": -largest}
     return args[:1], {**given, **{name: end for name, end in ends.items() if given.get(name) is None}}
 
 
-DEFAULTS: Mapping[Any, Callable[[tuple[Any, ...], dict[str, Any]], Arguments]] = {
+DEFAULTS: Mapping[Any, Callable[[tuple[Any, ...], dict[str, Any]], CallArguments]] = {
     torch.nn.functional.rms_norm: epsilon,
     torch.rms_norm: epsilon,
     torch.linalg.matrix_rank: relative_tolerance,
@@ -66,12 +66,12 @@ class DefaultsMode(TorchFunctionMode):
         self._largest = largest
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        change = partial(limits, self._largest) if func in LIMITED else DEFAULTS.get(func, _unchanged)
+        change = partial(clamp_limits, self._largest) if func in LIMITED else DEFAULTS.get(func, _unchanged)
         args, kwargs = change(args, kwargs or {})
         return func(*args, **kwargs)
 
 
-def _unchanged(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+def _unchanged(args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallArguments:
     return args, kwargs
 
 

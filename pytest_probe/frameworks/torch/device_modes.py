@@ -14,10 +14,10 @@ from pytest_probe.core.device_modes import Mode, Rounding
 from pytest_probe.core.run import Jitter
 from pytest_probe.frameworks.torch import attention
 from pytest_probe.frameworks.torch.rounding import SplittingMode, decompositions, only_moves
+from pytest_probe.numerics.dtypes import SMALLEST_FLOAT32, ULP_FLOAT32
 
 ATEN = torch.ops.aten
-SMALLEST = 2.0**-126  # the smallest normal float32
-# Of how many terms or more a flushed sum is perturbed by SMALLEST, a 64th of all that it may lose of so many.
+# Of how many terms or more a flushed sum is perturbed by SMALLEST_FLOAT32, a 64th of all that it may lose of so many.
 MANY = 64
 # What a device's float32 cannot tell from a number that rounds otherwise (1 - 1e-12 from 1) is taken for that number;
 # no jitter takes it back.
@@ -25,32 +25,44 @@ SEEN_BITS = 30
 UNIFORM = 3.0**0.5
 # Arguments that a kernel writes to without its schema saying so: running statistics.
 WRITTEN: Mapping[Any, tuple[int, ...]] = {ATEN.native_batch_norm.default: (3, 4)}
-ULP = 2.0**-23
+
+
+def _power_error(result: torch.Tensor, *_: Any) -> torch.Tensor:
+    """What a power by exp2 and log2 may be off by."""
+    return result.abs() * ULP_FLOAT32 * (2 + 2 * result.abs().clamp(min=SMALLEST_FLOAT32).log2().abs())
+
+
 # What CUDA's fast intrinsics may be off by, of a result and arguments: the tables of the CUDA programming guide.
 INTRINSICS: Mapping[Any, Callable[..., Any]] = {
-    ATEN.exp.default: lambda r, x: r.abs() * ULP * (2 + 1.173 * x.abs()),
-    ATEN.exp2.default: lambda r, x: r.abs() * ULP * 2,
-    ATEN.log.default: lambda r, x: 2.0**-21.41 + r.abs() * ULP * 3,
-    ATEN.log2.default: lambda r, x: 2.0**-22 + r.abs() * ULP * 2,
-    ATEN.log10.default: lambda r, x: 2.0**-24 + r.abs() * ULP * 3,
+    ATEN.exp.default: lambda r, x: r.abs() * ULP_FLOAT32 * (2 + 1.173 * x.abs()),
+    ATEN.exp2.default: lambda r, x: r.abs() * ULP_FLOAT32 * 2,
+    ATEN.log.default: lambda r, x: 2.0**-21.41 + r.abs() * ULP_FLOAT32 * 3,
+    ATEN.log2.default: lambda r, x: 2.0**-22 + r.abs() * ULP_FLOAT32 * 2,
+    ATEN.log10.default: lambda r, x: 2.0**-24 + r.abs() * ULP_FLOAT32 * 3,
     ATEN.sin.default: lambda r, x: 2.0**-21.41,
     ATEN.cos.default: lambda r, x: 2.0**-21.19,
     ATEN.tanh.default: lambda r, x: r.abs() * 2.0**-11,
-    ATEN.div.Tensor: lambda r, x, y, **_: r.abs() * ULP * 2,
-    ATEN.reciprocal.default: lambda r, x: r.abs() * ULP,
-    ATEN.sqrt.default: lambda r, x: r.abs() * ULP * 3,
-    ATEN.rsqrt.default: lambda r, x: r.abs() * ULP * 2,
-    ATEN.pow.Tensor_Scalar: lambda r, x, y: r.abs() * ULP * (2 + 2 * r.abs().clamp(min=SMALLEST).log2().abs()),
-    ATEN.pow.Tensor_Tensor: lambda r, x, y: r.abs() * ULP * (2 + 2 * r.abs().clamp(min=SMALLEST).log2().abs()),
+    ATEN.div.Tensor: lambda r, x, y, **_: r.abs() * ULP_FLOAT32 * 2,
+    ATEN.reciprocal.default: lambda r, x: r.abs() * ULP_FLOAT32,
+    ATEN.sqrt.default: lambda r, x: r.abs() * ULP_FLOAT32 * 3,
+    ATEN.rsqrt.default: lambda r, x: r.abs() * ULP_FLOAT32 * 2,
+    ATEN.pow.Tensor_Scalar: lambda r, x, y: (
+        r.abs() * ULP_FLOAT32 * (2 + 2 * r.abs().clamp(min=SMALLEST_FLOAT32).log2().abs())
+    ),
+    ATEN.pow.Tensor_Tensor: lambda r, x, y: (
+        r.abs() * ULP_FLOAT32 * (2 + 2 * r.abs().clamp(min=SMALLEST_FLOAT32).log2().abs())
+    ),
 }
 
 Bilinear = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-def rounded(tensor: torch.Tensor, bits: int, rounding: Rounding) -> torch.Tensor:
+def rounded_to_bits(tensor: torch.Tensor, bits: int, rounding: Rounding) -> torch.Tensor:
     """float64, float32 or complex numbers with `bits` significand bits; ties to even or away, or cut towards zero."""
     if tensor.is_complex():
-        return torch.view_as_complex(rounded(torch.view_as_real(tensor.resolve_conj()), bits, rounding).contiguous())
+        return torch.view_as_complex(
+            rounded_to_bits(torch.view_as_real(tensor.resolve_conj()), bits, rounding).contiguous()
+        )
     width, integer = {torch.float64: (53, torch.int64), torch.float32: (24, torch.int32)}.get(tensor.dtype, (0, None))
     drop = width - bits
     if integer is None or drop <= 0:
@@ -125,7 +137,7 @@ class ModeEmulation(SplittingMode):  # type: ignore[no-untyped-call]
             terms = longest if func in PRODUCTS else largest // max(tensor.numel(), 1)
             if terms < 2 or not tensor.is_floating_point():
                 return tensor
-            return tensor + SMALLEST * min(1.0, terms / MANY) * self._xi(tensor) / UNIFORM
+            return tensor + SMALLEST_FLOAT32 * min(1.0, terms / MANY) * self._xi(tensor) / UNIFORM
 
         return _mapped(without, result)
 
@@ -157,11 +169,11 @@ class ModeEmulation(SplittingMode):  # type: ignore[no-untyped-call]
         if self.jitter is not None and self.jitter.unsure and not tensor.is_complex():
             tensor = _shifted(tensor, self.jitter.unsure)
         if bits < SEEN_BITS:
-            tensor = rounded(tensor, SEEN_BITS, "even")
-        high = rounded(tensor, bits, rounding)
+            tensor = rounded_to_bits(tensor, SEEN_BITS, "even")
+        high = rounded_to_bits(tensor, bits, rounding)
         if not self.mode.split:
             return [self._moved(high, 1.0)]
-        return [self._moved(part, 1.0) for part in (high, rounded(tensor - high, bits, rounding))]
+        return [self._moved(part, 1.0) for part in (high, rounded_to_bits(tensor - high, bits, rounding))]
 
     def product(
         self, function: Bilinear, a: torch.Tensor, b: torch.Tensor, axes: tuple[int, int] | None
@@ -202,7 +214,7 @@ def flushed(tensor: torch.Tensor) -> torch.Tensor:
         return torch.view_as_complex(flushed(torch.view_as_real(tensor.resolve_conj())).contiguous())
     if not tensor.is_floating_point():
         return tensor
-    small = tensor.abs() < SMALLEST
+    small = tensor.abs() < SMALLEST_FLOAT32
     return torch.where(small & (tensor != 0), torch.zeros_like(tensor), tensor) if small.any() else tensor
 
 
@@ -279,12 +291,12 @@ def _convolution_backward(
 
 
 def _attention(mode: ModeEmulation, *args: Any, **kwargs: Any) -> Any:
-    return attention.forward(*args, **kwargs, product=partial(_mm, mode), step=mode.step)
+    return attention.flash_forward(*args, **kwargs, product=partial(_mm, mode), step=mode.step)
 
 
 def _attention_backward(mode: ModeEmulation, *args: Any, **kwargs: Any) -> Any:
     how = mode.mode.attention
-    return attention.backward(*args, **kwargs, product=partial(_mm, mode), step=mode.step, how=how)
+    return attention.flash_backward(*args, **kwargs, product=partial(_mm, mode), step=mode.step, how=how)
 
 
 PRODUCTS: Mapping[Any, Callable[..., Any]] = {
@@ -295,8 +307,8 @@ PRODUCTS: Mapping[Any, Callable[..., Any]] = {
     ATEN.addbmm.default: _addbmm,
     ATEN.convolution.default: _convolution,
     ATEN.convolution_backward.default: _convolution_backward,
-    attention.FORWARD: _attention,
-    attention.BACKWARD: _attention_backward,
+    attention.FLASH_FORWARD: _attention,
+    attention.FLASH_BACKWARD: _attention_backward,
 }
 
 

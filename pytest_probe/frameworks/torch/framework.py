@@ -109,11 +109,11 @@ class TorchFramework:
     def take(self, value: Any, device: Device) -> Any:
         return calls.taken(value, device)
 
-    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any], way: Way, wanted: Wanted | None) -> calls.Bound:
-        return calls.bind(args, kwargs, way, wanted)
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any], way: Way, wanted: Wanted | None) -> calls.TorchBound:
+        return calls.bind_function(args, kwargs, way, wanted)
 
     def left(self, bound: Bound, result: Any) -> Run:
-        assert isinstance(bound, calls.Bound)
+        assert isinstance(bound, calls.TorchBound)
         return calls.left(bound, result)
 
     def gradients(self, run: Run, seeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -11,7 +11,7 @@ import torch
 
 ATEN = torch.ops.aten
 # Of the cubic convolution, as in torch's kernels.
-CUBIC = -0.75
+CUBIC_A = -0.75
 # The same under antialiasing.
 SMOOTH = -0.5
 
@@ -50,8 +50,8 @@ def cubic_taps(extent: int, count: int, align: bool, scale: float | None, dtype:
     share = (places - before).clamp(0, 1).to(dtype)
     for offset in (-1, 0, 1, 2):
         away = (share - offset).abs()
-        near = ((CUBIC + 2) * away - (CUBIC + 3)) * away * away + 1
-        far = ((CUBIC * away - 5 * CUBIC) * away + 8 * CUBIC) * away - 4 * CUBIC
+        near = ((CUBIC_A + 2) * away - (CUBIC_A + 3)) * away * away + 1
+        far = ((CUBIC_A * away - 5 * CUBIC_A) * away + 8 * CUBIC_A) * away - 4 * CUBIC_A
         yield (before.long() + offset).clamp(0, extent - 1), near if offset in (0, 1) else far
 
 
@@ -59,7 +59,7 @@ def triangle(away: torch.Tensor) -> torch.Tensor:
     return (1 - away).clamp(min=0)
 
 
-def cubic(away: torch.Tensor) -> torch.Tensor:
+def cubic_weight(away: torch.Tensor) -> torch.Tensor:
     near = ((SMOOTH + 2) * away - (SMOOTH + 3)) * away * away + 1
     far = ((SMOOTH * away - 5 * SMOOTH) * away + 8 * SMOOTH) * away - 4 * SMOOTH
     return torch.where(away < 1, near, torch.where(away < 2, far, 0.0))
@@ -82,7 +82,7 @@ def smooth_taps(reach: int, curve: Callable[[torch.Tensor], torch.Tensor]) -> Ca
     return function
 
 
-def forward(taps: Callable[..., Taps]) -> Callable[..., Any]:
+def resized(taps: Callable[..., Taps]) -> Callable[..., Any]:
     """One dimension after the other, the last first. A single column is left to torch's kernel, which gives others."""
 
     def function(x: torch.Tensor, counts: Sequence[int], align: bool, *scales: float | None) -> Any:
@@ -100,7 +100,7 @@ def forward(taps: Callable[..., Taps]) -> Callable[..., Any]:
     return function
 
 
-def backward(taps: Callable[..., Taps], copies: bool = True) -> Callable[..., torch.Tensor]:
+def resized_backward(taps: Callable[..., Taps], copies: bool = True) -> Callable[..., torch.Tensor]:
     """What each output got from an element goes back to it. Torch's own table splits the forward only.
 
     copies: where no size changes the kernel copies, whatever the scale says."""
@@ -123,12 +123,12 @@ def backward(taps: Callable[..., Taps], copies: bool = True) -> Callable[..., to
 
 
 INTERPOLATION: Mapping[Any, Callable[..., Any]] = {
-    ATEN._upsample_bilinear2d_aa.default: forward(smooth_taps(1, triangle)),
-    ATEN._upsample_bicubic2d_aa.default: forward(smooth_taps(2, cubic)),
-    ATEN._upsample_bilinear2d_aa_backward.default: backward(smooth_taps(1, triangle), copies=False),
-    ATEN._upsample_bicubic2d_aa_backward.default: backward(smooth_taps(2, cubic), copies=False),
-    ATEN.upsample_linear1d_backward.default: backward(linear_taps),
-    ATEN.upsample_bilinear2d_backward.default: backward(linear_taps),
-    ATEN.upsample_trilinear3d_backward.default: backward(linear_taps),
-    ATEN.upsample_bicubic2d_backward.default: backward(cubic_taps),
+    ATEN._upsample_bilinear2d_aa.default: resized(smooth_taps(1, triangle)),
+    ATEN._upsample_bicubic2d_aa.default: resized(smooth_taps(2, cubic_weight)),
+    ATEN._upsample_bilinear2d_aa_backward.default: resized_backward(smooth_taps(1, triangle), copies=False),
+    ATEN._upsample_bicubic2d_aa_backward.default: resized_backward(smooth_taps(2, cubic_weight), copies=False),
+    ATEN.upsample_linear1d_backward.default: resized_backward(linear_taps),
+    ATEN.upsample_bilinear2d_backward.default: resized_backward(linear_taps),
+    ATEN.upsample_trilinear3d_backward.default: resized_backward(linear_taps),
+    ATEN.upsample_bicubic2d_backward.default: resized_backward(cubic_taps),
 }

@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from pytest_probe.core.run import Kernel
 from pytest_probe.frameworks.torch import attention, interpolation
 from pytest_probe.frameworks.torch.cpu16 import cpu_kernels
+from pytest_probe.numerics.dtypes import ULP_FLOAT32
 
 _ATEN = torch.ops.aten
 
@@ -24,8 +25,8 @@ def decompositions() -> Mapping[Any, Callable[..., Any]]:
 
     return {
         **torch._decomp.decomposition_table,
-        attention.FORWARD: attention.forward,
-        attention.BACKWARD: attention.backward,
+        attention.FLASH_FORWARD: attention.flash_forward,
+        attention.FLASH_BACKWARD: attention.flash_backward,
         _ATEN.gelu_backward.default: _gelu_backward,
         _ATEN.convolution.default: _convolution,
         **interpolation.INTERPOLATION,
@@ -49,7 +50,6 @@ def _convolution(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | Non
     return _ATEN.convolution.default(x, weight, None, *how) + bias.view(-1, *[1] * (weight.ndim - 2))
 
 
-ULP = 2.0**-23
 # Functions that no library rounds correctly.
 LIBRARY = frozenset(
     "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh sigmoid erf "
@@ -187,7 +187,7 @@ class StepsMode(SplittingMode):  # type: ignore[no-untyped-call]
     def _is_wider(self, func: Any, inputs: set[int]) -> bool:
         """Are all results but the first of a wider dtype? The logarithms of sums of weights are, and statistics in the
         dtype of wide weights."""
-        if func is attention.FORWARD:
+        if func is attention.FLASH_FORWARD:
             return not self.fine
         return func in NORMALISING and not self.wide.isdisjoint(inputs)
 
@@ -195,7 +195,7 @@ class StepsMode(SplittingMode):  # type: ignore[no-untyped-call]
         if tensor.dtype is torch.float64:
             if inexact:
                 drawn = torch.rand(tensor.shape, generator=self.generator, dtype=torch.float64)
-                tensor.data.mul_(1 + ULP * (2 * drawn - 1).to(tensor.device))
+                tensor.data.mul_(1 + ULP_FLOAT32 * (2 * drawn - 1).to(tensor.device))
             tensor.data.copy_(self._narrowed(tensor))  # .data: no new version, autograd may have saved it
         elif tensor.dtype is torch.complex128:
             parts = torch.view_as_real(tensor.data.resolve_conj())

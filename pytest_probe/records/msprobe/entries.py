@@ -28,7 +28,7 @@ from pytest_probe.core.dump import (
 from pytest_probe.errors import NotRebuilt, NotRecorded, RecordError
 from pytest_probe.records.lazy_json import TOKENS
 
-DTYPES = (
+DUMP_DTYPES = (
     *("float16", "bfloat16", "float32", "float64", "complex64", "complex128", "bool"),
     *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"),
@@ -101,7 +101,7 @@ class _Entry:
         except ValueError as error:
             raise self.error("", f"a value that cannot be decoded ({error})", "plain JSON in UTF-8") from None
         if not isinstance(body, dict):
-            raise self.error("", shown(body), "an object")
+            raise self.error("", quoted(body), "an object")
         return body
 
     def call(self) -> Call:
@@ -142,7 +142,7 @@ class _Entry:
             return ""
         name = self.dtype(self.probe, "default_dtype", "probe")
         if name not in _DEFAULTS:
-            raise self.error("probe.default_dtype", shown(name), f"one of {', '.join(_DEFAULTS)}")
+            raise self.error("probe.default_dtype", quoted(name), f"one of {', '.join(_DEFAULTS)}")
         return name
 
     def gradients(self, key: str) -> tuple[TensorSpec | None, ...]:
@@ -154,7 +154,7 @@ class _Entry:
         items = tuple(read(value, f"{key}.{index}") for index, value in enumerate(given))
         for index, item in enumerate(items):
             if not isinstance(item, TensorSpec | None):
-                raise self.error(f"{key}.{index}", shown(self.body[key][index]), "a tensor or null")
+                raise self.error(f"{key}.{index}", quoted(self.body[key][index]), "a tensor or null")
         return items
 
     def left(self, value: Any, field: str) -> Argument:
@@ -169,7 +169,7 @@ class _Entry:
         """The names of what the gradients of one half belong to."""
         names = self.need(self.probe, key, "probe", list, "a list of places")
         if len(names) != len(gradients) or not all(isinstance(name, str) for name in names):
-            raise self.error(f"probe.{key}", shown(names), f"as many places as there are gradients, {len(gradients)}")
+            raise self.error(f"probe.{key}", quoted(names), f"as many places as there are gradients, {len(gradients)}")
         return tuple(names)
 
     def optional(self, body: Mapping[str, Any], key: str, field: str, kind: type, wanted: str) -> Any:
@@ -183,7 +183,7 @@ class _Entry:
             raise self.error(place, "nothing", wanted)
         value = body[key]
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise self.error(place, shown(value), wanted)
+            raise self.error(place, quoted(value), wanted)
         return value
 
     def arguments(self, values: list[Any], field: str) -> tuple[Argument, ...]:
@@ -196,14 +196,14 @@ class _Entry:
             items = self.arguments(value, field)
             return items if field in self._tuples else list(items)
         if not isinstance(value, dict):
-            raise self.error(field, shown(value), "an object, a list or null")
+            raise self.error(field, quoted(value), "an object, a list or null")
         if not value:
             return Lost()
         kind = value.get("type", value.get("class_type"))
         if isinstance(kind, str):
             return self.leaf(kind, value, field)
         if kind is not None and not isinstance(kind, dict | list):
-            raise self.error(f"{field}.type", shown(kind), "the name of a type")
+            raise self.error(f"{field}.type", quoted(kind), "the name of a type")
         return {key: self.argument(item, f"{field}.{key}") for key, item in value.items()}
 
     def leaf(self, kind: str, value: Mapping[str, Any], field: str) -> Argument:
@@ -211,7 +211,7 @@ class _Entry:
             return self.tensor(value, field)
         read = _LEAVES.get(kind.removeprefix("numpy."))
         if read is None:
-            raise self.no_place(f"{field}.type", shown(kind))
+            raise self.no_place(f"{field}.type", quoted(kind))
         return read(self, value, field)
 
     def no_place(self, field: str, found: str) -> NotRebuilt:
@@ -249,10 +249,10 @@ class _Entry:
     def dtype(self, value: Mapping[str, Any], key: str, field: str) -> str:
         text: str = self.need(value, key, field, str, "the name of a dtype")
         name = text.removeprefix("torch.")
-        if name not in DTYPES:
+        if name not in DUMP_DTYPES:
             if _ODD.fullmatch(name):
                 raise self.no_place(f"{field}.{key}", f"the dtype {name}, which NumPy has not")
-            raise self.error(f"{field}.{key}", f"the unknown dtype {shown(text)}", f"one of {', '.join(DTYPES)}")
+            raise self.error(f"{field}.{key}", f"the unknown dtype {quoted(text)}", f"one of {', '.join(DUMP_DTYPES)}")
         return name
 
     def count(self, value: Mapping[str, Any], key: str, field: str) -> int | None:
@@ -260,7 +260,7 @@ class _Entry:
             return None
         count: int = self.need(value, key, field, int, "a number of elements")
         if count < 0:
-            raise self.error(f"{field}.{key}", shown(count), "a number of elements, 0 or more")
+            raise self.error(f"{field}.{key}", quoted(count), "a number of elements, 0 or more")
         return count
 
     def stride(self, value: Mapping[str, Any], field: str) -> tuple[int, ...] | None:
@@ -285,7 +285,7 @@ class _Entry:
         low, high = _limits(dtype)
         for index, one in enumerate(values):
             if isinstance(one, bool) or not isinstance(one, int) or not low <= one <= high:
-                raise self.error(f"{field}.values.{index}", shown(one), f"an integer that {dtype} holds")
+                raise self.error(f"{field}.values.{index}", quoted(one), f"an integer that {dtype} holds")
         return tuple(values)
 
     def shape(self, value: Mapping[str, Any], key: str, field: str, least: int = 0) -> tuple[int, ...]:
@@ -294,7 +294,7 @@ class _Entry:
             raise self.error(f"{field}.{key}", f"{len(shape)} dimensions", f"at most {_MAX_RANK}")
         for index, extent in enumerate(shape):
             if isinstance(extent, bool) or not isinstance(extent, int) or not least <= extent < _MAX_EXTENT:
-                raise self.error(f"{field}.{key}.{index}", shown(extent), f"an integer from {least} on, below 2**63")
+                raise self.error(f"{field}.{key}.{index}", quoted(extent), f"an integer from {least} on, below 2**63")
         return tuple(shape)
 
     def number(self, value: Mapping[str, Any], key: str, field: str) -> Number | None:
@@ -304,14 +304,14 @@ class _Entry:
             return number
         if isinstance(number, str) and number in _FLOATS:
             return _FLOATS[number]
-        raise self.error(f"{field}.{key}", shown(number), "a number, true, false or null")
+        raise self.error(f"{field}.{key}", quoted(number), "a number, true, false or null")
 
     def real(self, value: Mapping[str, Any], key: str, field: str) -> float | None:
         number = self.number(value, key, field)
         try:
             return None if number is None else float(number)
         except OverflowError:
-            raise self.error(f"{field}.{key}", shown(number), "a number that float64 holds") from None
+            raise self.error(f"{field}.{key}", quoted(number), "a number that float64 holds") from None
 
     def data_name(self, value: Mapping[str, Any], field: str) -> str | None:
         if value.get("data_name") is None:
@@ -319,20 +319,20 @@ class _Entry:
         name: str = self.need(value, "data_name", field, str, "the name of a file")
         bare = PurePosixPath(name).name == name == PureWindowsPath(name).name and "\0" not in name
         if not bare or name in ("", ".", "..") or len(name) > _MAX_NAME:
-            raise self.error(f"{field}.data_name", shown(name), "the bare name of a file, without a folder")
+            raise self.error(f"{field}.data_name", quoted(name), "the bare name of a file, without a folder")
         return name
 
     def floating(self, value: Mapping[str, Any], field: str) -> float:
         number = None if isinstance(value.get("value"), bool) else self.real(value, "value", field)
         if number is None:
-            found = shown(value["value"]) if "value" in value else "nothing"
+            found = quoted(value["value"]) if "value" in value else "nothing"
             raise self.error(f"{field}.value", found, "a number")
         return number
 
     def complex(self, value: Mapping[str, Any], field: str) -> complex:
         parts = self.need(value, "value", field, list, "a list of real and imaginary part")
         if len(parts) != 2:
-            raise self.error(f"{field}.value", shown(parts), "two numbers: real and imaginary part")
+            raise self.error(f"{field}.value", quoted(parts), "two numbers: real and imaginary part")
         return complex(*(self.floating({"value": part}, field) for part in parts))
 
     def memory_format(self, value: Mapping[str, Any], field: str) -> MemoryFormatSpec:
@@ -340,7 +340,7 @@ class _Entry:
         text = self.need(value, key, field, str, "the name of a memory format")
         name = text.removeprefix("torch.")
         if name not in MEMORY_FORMATS:
-            raise self.error(f"{field}.{key}", shown(text), f"one of {', '.join(MEMORY_FORMATS)}")
+            raise self.error(f"{field}.{key}", quoted(text), f"one of {', '.join(MEMORY_FORMATS)}")
         return MemoryFormatSpec(name)
 
     def layout(self, value: Mapping[str, Any], field: str) -> None:
@@ -352,14 +352,14 @@ class _Entry:
     def range(self, value: Mapping[str, Any], field: str) -> range:
         parts = self.need(value, "value", field, list, "a list of start, stop and step")
         if len(parts) != 3 or not all(type(part) is int for part in parts) or not parts[2]:
-            raise self.error(f"{field}.value", shown(parts), "three integers: start, stop, and a step that is not 0")
+            raise self.error(f"{field}.value", quoted(parts), "three integers: start, stop, and a step that is not 0")
         return range(*parts)
 
     def slice(self, value: Mapping[str, Any], field: str) -> slice:
         parts = self.need(value, "value", field, list, "a list of start, stop and step")
         whole = all(part is None or (isinstance(part, int) and not isinstance(part, bool)) for part in parts)
         if len(parts) != 3 or not whole:
-            raise self.error(f"{field}.value", shown(parts), "three integers or nulls: start, stop and step")
+            raise self.error(f"{field}.value", quoted(parts), "three integers or nulls: start, stop and step")
         return slice(*parts)
 
 
@@ -434,7 +434,7 @@ def _finite(number: Number | None) -> float | None:
         return None
 
 
-def shown(value: Any) -> str:
+def quoted(value: Any) -> str:
     """A value for a message: short, and as JSON says it."""
     if isinstance(value, dict):
         return f"an object with the keys {', '.join(map(str, value))}"[:80] if value else "an empty object"

@@ -12,17 +12,16 @@ from typing import Any
 
 import msgspec
 
-from pytest_probe.core.dump import Dump, Record
+from pytest_probe.core.dump import TENSOR_FOLDER, Dump, Record
 from pytest_probe.core.garbage_collection import paused_gc
 from pytest_probe.errors import DumpError
 from pytest_probe.records import lazy_json
 from pytest_probe.records.msprobe import salvage
-from pytest_probe.records.msprobe.entries import decode, shown
-from pytest_probe.records.msprobe.stack import Stacks
+from pytest_probe.records.msprobe.entries import decode, quoted
+from pytest_probe.records.msprobe.stack import StackFile
 
-TENSOR_FOLDER = "dump_tensor_data"
-TASKS = ("statistics", "tensor", "structure", "overflow_check", "acc_check")
-LEVELS = ("L0", "L1", "L2", "mix", "debug")
+READ_TASKS = ("statistics", "tensor", "structure", "overflow_check", "acc_check")
+READ_LEVELS = ("L0", "L1", "L2", "mix", "debug")
 
 _KEYS = ("task", "level", "framework", "dump_data_dir", "data", "probe")
 _OTHER = {"forward": "backward", "backward": "forward"}
@@ -55,11 +54,11 @@ class MsprobeReader:
         return Dump(
             path=path,
             framework=_text(header, "framework", "pytorch", notes),
-            task=_text(header, "task", "", notes, TASKS),
-            level=_text(header, "level", "", notes, LEVELS),
+            task=_text(header, "task", "", notes, READ_TASKS),
+            level=_text(header, "level", "", notes, READ_LEVELS),
             records=records,
             decode=partial(decode, path, ours="probe" in header),
-            stack=Stacks(path.with_name("stack.json")),
+            stack=StackFile(path.with_name("stack.json")),
             data_dirs=_data_dirs(path, header.get("dump_data_dir")),
             notes=(*notes, *(f"unknown top-level key {key!r}" for key in header if key not in _KEYS)),
             damage=damage,
@@ -154,7 +153,7 @@ def _text(header: Mapping[str, Any], key: str, default: str, notes: list[str], k
     value = header.get(key, default)
     if not isinstance(value, str):
         taken = f"; taken as {default}" if default else ""
-        notes.append(f"{key} is {shown(value)}, expected a string{taken}")
+        notes.append(f"{key} is {quoted(value)}, expected a string{taken}")
         return default
     if known and value not in known:
         notes.append(f"unknown {key} {value!r}, known are {', '.join(known)}" if value else f"{key} is missing")

@@ -19,7 +19,7 @@ _INSTALLED = re.compile(r"^<frozen |[/\\](site-packages|dist-packages|lib/python
 _TOOLS = re.compile(r"[/\\](msprobe|ptdbg_ascend|torch|torch_npu)[/\\]")
 
 
-class Stacks:
+class StackFile:
     """The frames of every entry, read from a stack.json when they are first asked for.
 
     Both layouts are known: {entry: frames}, and {number: [[entry, ...], frames]}. A file that is missing or damaged,

@@ -9,10 +9,10 @@ from pytest_probe.core.verdict import OutputVerdict
 from pytest_probe.numerics import metrics
 from pytest_probe.numerics.dtypes import AnyArray, is_floating, widen
 from pytest_probe.numerics.ulp import ulp
-from pytest_probe.standards.exact import Exact, alike, correctly_rounded, elements
+from pytest_probe.standards.exact import Exact, correctly_rounded, elements, identical
 
-RUNS = 4
-NEAR = 4.0
+STEP_RUNS = 4
+NEAR_STEPS = 4.0
 
 
 class Discrete:
@@ -24,15 +24,15 @@ class Discrete:
         exact = Exact().judge(comparison)
         if exact.verdict == "pass":
             return exact
-        runs = [comparison.expected, *comparison.evidence.perturbed_more(RUNS)]
+        runs = [comparison.expected, *comparison.evidence.perturbed_more(STEP_RUNS)]
         if comparison.case.narrow:
-            runs += comparison.evidence.perturbed_narrow(RUNS) + comparison.evidence.narrow_steps(RUNS)
+            runs += comparison.evidence.perturbed_narrow(STEP_RUNS) + comparison.evidence.narrow_steps(STEP_RUNS)
         with np.errstate(invalid="ignore"):
             low = correctly_rounded(np.minimum.reduce(runs), comparison.actual.dtype)
             high = correctly_rounded(np.maximum.reduce(runs), comparison.actual.dtype)
             inside = (comparison.actual >= low) & (comparison.actual <= high)
         inside |= _near_inexact_step(comparison)
-        inside |= alike(comparison.actual, correctly_rounded(comparison.expected, comparison.actual.dtype))
+        inside |= identical(comparison.actual, correctly_rounded(comparison.expected, comparison.actual.dtype))
         shape, dtype = comparison.actual.shape, comparison.actual.dtype.name
         measured = metrics.describe(comparison.actual, comparison.expected)
         if inside.all():
@@ -51,7 +51,7 @@ def _near_inexact_step(comparison: Comparison) -> AnyArray:
     if not is_floating(wanted.dtype):
         return np.zeros(wanted.shape, dtype=bool)
     with np.errstate(invalid="ignore"):
-        reach = NEAR * comparison.roundoff * np.abs(comparison.expected)
+        reach = NEAR_STEPS * comparison.roundoff * np.abs(comparison.expected)
         unit = ulp(comparison.expected, comparison.actual.dtype)
         near = np.abs(widen(comparison.actual) - comparison.expected) <= reach + unit / 2
         return np.asarray(near & (widen(wanted) != comparison.expected))

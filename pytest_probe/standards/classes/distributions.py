@@ -18,7 +18,7 @@ from pytest_probe.standards.api_class import details
 UNLIKELY = 1e-9
 COMPARED = 1 << 16
 LONGEST = 1 << 20
-FEW = 12
+FEW_DRAWS = 12
 PARTS = 16
 SIGMAS = 7.0
 
@@ -123,7 +123,7 @@ def repetition(values: AnyArray, variance: float) -> str | None:
     """Do values between -1 and 1, of mean 0, come again so many elements later, as where blocks of a kernel draw the
     same numbers? By Bernstein's inequality for their products, every second of which is drawn for itself."""
     values = values.ravel()[:LONGEST]
-    if values.size < FEW or not variance:
+    if values.size < FEW_DRAWS or not variance:
         return None
     spectrum = np.fft.rfft(values, 2 * values.size)
     products = np.fft.irfft(np.abs(spectrum) ** 2)[1 : values.size]
@@ -240,7 +240,7 @@ def _sum_off(values: AnyArray, means: AnyArray, variances: AnyArray, what: str) 
 def _permutation(comparison: Comparison, values: AnyArray) -> str | None:
     if not np.array_equal(np.sort(values), np.arange(values.size)):
         return f"no permutation of 0 to {values.size - 1:,}"
-    return "in order" if values.size > FEW and np.array_equal(values, np.arange(values.size)) else None
+    return "in order" if values.size > FEW_DRAWS and np.array_equal(values, np.arange(values.size)) else None
 
 
 def _multinomial(comparison: Comparison, values: AnyArray) -> str | None:

@@ -12,7 +12,7 @@ from pytest_probe.core.comparison import Comparison
 from pytest_probe.core.verdict import OutputVerdict
 from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.standards.api_class import details
-from pytest_probe.standards.exact import Exact, alike, correctly_rounded
+from pytest_probe.standards.exact import Exact, correctly_rounded, identical
 
 # Flat places, and the value written to each.
 Written: TypeAlias = "tuple[AnyArray, AnyArray]"
@@ -33,7 +33,7 @@ class Writes:
         wanted = correctly_rounded(comparison.expected, comparison.actual.dtype).ravel().copy()
         actual = comparison.actual.ravel()
         values = np.broadcast_to(values, places.shape).astype(actual.dtype)
-        given = repeated[places] & alike(actual[places], values)
+        given = repeated[places] & identical(actual[places], values)
         wanted[places[given]] = values[given]
         verdict = Exact().judge(replace(comparison, expected=wanted.reshape(comparison.expected.shape)))
         return verdict if verdict.verdict == "pass" else plain

@@ -10,7 +10,7 @@ import numpy as np
 from pytest_probe.core.comparison import Comparison
 from pytest_probe.core.verdict import OutputVerdict
 from pytest_probe.numerics.dtypes import AnyArray, widen
-from pytest_probe.standards.exact import Exact, alike
+from pytest_probe.standards.exact import Exact, identical
 
 
 class Neighbours:
@@ -31,7 +31,7 @@ class Neighbours:
         expected = comparison.expected
         for places in itertools.product(*sides):
             other = values[np.ix_(*map(np.arange, values.shape[:2]), *places)]
-            expected = np.where(unsure & alike(comparison.actual, other), widen(other), expected)
+            expected = np.where(unsure & identical(comparison.actual, other), widen(other), expected)
         return Exact().judge(replace(comparison, expected=expected))
 
 

@@ -16,8 +16,7 @@ from pytest_probe.standards.classes import distributions
 from pytest_probe.standards.noise.standard import NoiseStandard
 
 # Standard deviations that the share of dropped elements may be off, of which chance gives one in 10^9 outputs.
-SIGMAS = 6.0
-UNLIKELY = 1e-9
+DROPOUT_SIGMAS = 6.0
 
 
 class Random:
@@ -110,7 +109,7 @@ def _pattern_trouble(kept: BoolArray, telling: BoolArray, probability: float, ch
     run, longest = _longest_run(telling & ~kept), _longest_likely(trials, probability)
     if run > longest:
         return f"{run:,} elements in a row are dropped where p = {probability:g} explains {longest:,}"
-    spread = SIGMAS * (trials * probability * (1 - probability)) ** 0.5
+    spread = DROPOUT_SIGMAS * (trials * probability * (1 - probability)) ** 0.5
     if abs(dropped - trials * probability) <= spread + 1:
         return distributions.repetition(np.where(telling, ~kept - probability, 0.0), probability * (1 - probability))
     explained = f"p = {probability:g} explains {trials * probability:,.0f} +- {spread:,.0f}"
@@ -125,4 +124,4 @@ def _longest_run(flags: BoolArray) -> int:
 
 def _longest_likely(trials: int, probability: float) -> int:
     """The longest run that comes by chance more than once in 10^9 outputs."""
-    return math.ceil(math.log(UNLIKELY / max(trials, 1)) / math.log(probability))
+    return math.ceil(math.log(distributions.UNLIKELY / max(trials, 1)) / math.log(probability))

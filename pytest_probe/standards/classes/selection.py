@@ -9,10 +9,10 @@ import numpy as np
 from pytest_probe.core.comparison import Comparison
 from pytest_probe.core.verdict import OutputVerdict
 from pytest_probe.numerics.dtypes import AnyArray, widen
-from pytest_probe.standards.exact import Exact, alike
+from pytest_probe.standards.exact import Exact, identical
 
 
-class Selection:
+class SelectionStandard:
     """Values exact. Indices: in range, distinct where they must be, and pointing at the reference's values; a warning
     where the framework promises the first of equal values and another was taken."""
 
@@ -44,7 +44,7 @@ class Selection:
         if "distinct_indices" in comparison.classes and (np.diff(np.sort(actual, axis=dim), axis=dim) == 0).any():
             return "an index comes twice"
         chosen = np.take_along_axis(values, actual, dim)
-        same = alike(chosen, np.take_along_axis(values, expected, dim))
+        same = identical(chosen, np.take_along_axis(values, expected, dim))
         if same.all():
             return None
         return f"{int(np.count_nonzero(~same)):,} of {same.size:,} indices point at another value than the reference's"

@@ -19,7 +19,7 @@ def groups(comparison: Comparison, values: AnyArray) -> AnyArray:
     rank = _window_rank(comparison)
     if rank:
         plane = math.prod(values.shape[values.ndim - rank :])
-        return _of_windows(widen(values).reshape(-1, plane), windows(comparison, values.shape))
+        return _of_windows(widen(values).reshape(-1, plane), pooling_windows(comparison, values.shape))
     return _of_rows(values, _dimensions(comparison, values.ndim))
 
 
@@ -65,7 +65,7 @@ def _of_windows(planes: AnyArray, members: AnyArray) -> AnyArray:
     return np.unique(flat, return_inverse=True)[1].reshape(-1)
 
 
-def windows(comparison: Comparison, shape: Sequence[int]) -> AnyArray:
+def pooling_windows(comparison: Comparison, shape: Sequence[int]) -> AnyArray:
     """The places in a plane that each window of a pooling sees, an array of windows by places, -1 for padding."""
     plane = shape[len(shape) - _window_rank(comparison) :]
     along = _adaptive if "adaptive_windows" in comparison.classes else _strided

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from pytest_probe.core.comparison import Assumption, Comparison, Evidence, Kind
+from pytest_probe.core.comparison import Assumption, Comparison, Evidence, RunKind
 from pytest_probe.core.device_modes import Behaviour, Mode, with_attention
-from pytest_probe.core.verdict import TABLE, OutputVerdict
+from pytest_probe.core.verdict import TABLE_METRIC, OutputVerdict
 from pytest_probe.errors import Unsupported
 from pytest_probe.numerics import noise_ratio
-from pytest_probe.numerics.dtypes import AnyArray, is_floating, round_to, widen
+from pytest_probe.numerics.dtypes import SMALLEST_FLOAT32, AnyArray, is_floating, round_to, widen
 from pytest_probe.standards.base import Standard
 from pytest_probe.standards.exact import correctly_rounded
 from pytest_probe.standards.noise.summed_terms import summed_terms
@@ -24,7 +24,6 @@ SAMPLED_RMS = 1.0
 # Rounding has no direction: a common factor this many times its standard error away from 1 is something else.
 SCALED_T = 6.0
 IN_USE = 0.25
-SMALLEST = 2.0**-126
 # What rounds to the smallest normal number may as well be below it.
 BORDER = 1.01
 
@@ -37,13 +36,15 @@ def under_modes(
     Raises Unsupported for gradients of factors under a mode that rounds operands: a device knows factors less precisely
     than any tie between such operands, so that its own go another way than the emulated ones.
     """
-    if TABLE in verdict.metrics:
+    if TABLE_METRIC in verdict.metrics:
         return None  # noise is content without a mode
     for behaviour in allowed:
         for emulated in emulations(comparison, behaviour):
             found = judged(standard, emulated)
             if found is not None and found.verdict == "pass":
-                reason = f"as {behaviour.name} ({behaviour.words}): {numbers(found)} instead of {numbers(verdict)}"
+                reason = (
+                    f"as {behaviour.name} ({behaviour.words}): {metrics_text(found)} instead of {metrics_text(verdict)}"
+                )
                 return replace(found, reason=reason, metrics={**found.metrics, "mode": behaviour.name})
     of_factors = comparison.direction == "backward" and "factorisation" in comparison.classes
     if of_factors and any(behaviour.rounds and _concerns(comparison, behaviour) for behaviour in allowed):
@@ -93,12 +94,12 @@ def _flushed(comparison: Comparison, variants: Sequence[Mode]) -> Iterator[Compa
         yield from (other.of_call(call) for other in (*others, emulated))
         return
     values = [comparison.expected, *(other.expected for other in others)]
-    small = np.minimum.reduce([np.abs(value) for value in values]) < SMALLEST * BORDER
+    small = np.minimum.reduce([np.abs(value) for value in values]) < SMALLEST_FLOAT32 * BORDER
     actual = np.where(small, _zeroed(comparison.actual), comparison.actual)
     values.append(np.where(small, 0.0, comparison.expected))
-    expected = noise_ratio.nearest(actual, values)
+    expected = noise_ratio.nearest_run(actual, values)
     evidence = _FlushedEvidence(comparison, others, values, expected)
-    allowance = replace(comparison.allowance, emulated=True, lost=SMALLEST)
+    allowance = replace(comparison.allowance, emulated=True, lost=SMALLEST_FLOAT32)
     flushed = replace(comparison, actual=actual, expected=expected, evidence=evidence, allowance=allowance)
     yield flushed.of_call(call)
 
@@ -113,7 +114,7 @@ class _FlushedEvidence(Evidence):
     values: list[AnyArray]
     expected: AnyArray
 
-    def runs(self, kind: Kind, count: int) -> list[AnyArray]:
+    def runs(self, kind: RunKind, count: int) -> list[AnyArray]:
         sides = (self.comparison, *self.others)
         made = [_moved(run, each.expected, self.expected) for each in sides for run in each.evidence.runs(kind, count)]
         return [*made, self.expected + self._lost()] if kind == "float64" and count else made
@@ -122,14 +123,14 @@ class _FlushedEvidence(Evidence):
         """A sum loses terms below the smallest normal number on its way, though neither operands nor results tell. The
         largest error that passes is that of all terms."""
         terms = summed_terms(self.comparison).count
-        return SMALLEST * min(1.0, terms / noise_ratio.LARGEST) if terms > 1 else 0.0
+        return SMALLEST_FLOAT32 * min(1.0, terms / noise_ratio.LARGEST) if terms > 1 else 0.0
 
     def cpu_result(self) -> AnyArray | None:
         """The CPU's kernel flushes nothing: it errs from the value that is nearest to its own."""
         own = self.comparison.evidence.cpu_result()
         if own is None:
             return None
-        return _moved(widen(own), noise_ratio.nearest(own, self.values), self.expected)
+        return _moved(widen(own), noise_ratio.nearest_run(own, self.values), self.expected)
 
 
 def _moved(values: AnyArray, source: AnyArray, target: AnyArray) -> AnyArray:
@@ -143,7 +144,7 @@ def _zeroed(value: Any) -> Any:
     """An array with zeros for subnormal numbers; anything else as it is."""
     if not isinstance(value, np.ndarray) or not is_floating(value.dtype):
         return value
-    return np.where(np.abs(widen(value)) < SMALLEST, np.zeros_like(value), value)
+    return np.where(np.abs(widen(value)) < SMALLEST_FLOAT32, np.zeros_like(value), value)
 
 
 def _concerns(comparison: Comparison, behaviour: Behaviour) -> bool:
@@ -172,7 +173,7 @@ class _SampledEvidence(Evidence):
     source: Evidence
     samples: list[AnyArray]
 
-    def runs(self, kind: Kind, count: int) -> list[AnyArray]:
+    def runs(self, kind: RunKind, count: int) -> list[AnyArray]:
         plain = self.source.runs(kind, count)
         return plain + self.samples[:count] if kind == "float64" else plain
 
@@ -222,7 +223,7 @@ def _distance(comparison: Comparison) -> float:
     return float(np.median(finite)) or float(np.mean(finite))
 
 
-def numbers(verdict: OutputVerdict) -> str:
+def metrics_text(verdict: OutputVerdict) -> str:
     """Largest and RMS noise ratio of a verdict, "17,600 / 2,130"; the share that differs where it has none."""
     ratios = [verdict.metrics.get(name) for name in ("noise_ratio", "noise_rms")]
     if None in ratios:

@@ -15,12 +15,12 @@ from pytest_probe.numerics.dtypes import BoolArray, float_format
 from pytest_probe.numerics.ulp import ulp
 from pytest_probe.standards.api_class import details
 from pytest_probe.standards.base import Standard
-from pytest_probe.standards.device_modes.emulate import closer, emulations, fitted_factor, judged, numbers
-from pytest_probe.standards.exact import alike, correctly_rounded
+from pytest_probe.standards.device_modes.emulate import closer, emulations, fitted_factor, judged, metrics_text
+from pytest_probe.standards.exact import correctly_rounded, identical
 from pytest_probe.standards.noise.standard import decide
 
 EPS_VALUES = (1e-3, 1e-5, 1e-6, 1e-8, 1e-12, 0.0)
-FEW = 0.05
+FEW_SHARE = 0.05
 COVERED = 0.5
 WIDEST_EDGE = 3
 
@@ -75,7 +75,7 @@ class DeviceMode:
 
     def _words(self, behaviour: Behaviour, found: OutputVerdict, verdict: OutputVerdict) -> str:
         like = "errs as much as by" if behaviour.sampled else "behaves as"
-        words = f"{like} {behaviour.words}: {numbers(found)} instead of {numbers(verdict)}"
+        words = f"{like} {behaviour.words}: {metrics_text(found)} instead of {metrics_text(verdict)}"
         return f"{words} (--probe-allow={behaviour.name} accepts it)" if behaviour.name else words
 
 
@@ -104,7 +104,7 @@ class OtherArgument:
                 found = judged(trouble.standard, other) if other is not None and closer(comparison, other) else None
                 if found is not None and found.verdict == "pass":
                     change = f"behaves as {name} = {_shown(value)} instead of {_shown(comparison.call.given.get(name))}"
-                    return f"{change}: {numbers(found)} instead of {numbers(trouble.verdict)}"
+                    return f"{change}: {metrics_text(found)} instead of {metrics_text(trouble.verdict)}"
         return None
 
 
@@ -123,7 +123,7 @@ class Scale:
             found = judged(trouble.standard, _scaled(comparison, factor))
             if found is not None and found.verdict == "pass":
                 times = 1 + float(f"{factor - 1:.2g}")
-                return f"all times {times:.12g}: {numbers(found)} instead of {numbers(trouble.verdict)}"
+                return f"all times {times:.12g}: {metrics_text(found)} instead of {metrics_text(trouble.verdict)}"
         return None
 
 
@@ -168,7 +168,7 @@ def confined(comparison: Comparison, exact: bool = False) -> str | None:
 
 
 def _wrong_exactly(comparison: Comparison) -> BoolArray:
-    return ~alike(comparison.actual, correctly_rounded(comparison.expected, comparison.actual.dtype))
+    return ~identical(comparison.actual, correctly_rounded(comparison.expected, comparison.actual.dtype))
 
 
 def _wrong_by_noise(comparison: Comparison) -> BoolArray | None:
@@ -230,7 +230,7 @@ def _edge(bad: BoolArray, comparison: Comparison) -> str | None:
 
 def _few(bad: BoolArray, comparison: Comparison) -> str | None:
     count = int(np.count_nonzero(bad))
-    if count > max(1.0, FEW * bad.size) or count == bad.size:
+    if count > max(1.0, FEW_SHARE * bad.size) or count == bad.size:
         return None
     first = ", ".join(str(int(index)) for index in np.argwhere(bad)[0])
     return f"{count:,} of {bad.size:,} elements{',' if count == 1 else ', first'} at [{first}]"

@@ -7,7 +7,7 @@ import numpy as np
 
 from pytest_probe.core.comparison import Comparison
 from pytest_probe.numerics.dtypes import BoolArray, float_format
-from pytest_probe.numerics.noise_ratio import Spread, root_mean_square, scatter
+from pytest_probe.numerics.noise_ratio import Spread, root_mean_square, spread_of
 
 RUNS = 4
 # By a 16th of a roundoff a smooth result moves a 16th as far, and one that is quadratic there 1 / 256.
@@ -21,8 +21,8 @@ def unstable(comparison: Comparison, spread: Spread) -> BoolArray | None:
     """Which elements are unstable; None where that cannot be told. spread is the scatter of the runs that the output is
     judged by, of which some may jump where these do not."""
     expected, dtype = comparison.expected, comparison.actual.dtype
-    moved = scatter(comparison.evidence.perturbed(RUNS), expected, dtype)
-    less = scatter(comparison.evidence.perturbed_less(RUNS), expected, dtype)
+    moved = spread_of(comparison.evidence.perturbed(RUNS), expected, dtype)
+    less = spread_of(comparison.evidence.perturbed_less(RUNS), expected, dtype)
     if moved is None or less is None:
         return None
     found = (moved.size < LEAST * less.size) | (moved.size > MOST * less.size)

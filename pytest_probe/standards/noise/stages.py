@@ -22,7 +22,7 @@ BETWEEN_STEPS = "16-bit steps"
 # kernel that rounds inside to 11 bits errs by about 24 times what its runs differ by.
 AMONG = Limits(16.0, 4.0)
 # Kernels whose 16-bit steps are not known: inputs perturbed by a roundoff of the dtype sample them.
-NARROW = Limits(16.0, 2.0)
+INSIDE_LIMITS = Limits(16.0, 2.0)
 # Kernels whose steps are written down: a healthy one differs from them where a rounding falls to the other side. Where
 # that is rare no element is far off.
 STEPS = Limits(16.0, 0.5)
@@ -70,18 +70,18 @@ def in_turn(comparison: Comparison) -> Iterator[Stage]:
         if len(runs) == last:
             break
         last = len(runs)
-        yield _stage(comparison, scatter(comparison, runs), limits, len(runs), "float64")
+        yield _stage(comparison, run_spread(comparison, runs), limits, len(runs), "float64")
     if not comparison.case.on_cpu:
         runs = runs + evidence.float32(STAGES[-1])
-        yield _stage(comparison, scatter(comparison, runs), limits, STAGES[-1], "float32")
+        yield _stage(comparison, run_spread(comparison, runs), limits, STAGES[-1], "float32")
     runs = runs + evidence.float32_steps(STAGES[-1])
-    spread = pooled(comparison, scatter(comparison, runs))
+    spread = pooled_spread(comparison, run_spread(comparison, runs))
     yield _stage(comparison, spread, limits, STAGES[-1], "steps")
     if not comparison.case.on_cpu:
         return
     if comparison.case.narrow:
         yield between_steps(comparison, runs, limits)
-    own = pooled(comparison, noise_ratio.among(evidence.float32(STAGES[-1]), comparison.actual.dtype))
+    own = pooled_spread(comparison, noise_ratio.among(evidence.float32(STAGES[-1]), comparison.actual.dtype))
     if own is not None:
         wider = own.joined(spread)
         tight = Limits(min(limits.largest, AMONG.largest), min(limits.rms, AMONG.rms * (limits.rms / noise_ratio.RMS)))
@@ -102,12 +102,14 @@ def between_steps(comparison: Comparison, runs: list[AnyArray], limits: Limits) 
     elif "attention" in comparison.classes:
         # All of a row hangs on few roundings there, and one that falls to the other side moves all of it.
         runs = runs + _drawn_anew(comparison)
-    spread = pooled(comparison, scatter(comparison, runs + sampled))
-    center = comparison.expected if inside or not sampled else nearest(comparison, [comparison.expected, *sampled])
+    spread = pooled_spread(comparison, run_spread(comparison, runs + sampled))
+    center = (
+        comparison.expected if inside or not sampled else nearest_sample(comparison, [comparison.expected, *sampled])
+    )
     measured = noise_of(replace(comparison, expected=center), spread)
     if inside:
         growth = limits.rms / (noise_ratio.ELEMENTWISE_RMS if comparison.elementwise else noise_ratio.RMS)
-        close = Limits(min(limits.largest, NARROW.largest), NARROW.rms * growth)
+        close = Limits(min(limits.largest, INSIDE_LIMITS.largest), INSIDE_LIMITS.rms * growth)
     else:
         close = Limits(_outlying(measured), STEPS.rms * (1 + STEPS_SMALL / max(measured.count, 1) ** 0.5))
     return Stage(measured, close, STAGES[-1], BETWEEN_STEPS, spread, center)
@@ -125,10 +127,10 @@ def _drawn_anew(comparison: Comparison) -> list[AnyArray]:
         ]
 
 
-def nearest(comparison: Comparison, sampled: list[AnyArray]) -> AnyArray:
+def nearest_sample(comparison: Comparison, sampled: list[AnyArray]) -> AnyArray:
     """NaN stays right where the reference is NaN, though steps may lead to a number."""
     lost = np.isnan(comparison.expected) & np.isnan(widen(comparison.actual))
-    return np.asarray(np.where(lost, comparison.expected, noise_ratio.nearest(comparison.actual, sampled)))
+    return np.asarray(np.where(lost, comparison.expected, noise_ratio.nearest_run(comparison.actual, sampled)))
 
 
 def _outlying(measured: Noise) -> float:
@@ -166,11 +168,11 @@ def _stage(comparison: Comparison, spread: Spread | None, limits: Limits, k: int
     return Stage(noise_of(comparison, spread), limits, k, source, spread, expected)
 
 
-def scatter(comparison: Comparison, runs: list[AnyArray]) -> Spread | None:
-    return noise_ratio.scatter(runs, comparison.expected, comparison.actual.dtype)
+def run_spread(comparison: Comparison, runs: list[AnyArray]) -> Spread | None:
+    return noise_ratio.spread_of(runs, comparison.expected, comparison.actual.dtype)
 
 
-def pooled(comparison: Comparison, spread: Spread | None) -> Spread | None:
+def pooled_spread(comparison: Comparison, spread: Spread | None) -> Spread | None:
     """Where the API works element by element: the largest spread among elements of like arguments."""
     if spread is None or not comparison.elementwise:
         return spread
@@ -182,7 +184,7 @@ def pooled(comparison: Comparison, spread: Spread | None) -> Spread | None:
 
 def limits_of(comparison: Comparison) -> Limits:
     wide = 2.0 if comparison.precision.name in ("float64", "complex128") else 1.0
-    return noise_ratio.limits(
+    return noise_ratio.limits_for(
         elementwise=comparison.elementwise,
         fan_in=summed_terms(comparison).count,
         count=int(np.count_nonzero(comparison.expected)),
@@ -192,7 +194,7 @@ def limits_of(comparison: Comparison) -> Limits:
 
 
 def noise_of(comparison: Comparison, spread: Spread | None, floor: float | None = None) -> Noise:
-    return noise_ratio.measure(
+    return noise_ratio.measure_noise(
         comparison.actual,
         comparison.expected,
         spread,

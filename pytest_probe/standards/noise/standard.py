@@ -15,7 +15,7 @@ from pytest_probe.numerics.noise_ratio import Bias, Limits, Noise, Spread
 from pytest_probe.standards.exact import Exact, elements
 from pytest_probe.standards.noise import stages
 from pytest_probe.standards.noise.instability import unstable
-from pytest_probe.standards.noise.stages import AMONG_THEMSELVES, BETWEEN_STEPS, NARROW, STAGES, Stage
+from pytest_probe.standards.noise.stages import AMONG_THEMSELVES, BETWEEN_STEPS, INSIDE_LIMITS, STAGES, Stage
 from pytest_probe.standards.noise.summed_terms import summed_terms
 
 # A device may err so many times as much as the CPU's own kernel; one whose ratio is beyond the last has no digits left.
@@ -63,15 +63,15 @@ class NoiseStandard:
     def _by_steps(self, comparison: Comparison) -> bool:
         """Is it what 16-bit steps give: those of the framework's decompositions, or those of the CPU's kernels?"""
         evidence = comparison.evidence
-        narrow = stages.pooled(comparison, stages.scatter(comparison, evidence.narrow_steps_inside(2)))
+        narrow = stages.pooled_spread(comparison, stages.run_spread(comparison, evidence.narrow_steps_inside(2)))
         if narrow is not None and _by_other_steps(comparison, stages.noise_of(comparison, narrow)):
             return True
         sampled = evidence.narrow_steps(STAGES[-1])
         if not sampled:
             return False
-        moved = replace(comparison, expected=stages.nearest(comparison, [comparison.expected, *sampled]))
+        moved = replace(comparison, expected=stages.nearest_sample(comparison, [comparison.expected, *sampled]))
         runs = evidence.perturbed(STAGES[-1]) + evidence.float32_steps(STAGES[-1])
-        spread = stages.pooled(comparison, stages.scatter(comparison, runs))
+        spread = stages.pooled_spread(comparison, stages.run_spread(comparison, runs))
         return stages.noise_of(moved, spread).within(stages.limits_of(comparison))
 
 
@@ -105,7 +105,7 @@ def _without_unstable(comparison: Comparison, stage: Stage) -> Stage | None:
         return None
     stable = stages.noise_of(moved, Spread(np.where(jumping, 0.0, spread.size), spread.torn))
     ratios = np.where(jumping, stage.noise.ratios, stable.ratios)
-    found = noise_ratio.summary(ratios, comparison.expected, stage.noise.undecided)
+    found = noise_ratio.noise_of_ratios(ratios, comparison.expected, stage.noise.undecided)
     count = int(np.count_nonzero(jumping))
     return None if found.within(stage.limits) else replace(stage, noise=found, unstable=count)
 
@@ -133,7 +133,7 @@ def _unbiased(comparison: Comparison) -> Stage | None:
 def _by_other_steps(comparison: Comparison, measured: Noise) -> bool:
     """Is it of the size that rounding between steps has, torch's own or others? Element by element neighbours show
     that size, and the limits are close."""
-    limits = NARROW
+    limits = INSIDE_LIMITS
     if comparison.elementwise:
         limits = Limits(OTHERS.largest, OTHERS.rms * (1 + 1 / max(measured.count, 1) ** 0.5))
     largest = min(limits.largest, max(OTHERS_LEAST, OTHERS_SHARE * stages.rms_of_others(measured)))

@@ -14,7 +14,7 @@ from pytest_probe.numerics import metrics
 from pytest_probe.numerics.conventions import Convention, convention
 from pytest_probe.numerics.dtypes import is_complex, is_floating, round_to
 from pytest_probe.numerics.tool_metrics import Measures, applying, measure
-from pytest_probe.standards.exact import alike, correctly_rounded, elements
+from pytest_probe.standards.exact import correctly_rounded, elements, identical
 from pytest_probe.standards.tools.rules import RuleVerdict
 
 NARROW = ("float16", "bfloat16")
@@ -95,7 +95,7 @@ def verdict(
 def differing(comparison: Comparison) -> tuple[Element, ...]:
     """The elements that are farthest off, of those that are not the correctly rounded reference."""
     return elements(
-        comparison, ~alike(comparison.actual, correctly_rounded(comparison.expected, comparison.actual.dtype))
+        comparison, ~identical(comparison.actual, correctly_rounded(comparison.expected, comparison.actual.dtype))
     )
 
 

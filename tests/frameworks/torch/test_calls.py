@@ -12,7 +12,7 @@ from pytest_probe.core.dump import DeviceSpec, DtypeSpec, MemoryFormatSpec, Size
 from pytest_probe.core.run import Run, Wanted, Way
 from pytest_probe.errors import Unsupported
 from pytest_probe.frameworks.torch.arrays import to_array, to_tensor
-from pytest_probe.frameworks.torch.calls import bind, gradients, run, taken
+from pytest_probe.frameworks.torch.calls import bind_function, gradients, run, taken
 from pytest_probe.frameworks.torch.framework import TorchDevice
 from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype
 
@@ -156,7 +156,7 @@ def test_arrays_stay_arrays(dtype: str, wide: str) -> None:
     """Each run has its own, on the host; a reference's floats are wide."""
     given = np.ones(3, dtype)
     for way, wanted in ((ON_CPU, dtype), (REFERENCE, wide)):
-        [array] = bind([Array(given)], {}, way, None).args
+        [array] = bind_function([Array(given)], {}, way, None).args
         assert (type(array), array.dtype.name, array.tolist()) == (np.ndarray, wanted, given.tolist())
         array[0] = 0
         assert given[0] == 1

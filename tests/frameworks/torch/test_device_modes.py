@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from pytest_probe.core.device_modes import MODES, Attention, Mode, Rounding, behaviour
 from pytest_probe.core.run import Jitter
 from pytest_probe.frameworks.torch import attention, flags
-from pytest_probe.frameworks.torch.device_modes import emulated, flushed, rounded
+from pytest_probe.frameworks.torch.device_modes import emulated, flushed, rounded_to_bits
 
 TF32 = Mode(bits=11)
 STEP = 2.0**-10  # of TF32 at 1
@@ -25,14 +25,14 @@ STEP = 2.0**-10  # of TF32 at 1
 def test_rounding_to_11_bits(dtype: torch.dtype, rounding: Rounding, wanted: list[float]) -> None:
     steps = torch.tensor([0.5, 1.5, 0.75, -1.75], dtype=torch.float64)
     values = (steps.sign() + steps * STEP).to(dtype)
-    assert ((rounded(values, 11, rounding).double() - steps.sign()) / STEP).tolist() == wanted
+    assert ((rounded_to_bits(values, 11, rounding).double() - steps.sign()) / STEP).tolist() == wanted
 
 
 def test_rounding_leaves_inf_nan_and_integers_and_takes_complex_numbers_apart() -> None:
     special = torch.tensor([torch.inf, -torch.inf, torch.nan, 0.0])
-    assert torch.equal(rounded(special, 11, "even").nan_to_num(7.0), special.nan_to_num(7.0))
-    assert rounded(torch.tensor([3]), 11, "even").tolist() == [3]
-    assert rounded(torch.tensor([1 + STEP / 4 + 1j]), 11, "even").tolist() == [1 + 1j]
+    assert torch.equal(rounded_to_bits(special, 11, "even").nan_to_num(7.0), special.nan_to_num(7.0))
+    assert rounded_to_bits(torch.tensor([3]), 11, "even").tolist() == [3]
+    assert rounded_to_bits(torch.tensor([1 + STEP / 4 + 1j]), 11, "even").tolist() == [1 + 1j]
 
 
 def test_operands_of_products_are_rounded_and_the_bias_is_not() -> None:
@@ -122,7 +122,7 @@ def test_attention_that_rounds_nothing_is_torchs_own(attention: Attention, causa
 
 def test_attention_gives_the_logarithm_of_the_sum_that_its_backward_takes() -> None:
     query = torch.eye(4, dtype=torch.float64).view(1, 1, 4, 4)
-    ours, theirs = attention.forward(query, query, query), attention.FORWARD(query, query, query)
+    ours, theirs = attention.flash_forward(query, query, query), attention.FLASH_FORWARD(query, query, query)
     assert all(torch.allclose(mine, other) for mine, other in zip(ours, theirs, strict=True))
 
 

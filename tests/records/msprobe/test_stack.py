@@ -7,7 +7,7 @@ import pytest
 
 from pytest_probe.core.dump import Frame
 from pytest_probe.records import read_dump, user_frame
-from pytest_probe.records.msprobe.stack import Stacks
+from pytest_probe.records.msprobe.stack import StackFile
 
 _LINES = [
     "File /venv/lib/python3.11/site-packages/torch/nn/functional.py, line 12, in relu, \n return x",
@@ -19,10 +19,10 @@ _FRAMES = (
 )
 
 
-def _stacks(folder: Path, content: object) -> Stacks:
+def _stacks(folder: Path, content: object) -> StackFile:
     path = folder / "stack.json"
     path.write_bytes(content if isinstance(content, bytes) else json.dumps(content, indent=1).encode())
-    return Stacks(path)
+    return StackFile(path)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_a_damaged_file_gives_no_frames(tmp_path: Path, content: bytes) -> None:
 
 
 def test_a_missing_file_gives_no_frames(tmp_path: Path) -> None:
-    assert Stacks(tmp_path / "stack.json")("T.a.0.forward") == ()
+    assert StackFile(tmp_path / "stack.json")("T.a.0.forward") == ()
 
 
 @pytest.mark.parametrize("version", ["1.0.4", "1.2.2", "8.3.3", "26.2.0"])

@@ -21,7 +21,7 @@ from pytest_probe.numerics.dtypes import AnyArray, float_format, round_to, widen
 from pytest_probe.registry import Registry
 from pytest_probe.standards import STANDARDS, Comparison
 from pytest_probe.standards.api_class import _classes
-from pytest_probe.standards.exact import alike, correctly_rounded
+from pytest_probe.standards.exact import correctly_rounded, identical
 from tests.support.calls.computing import COMPUTING
 from tests.support.calls.making import Call, Maker, Table
 from tests.support.calls.moving import KINKS, LABELS, MOVING, RANDOM
@@ -133,7 +133,7 @@ def spoiled(array: AnyArray) -> AnyArray:
 def exact(asked: Asked) -> None:
     """The outputs are the reference, bit for bit."""
     for comparison, _ in asked.of("forward"):
-        assert alike(comparison.actual, correctly_rounded(comparison.expected, comparison.actual.dtype)).all()
+        assert identical(comparison.actual, correctly_rounded(comparison.expected, comparison.actual.dtype)).all()
 
 
 def moves(asked: Asked) -> None:
@@ -152,7 +152,7 @@ def moves(asked: Asked) -> None:
 
 def exact_backward(asked: Asked) -> None:
     for comparison, _ in asked.of("backward"):
-        assert alike(comparison.actual, correctly_rounded(comparison.expected, comparison.actual.dtype)).all()
+        assert identical(comparison.actual, correctly_rounded(comparison.expected, comparison.actual.dtype)).all()
 
 
 def elementwise(asked: Asked) -> None:
@@ -186,7 +186,7 @@ def _outputs(call: Call, args: tuple[Any, ...]) -> list[torch.Tensor]:
 def discrete(asked: Asked) -> None:
     """Few elements lie so near an edge that another step is right."""
     comparison = asked.of("forward")[0][0]
-    assert alike(comparison.actual, correctly_rounded(comparison.expected, comparison.actual.dtype)).mean() >= 0.9
+    assert identical(comparison.actual, correctly_rounded(comparison.expected, comparison.actual.dtype)).mean() >= 0.9
 
 
 def selection(asked: Asked) -> None:
@@ -258,7 +258,7 @@ def own_dtype(asked: Asked) -> None:
     """NumPy's function of that name in that dtype says the same; float64's does not."""
     comparison = asked.of("forward")[0][0]
     assert np.array_equal(getattr(np, comparison.call.name)(*comparison.call.arrays), comparison.actual)
-    assert not alike(comparison.actual, correctly_rounded(comparison.expected, comparison.actual.dtype)).all()
+    assert not identical(comparison.actual, correctly_rounded(comparison.expected, comparison.actual.dtype)).all()
 
 
 def uninitialised(asked: Asked) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pytest_probe.core.verdict import OutputVerdict
-from pytest_probe.standards.classes.selection import Selection
+from pytest_probe.standards.classes.selection import SelectionStandard
 from tests.support.asking import comparison
 
 VALUES = np.array([[3.0, 1.0, 3.0, 2.0], [0.0, 0.0, 5.0, 5.0]], np.float32)
@@ -15,7 +15,7 @@ VALUES = np.array([[3.0, 1.0, 3.0, 2.0], [0.0, 0.0, 5.0, 5.0]], np.float32)
 def indices(api: str, actual: Any, expected: Any, *args: Any, values: Any = VALUES, **more: Any) -> OutputVerdict:
     name = "output.0" if ".arg" in api else "output.1"
     asked = comparison(np.array(actual), np.array(expected), api=api, name=name, args=(values, *args), **more)
-    return Selection().judge(asked)
+    return SelectionStandard().judge(asked)
 
 
 @pytest.mark.parametrize(
@@ -84,23 +84,23 @@ def test_a_stable_sort_has_one_answer() -> None:
 
 def test_values_are_exact() -> None:
     wanted = np.array([1.0, 2.0, 3.0])
-    assert Selection().judge(comparison(wanted, wanted, api="Torch.sort", dtype="float32")).verdict == "pass"
+    assert SelectionStandard().judge(comparison(wanted, wanted, api="Torch.sort", dtype="float32")).verdict == "pass"
     wrong = wanted * (1 + 2.0**-22)
-    assert Selection().judge(comparison(wrong, wanted, api="Torch.sort", dtype="float32")).verdict == "error"
+    assert SelectionStandard().judge(comparison(wrong, wanted, api="Torch.sort", dtype="float32")).verdict == "error"
 
 
 def test_an_unsorted_topk_may_come_in_any_order() -> None:
     row, more = np.array([4.0, 9.0, 7.0], np.float32), {"api": "Torch.topk", "kwargs": {"sorted": False}}
 
     def judge(actual: Any, expected: Any, name: str) -> str:
-        return Selection().judge(comparison(actual, expected, name=name, args=(row, 2), **more)).verdict
+        return SelectionStandard().judge(comparison(actual, expected, name=name, args=(row, 2), **more)).verdict
 
     assert judge(np.array([7.0, 9.0], np.float32), [9.0, 7.0], "output.0") == "pass"
     assert judge(np.array([4.0, 9.0], np.float32), [9.0, 7.0], "output.0") == "error"
     assert judge(np.array([2, 1]), np.array([1, 2]), "output.1") == "pass"
     assert judge(np.array([0, 1]), np.array([1, 2]), "output.1") == "error"
     asked = comparison(np.array([7.0, 9.0], np.float32), [9.0, 7.0], api="Torch.topk", args=(row, 2))
-    assert Selection().judge(asked).verdict == "error"
+    assert SelectionStandard().judge(asked).verdict == "error"
 
 
 def test_a_scalar_has_one_index() -> None:

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from pytest_probe.numerics.dtypes import AnyArray
-from pytest_probe.standards.classes.tie_groups import groups, windows
+from pytest_probe.standards.classes.tie_groups import groups, pooling_windows
 from tests.support.asking import comparison
 
 
@@ -71,7 +71,7 @@ def test_windows_are_those_that_torch_pools(
     name: str, function: Any, shape: tuple[int, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
     values = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    members = windows(asked(f"Functional.{name}", values.numpy(), *args, **kwargs)[0], shape)
+    members = pooling_windows(asked(f"Functional.{name}", values.numpy(), *args, **kwargs)[0], shape)
     rank = int(name[-2])
     planes = values.numpy().reshape(-1, int(np.prod(shape[-rank:])))
     padded: AnyArray = np.concatenate([planes, np.full((len(planes), 1), -np.inf)], axis=1)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pytest_probe.core.comparison import Evidence, Kind
+from pytest_probe.core.comparison import Evidence, RunKind
 from pytest_probe.numerics.dtypes import AnyArray, round_to, widen
 from pytest_probe.standards.noise.standard import NoiseStandard
 from tests.support.asking import ONES, ULP, by_noise, comparison, normal, off
@@ -15,7 +15,7 @@ def test_half_an_ulp_passes_without_a_run() -> None:
     made: list[int] = []
 
     class Counting(Evidence):
-        def runs(self, kind: Kind, count: int) -> list[AnyArray]:
+        def runs(self, kind: RunKind, count: int) -> list[AnyArray]:
             made.append(count)
             return []
 

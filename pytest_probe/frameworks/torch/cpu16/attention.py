@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import torch
 
-from pytest_probe.frameworks.torch.attention import FORWARD, scale_of, scaled_scores, softmax_weights
+from pytest_probe.frameworks.torch.attention import FLASH_FORWARD, scale_of, scaled_scores, softmax_weights
 from pytest_probe.frameworks.torch.cpu16.sequential import lanes
 
 # How the CPU's 16-bit kernel cuts keys, and queries by their number, into blocks.
@@ -18,7 +18,7 @@ KEYS = 512
 QUERIES = ((768, 256), (192, 64), (0, 32))
 
 
-def forward(
+def cpu_flash_forward(
     dtype: torch.dtype,
     query: torch.Tensor,
     key: torch.Tensor,
@@ -66,7 +66,7 @@ def _rows(
 
 # A cubic for 2^f - 1 - f, 0 <= f < 1, of Malossi et al., "Fast exponential computation on SIMD architectures" (2015),
 # table 3: added to an exponent, it is read as the bits of a float32. Off by up to 1 part in 10,000.
-CUBIC = (0.00010703434948458272, 0.30354260500649682, -0.22433836478672356, -0.079204240219773236)
+EXPONENT = (0.00010703434948458272, 0.30354260500649682, -0.22433836478672356, -0.079204240219773236)
 
 
 def _powers(x: torch.Tensor) -> torch.Tensor:
@@ -77,7 +77,7 @@ def _powers(x: torch.Tensor) -> torch.Tensor:
         return exact
     power = x[..., :whole] * math.log2(math.e)
     part = power - power.floor()
-    power = power - (CUBIC[0] + part * (CUBIC[1] + part * (CUBIC[2] + part * CUBIC[3])))
+    power = power - (EXPONENT[0] + part * (EXPONENT[1] + part * (EXPONENT[2] + part * EXPONENT[3])))
     fast = torch.exp2(power.floor()) * (1 + power - power.floor())
     return torch.cat([torch.nan_to_num(fast), exact[..., whole:]], -1)
 
@@ -87,11 +87,11 @@ def is_fast() -> bool:
     """Is the kernel built with the fast exp? It makes the exp of 0 5e-5 too small."""
     count = lanes() // 2
     zeros = torch.zeros(1, 1, count, 1, dtype=torch.bfloat16)
-    _, total = FORWARD(zeros, zeros, zeros)
-    return bool((total.double() - math.log(count)).abs().max() > CUBIC[0] / 4)
+    _, total = FLASH_FORWARD(zeros, zeros, zeros)
+    return bool((total.double() - math.log(count)).abs().max() > EXPONENT[0] / 4)
 
 
-def backward(
+def cpu_flash_backward(
     dtype: torch.dtype,
     gradient: torch.Tensor,
     query: torch.Tensor,

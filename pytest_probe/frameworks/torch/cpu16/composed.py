@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from pytest_probe.frameworks.torch.cpu16.formulas import number
+from pytest_probe.frameworks.torch.cpu16.formulas import constant
 from pytest_probe.frameworks.torch.cpu16.loops import beyond_vectors
 from pytest_probe.frameworks.torch.cpu16.sequential import fuses, looped
 
@@ -33,7 +33,7 @@ def sub(x: torch.Tensor, y: torch.Tensor, alpha: float = 1) -> torch.Tensor:
 
 
 def _scaled_sum(join: Callable[..., torch.Tensor], x: torch.Tensor, y: torch.Tensor, alpha: float) -> torch.Tensor:
-    factor = number(alpha)
+    factor = constant(alpha)
     if not fuses():
         return join(x, y * factor)
     return torch.where(beyond_vectors(looped(), x, y), join(x, y * factor), join(x, y, alpha=float(factor)))

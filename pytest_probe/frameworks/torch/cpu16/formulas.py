@@ -15,7 +15,7 @@ ATEN = torch.ops.aten
 NONE, MEAN, SUM = 0, 1, 2
 
 
-def number(value: float) -> torch.Tensor:
+def constant(value: float) -> torch.Tensor:
     """A Python float as a kernel has it, rounded like a tensor."""
     made: torch.Tensor = ATEN.full.default((), value, dtype=torch.float64)
     return made
@@ -29,7 +29,7 @@ def reduced(loss: torch.Tensor, reduction: int) -> torch.Tensor:
 
 def share(x: torch.Tensor, reduction: int) -> torch.Tensor:
     """What each element counts in the gradient of a loss."""
-    return number(1 / x.numel() if reduction == MEAN else 1.0)
+    return constant(1 / x.numel() if reduction == MEAN else 1.0)
 
 
 def entr(x: torch.Tensor) -> torch.Tensor:
@@ -45,7 +45,7 @@ def xlog1py(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def logit(x: torch.Tensor, eps: float | None = None) -> torch.Tensor:
-    inside = x if eps is None else torch.clamp(x, number(eps), number(1 - eps))
+    inside = x if eps is None else torch.clamp(x, constant(eps), constant(1 - eps))
     return (inside / (1 - inside)).log()
 
 
@@ -53,12 +53,12 @@ def logit_backward(grad: torch.Tensor, x: torch.Tensor, eps: float | None = None
     slope = grad / (x * (1 - x))
     if eps is None:
         return slope
-    return torch.where((x < number(eps)) | (x > number(1 - eps)), 0.0, slope)
+    return torch.where((x < constant(eps)) | (x > constant(1 - eps)), 0.0, slope)
 
 
 def addr(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor, *, beta: float = 1, alpha: float = 1) -> torch.Tensor:
-    product = number(alpha) * y.unsqueeze(1) * z
-    return product if beta == 0 else number(beta) * x + product
+    product = constant(alpha) * y.unsqueeze(1) * z
+    return product if beta == 0 else constant(beta) * x + product
 
 
 def addmv(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
@@ -89,19 +89,19 @@ def mse(x: torch.Tensor, y: torch.Tensor, reduction: int = MEAN) -> torch.Tensor
 
 
 def mse_backward(grad: torch.Tensor, x: torch.Tensor, y: torch.Tensor, reduction: int) -> torch.Tensor:
-    norm = number(2 / x.numel() if reduction == MEAN else 2.0)
+    norm = constant(2 / x.numel() if reduction == MEAN else 2.0)
     return norm * (x - y) * grad
 
 
 def huber(x: torch.Tensor, y: torch.Tensor, reduction: int = MEAN, delta: float = 1.0) -> torch.Tensor:
-    gap, edge = (x - y).abs(), number(delta)
+    gap, edge = (x - y).abs(), constant(delta)
     loss = torch.where(gap < edge, 0.5 * gap * gap, edge * (gap - 0.5 * edge))
     return reduced(loss, reduction)
 
 
 def huber_backward(grad: torch.Tensor, x: torch.Tensor, y: torch.Tensor, reduction: int, delta: float) -> torch.Tensor:
     """What no whole vector holds is compared with, and multiplied by, a delta that is not rounded."""
-    gap, edge, norm = x - y, number(delta), share(x, reduction)
+    gap, edge, norm = x - y, constant(delta), share(x, reduction)
     whole = norm * gap.clamp(-edge, edge) * grad
     outside = torch.where(gap < 0, -norm, norm) * grad * delta
     single = torch.where(gap.abs() < delta, norm * gap * grad, outside)
@@ -109,7 +109,7 @@ def huber_backward(grad: torch.Tensor, x: torch.Tensor, y: torch.Tensor, reducti
 
 
 def smooth_l1(x: torch.Tensor, y: torch.Tensor, reduction: int = MEAN, beta: float = 1.0) -> torch.Tensor:
-    gap, edge = (x - y).abs(), number(beta)
+    gap, edge = (x - y).abs(), constant(beta)
     return reduced(torch.where(gap < edge, 0.5 * gap * gap / edge, gap - 0.5 * edge), reduction)
 
 
@@ -175,7 +175,7 @@ def dist(x: torch.Tensor, y: torch.Tensor, p: float = 2) -> torch.Tensor:
 
 
 def ldexp(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    return x * torch.pow(number(2.0), y)
+    return x * torch.pow(constant(2.0), y)
 
 
 def truncated(x: torch.Tensor, y: torch.Tensor, *, rounding_mode: str | None) -> Any:
@@ -185,7 +185,7 @@ def truncated(x: torch.Tensor, y: torch.Tensor, *, rounding_mode: str | None) ->
 
 def power(x: torch.Tensor, exponent: float) -> torch.Tensor:
     """The exponent is rounded, also where an API computed it (lp_pool2d: 1 / 3)."""
-    return torch.pow(x, float(number(exponent)))
+    return torch.pow(x, float(constant(exponent)))
 
 
 def power_by_products(x: torch.Tensor, exponent: float) -> torch.Tensor:
@@ -209,11 +209,11 @@ def polygamma(factorial: Callable[[int], torch.Tensor]) -> Callable[..., Any]:
 
 
 def rounded_factorial(n: int) -> torch.Tensor:
-    return number(math.factorial(n))
+    return constant(math.factorial(n))
 
 
 def factorial_by_logarithm(n: int) -> torch.Tensor:
-    return number(math.lgamma(n + 1)).exp()
+    return constant(math.lgamma(n + 1)).exp()
 
 
 def euclidean(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -242,8 +242,8 @@ def _coordinates(extent: int, align: bool) -> torch.Tensor:
 
 def linspace(start: float, end: float, steps: int, **kwargs: Any) -> torch.Tensor:
     """From both ends to the middle; of one step the start."""
-    first, last = number(start), number(end)
-    step = (last - first) / number(max(steps - 1, 1))
+    first, last = constant(start), constant(end)
+    step = (last - first) / constant(max(steps - 1, 1))
     places = torch.arange(steps)
     from_first, from_last = places.double() * step, (steps - 1 - places).double() * step
     return torch.where(places < max(steps // 2, 1), first + from_first, last - from_last)
@@ -262,11 +262,11 @@ def window(shape: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
 
 def mvlgamma(x: torch.Tensor, p: int) -> torch.Tensor:
     terms = torch.lgamma(x.unsqueeze(-1) + torch.arange(1 - p, 1) / 2)
-    return terms.sum(-1) + number(p * (p - 1) / 4 * math.log(math.pi))
+    return terms.sum(-1) + constant(p * (p - 1) / 4 * math.log(math.pi))
 
 
 def hamming(places: torch.Tensor, last: int, alpha: float = 0.54, beta: float = 0.46) -> torch.Tensor:
-    return (places * number(2 * math.pi / last)).cos() * number(-beta) + number(alpha)
+    return (places * constant(2 * math.pi / last)).cos() * constant(-beta) + constant(alpha)
 
 
 def hann(places: torch.Tensor, last: int) -> torch.Tensor:
@@ -274,27 +274,27 @@ def hann(places: torch.Tensor, last: int) -> torch.Tensor:
 
 
 def bartlett(places: torch.Tensor, last: int) -> torch.Tensor:
-    rising = places * number(2 / last)
+    rising = places * constant(2 / last)
     falling = rising * -1 + 2
     return torch.where(torch.arange(last + 1) <= last // 2, rising, falling)
 
 
 def blackman(places: torch.Tensor, last: int) -> torch.Tensor:
-    angles = places * number(math.pi / last)
-    return (angles * 4).cos() * number(0.08) - (angles * 2).cos() * 0.5 + number(0.42)
+    angles = places * constant(math.pi / last)
+    return (angles * 4).cos() * constant(0.08) - (angles * 2).cos() * 0.5 + constant(0.42)
 
 
-def windows(name: str, shape: Callable[..., torch.Tensor]) -> dict[Any, Callable[..., Any]]:
+def window_functions(name: str, shape: Callable[..., torch.Tensor]) -> dict[Any, Callable[..., Any]]:
     """The window for all ways to ask for it."""
     packet = getattr(ATEN, name)
     return {getattr(packet, way): window(shape) for way in packet.overloads() if not way.endswith("out")}
 
 
 FORMULAS: Mapping[Any, Callable[..., Any]] = {
-    **windows("hamming_window", hamming),
-    **windows("hann_window", hann),
-    **windows("bartlett_window", bartlett),
-    **windows("blackman_window", blackman),
+    **window_functions("hamming_window", hamming),
+    **window_functions("hann_window", hann),
+    **window_functions("bartlett_window", bartlett),
+    **window_functions("blackman_window", blackman),
     ATEN.special_entr.default: entr,
     ATEN.dist.default: dist,
     ATEN.ldexp.Tensor: ldexp,

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from pytest_probe.frameworks.torch.cpu16.formulas import number
+from pytest_probe.frameworks.torch.cpu16.formulas import constant
 
 ATEN = torch.ops.aten
 LINEAR, NEAREST, CUBIC = 0, 1, 2
@@ -22,7 +22,7 @@ ZEROS, BORDER, REFLECTION = 0, 1, 2
 LANES = 16
 A = -0.75
 TAPS = (-1, 0, 1, 2)
-Places = Sequence[torch.Tensor]
+Coordinates = Sequence[torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Axis:
 
     @property
     def slope(self) -> torch.Tensor:
-        return number(self.extent - 1 if self.align else self.extent) / 2
+        return constant(self.extent - 1 if self.align else self.extent) / 2
 
     @property
     def low(self) -> float:
@@ -48,8 +48,8 @@ class Axis:
             found = (grid + 1) * self.slope
             return found if self.align else found - 0.5
         if self.align:
-            return (grid + 1) / 2 * number(self.extent - 1)
-        return ((grid + 1) * number(self.extent) - 1) / 2
+            return (grid + 1) / 2 * constant(self.extent - 1)
+        return ((grid + 1) * constant(self.extent) - 1) / 2
 
     def inside(self, place: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The place that padding leads to, and the slope there of that over the coordinate's own place."""
@@ -58,14 +58,14 @@ class Axis:
             return place, slope
         if self.padding == REFLECTION:
             place, slope = self._reflected(place)
-        last = number(self.extent - 1)
+        last = constant(self.extent - 1)
         within = (place > 0) & (place < last)
         return place.clamp(min=0).minimum(last), torch.where(within, slope, 0.0)
 
     def _reflected(self, place: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         if self.align and self.extent <= 1:
             return torch.zeros_like(place), torch.zeros_like(place)
-        span = number(self.extent - 1 if self.align else self.extent)
+        span = constant(self.extent - 1 if self.align else self.extent)
         shifted = place - self.low
         far = shifted.abs()
         if self.volume:
@@ -80,7 +80,7 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class Sampler:
+class GridSampler:
     """One call: its axes, the grid's coordinates, and which mode it samples in."""
 
     axes: tuple[Axis, ...]
@@ -88,7 +88,7 @@ class Sampler:
     mode: int
 
     @classmethod
-    def of(cls, x: torch.Tensor, grid: torch.Tensor, mode: int, padding: int, align: bool) -> Sampler:
+    def of(cls, x: torch.Tensor, grid: torch.Tensor, mode: int, padding: int, align: bool) -> GridSampler:
         extents = x.shape[2:]
         return cls(tuple(Axis(extent, padding, align, len(extents) == 3) for extent in extents), grid, mode)
 
@@ -106,7 +106,7 @@ class Sampler:
         slopes = [slope * axis.slope for axis, (_, slope) in zip(self.axes, found, strict=True)]
         return [place for place, _ in found], slopes
 
-    def index(self, places: Places) -> tuple[torch.Tensor, torch.Tensor]:
+    def index(self, places: Coordinates) -> tuple[torch.Tensor, torch.Tensor]:
         """Whole places as an index into the flat image, and which of them lie in it."""
         flat, within = torch.zeros_like(places[0]).long(), torch.ones_like(places[0]).bool()
         for axis, place in zip(self.axes, places, strict=True):
@@ -115,12 +115,12 @@ class Sampler:
             flat = flat * axis.extent + whole.clamp(0, axis.extent - 1)
         return flat, within
 
-    def values(self, x: torch.Tensor, places: Places) -> torch.Tensor:
+    def values(self, x: torch.Tensor, places: Coordinates) -> torch.Tensor:
         flat, within = self.index(places)
         chosen = x.flatten(2).gather(2, flat.unsqueeze(1).expand(-1, x.shape[1], -1))
         return torch.where(within.unsqueeze(1), chosen, 0.0)
 
-    def corners(self, places: Places) -> Iterator[tuple[tuple[int, ...], list[torch.Tensor], list[torch.Tensor]]]:
+    def corners(self, places: Coordinates) -> Iterator[tuple[tuple[int, ...], list[torch.Tensor], list[torch.Tensor]]]:
         """Each corner of the cells: which it is (0 before, 1 behind), where it lies, and its share along each axis."""
         cells = [place.floor() for place in places]
         behind = [place - cell for place, cell in zip(places, cells, strict=True)]
@@ -132,13 +132,13 @@ class Sampler:
             where = [cell + step for cell, step in zip(cells, corner, strict=True)]
             yield corner, where, [(before, behind)[step][d] for d, step in enumerate(corner)]
 
-    def taps(self, places: Places) -> Iterator[tuple[list[torch.Tensor], tuple[int, int]]]:
+    def taps(self, places: Coordinates) -> Iterator[tuple[list[torch.Tensor], tuple[int, int]]]:
         """The 16 neighbours of bicubic sampling, one column after another: where they lie, and their numbers."""
         cells = [place.floor() for place in places]
         for i, j in itertools.product(range(4), repeat=2):
             yield self.padded([cells[0] + TAPS[j], cells[1] + TAPS[i]]), (i, j)
 
-    def padded(self, places: Places) -> list[torch.Tensor]:
+    def padded(self, places: Coordinates) -> list[torch.Tensor]:
         return [axis.inside(place)[0] for axis, place in zip(self.axes, places, strict=True)]
 
 
@@ -150,14 +150,14 @@ def product(factors: Sequence[torch.Tensor]) -> torch.Tensor:
     return found
 
 
-def total(terms: Sequence[torch.Tensor]) -> torch.Tensor:
+def sum_in_order(terms: Sequence[torch.Tensor]) -> torch.Tensor:
     found = terms[0]
     for term in terms[1:]:
         found = found + term
     return found
 
 
-def cubic(t: torch.Tensor) -> list[torch.Tensor]:
+def cubic_weights(t: torch.Tensor) -> list[torch.Tensor]:
     """Weights of the four neighbours; t is how far a place lies behind the second."""
 
     def outer(x: torch.Tensor) -> torch.Tensor:
@@ -179,23 +179,23 @@ def cubic_slopes(t: torch.Tensor) -> list[torch.Tensor]:
     ]
 
 
-def sampled(x: torch.Tensor, grid: torch.Tensor, mode: int, padding: int, align: bool) -> torch.Tensor:
-    sampler = Sampler.of(x, grid, mode, padding, align)
+def grid_sampled(x: torch.Tensor, grid: torch.Tensor, mode: int, padding: int, align: bool) -> torch.Tensor:
+    sampler = GridSampler.of(x, grid, mode, padding, align)
     if mode == CUBIC:
         found = _cubic(sampler, x)
     elif mode == NEAREST:
         found = sampler.values(x, [place.round() for place in sampler.places()[0]])
     else:
         corners = sampler.corners(sampler.places()[0])
-        found = total([sampler.values(x, where) * product(parts).unsqueeze(1) for _, where, parts in corners])
+        found = sum_in_order([sampler.values(x, where) * product(parts).unsqueeze(1) for _, where, parts in corners])
     return found.reshape(*x.shape[:2], *grid.shape[1:-1])
 
 
-def _cubic(sampler: Sampler, x: torch.Tensor) -> torch.Tensor:
+def _cubic(sampler: GridSampler, x: torch.Tensor) -> torch.Tensor:
     places = sampler.coordinates()
-    down, across = (cubic(place - place.floor()) for place in places)
+    down, across = (cubic_weights(place - place.floor()) for place in places)
     terms = {(i, j): across[i].unsqueeze(1) * sampler.values(x, where) for where, (i, j) in sampler.taps(places)}
-    return total([down[j].unsqueeze(1) * total([terms[i, j] for i in range(4)]) for j in range(4)])
+    return sum_in_order([down[j].unsqueeze(1) * sum_in_order([terms[i, j] for i in range(4)]) for j in range(4)])
 
 
 def sampled_backward(
@@ -207,23 +207,27 @@ def sampled_backward(
     align: bool,
     wanted: Sequence[bool],
 ) -> tuple[torch.Tensor | None, torch.Tensor]:
-    sampler = Sampler.of(x, grid, mode, padding, align)
+    sampler = GridSampler.of(x, grid, mode, padding, align)
     flat = grad.flatten(2)
-    spread, slopes = BACKWARD[mode](sampler, flat, x)
+    spread, slopes = GRID_BACKWARDS[mode](sampler, flat, x)
     of_grid = torch.zeros_like(grid)
     if slopes:
         of_grid = torch.stack([slope.reshape(grid.shape[:-1]) for slope in reversed(slopes)], -1)
     return (_spread(sampler, x, spread) if wanted[0] else None), of_grid
 
 
-Spread = list[tuple[list[torch.Tensor], torch.Tensor]]
+Contributions = list[tuple[list[torch.Tensor], torch.Tensor]]
 
 
-def _nearest_backward(sampler: Sampler, grad: torch.Tensor, x: torch.Tensor) -> tuple[Spread, list[torch.Tensor]]:
+def _nearest_backward(
+    sampler: GridSampler, grad: torch.Tensor, x: torch.Tensor
+) -> tuple[Contributions, list[torch.Tensor]]:
     return [([place.round() for place in sampler.places()[0]], grad)], []
 
 
-def _linear_backward(sampler: Sampler, grad: torch.Tensor, x: torch.Tensor) -> tuple[Spread, list[torch.Tensor]]:
+def _linear_backward(
+    sampler: GridSampler, grad: torch.Tensor, x: torch.Tensor
+) -> tuple[Contributions, list[torch.Tensor]]:
     places, slopes = sampler.places()
     corners = list(sampler.corners(places))
     spread = [(where, product(parts).unsqueeze(1) * grad) for _, where, parts in corners]
@@ -256,11 +260,13 @@ def _of_volume(values: Corners, shares: Corners, grad: torch.Tensor, axis: int) 
     return found
 
 
-def _cubic_backward(sampler: Sampler, grad: torch.Tensor, x: torch.Tensor) -> tuple[Spread, list[torch.Tensor]]:
+def _cubic_backward(
+    sampler: GridSampler, grad: torch.Tensor, x: torch.Tensor
+) -> tuple[Contributions, list[torch.Tensor]]:
     places = sampler.coordinates()
     shares = [place - place.floor() for place in places]
-    (down, across), (falls, climbs) = ([made(share) for share in shares] for made in (cubic, cubic_slopes))
-    spread: Spread = []
+    (down, across), (falls, climbs) = ([made(share) for share in shares] for made in (cubic_weights, cubic_slopes))
+    spread: Contributions = []
     terms: list[list[torch.Tensor]] = [[], []]
     for where, (i, j) in sampler.taps(places):
         spread.append((where, grad * across[i].unsqueeze(1) * down[j].unsqueeze(1)))
@@ -273,10 +279,10 @@ def _cubic_backward(sampler: Sampler, grad: torch.Tensor, x: torch.Tensor) -> tu
 def _in_turn(terms: list[torch.Tensor]) -> torch.Tensor:
     """The sum [N, L] of terms [N, C, L], all those of one channel after another."""
     ordered = torch.stack(terms, 2).flatten(1, 2)
-    return total([torch.zeros_like(ordered[:, 0]), *ordered.unbind(1)])
+    return sum_in_order([torch.zeros_like(ordered[:, 0]), *ordered.unbind(1)])
 
 
-def _spread(sampler: Sampler, x: torch.Tensor, spread: Spread) -> torch.Tensor:
+def _spread(sampler: GridSampler, x: torch.Tensor, spread: Contributions) -> torch.Tensor:
     """The gradient of x: terms are added to it vector by vector of places, within one of images term by term."""
     batch, channels = x.shape[:2]
     size = x[0, 0].numel()
@@ -302,14 +308,14 @@ def _order(grid: torch.Tensor, corners: int, lanes: int) -> torch.Tensor:
     return torch.cat([(shifts + vector).reshape(-1) for vector in vectors]) if vectors else torch.zeros(0).long()
 
 
-BACKWARD: Mapping[int, Callable[..., tuple[Spread, list[torch.Tensor]]]] = {
+GRID_BACKWARDS: Mapping[int, Callable[..., tuple[Contributions, list[torch.Tensor]]]] = {
     LINEAR: _linear_backward,
     NEAREST: _nearest_backward,
     CUBIC: _cubic_backward,
 }
 GRIDS: Mapping[Any, Callable[..., Any]] = {
-    ATEN.grid_sampler_2d.default: sampled,
-    ATEN.grid_sampler_3d.default: sampled,
+    ATEN.grid_sampler_2d.default: grid_sampled,
+    ATEN.grid_sampler_3d.default: grid_sampled,
     ATEN.grid_sampler_2d_backward.default: sampled_backward,
     ATEN.grid_sampler_3d_backward.default: sampled_backward,
 }

@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
-from pytest_probe.frameworks.torch.cpu16.sequential import rounded
+from pytest_probe.frameworks.torch.cpu16.sequential import rounded_once
 from pytest_probe.frameworks.torch.interpolation import cubic_taps, neighbours
 
 # Height and width together of an output that a kernel computes that rounds once.
-SMALL = 128
+SMALL_LINE = 128
 
 
 def upsampled(rank: int) -> Callable[..., torch.Tensor]:
@@ -25,10 +25,10 @@ def upsampled(rank: int) -> Callable[..., torch.Tensor]:
             dim = x.ndim - rank + place
             extent = x.shape[dim]
             before, share = neighbours(extent, count, align, scale)
-            later = rounded(share, dtype)
+            later = rounded_once(share, dtype)
             shape = (-1, *[1] * (rank - 1 - place))
             behind = (before + 1).clamp(max=extent - 1)
-            first = x.index_select(dim, before) * rounded(1 - later, dtype).view(shape)
+            first = x.index_select(dim, before) * rounded_once(1 - later, dtype).view(shape)
             x = first + x.index_select(dim, behind) * later.view(shape)
         return x
 
@@ -38,7 +38,7 @@ def upsampled(rank: int) -> Callable[..., torch.Tensor]:
 def upsampled_image(dtype: torch.dtype, x: torch.Tensor, counts: Sequence[int], *rest: Any) -> Any:
     """Small images, and those of many channels that lie last, go to a kernel that rounds once."""
     many = x.shape[1] > 3 and x.is_contiguous(memory_format=torch.channels_last)
-    return NotImplemented if many or sum(counts) <= SMALL else upsampled(2)(dtype, x, counts, *rest)
+    return NotImplemented if many or sum(counts) <= SMALL_LINE else upsampled(2)(dtype, x, counts, *rest)
 
 
 def bicubic(
@@ -47,6 +47,6 @@ def bicubic(
     """The weights, reckoned in float32, are rounded; their sums are not."""
     for place in (1, 0):
         taps = cubic_taps(x.shape[2 + place], counts[place], align, scales[place] if scales else None, torch.float32)
-        found = ((index, rounded(weight.double(), dtype).view(-1, *[1] * (1 - place))) for index, weight in taps)
+        found = ((index, rounded_once(weight.double(), dtype).view(-1, *[1] * (1 - place))) for index, weight in taps)
         x = functools.reduce(torch.add, (x.index_select(2 + place, index) * weight for index, weight in found))
     return x

@@ -13,14 +13,14 @@ from typing import Any
 import torch
 
 from pytest_probe.frameworks.torch.cpu16 import layouts
-from pytest_probe.frameworks.torch.cpu16.sequential import cascade, chain, lanes, rounded
+from pytest_probe.frameworks.torch.cpu16.sequential import cascade, chain, lanes, rounded_once
 
 ATEN = torch.ops.aten
 
 
 def glu_backward(dtype: torch.dtype, grad: torch.Tensor, x: torch.Tensor, dim: int) -> torch.Tensor:
     first, second = x.chunk(2, dim)
-    gate = rounded(second.sigmoid(), dtype)
+    gate = rounded_once(second.sigmoid(), dtype)
     return torch.cat([gate * grad, (1 - gate) * gate * first * grad], dim)
 
 
@@ -29,8 +29,8 @@ def log_softmax(dtype: torch.dtype, x: torch.Tensor, dim: int, to_float: bool) -
     if not x.ndim or dim % x.ndim != x.ndim - 1:
         return NotImplemented
     below = x - x.amax(-1, keepdim=True)
-    sums = rounded(below.exp().sum(-1, keepdim=True), dtype)
-    return below - rounded(sums.log(), dtype)
+    sums = rounded_once(below.exp().sum(-1, keepdim=True), dtype)
+    return below - rounded_once(sums.log(), dtype)
 
 
 def nll(
@@ -45,9 +45,9 @@ def nll(
     aims = torch.where(target == ignored, 0, target)
     terms = -x.gather(1, aims.unsqueeze(1)).reshape(-1)[kept]
     weights = torch.ones_like(terms) if weight is None else weight[aims.reshape(-1)[kept]]
-    total = cascade(dtype, rounded(terms * weights, dtype), places, len(kept))
+    total = cascade(dtype, rounded_once(terms * weights, dtype), places, len(kept))
     if weight is None:
-        whole = rounded(terms.new_tensor(float(len(terms))), dtype)
+        whole = rounded_once(terms.new_tensor(float(len(terms))), dtype)
     else:
         whole = cascade(dtype, weights, places, len(kept))
     return (total / whole if reduction == 1 else total), whole
@@ -68,10 +68,10 @@ def nll_backward(
         return found if found is NotImplemented else found[0]
     if reduction == 0:
         return NotImplemented
-    each = -(rounded(grad / whole, dtype) if reduction == 1 else grad)
+    each = -(rounded_once(grad / whole, dtype) if reduction == 1 else grad)
     kept = target != ignored
     aims = torch.where(kept, target, 0)
-    gains = torch.where(kept, each if weight is None else rounded(weight[aims] * each, dtype), 0)
+    gains = torch.where(kept, each if weight is None else rounded_once(weight[aims] * each, dtype), 0)
     return torch.zeros_like(x).scatter_(1, aims.unsqueeze(1), gains.unsqueeze(1))
 
 
@@ -84,7 +84,7 @@ def softmax(dtype: torch.dtype, x: torch.Tensor, dim: int, to_float: bool) -> An
     rest = inner % lanes()
     flat = x.reshape(-1, x.shape[dim], inner)[..., inner - rest :].transpose(1, 2)
     powers = (flat - flat.amax(-1, keepdim=True)).exp()
-    quotients = rounded(powers, dtype) / powers.sum(-1, keepdim=True)
+    quotients = rounded_once(powers, dtype) / powers.sum(-1, keepdim=True)
     result.view(-1, x.shape[dim], inner)[..., inner - rest :] = quotients.transpose(1, 2)
     return result
 
@@ -124,21 +124,21 @@ def batch_norm(
     eps: float,
 ) -> Any:
     """Statistics are rounded before they are used; in bfloat16 each step towards them as well."""
-    if not layouts.in_order(x) or layouts.scattered(weight, bias, running_mean, running_var):
+    if not layouts.all_contiguous(x) or layouts.scattered(weight, bias, running_mean, running_var):
         return layouts.batch_norm(dtype, x, weight, bias, running_mean, running_var, training, momentum, eps)
     if not training:
         return NotImplemented
-    step = functools.partial(rounded, dtype=dtype) if dtype is torch.bfloat16 else _as_it_is
+    step = functools.partial(rounded_once, dtype=dtype) if dtype is torch.bfloat16 else _as_it_is
     over, places = layouts.channelwise(x)
     count = x.new_tensor(float(x.numel() // x.shape[1]))
     mean = step(x.mean(over))
     squares = step((x - mean.view(places)).square().sum(over))
     part, rest = step(x.new_tensor(momentum)), step(x.new_tensor(1 - momentum))
     if running_mean is not None:
-        running_mean.copy_(rounded(step(part * mean) + step(rest * running_mean), dtype))
+        running_mean.copy_(rounded_once(step(part * mean) + step(rest * running_mean), dtype))
     if running_var is not None:
-        running_var.copy_(rounded(part * step(squares / step(count - 1)) + step(rest * running_var), dtype))
-    mean, scale = rounded(mean, dtype), rounded((step(squares / step(count)) + eps).rsqrt(), dtype)
+        running_var.copy_(rounded_once(part * step(squares / step(count - 1)) + step(rest * running_var), dtype))
+    mean, scale = rounded_once(mean, dtype), rounded_once((step(squares / step(count)) + eps).rsqrt(), dtype)
     out = (x - mean.view(places)) * scale.view(places)
     out = out if weight is None else out * weight.view(places)
     return out if bias is None else out + bias.view(places), mean, scale
@@ -161,7 +161,7 @@ def renorm(dtype: torch.dtype, x: torch.Tensor, p: float, dim: int, largest: flo
     """The factor is rounded before it is multiplied with."""
     over = [place for place in range(x.ndim) if place != dim % x.ndim]
     norm = torch.linalg.vector_norm(x, p, over, keepdim=True)
-    return x * rounded(torch.where(norm > largest, largest / (norm + 1e-7), 1.0), dtype)
+    return x * rounded_once(torch.where(norm > largest, largest / (norm + 1e-7), 1.0), dtype)
 
 
 def embedding_renorm(
@@ -169,8 +169,8 @@ def embedding_renorm(
 ) -> torch.Tensor:
     """Norm and factor are rounded."""
     used = torch.unique(indices)
-    norm = rounded(torch.linalg.vector_norm(x[used], p, 1, keepdim=True), dtype)
-    factor = torch.where(norm > largest, rounded(largest / (norm + 1e-7), dtype), 1.0)
+    norm = rounded_once(torch.linalg.vector_norm(x[used], p, 1, keepdim=True), dtype)
+    factor = torch.where(norm > largest, rounded_once(largest / (norm + 1e-7), dtype), 1.0)
     return x.index_copy_(0, used, x[used] * factor)
 
 
@@ -180,7 +180,7 @@ def histc(dtype: torch.dtype, x: torch.Tensor, bins: int = 100, low: float = 0, 
         low, high = (float(x.min()), float(x.max())) if x.numel() else (0.0, 1.0)
     if low == high:
         low, high = low - 1, high + 1
-    step = functools.partial(rounded, dtype=dtype)
+    step = functools.partial(rounded_once, dtype=dtype)
     first, last = step(x.new_tensor(low)), step(x.new_tensor(high))
     inside = x[(x >= first) & (x <= last)]
     places = step(step(step(inside - first) * bins) / step(last - first)).long().clamp(max=bins - 1)
@@ -217,9 +217,9 @@ def trilinear(
     made = []
     for place in range(slices):
         product = part(x, place) * part(y, place)
-        product = rounded(product.sum(early, keepdim=True) if early else product, dtype)
+        product = rounded_once(product.sum(early, keepdim=True) if early else product, dtype)
         product = product * part(z, place)
-        made.append(rounded(product.sum(late, keepdim=True) if late else product, dtype))
+        made.append(rounded_once(product.sum(late, keepdim=True) if late else product, dtype))
     total = chain(dtype, torch.stack(made, -1)) if unrolled in summed else torch.cat(made, unrolled)
     for dim in sorted(summed, reverse=True):
         total = total.squeeze(dim)

@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 
-from pytest_probe.frameworks.torch.cpu16.sequential import rounded
+from pytest_probe.frameworks.torch.cpu16.sequential import rounded_once
 
 FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
-def in_order(*tensors: torch.Tensor) -> bool:
+def all_contiguous(*tensors: torch.Tensor) -> bool:
     """Are the tensors all dense in the order of their dimensions, or all with channels last?"""
     form = FORMATS.get(tensors[0].ndim, torch.contiguous_format)
     return all(x.is_contiguous() for x in tensors) or all(x.is_contiguous(memory_format=form) for x in tensors)
@@ -44,7 +44,7 @@ def batch_norm(
     eps: float,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The mean is rounded before it is used, the variance is not; each step of the normalisation is."""
-    step = functools.partial(rounded, dtype=dtype)
+    step = functools.partial(rounded_once, dtype=dtype)
     over, places = channelwise(x)
     if training:
         count = x.numel() // x.shape[1]
@@ -78,9 +78,9 @@ def batch_norm_backward(
     eps: float,
     wanted: Sequence[bool],
 ) -> Any:
-    if in_order(x, grad):
+    if all_contiguous(x, grad):
         return NotImplemented
-    step = functools.partial(rounded, dtype=dtype)
+    step = functools.partial(rounded_once, dtype=dtype)
     over, places = channelwise(x)
     count = x.numel() // x.shape[1]
     if not training:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from pytest_probe.frameworks.torch.attention import BACKWARD, FORWARD
+from pytest_probe.frameworks.torch.attention import FLASH_BACKWARD, FLASH_FORWARD
 from pytest_probe.frameworks.torch.cpu16 import attention, composed, sequential
 from pytest_probe.frameworks.torch.cpu16.composed import COMPOSED
 from pytest_probe.frameworks.torch.cpu16.formulas import FORMULAS, OF_DTYPE
@@ -31,8 +31,8 @@ def steps(dtype: torch.dtype) -> Mapping[Any, Callable[..., Any]]:
 def kernels(dtype: torch.dtype) -> Mapping[Any, Callable[..., Any]]:
     """Kernels to run in place of torch's own, which round to dtype themselves."""
     fused: Mapping[Any, Callable[..., Any]] = {
-        FORWARD: attention.forward,
-        BACKWARD: attention.backward,
+        FLASH_FORWARD: attention.cpu_flash_forward,
+        FLASH_BACKWARD: attention.cpu_flash_backward,
     }
     known = {**SCATTERING, **REDUCTIONS, **WINDOWS, **KERNELS, **SPECIAL, **fused}
     known |= {twin: sequential.in_place(known[func]) for func in known for twin in in_place_twins(func)}

@@ -15,9 +15,9 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
-from pytest_probe.frameworks.torch.cpu16.sequential import rounded
+from pytest_probe.frameworks.torch.cpu16.sequential import rounded_once
 
-narrowed = functools.partial(rounded, dtype=torch.bfloat16)
+narrowed = functools.partial(rounded_once, dtype=torch.bfloat16)
 
 
 class Layer(torch.autograd.Function):

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from pytest_probe.frameworks.torch.cpu16.sequential import lanes, piled, rounded
+from pytest_probe.frameworks.torch.cpu16.sequential import lanes, piled, rounded_once
 
 ATEN = torch.ops.aten
 # Vectors that are multiplied side by side, and how many numbers each holds at most: no processor has longer ones here.
@@ -23,7 +23,7 @@ GRAIN = 32_768
 def multiplied(to: torch.dtype, total: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     """total times the factors of each row in turn, every product rounded."""
     for column in rows.unbind(-1):
-        total = rounded(total * column, to)
+        total = rounded_once(total * column, to)
     return total
 
 
@@ -35,9 +35,9 @@ def vectorised(to: torch.dtype, total: torch.Tensor, rows: torch.Tensor) -> torc
         vectors = rows[..., :whole].reshape(*rows.shape[:-1], -1, UNROLLED, width // UNROLLED)
         vectors = vectors.movedim(-3, -1)
         first, second, third, fourth = multiplied(to, vectors[..., 0], vectors[..., 1:]).unbind(-2)
-        sides = rounded(first * second, to), rounded(third * fourth, to)
-        lane = rounded(sides[0] * sides[1], to)
-        total = rounded(total * multiplied(to, lane[..., 0], lane[..., 1:]), to)
+        sides = rounded_once(first * second, to), rounded_once(third * fourth, to)
+        lane = rounded_once(sides[0] * sides[1], to)
+        total = rounded_once(total * multiplied(to, lane[..., 0], lane[..., 1:]), to)
     return multiplied(to, total, rows[..., whole:])
 
 
@@ -135,11 +135,11 @@ def segment_reduce(
     join: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = torch.mul if reduce == "prod" else torch.add
     start = float(reduce == "prod") if initial is None else initial
     terms = x.flatten(0, dim).reshape(int(counts.sum()), -1)
-    total = rounded(terms.new_full((counts.numel(), terms.shape[1]), start), to)
+    total = rounded_once(terms.new_full((counts.numel(), terms.shape[1]), start), to)
     places = torch.arange(counts.numel()).repeat_interleave(counts.reshape(-1))
     total = piled(to, total, places, terms, join)
     if reduce == "mean":
-        sizes = rounded(counts.reshape(-1, 1).double(), to)
+        sizes = rounded_once(counts.reshape(-1, 1).double(), to)
         total = torch.where(sizes > 0, total / sizes, torch.nan if initial is None else total)
     return total.reshape(*counts.shape, *x.shape[dim + 1 :])
 
@@ -165,8 +165,8 @@ def segment_reduce_backward(
         return values.flatten(0, dim).repeat_interleave(counts.reshape(-1), 0).reshape(x.shape)
 
     if reduce == "prod":
-        return shown(rounded(grad * output, to)) / x
-    sizes = rounded(counts.double(), to).reshape(*counts.shape, *[1] * (x.ndim - 1 - dim))
+        return shown(rounded_once(grad * output, to)) / x
+    sizes = rounded_once(counts.double(), to).reshape(*counts.shape, *[1] * (x.ndim - 1 - dim))
     return shown(grad / sizes)
 
 

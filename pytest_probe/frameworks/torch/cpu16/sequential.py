@@ -15,7 +15,7 @@ import torch
 ATEN = torch.ops.aten
 
 
-def rounded(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def rounded_once(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return values.to(dtype).to(values.dtype)
 
 
@@ -54,7 +54,7 @@ def piled(
     longest = int(counts[0]) if len(counts) else 0
     lasting = torch.searchsorted(-counts, -torch.arange(longest), side="left").tolist()
     for turn, still in enumerate(lasting):
-        sums[:still] = rounded(join(sums[:still], terms[order[starts[:still] + turn]]), dtype)
+        sums[:still] = rounded_once(join(sums[:still], terms[order[starts[:still] + turn]]), dtype)
     result = total.clone()
     result[places] = sums
     return result
@@ -64,7 +64,7 @@ def chain(dtype: torch.dtype, rows: torch.Tensor) -> torch.Tensor:
     """The sum of each row, added up from its first element, every sum rounded."""
     total = torch.zeros_like(rows[..., 0]) if rows.shape[-1] else rows.new_zeros(rows.shape[:-1])
     for column in rows.unbind(-1):
-        total = rounded(total + column, dtype)
+        total = rounded_once(total + column, dtype)
     return total
 
 
@@ -89,9 +89,9 @@ def embedding_backward(
     places = indices.reshape(-1)[chosen]
     terms = grad.reshape(-1, grad.shape[-1])[chosen]
     if by_frequency:
-        terms = terms * rounded(1 / places.bincount()[places].to(terms.dtype), dtype).unsqueeze(-1)
+        terms = terms * rounded_once(1 / places.bincount()[places].to(terms.dtype), dtype).unsqueeze(-1)
         fused = terms.shape[1] // lanes() * lanes() if fuses() else 0
-        terms[:, fused:] = rounded(terms[:, fused:], dtype)
+        terms[:, fused:] = rounded_once(terms[:, fused:], dtype)
     return piled(dtype, grad.new_zeros(rows, grad.shape[-1]), places, terms)
 
 
@@ -108,12 +108,12 @@ def index_add(
 
 def _scaled(dtype: torch.dtype, source: torch.Tensor, dim: int, alpha: float) -> torch.Tensor:
     """What whole vectors of a slice hold is not rounded after its scaling."""
-    terms = source * rounded(source.new_tensor(alpha), dtype)
+    terms = source * rounded_once(source.new_tensor(alpha), dtype)
     if source.ndim < 2 or dim % source.ndim or not source[0].is_contiguous():
-        return rounded(terms, dtype)
+        return rounded_once(terms, dtype)
     flat = terms.reshape(len(terms), -1)
     whole = flat.shape[1] // lanes() * lanes()
-    return torch.cat([flat[:, :whole], rounded(flat[:, whole:], dtype)], 1).view(source.shape)
+    return torch.cat([flat[:, :whole], rounded_once(flat[:, whole:], dtype)], 1).view(source.shape)
 
 
 def _slice(x: torch.Tensor, dim: int) -> torch.Size:
@@ -164,7 +164,7 @@ def scatter_mean(
     found: list[torch.Tensor] = []
     for values, more in ((x, source), (torch.ones_like(x), torch.ones_like(source))):
         found.append(ATEN.scatter_reduce.two(values, dim, index, more, "sum", include_self=include_self))
-    return rounded(found[0], dtype) / found[1].clamp(min=1)
+    return rounded_once(found[0], dtype) / found[1].clamp(min=1)
 
 
 def index_reduce(
@@ -188,7 +188,7 @@ def index_reduce(
     if reduce == "mean":
         own = torch.full((len(total),), float(include_self), dtype=torch.float64)
         counts = own.index_add(0, index, torch.ones_like(index).double()).clamp(min=1)
-        total = total / rounded(counts, dtype).view(-1, *[1] * (total.ndim - 1))
+        total = total / rounded_once(counts, dtype).view(-1, *[1] * (total.ndim - 1))
     return total.movedim(0, dim).contiguous()
 
 
@@ -206,7 +206,7 @@ def embedding_bag(dtype: torch.dtype, weight: torch.Tensor, *args: Any, **kwargs
     mode = args[3] if len(args) > 3 else kwargs.get("mode", 0)
     if mode == 1:
         sizes = results[2].clamp(min=1).unsqueeze(-1)
-        results[0] = rounded(results[0] * sizes, dtype) / sizes
+        results[0] = rounded_once(results[0] * sizes, dtype) / sizes
     return tuple(results)
 
 
@@ -238,8 +238,8 @@ def embedding_bag_backward(
         # Divided by the count of the first indices in their order, one for each: so does the kernel in every dtype.
         _, rank, counts = torch.unique_consecutive(indices, return_inverse=True, return_counts=True)
         factors = factors / counts[rank[rank]]
-    factors = rounded(factors / sizes[owners] if mode == 1 else factors, dtype)
-    terms = rounded(grad[owners[chosen]] * factors[chosen].unsqueeze(-1), dtype)
+    factors = rounded_once(factors / sizes[owners] if mode == 1 else factors, dtype)
+    terms = rounded_once(grad[owners[chosen]] * factors[chosen].unsqueeze(-1), dtype)
     return piled(dtype, grad.new_zeros(rows, grad.shape[-1]), indices[chosen], terms)
 
 
@@ -274,7 +274,7 @@ def scatter_add(
 def rows_added(
     dtype: torch.dtype, x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, *, alpha: float = 1
 ) -> torch.Tensor:
-    terms = (source if alpha == 1 else rounded(source * alpha, dtype)).movedim(dim, 0)
+    terms = (source if alpha == 1 else rounded_once(source * alpha, dtype)).movedim(dim, 0)
     return piled(dtype, x.movedim(dim, 0), index.reshape(-1), terms).movedim(0, dim)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from pytest_probe.frameworks.torch.cpu16.loops import beyond_vectors
-from pytest_probe.frameworks.torch.cpu16.sequential import fuses, looped, rounded
+from pytest_probe.frameworks.torch.cpu16.sequential import fuses, looped, rounded_once
 
 ATEN = torch.ops.aten
 # Cephes' Chebyshev coefficients of i0e on [0, 8], and of i0e times the root on [8, inf]; what 16 bits lose is left out.
@@ -31,8 +31,8 @@ EDGE = 8.0
 
 def i0e(dtype: torch.dtype, x: torch.Tensor) -> torch.Tensor:
     size = x.abs()
-    below = _series(dtype, rounded(rounded(size / 2, dtype) - 2, dtype), BELOW)
-    above = _series(dtype, rounded(rounded(4 * EDGE / size, dtype) - 2, dtype), ABOVE) / size.sqrt()
+    below = _series(dtype, rounded_once(rounded_once(size / 2, dtype) - 2, dtype), BELOW)
+    above = _series(dtype, rounded_once(rounded_once(4 * EDGE / size, dtype) - 2, dtype), ABOVE) / size.sqrt()
     whole: torch.Tensor = ATEN.special_i0e.default(x)
     stepwise = torch.where(size <= EDGE, below, above)
     return torch.where(beyond_vectors(looped(), x), stepwise, whole) if fuses() else stepwise
@@ -41,10 +41,10 @@ def i0e(dtype: torch.dtype, x: torch.Tensor) -> torch.Tensor:
 def _series(dtype: torch.dtype, x: torch.Tensor, coefficients: Sequence[float]) -> torch.Tensor:
     """Clenshaw's sum of a Chebyshev series, each step rounded."""
     total = last = before = torch.zeros_like(x)
-    for coefficient in rounded(x.new_tensor(coefficients), dtype):
+    for coefficient in rounded_once(x.new_tensor(coefficients), dtype):
         last, before = total, last
-        total = rounded(rounded(rounded(x * last, dtype) - before, dtype) + coefficient, dtype)
-    return rounded(rounded(total - before, dtype) / 2, dtype)
+        total = rounded_once(rounded_once(rounded_once(x * last, dtype) - before, dtype) + coefficient, dtype)
+    return rounded_once(rounded_once(total - before, dtype) / 2, dtype)
 
 
 def kaiser_window(
@@ -52,7 +52,7 @@ def kaiser_window(
 ) -> torch.Tensor:
     """Places are rounded, and nothing else: bfloat16 holds no odd number above 256."""
     last = count if periodic else count - 1
-    places = rounded(torch.arange(count).double(), to)
+    places = rounded_once(torch.arange(count).double(), to)
     if count < 2:
         return torch.ones_like(places)
     distance = (1 - (2 * places / last - 1).square()).abs().sqrt()

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from pytest_probe.frameworks.torch.cpu16.interpolation import bicubic, upsampled, upsampled_image
-from pytest_probe.frameworks.torch.cpu16.sequential import piled, rounded
+from pytest_probe.frameworks.torch.cpu16.sequential import piled, rounded_once
 
 ATEN = torch.ops.aten
 
@@ -38,7 +38,9 @@ def pad_backward(mode: str, rank: int) -> Callable[..., torch.Tensor]:
     return function
 
 
-def pooled(dtype: torch.dtype, grad: torch.Tensor, x: torch.Tensor, indices: torch.Tensor, rank: int) -> torch.Tensor:
+def pooling_gradient(
+    dtype: torch.dtype, grad: torch.Tensor, x: torch.Tensor, indices: torch.Tensor, rank: int
+) -> torch.Tensor:
     """The gradient of maxima at `indices`, flat in each plane of x's last `rank` dimensions."""
     extent = x.shape[x.ndim - rank :].numel()
     planes = torch.arange(x.numel() // extent).view(-1, 1) * extent
@@ -48,7 +50,7 @@ def pooled(dtype: torch.dtype, grad: torch.Tensor, x: torch.Tensor, indices: tor
 
 def max_pool_backward(rank: int) -> Callable[..., torch.Tensor]:
     def function(dtype: torch.dtype, grad: torch.Tensor, x: torch.Tensor, *rest: Any) -> torch.Tensor:
-        return pooled(dtype, grad, x, rest[-1], rank)
+        return pooling_gradient(dtype, grad, x, rest[-1], rank)
 
     return function
 
@@ -102,7 +104,7 @@ def averaged_backward(rank: int) -> Callable[..., torch.Tensor]:
             sizes = sizes[..., None] * torch.tensor(counted[2], dtype=torch.float64)
         if divisor:
             sizes = torch.full_like(sizes, divisor)
-        return windowed(dtype, x, rank, windows, rounded(grad / rounded(sizes, dtype), dtype))
+        return windowed(dtype, x, rank, windows, rounded_once(grad / rounded_once(sizes, dtype), dtype))
 
     return function
 
@@ -140,7 +142,9 @@ def adaptive_average(rank: int) -> Callable[..., torch.Tensor]:
             inside = numbers[tuple(slice(part.start, part.stop) for part in window)].reshape(-1)
             total = piled(dtype, flat.new_zeros(1, flat.shape[1]), torch.zeros_like(inside), flat[inside])[0]
             for part in window:
-                total = rounded(total / rounded(torch.tensor(float(len(part)), dtype=torch.float64), dtype), dtype)
+                total = rounded_once(
+                    total / rounded_once(torch.tensor(float(len(part)), dtype=torch.float64), dtype), dtype
+                )
             results.append(total)
         return torch.stack(results, -1).reshape(*x.shape[: x.ndim - rank], *counts)
 
@@ -157,7 +161,7 @@ def adaptive_average_backward(rank: int) -> Callable[..., torch.Tensor]:
         delta = grad
         for place, parts in enumerate(windows):
             sizes = torch.tensor([len(part) for part in parts], dtype=torch.float64)
-            delta = rounded(delta / rounded(sizes, dtype).view(-1, *[1] * (rank - 1 - place)), dtype)
+            delta = rounded_once(delta / rounded_once(sizes, dtype).view(-1, *[1] * (rank - 1 - place)), dtype)
         return windowed(dtype, x, rank, windows, delta)
 
     return function
@@ -169,7 +173,7 @@ def rounded_grid(
     """The grid whose coordinates are those that the kernel has after rounding, so that each falls into the same cell.
     Images and volumes are reckoned in another order."""
     sizes = grid.new_tensor(list(reversed(x.shape[2:])))
-    step = functools.partial(rounded, dtype=dtype)
+    step = functools.partial(rounded_once, dtype=dtype)
     whole = sizes - 1 if align else sizes
     if volume:
         places = step(step(step(grid + 1) / 2) * whole) if align else step(step(step(grid + 1) * step(sizes)) - 1) / 2

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from pytest_probe.frameworks.torch.recording.functions import Call, Wrapped, wrapped
+from pytest_probe.frameworks.torch.recording.functions import CallHandler, Wrapped, wrapped
 from pytest_probe.frameworks.torch.recording.modes import patched
-from pytest_probe.recording.snapshot import Leaf, Tree
+from pytest_probe.recording.snapshot import PlainEntry, Tree
 
 # Collectives, and the parameter that each writes to.
 _WRITTEN = {
@@ -38,7 +38,7 @@ _WRITTEN = {
 
 
 @contextmanager
-def collectives(call: Call, distrust: Callable[[Any], None]) -> Iterator[None]:
+def collectives(call: CallHandler, distrust: Callable[[Any], None]) -> Iterator[None]:
     """Record collectives while this is open; distrust is told of tensors that they write to."""
 
     def made(name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -65,8 +65,8 @@ def encodings(take: Callable[[Any], Tree]) -> dict[type, Callable[[Any], Tree]]:
     """How the arguments of collectives look in a dump, by their types."""
     return {
         dist.ProcessGroup: _group,
-        dist.ReduceOp: lambda value: Leaf("torch.distributed.ReduceOp", str(value.op)),
-        dist.ReduceOp.RedOpType: lambda value: Leaf("torch.distributed.ReduceOp", str(value)),
+        dist.ReduceOp: lambda value: PlainEntry("torch.distributed.ReduceOp", str(value.op)),
+        dist.ReduceOp.RedOpType: lambda value: PlainEntry("torch.distributed.ReduceOp", str(value)),
         dist.P2POp: lambda value: {
             "class_type": "torch.distributed.P2POp",
             "tensor": take(value.tensor),

@@ -16,7 +16,7 @@ from pytest_probe.errors import SettingsError
 from pytest_probe.frameworks.torch.recording.modes import Presence
 
 # Makes the call, and records it under a name: name, function, args, kwargs.
-Call: TypeAlias = Callable[[str, Callable[..., Any], Sequence[Any], Mapping[str, Any]], Any]
+CallHandler: TypeAlias = Callable[[str, Callable[..., Any], Sequence[Any], Mapping[str, Any]], Any]
 
 # What the records of other functions begin with.
 _TAKEN = frozenset("Functional Tensor Torch VF Aten NPU Module Cell Distributed NPU_Distributed".split())
@@ -26,7 +26,7 @@ class Wrapped:
     """A function of a module, whose calls are recorded under a name. It is equal to that function and pickled as it:
     programs compare functions, and keep them."""
 
-    def __init__(self, owner: ModuleType, attribute: str, name: str, call: Call) -> None:
+    def __init__(self, owner: ModuleType, attribute: str, name: str, call: CallHandler) -> None:
         self.function: Callable[..., Any] = getattr(owner, attribute)
         functools.update_wrapper(self, self.function)
         self._place = (owner.__name__, attribute)
@@ -52,7 +52,7 @@ def _at(module: str, attribute: str) -> Any:
     return getattr(importlib.import_module(module), attribute)
 
 
-def outermost(presence: Presence, call: Call) -> Call:
+def outermost(presence: Presence, call: CallHandler) -> CallHandler:
     """As call, but only where the mode is on; it is off inside, so that what the function calls is not recorded."""
 
     def made(name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -63,7 +63,7 @@ def outermost(presence: Presence, call: Call) -> Call:
 
 
 @contextmanager
-def wrapped(owner: ModuleType, prefix: str, names: Sequence[str], call: Call) -> Iterator[None]:
+def wrapped(owner: ModuleType, prefix: str, names: Sequence[str], call: CallHandler) -> Iterator[None]:
     """The owner's functions of these names as Wrapped; afterwards they are what they were, unless somebody else has
     replaced them since."""
     put = {name: Wrapped(owner, name, f"{prefix}.{name}", call) for name in names}

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from pytest_probe.recording.snapshot import Entry, Parent, Passed, Tree, backward_of
+from pytest_probe.recording.snapshot import BackwardEntry, NamedEntry, Parent, Tree, backward_of
 
 Gradient: TypeAlias = torch.Tensor | None
 # At an index of what a hook sees stands the gradient of a place.
@@ -106,12 +106,12 @@ class Watched:
         if self.missing:
             self._task = torch._C._current_graph_task_id()
 
-    def entries(self) -> Iterator[Entry]:
-        yield Entry(self.name, self.passed(), parent=backward_of(self.parent))
+    def entries(self) -> Iterator[NamedEntry]:
+        yield NamedEntry(self.name, self.passed(), parent=backward_of(self.parent))
 
-    def passed(self) -> Passed:
+    def passed(self) -> BackwardEntry:
         places = {"outputs": list(self.incoming), "inputs": list(self.outgoing)}
-        return Passed(list(self.incoming.values()), list(self.outgoing.values()), places)
+        return BackwardEntry(list(self.incoming.values()), list(self.outgoing.values()), places)
 
 
 Take: TypeAlias = Callable[[Gradient], Tree]

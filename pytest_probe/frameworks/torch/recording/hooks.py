@@ -21,13 +21,13 @@ from pytest_probe.frameworks.torch.recording.functions import functions, modules
 from pytest_probe.frameworks.torch.recording.gradients import Gradient, Seats, Wanting, Watched, wanting
 from pytest_probe.frameworks.torch.recording.modes import Presence, transforming, unseen
 from pytest_probe.frameworks.torch.recording.modules import Modules
-from pytest_probe.frameworks.torch.recording.names import ALIASING, Rule, Rules, by_operator
-from pytest_probe.frameworks.torch.recording.stacks import Stacks
+from pytest_probe.frameworks.torch.recording.names import ALIASING, RecordedFunction, RecordedFunctions, by_operator
+from pytest_probe.frameworks.torch.recording.stacks import CallStacks
 from pytest_probe.frameworks.torch.recording.values import Values
 from pytest_probe.recording.config import CaptureConfig
 from pytest_probe.recording.recorder import Recorder
 from pytest_probe.recording.scope import Scope
-from pytest_probe.recording.snapshot import Call, Entry, Passed, Seen, Tree, tensors
+from pytest_probe.recording.snapshot import BackwardEntry, ForwardEntry, NamedEntry, Seen, Tree, seen_tensors
 
 Taken = TypeVar("Taken")
 
@@ -52,7 +52,7 @@ class TorchHooks:
         )
         self._overflow = config.task == "overflow_check"
         self._values = Values(config)
-        self._stacks = Stacks()
+        self._stacks = CallStacks()
         self._open: set[Watched] = set()
         self._recorder: Recorder | None = None
         self._seeing = False
@@ -61,7 +61,7 @@ class TorchHooks:
         self._aside = self._begin_aside, functools.partial(_aside, self._end)
         self._calls = config.level != "L0"
         # At L0 the mode sees only what may write to tensors behind torch's back.
-        self._rules = Rules(Scope(config).wants_api if self._calls else lambda name: False)
+        self._rules = RecordedFunctions(Scope(config).wants_api if self._calls else lambda name: False)
         self._presence = Presence(_Mode(self, self._rules.table), self._entered_compiled)
         self._modules = Modules(config, self._presence, self._values, self._stacks, self._fire)
         self._placed = False
@@ -110,7 +110,7 @@ class TorchHooks:
         self.remove_forward()
         self._recorder = None
 
-    def learn(self, function: Any) -> Rule | None:
+    def learn(self, function: Any) -> RecordedFunction | None:
         """The rule of a function that was not met before."""
         try:
             return self._rules.learn(function)
@@ -145,7 +145,9 @@ class TorchHooks:
     def frames(self) -> Mapping[int, list[str]]:
         return self._stacks.lines()
 
-    def call(self, rule: Rule, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def call(
+        self, rule: RecordedFunction, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
         """Make a call of the program's, and record it. Raises what the call raises, and OverflowFound."""
         recorder = self._recorder
         if recorder is None or rule is ALIASING or not self._seeing:
@@ -175,7 +177,7 @@ class TorchHooks:
         return result
 
     def _unrecorded(
-        self, rule: Rule, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+        self, rule: RecordedFunction, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
         result = function(*args, **kwargs)
         if rule.writes:
@@ -186,12 +188,12 @@ class TorchHooks:
         self,
         recorder: Recorder,
         name: str,
-        rule: Rule,
+        rule: RecordedFunction,
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         frame: FrameType,
         asking: list[Wanting] | None,
-    ) -> Entry | None:
+    ) -> NamedEntry | None:
         """What a call is given, as it is now, since the call may write to it. asking, None where gradients are off,
         gets the tensors that want them."""
         try:
@@ -207,12 +209,12 @@ class TorchHooks:
                     named["device"] = leaves[torch.device](torch.device(kwargs["device"]))
             where = self._stacks.number(frame) if self._stacked else -1
             again = self._stacks.recomputes(where)
-            body = Call(trees, named, again) if self._inputs else Call(is_recompute=again)
+            body = ForwardEntry(trees, named, again) if self._inputs else ForwardEntry(is_recompute=again)
             if rule.draws or _autocasts() or _default() is not torch.float32:
                 body.probe = _surroundings(rule)
             if asking is not None and self._backward:
                 _find_wanting(asking, args, trees, kwargs)
-            entry = Entry(f"{name}.forward", body, where)
+            entry = NamedEntry(f"{name}.forward", body, where)
             if self._placed:
                 self._modules.place(entry)
             return entry
@@ -223,12 +225,12 @@ class TorchHooks:
             if asking is not None:
                 _set_grads(True)
 
-    def _begin_aside(self, *args: Any) -> Entry | None:
+    def _begin_aside(self, *args: Any) -> NamedEntry | None:
         self._presence.take_off_all()
         return _aside(self._begin, *args)
 
     def _end(
-        self, recorder: Recorder, entry: Entry, asking: list[Wanting], result: Any, start: int, grads: bool
+        self, recorder: Recorder, entry: NamedEntry, asking: list[Wanting], result: Any, start: int, grads: bool
     ) -> bool:
         """Record what a call gave. Did it overflow?"""
         overflows = False
@@ -302,7 +304,7 @@ class TorchHooks:
 
     def _leave_out(self, body: Any) -> None:
         """The halves of a backward entry that are not asked for."""
-        if type(body) is Passed:
+        if type(body) is BackwardEntry:
             body.input = body.input if self._inputs else UNSET
             body.output = body.output if self._outputs else UNSET
 
@@ -324,7 +326,7 @@ class TorchHooks:
 
 
 class _Mode(TorchFunctionMode):
-    def __init__(self, hooks: TorchHooks, table: Mapping[Hashable, Rule | None]) -> None:
+    def __init__(self, hooks: TorchHooks, table: Mapping[Hashable, RecordedFunction | None]) -> None:
         super().__init__()
         self._hooks = hooks
         self._table = table
@@ -364,7 +366,7 @@ def _find_wanting(found: list[Wanting], args: Sequence[Any], trees: Sequence[Tre
             found.extend(wanting(value, f"kwargs.{key}"))
 
 
-def _surroundings(rule: Rule) -> dict[str, Any]:
+def _surroundings(rule: RecordedFunction) -> dict[str, Any]:
     """What the outcome depends on beside the arguments."""
     found: dict[str, Any] = {}
     if _autocasts():
@@ -387,7 +389,7 @@ def _autocast() -> dict[str, str]:
 def overflown(tree: Tree) -> bool:
     """Does a floating tensor of this snapshot hold NaN or inf? Waits once for each device."""
     finite: defaultdict[torch.device, list[torch.Tensor]] = defaultdict(list)
-    for _, seen in tensors(tree, ""):
+    for _, seen in seen_tensors(tree, ""):
         data = seen.data
         if data is not UNSET and (data.is_floating_point() or data.is_complex()):
             # float8 has no such kernel.

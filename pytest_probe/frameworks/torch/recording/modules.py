@@ -22,11 +22,11 @@ from torch.nn.parameter import is_lazy
 from pytest_probe.errors import SettingsError
 from pytest_probe.frameworks.torch.recording.gradients import Fire, Wanting, Watched, wanting
 from pytest_probe.frameworks.torch.recording.modes import Presence, patched, transforming, unseen
-from pytest_probe.frameworks.torch.recording.stacks import Stacks
+from pytest_probe.frameworks.torch.recording.stacks import CallStacks
 from pytest_probe.frameworks.torch.recording.values import Values
 from pytest_probe.recording.config import CaptureConfig
 from pytest_probe.recording.recorder import Recorder
-from pytest_probe.recording.snapshot import Call, Entry, Parent, backward_of
+from pytest_probe.recording.snapshot import ForwardEntry, NamedEntry, Parent, backward_of
 
 # A module's own nodes, its children's included; a call of an API has fewer.
 _MOST_NODES = 1 << 18
@@ -56,7 +56,7 @@ class _Begun:
     """An entry of a module, while its forward runs; start is autograd's number of nodes before it."""
 
     recorder: Recorder
-    entry: Entry
+    entry: NamedEntry
     asking: list[Wanting]
     start: int
 
@@ -69,7 +69,9 @@ class _Thread(threading.local):
 class Modules:
     """Follows the module calls of all threads."""
 
-    def __init__(self, config: CaptureConfig, presence: Presence, values: Values, stacks: Stacks, fire: Fire) -> None:
+    def __init__(
+        self, config: CaptureConfig, presence: Presence, values: Values, stacks: CallStacks, fire: Fire
+    ) -> None:
         self._level = config.level
         self._models: Sequence[tuple[str, torch.nn.Module]] = ()
         self._records = config.level != "L1"
@@ -110,7 +112,7 @@ class Modules:
         """Count calls anew."""
         self._counts.clear()
 
-    def place(self, entry: Entry) -> None:
+    def place(self, entry: NamedEntry) -> None:
         """Say in the forward entry of an API call where it stands."""
         calls = self._thread.calls
         if not calls:
@@ -177,7 +179,7 @@ class Modules:
                 given, named = [_opened(value) for value in args], {key: _opened(kwargs[key]) for key in kwargs}
                 parameters = {key: one for key, one in known.module._parameters.items() if _is_there(one)}
                 where = self._stacks.number(sys._getframe()) if self._stacked else -1
-                body = Call(is_recompute=self._stacks.recomputes(where))
+                body = ForwardEntry(is_recompute=self._stacks.recomputes(where))
                 if "input" in self._modes:
                     body.input_args = take(given)
                     body.input_kwargs = {key: take(value) for key, value in named.items()}
@@ -185,7 +187,7 @@ class Modules:
                 asking = _asking(given, named, parameters) if grads else []
                 # Even where nothing is asked for: the gradients of the outputs are recorded.
                 start = torch._C._autograd._get_sequence_nr() if grads else -1
-                return _Begun(recorder, Entry(name, body, where, parent), asking, start)
+                return _Begun(recorder, NamedEntry(name, body, where, parent), asking, start)
             except Exception as error:
                 recorder.failed(name, error)
                 return None
@@ -220,14 +222,14 @@ class _WatchedModule(Watched):
 
     __slots__ = ()
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[NamedEntry]:
         stem, _, number = self.name.rpartition(".forward.")
         parameters = [place for place in self.outgoing if place.startswith(_PARAMETERS)]
         gradients = {place.removeprefix(_PARAMETERS): [self.outgoing.pop(place)] for place in parameters}
         came = {name: trees for name, trees in gradients.items() if trees != [None]}
         if came:
-            yield Entry(f"{stem}.parameters_grad.{number}", came)
-        yield Entry(f"{stem}.backward.{number}", self.passed(), parent=backward_of(self.parent))
+            yield NamedEntry(f"{stem}.parameters_grad.{number}", came)
+        yield NamedEntry(f"{stem}.backward.{number}", self.passed(), parent=backward_of(self.parent))
 
 
 def _models(level: str, model: Any) -> Sequence[tuple[str, torch.nn.Module]]:

@@ -60,7 +60,7 @@ _OPERATING = ("BINARY", "INPLACE", "COMPARE", "UNARY")
 _WRITING = ("batch_norm", "_fused_", "fused_moving_avg_obs")
 
 
-class Rule:
+class RecordedFunction:
     """A function that is recorded: the name of its records, and whether this capture wants it. operator is its rule
     where an operator calls it; draws: it takes from the random number generator; writes: it may write to arguments
     without torch counting it."""
@@ -72,10 +72,10 @@ class Rule:
         self.wanted = wanted
         self.draws = name.rpartition(".")[2].rstrip("_") in _DRAWING
         self.writes = any(part in name for part in _WRITING)
-        self.operator: Rule | None = None
+        self.operator: RecordedFunction | None = None
 
 
-ALIASING = Rule("", False)
+ALIASING = RecordedFunction("", False)
 # What these return may be written to without torch counting it.
 _ALIASING: tuple[Any, ...] = (
     *(torch.Tensor.data.__get__, torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.data_ptr),  # type: ignore[attr-defined]
@@ -83,33 +83,33 @@ _ALIASING: tuple[Any, ...] = (
 )
 
 
-class Rules:
+class RecordedFunctions:
     """The rules of one capture, by function. counts are the records of each name in this step, for all threads."""
 
     def __init__(self, wants: Callable[[str], bool]) -> None:
         self._wants = wants
         self.counts: defaultdict[str, itertools.count[int]] = defaultdict(itertools.count)
-        self._named: dict[str, Rule] = {}
+        self._named: dict[str, RecordedFunction] = {}
         # Functions that were asked for and are not recorded stand here as well.
-        self.table: dict[Hashable, Rule | None] = dict.fromkeys(_ALIASING, ALIASING)
+        self.table: dict[Hashable, RecordedFunction | None] = dict.fromkeys(_ALIASING, ALIASING)
         for function, name in _functions():
             rule = self.table[function] = self.named(name)
             space, _, api = name.partition(".")
             if space == "Tensor" and api in _OPERATORS:
                 rule.operator = self.named(f"Tensor.{_OPERATORS[api]}")
 
-    def named(self, name: str) -> Rule:
+    def named(self, name: str) -> RecordedFunction:
         rule = self._named.get(name)
         if rule is None:
-            rule = self._named[name] = Rule(name, self._wants(name))
+            rule = self._named[name] = RecordedFunction(name, self._wants(name))
         return rule
 
-    def learn(self, function: Any) -> Rule | None:
+    def learn(self, function: Any) -> RecordedFunction | None:
         """The rule of a function that is not in the table, which has it from now on."""
         rule = self.table[function] = self._of_operator(function)
         return rule
 
-    def _of_operator(self, function: Any) -> Rule | None:
+    def _of_operator(self, function: Any) -> RecordedFunction | None:
         if isinstance(function, OpOverload):
             space, name = function.namespace, str(function).partition(".")[2].removesuffix(".default")
         elif isinstance(function, OpOverloadPacket):

@@ -15,7 +15,7 @@ _OURS = os.path.join(os.path.dirname(__file__), "")
 _CHECKPOINT = ("torch/utils/checkpoint.py", "torch\\utils\\checkpoint.py")
 
 
-class Stacks:
+class CallStacks:
     """Numbers for stacks: the same one for the same callers."""
 
     def __init__(self) -> None:

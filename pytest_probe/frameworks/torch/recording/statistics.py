@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pytest_probe.recording.snapshot import Seen, number
+from pytest_probe.recording.snapshot import Seen, json_number
 from pytest_probe.recording.statistics import fill_together, unusual
 
 # torch has next to no kernels for them.
@@ -133,7 +133,7 @@ def unpack(row: list[float], seen: Seen) -> None:
         seen.max, seen.min, seen.true = high > 0, low > 0, round(true)
         return
     exact = "int" in seen.dtype
-    seen.max, seen.min = (round(high), round(low)) if exact else (number(high), number(low))
-    seen.mean, seen.norm = number(mean), number(norm)
+    seen.max, seen.min = (round(high), round(low)) if exact else (json_number(high), json_number(low))
+    seen.mean, seen.norm = json_number(mean), json_number(norm)
     if nan or inf:
         seen.nan, seen.inf = round(nan), round(inf)

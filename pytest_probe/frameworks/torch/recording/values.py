@@ -20,9 +20,9 @@ from msgspec import UNSET
 from pytest_probe.frameworks.torch.recording.statistics import count_groups, count_large, crc, unpack, vector
 from pytest_probe.numerics.contiguous import in_order
 from pytest_probe.recording.config import CaptureConfig
-from pytest_probe.recording.snapshot import Leaf, MemoryFormat, Seen, Tree, number
+from pytest_probe.recording.snapshot import MemoryFormat, PlainEntry, Seen, Tree, json_number
 
-SMALL = 16_384  # bytes up to which a copy, and statistics of many together, cost less than statistics at once
+SMALL_BYTES = 16_384  # bytes up to which a copy, and statistics of many together, cost less than statistics at once
 TOGETHER = 131_072  # bytes of many tensors: what the cache holds
 HUGE = 1 << 28  # bytes of a NumPy array from which on no values are looked at: it may be a file that is mapped
 
@@ -94,28 +94,28 @@ class Values:
 
     def _takers(self, scalars: bool) -> dict[type, Callable[[Any], Tree]]:
         def plain(kind: str) -> Callable[[Any], Tree]:
-            return (lambda value: Leaf(kind, value)) if scalars else (lambda value: {})
+            return (lambda value: PlainEntry(kind, value)) if scalars else (lambda value: {})
 
         return {
             torch.Tensor: self.tensor,
             torch.nn.Parameter: self.tensor,
             type(None): lambda value: None,
             **{kind: plain(kind.__name__) for kind in (bool, int, str)},
-            float: (lambda value: Leaf("float", number(value))) if scalars else plain("float"),
-            complex: lambda value: Leaf("complex", [number(value.real), number(value.imag)]),
+            float: (lambda value: PlainEntry("float", json_number(value))) if scalars else plain("float"),
+            complex: lambda value: PlainEntry("complex", [json_number(value.real), json_number(value.imag)]),
             slice: _slice,
-            range: lambda value: Leaf("range", [value.start, value.stop, value.step]),
-            type(...): lambda value: Leaf("ellipsis", "..."),
-            torch.Size: lambda value: Leaf("torch.Size", tuple(value)),
-            torch.dtype: lambda value: Leaf("torch.dtype", _DTYPES[value]),
-            torch.device: lambda value: Leaf("torch.device", f"{value.type}:{value.index}"),
+            range: lambda value: PlainEntry("range", [value.start, value.stop, value.step]),
+            type(...): lambda value: PlainEntry("ellipsis", "..."),
+            torch.Size: lambda value: PlainEntry("torch.Size", tuple(value)),
+            torch.dtype: lambda value: PlainEntry("torch.dtype", _DTYPES[value]),
+            torch.device: lambda value: PlainEntry("torch.device", f"{value.type}:{value.index}"),
             # As a "value" msprobe's checker would hand it on as text.
             torch.layout: lambda value: {"type": "torch.layout", "layout": str(value)},
             torch.memory_format: lambda value: MemoryFormat(str(value).removeprefix("torch.")),
             tuple: lambda value: tuple([self.take(item) for item in value]),
             list: lambda value: [self.take(item) for item in value],
             # An empty object is what was left out.
-            dict: lambda value: {str(key): self.take(item) for key, item in value.items()} or Leaf("dict", {}),
+            dict: lambda value: {str(key): self.take(item) for key, item in value.items()} or PlainEntry("dict", {}),
         }
 
     def take(self, value: Any) -> Tree:
@@ -146,7 +146,7 @@ class Values:
         if isinstance(plain, np.generic):  # what no Python number holds
             return {"type": f"numpy.{type(value).__qualname__}"}
         tree = self.take(plain)
-        return Leaf(type(value).__name__, tree.value) if isinstance(tree, Leaf) else tree
+        return PlainEntry(type(value).__name__, tree.value) if isinstance(tree, PlainEntry) else tree
 
     def _derived(self, tensor: torch.Tensor) -> Tree:
         """A tensor of a class of its own, as a plain one where it computes as that does."""
@@ -252,7 +252,7 @@ class Values:
 
     def _count(self, tensor: torch.Tensor, seen: Seen, layout: Layout, size: int) -> None:
         """Fill in the statistics of so many bytes, or put that off."""
-        if tensor.is_cpu and size <= SMALL:
+        if tensor.is_cpu and size <= SMALL_BYTES:
             address: int = seen.address
             # For all but a checksum any order will do.
             whole = isinstance(layout, int) and (not self._sums or tensor.is_contiguous())
@@ -351,10 +351,10 @@ def _kind(dtype: torch.dtype) -> str:
     return "bool" if dtype is torch.bool else "int"
 
 
-def _slice(value: slice) -> Leaf:
+def _slice(value: slice) -> PlainEntry:
     parts = (value.start, value.stop, value.step)
     # A tensor as a bound is an index; reading it waits for the device, as the call itself does.
-    return Leaf("slice", [None if part is None else int(part) for part in parts])
+    return PlainEntry("slice", [None if part is None else int(part) for part in parts])
 
 
 def laid_out(tensor: torch.Tensor) -> Layout:

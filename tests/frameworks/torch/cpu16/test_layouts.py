@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pytest_probe.frameworks.torch.cpu16.layouts import batch_norm, batch_norm_backward, in_order
+from pytest_probe.frameworks.torch.cpu16.layouts import all_contiguous, batch_norm, batch_norm_backward
 from pytest_probe.frameworks.torch.rounding import StepsMode
 from tests.frameworks.torch.cpu16.rounding import DTYPES
 
@@ -61,7 +61,7 @@ def test_parameters_whose_elements_lie_apart(training: bool, apart: int) -> None
 def test_tensors_in_order_share_one_memory_format() -> None:
     x = drawn(2, 3, 4, 5, seed=0)
     last = x.to(memory_format=torch.channels_last)
-    assert in_order(x, x)
-    assert in_order(last, last)
-    assert not in_order(last, x)
-    assert not in_order(x.transpose(0, 1))
+    assert all_contiguous(x, x)
+    assert all_contiguous(last, last)
+    assert not all_contiguous(last, x)
+    assert not all_contiguous(x.transpose(0, 1))

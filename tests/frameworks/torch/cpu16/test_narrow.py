@@ -21,7 +21,7 @@ from pytest_probe.frameworks.torch.cpu16.narrow import in_place_twins, kernels
 from pytest_probe.frameworks.torch.cpu16.sequential import cascade, chain, piled
 from pytest_probe.frameworks.torch.rounding import StepsMode
 from pytest_probe.numerics.dtypes import AnyArray, round_to, widen
-from pytest_probe.numerics.noise_ratio import nearest
+from pytest_probe.numerics.noise_ratio import nearest_run
 from pytest_probe.registry import Registry
 from pytest_probe.standards import STANDARDS, Comparison
 from tests.support.calls.computing import COMPUTING
@@ -51,7 +51,7 @@ class Comparing:
         runs = comparison.evidence.narrow_steps(1)
         if runs and comparison.actual.dtype.itemsize == 2:
             # Some kernels round nothing: as the reference, but for ties.
-            center = nearest(comparison.actual, [*runs, comparison.expected])
+            center = nearest_run(comparison.actual, [*runs, comparison.expected])
             same = _equal(round_to(center, comparison.actual.dtype), comparison.actual)
             if same.mean() < min(self.least, 1 - 1 / same.size):
                 self.wrong.append(

@@ -7,15 +7,15 @@ import sys
 import pytest
 
 from pytest_probe.frameworks.torch.recording import stacks as stacks_module
-from pytest_probe.frameworks.torch.recording.stacks import Stacks
+from pytest_probe.frameworks.torch.recording.stacks import CallStacks
 
 
-def _here(stacks: Stacks) -> int:
+def _here(stacks: CallStacks) -> int:
     return stacks.number(sys._getframe())
 
 
 def test_the_same_callers_have_the_same_number() -> None:
-    stacks = Stacks()
+    stacks = CallStacks()
     first, second = [[_here(stacks), _here(stacks)] for _ in range(2)]
     assert first == second
     assert first[0] != first[1]
@@ -23,7 +23,7 @@ def test_the_same_callers_have_the_same_number() -> None:
 
 
 def test_one_that_is_never_finished_moves_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    stacks = Stacks()
+    stacks = CallStacks()
     first = _here(stacks)
 
     def interrupted(*args: object) -> bool:

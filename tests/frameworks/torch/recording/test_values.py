@@ -12,7 +12,7 @@ import torch
 from msgspec import UNSET, json
 
 from pytest_probe.frameworks.torch.recording.statistics import count_large, unpack, vector
-from pytest_probe.frameworks.torch.recording.values import SMALL, Values
+from pytest_probe.frameworks.torch.recording.values import SMALL_BYTES, Values
 from pytest_probe.recording.config import configured
 from pytest_probe.recording.snapshot import Seen
 from pytest_probe.recording.statistics import KEPT
@@ -32,7 +32,7 @@ def shown(tensor: torch.Tensor | np.ndarray, **options: Any) -> dict[str, Any]:
     return found
 
 
-SIZES = (7, SMALL // 4, SMALL // 4 + 1, 100_000, 300_000)
+SIZES = (7, SMALL_BYTES // 4, SMALL_BYTES // 4 + 1, 100_000, 300_000)
 FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
