@@ -18,14 +18,14 @@ SHOWN_LINES = 12
 
 
 @contextmanager
-def blaming(what: str) -> Iterator[None]:
+def reporting_failures_of(what: str) -> Iterator[None]:
     """Raises HookFailed, which names what is run here, for any exception but our own."""
     try:
         yield
     except ProbeError:
         raise
     except Exception as error:
-        raise HookFailed("\n".join([f"{what} raised {said(error)}", *frames(error)])) from error
+        raise HookFailed("\n".join([f"{what} raised {exception_text(error)}", *frames(error)])) from error
 
 
 def guarded(what: str, functions: Mapping[str, Callable[..., Any]], key: str) -> Callable[..., Any] | None:
@@ -37,11 +37,11 @@ def guarded(what: str, functions: Mapping[str, Callable[..., Any]], key: str) ->
 
 
 def _call(what: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    with blaming(what):
+    with reporting_failures_of(what):
         return function(*args, **kwargs)
 
 
-def said(error: BaseException) -> str:
+def exception_text(error: BaseException) -> str:
     """An exception by its type and all it says, where that is no book."""
     lines = str(error).strip().splitlines()
     text = "\n".join(lines[:SHOWN_LINES])

@@ -1,4 +1,7 @@
-"""`pytest-probe`: what is not a test run."""
+"""`pytest-probe`: what is not a test run. One file a command.
+
+In: a command line. Out: text and an exit code.
+"""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class Checked:
 
 
 @dataclass(frozen=True, slots=True)
-class Lent:
+class PreparedCall:
     """A record's arguments on the device, for a call that a test makes: tensors of its own, which it may write to."""
 
     case: Case
@@ -177,7 +177,7 @@ class Checker:
             Case(dump, record, direction, None, pair) for direction in DIRECTIONS if backward or direction == "forward"
         )
 
-    def lend(self, case: Case, *, gradient: bool) -> Lent | Checked:
+    def prepare(self, case: Case, *, gradient: bool) -> PreparedCall | Checked:
         """The case's arguments on the device, for a caller who makes the call; `judge` takes what it returns. The
         skip where they cannot be had.
 
@@ -192,14 +192,14 @@ class Checker:
         arguments = reference.candidate.arguments
         wanted = reference.wanted if gradient else None
         bound = self.setup.framework.bind(arguments.args, arguments.kwargs, Way(self.setup.device), wanted)
-        return Lent(case, reference, bound)
+        return PreparedCall(case, reference, bound)
 
-    def judge(self, lent: Lent, result: Any, direction: Direction = "forward") -> Checked:
-        """The verdict on what a call on lent arguments returned: the framework's tensor, or several in a list, tuple
-        or dict. The backward takes its gradients; once."""
-        case = replace(lent.case, direction=direction)
-        source = CallerResult(self._device, lent.bound, result)
-        return self._checked(case, lambda: self._verdict(case, replayed(lent.reference, source)))
+    def judge(self, prepared: PreparedCall, result: Any, direction: Direction = "forward") -> Checked:
+        """The verdict on what a call on prepared arguments returned: a tensor, or several in a list, tuple or dict.
+        The backward takes its gradients; once."""
+        case = replace(prepared.case, direction=direction)
+        source = CallerResult(self._device, prepared.bound, result)
+        return self._checked(case, lambda: self._verdict(case, replayed(prepared.reference, source)))
 
     def _checked(self, case: Case, judged: Callable[[], Checked]) -> Checked:
         """What `judged` gives, or the verdict where an error stands in the way of one; adjusted by the project."""
@@ -242,11 +242,11 @@ class Checker:
             return replayed(self._pair(case, case.pair), self._device)
         call = case.dump.decode(case.record)
         if not self.conditions.judges_stored:
-            with _blaming(call):
+            with _naming_lost_arguments(call):
                 reference, autocast = self._reference(case, call)
                 return run_on_device(reference, autocast, self._device, as_recorded=case.dtype is None)
         check_stored(call)
-        with _blaming(call):
+        with _naming_lost_arguments(call):
             reference, autocast = self._reference(case, call)
             reference = settled_on_cpu(reference, autocast)
         return replayed(reference, StoredOutputs(case.record, call, self._files(case.dump)))
@@ -335,7 +335,7 @@ class Checker:
             if case.pair is None:
                 raise
             why = f"judged by noise, since the rule of {case.api} cannot read these arguments ({first_line(error)})"
-            judged = tuple(_told(verdict, why) for verdict in self._by_rule(case, sides, by_class=False))
+            judged = tuple(_with_reason(verdict, why) for verdict in self._by_rule(case, sides, by_class=False))
         if sides.sample is not None:
             judged = tuple(placed(item, sides.sample) for item in judged)
         return (*sides.structural, *judged)
@@ -381,7 +381,7 @@ class Checker:
         return Compared.whole(backward_sides(replay, actual, compared.sides[0].expected))
 
 
-def _told(verdict: OutputVerdict, why: str) -> OutputVerdict:
+def _with_reason(verdict: OutputVerdict, why: str) -> OutputVerdict:
     return verdict if verdict.verdict == "pass" else replace(verdict, reason=f"{verdict.reason}; {why}")
 
 
@@ -394,7 +394,7 @@ def _located(case: Case, error: Unsupported) -> str:
 
 
 @contextmanager
-def _blaming(call: Call) -> Iterator[None]:
+def _naming_lost_arguments(call: Call) -> Iterator[None]:
     """Where the dump lost an argument and the call does not work out, that is the reason."""
     try:
         yield

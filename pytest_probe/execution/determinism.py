@@ -21,14 +21,14 @@ NON_DETERMINISTIC = "non-deterministic"
 class RunSpread:
     """How far apart the runs of one output are.
 
-    low and high are the extremes of each element (real and imaginary parts apart), torn tells that runs disagree on
+    low and high are the extremes of each element (real and imaginary parts apart), disagree tells that they differ on
     NaN, or on the shape.
     """
 
     dtype: np.dtype[Any]
     low: AnyArray
     high: AnyArray
-    torn: bool = False
+    disagree: bool = False
 
     @classmethod
     def of(cls, array: AnyArray) -> RunSpread:
@@ -38,7 +38,7 @@ class RunSpread:
     def add(self, array: AnyArray) -> None:
         parts = _parts(array)
         if parts.shape != self.low.shape or bool((np.isnan(parts) != np.isnan(self.low)).any()):
-            self.torn = True
+            self.disagree = True
             return
         self.low, self.high = np.fmin(self.low, parts), np.fmax(self.high, parts)
 
@@ -50,8 +50,8 @@ class RunSpread:
 
     @property
     def ulp(self) -> float:
-        """The largest distance between two runs of one element, in units of the dtype; inf where they are torn."""
-        if self.torn:
+        """The largest distance between two runs of one element, in units of the dtype; inf where they disagree."""
+        if self.disagree:
             return math.inf
         if is_floating(self.dtype) or is_complex(self.dtype):
             real = np.dtype(self.dtype.type(0).real.dtype)
@@ -115,7 +115,7 @@ class Repeats:
         parts = [
             f"{name}: {spread.elements:,} of {spread.low.size:,} elements, by up to {spread.ulp:,.4g} ULP"
             for name, spread in self._spreads.items()
-            if spread.elements or spread.torn
+            if spread.elements or spread.disagree
         ]
         runs = f"{self._unlike} of {self._count} runs differ from the first"
         return (f"{NON_DETERMINISTIC}: {'; '.join([runs, *parts])}",)

@@ -36,14 +36,14 @@ def _incoming(case: Case, replay: Replay, seed: int) -> dict[str, AnyArray]:
         raise DeviceRaised("no output of the device can be differentiated; those of the reference can")
     recorded = replay.reference.candidate.arguments.gradients or ()
     given = dict(zip(_outputs(replay, names, len(recorded)), recorded, strict=False))
-    told = replay.reference.call.seeded is not None
+    given_incoming = replay.reference.call.seeded is not None
     found: dict[str, AnyArray] = {}
     for name in names:
         output = replay.actual.outputs[name]
         leaf = given.get(name)
         if leaf is not None and leaf.array.shape == output.shape:
             found[name] = leaf.array.astype(output.dtype)
-        elif leaf is not None or (name not in given and not told):
+        elif leaf is not None or (name not in given and not given_incoming):
             found[name] = _generated(case, name, output, seed)
     return found or {name: _generated(case, name, replay.actual.outputs[name], seed) for name in names}
 

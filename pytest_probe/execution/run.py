@@ -12,7 +12,7 @@ from pytest_probe.execution.autocast import with_autocast
 from pytest_probe.execution.replay import Reference, Replay, Source
 from pytest_probe.execution.resolve import other_reading
 from pytest_probe.numerics.dtypes import AnyArray
-from pytest_probe.user_errors import first_line, frames, said
+from pytest_probe.user_errors import exception_text, first_line, frames
 
 if TYPE_CHECKING:
     from pytest_probe.frameworks.base import Bound, Framework
@@ -52,7 +52,7 @@ class DeviceSource:
         except Exception as error:
             if self.framework.has_no_kernel(error):
                 raise NoKernel(f"{self.name}: {first_line(error)}") from error
-            text = "\n".join([f"{self.name} raised {said(error)}", *frames(error)[-1:]])
+            text = "\n".join([f"{self.name} raised {exception_text(error)}", *frames(error)[-1:]])
             raise DeviceRaised(text) from error
 
 

@@ -13,7 +13,7 @@ from pytest_probe.core.run import Device
 from pytest_probe.core.verdict import SEVERITY, OutputVerdict, Verdict
 from pytest_probe.errors import HookFailed
 from pytest_probe.standards import STANDARDS, Standard
-from pytest_probe.user_errors import blaming
+from pytest_probe.user_errors import reporting_failures_of
 
 INPUTS, VERDICT = "pytest_probe_inputs", "pytest_probe_verdict"
 
@@ -27,7 +27,7 @@ class Guarded:
 
     def judge(self, comparison: Comparison) -> OutputVerdict:
         what = f"the standard {self.name}"
-        with blaming(what):
+        with reporting_failures_of(what):
             found = self._standard.judge(comparison)
         if not isinstance(found, OutputVerdict):
             raise HookFailed(f"{what} returned {_shown(found)}, expected an OutputVerdict")
@@ -45,7 +45,7 @@ def standard(registered: Standard) -> Standard:
 def device(make: Callable[[str], Device], name: str) -> Device:
     """What a registered device's function gives. Raises HookFailed where that is no device."""
     what = f"the device registered for {name}"
-    with blaming(what):
+    with reporting_failures_of(what):
         found = make(name)
     missing = [part for part in ("name", "put", "call", "get") if not hasattr(found, part)]
     if missing:
@@ -57,7 +57,7 @@ def device(make: Callable[[str], Device], name: str) -> Device:
 
 def inputs(hook: Callable[..., Any], case: Any, arguments: Arguments) -> Arguments | None:
     """What pytest_probe_inputs makes of a case's arguments."""
-    with blaming(INPUTS):
+    with reporting_failures_of(INPUTS):
         found = hook(case=case, arguments=arguments)
     if found is None:
         return None
@@ -71,7 +71,7 @@ def inputs(hook: Callable[..., Any], case: Any, arguments: Arguments) -> Argumen
 
 def hooked_verdict(hook: Callable[..., Any], case: Any, given: Verdict) -> Verdict | None:
     """What pytest_probe_verdict makes of a verdict."""
-    with blaming(VERDICT):
+    with reporting_failures_of(VERDICT):
         found = hook(case=case, hooked_verdict=given)
     if found is None:
         return None

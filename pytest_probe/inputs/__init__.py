@@ -1,4 +1,7 @@
-"""The arguments of a case: stored tensors where a dump has them, generated ones of the same statistics elsewhere."""
+"""The arguments of a case: stored tensors where a dump has them, generated ones of the same statistics elsewhere.
+
+In: a recorded call. Out: its arguments as NumPy arrays, the same for the same seed.
+"""
 
 from pytest_probe.inputs.build import build
 from pytest_probe.inputs.memory import available_memory, check_size, memory_needed

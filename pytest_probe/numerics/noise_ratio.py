@@ -74,16 +74,16 @@ def limits_for(*, elementwise: bool, fan_in: int, count: int, winograd: bool = F
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """S of each element, and whether a run is torn from the others there: finite where they are not, or the reverse."""
+    """S of each element, and where runs disagree on finiteness: one is finite, another is not."""
 
     size: AnyArray
-    torn: BoolArray
+    disagree: BoolArray
 
     def joined(self, other: Spread | None) -> Spread:
         """The larger of both, element by element."""
         if other is None:
             return self
-        return Spread(np.maximum(self.size, other.size), self.torn | other.torn)
+        return Spread(np.maximum(self.size, other.size), self.disagree | other.disagree)
 
 
 def spread_of(runs: Iterable[AnyArray], expected: AnyArray, dtype: npt.DTypeLike) -> Spread | None:
@@ -103,8 +103,8 @@ def among(runs: list[AnyArray], dtype: npt.DTypeLike) -> Spread | None:
 def _widest(distances: Iterable[AnyArray]) -> Spread | None:
     found = None
     for distance in distances:
-        torn = np.isnan(distance)
-        found = Spread(np.where(torn, 0.0, distance) if torn.any() else distance, torn).joined(found)
+        disagree = np.isnan(distance)
+        found = Spread(np.where(disagree, 0.0, distance) if disagree.any() else distance, disagree).joined(found)
     return found
 
 
@@ -159,7 +159,7 @@ def pooled(spread: Spread, order: AnyArray) -> Spread:
         np.maximum(largest[:-away], sizes[away:], out=largest[:-away], where=alike)
     result = np.empty(size.size)
     result[ranks] = largest
-    return Spread(result.reshape(size.shape), spread.torn)
+    return Spread(result.reshape(size.shape), spread.disagree)
 
 
 def measure_noise(
@@ -185,10 +185,10 @@ def measure_noise(
     ratios = np.where(np.isnan(expected), 0.0, ratios)
     ratios = np.where(np.isnan(wide) != np.isnan(expected), np.inf, ratios)
     undecided = 0
-    if spread is not None and spread.torn.any():
+    if spread is not None and spread.disagree.any():
         # NaN where the reference is finite is an error whatever perturbed runs do.
         judged = np.isfinite(expected) & ~np.isinf(wide)
-        excused = spread.torn & ~judged & (ratios != 0)
+        excused = spread.disagree & ~judged & (ratios != 0)
         undecided = int(np.count_nonzero(excused))
         ratios = np.where(excused, 0.0, ratios)
     return noise_of_ratios(ratios, expected, undecided)

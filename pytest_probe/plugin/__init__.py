@@ -1,4 +1,7 @@
-"""pytest's hooks and nothing else. Nothing heavy is imported before a run probes."""
+"""pytest's hooks and nothing else. Nothing heavy is imported before a run probes.
+
+In: pytest's configuration. Out: items, their reports, and the files of a run.
+"""
 
 from __future__ import annotations
 

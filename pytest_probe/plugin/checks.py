@@ -18,7 +18,7 @@ from pytest_probe.core.result import Result, result
 from pytest_probe.core.run import Way
 from pytest_probe.core.verdict import SEVERITY, Verdict
 from pytest_probe.errors import NoKernel, SettingsError
-from pytest_probe.execution import Case, Checked, Checker, Lent
+from pytest_probe.execution import Case, Checked, Checker, PreparedCall
 from pytest_probe.inputs.generated import generate, kind_of, rounded_to_dtype
 from pytest_probe.inputs.streams import Streams
 from pytest_probe.plugin.marker import Marked
@@ -173,36 +173,36 @@ class ProbeFixture(_Checks):
 class ProbeCase(_Checks):
     """The fixture `probe_case`: one record's arguments, and the check of what a function makes of them."""
 
-    def __init__(self, state: Probe, item: pytest.Item, marked: Marked, lent: Lent) -> None:
+    def __init__(self, state: Probe, item: pytest.Item, marked: Marked, prepared: PreparedCall) -> None:
         super().__init__(state, item)
         self._directions = marked.directions
-        self._lent = lent
+        self._prepared = prepared
 
     @classmethod
-    def lent(cls, state: Probe, item: pytest.Item, marked: Marked) -> ProbeCase:
+    def prepared(cls, state: Probe, item: pytest.Item, marked: Marked) -> ProbeCase:
         """With the record's arguments on the device. Skips the test where they cannot be had, as the item would be."""
         __tracebackhide__ = True
-        lent = state.checker.lend(marked.case, gradient="backward" in marked.directions)
-        if isinstance(lent, Checked):
-            skipped = lent
+        prepared = state.checker.prepare(marked.case, gradient="backward" in marked.directions)
+        if isinstance(prepared, Checked):
+            skipped = prepared
             _Checks(state, item)._judge(marked.case, lambda: skipped, marked.case.api)
-            pytest.skip(lent.verdict.reason)
-        return cls(state, item, marked, lent)
+            pytest.skip(prepared.verdict.reason)
+        return cls(state, item, marked, prepared)
 
     @property
     def args(self) -> tuple[Any, ...]:
         """The positional arguments: tensors on the device, which the test may write to."""
-        return tuple(self._lent.bound.args)
+        return tuple(self._prepared.bound.args)
 
     @property
     def kwargs(self) -> dict[str, Any]:
         """The keyword arguments, likewise."""
-        return self._lent.bound.kwargs
+        return self._prepared.bound.kwargs
 
     @property
     def record(self) -> Record:
         """The record of the dump."""
-        return self._lent.case.record
+        return self._prepared.case.record
 
     def check(self, output: Any) -> tuple[Verdict, ...]:
         """Judge what a function returned for these arguments, and what it wrote to, by the recorded API in float64.
@@ -214,8 +214,8 @@ class ProbeCase(_Checks):
         return self._conclude([self._checked(output, direction) for direction in self._directions])
 
     def _checked(self, output: Any, direction: Direction) -> Checked:
-        case = replace(self._lent.case, direction=direction)
-        return self._judge(case, partial(self._checker.judge, self._lent, output, direction), case.api)
+        case = replace(self._prepared.case, direction=direction)
+        return self._judge(case, partial(self._checker.judge, self._prepared, output, direction), case.api)
 
 
 def complete(item: pytest.Item, report: pytest.TestReport, call: pytest.CallInfo[None]) -> None:

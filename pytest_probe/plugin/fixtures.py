@@ -31,7 +31,7 @@ def probe_case(request: pytest.FixtureRequest) -> Generator[ProbeCase, None, Non
     if not hasattr(request, "param"):
         pytest.fail("probe_case: the test needs @pytest.mark.probe(dump=..., api=...)", pytrace=False)
     state = _state_for_tests(request.config)
-    yield ProbeCase.lent(state, request.node, request.param)
+    yield ProbeCase.prepared(state, request.node, request.param)
     state.release()
 
 

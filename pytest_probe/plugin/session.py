@@ -27,7 +27,7 @@ from pytest_probe.registry import Registry
 from pytest_probe.settings import Settings, check_name, parse
 from pytest_probe.standards import standards
 from pytest_probe.standards.tools.table import packaged
-from pytest_probe.user_errors import blaming
+from pytest_probe.user_errors import reporting_failures_of
 
 if TYPE_CHECKING:
     import pluggy
@@ -211,7 +211,7 @@ def make_probe(config: pytest.Config, positional: Iterable[str] = ()) -> Probe:
     registry.namespaces.update(settings.namespaces)
     if settings.rules.entries:
         registry.standards.update(standards(packaged().with_entries(settings.rules.entries)))
-    with blaming("pytest_probe_register"):
+    with reporting_failures_of("pytest_probe_register"):
         config.hook.pytest_probe_register.call_historic(kwargs={"registry": registry})
     _check_namespaces(registry.namespaces)
     check_name("--probe-standard", settings.standard, registry.standards)

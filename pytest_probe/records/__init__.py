@@ -1,4 +1,7 @@
-"""What a dump says: one reader for each format, and the way from a path to records."""
+"""What a dump says: one reader for each format, and the way from a path to records.
+
+In: a file or folder. Out: its dumps, as `Dump` with undecoded records. Raises DumpError, which names file and place.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from pytest_probe.records.labels import labels, natural
 from pytest_probe.records.msprobe.reader import MsprobeReader
 from pytest_probe.records.msprobe.stack import user_frame
 from pytest_probe.records.unrecognised import found_instead
-from pytest_probe.user_errors import blaming
+from pytest_probe.user_errors import reporting_failures_of
 
 READERS: tuple[Reader, ...] = (MsprobeReader(),)
 
@@ -86,21 +89,21 @@ def recognised_by(readers: Sequence[Reader], path: Path, head: bytes) -> bool:
 def _sniffs(reader: Reader, path: Path, head: bytes) -> bool:
     if reader in READERS:
         return reader.sniff(path, head)
-    with blaming(f"the reader {reader.name}, asked to sniff,"):
+    with reporting_failures_of(f"the reader {reader.name}, asked to sniff,"):
         return bool(reader.sniff(path, head))
 
 
 def _read(reader: Reader, path: Path) -> Dump:
     if reader in READERS:
         return reader.read(path)
-    with blaming(f"the reader {reader.name}"):
+    with reporting_failures_of(f"the reader {reader.name}"):
         dump = reader.read(path)
     if not isinstance(dump, Dump):
         raise HookFailed(f"the reader {reader.name} returned {type(dump).__name__}, expected a Dump")
 
     def decode(record: Record) -> Call:
         try:
-            with blaming(f"the reader {reader.name}, asked to decode,"):
+            with reporting_failures_of(f"the reader {reader.name}, asked to decode,"):
                 return dump.decode(record)
         except HookFailed as error:
             raise RecordError(path, record.name, "", str(error), "a call") from error

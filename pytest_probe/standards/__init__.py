@@ -1,4 +1,7 @@
-"""Rules that turn metrics into verdicts, one module each."""
+"""Rules that turn two arrays into a verdict.
+
+In: a `Comparison`, one output beside its reference. Out: an `OutputVerdict`. `auto` picks the rule of an API's class.
+"""
 
 from __future__ import annotations
 

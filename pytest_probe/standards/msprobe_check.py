@@ -1,4 +1,4 @@
-"""Where noise is content: does the API's own table say error, though the correctly rounded result would pass it?"""
+"""Where the noise rule passes: is the API's own table at error, though the correctly rounded result would pass it?"""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def test_scatter_is_the_largest_deviation_of_any_run() -> None:
     found = noise_ratio.spread_of(runs, np.array([1.0, 2.0]), "float32")
     assert found is not None
     assert found.size.tolist() == [0.25, 0.5]
-    assert not found.torn.any()
+    assert not found.disagree.any()
 
 
 def test_without_runs_there_is_no_spread() -> None:
@@ -87,13 +87,13 @@ def test_without_runs_there_is_no_spread() -> None:
 def test_a_run_that_disagrees_on_finiteness_tears(run: float, expected: float, size: float, torn: bool) -> None:
     found = noise_ratio.spread_of([np.array([run])], np.array([expected]), "float32")
     assert found is not None
-    assert (found.size.tolist(), found.torn.tolist()) == ([size], [torn])
+    assert (found.size.tolist(), found.disagree.tolist()) == ([size], [torn])
 
 
 def test_a_torn_element_keeps_what_the_other_runs_show() -> None:
     found = noise_ratio.spread_of([np.array([NAN]), np.array([1.5])], np.array([1.0]), "float32")
     assert found is not None
-    assert (found.size.tolist(), found.torn.tolist()) == ([0.5], [True])
+    assert (found.size.tolist(), found.disagree.tolist()) == ([0.5], [True])
 
 
 def test_beyond_the_range_only_what_falls_back_into_it_deviates() -> None:
@@ -118,7 +118,7 @@ def test_among_takes_the_widest_pair() -> None:
 def test_joined_is_the_larger_of_both() -> None:
     one, other = spread_of(1.0, 4.0), Spread(np.array([3.0, 2.0]), np.array([False, True]))
     both = one.joined(other)
-    assert (both.size.tolist(), both.torn.tolist()) == ([3.0, 4.0], [False, True])
+    assert (both.size.tolist(), both.disagree.tolist()) == ([3.0, 4.0], [False, True])
     assert one.joined(None) is one
 
 
@@ -127,7 +127,7 @@ def test_pooled_takes_the_largest_among_eight_neighbours_on_either_side() -> Non
     size[20] = 7.0
     found = noise_ratio.pooled(Spread(size, size > 1), np.arange(40.0))
     assert np.flatnonzero(found.size).tolist() == list(range(12, 29))
-    assert np.flatnonzero(found.torn).tolist() == [20]
+    assert np.flatnonzero(found.disagree).tolist() == [20]
 
 
 def test_pooled_leaves_out_what_is_twice_as_large_or_half() -> None:

@@ -37,7 +37,7 @@ def under_modes(
     than any tie between such operands, so that its own go another way than the emulated ones.
     """
     if TABLE_METRIC in verdict.metrics:
-        return None  # noise is content without a mode
+        return None  # within limits without a mode
     for behaviour in allowed:
         for emulated in emulations(comparison, behaviour):
             found = judged(standard, emulated)

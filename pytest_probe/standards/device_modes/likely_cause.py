@@ -175,8 +175,8 @@ def _wrong_by_noise(comparison: Comparison) -> BoolArray | None:
     stage = decide(comparison)
     bad: BoolArray = stage.noise.ratios > stage.limits.largest
     rest = stage.noise.ratios[~bad]
-    content = not rest.size or float(np.sqrt(np.mean(rest**2))) <= stage.limits.rms
-    return bad if content else None
+    within = not rest.size or float(np.sqrt(np.mean(rest**2))) <= stage.limits.rms
+    return bad if within else None
 
 
 def _tail(bad: BoolArray, comparison: Comparison) -> str | None:

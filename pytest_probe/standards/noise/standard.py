@@ -100,13 +100,13 @@ def _without_unstable(comparison: Comparison, stage: Stage) -> Stage | None:
     moved = replace(comparison, expected=stage.center)
     if stages.noise_of(moved, spread, floor=0.0).within(stage.limits):
         return None
-    jumping = unstable(comparison, spread)
-    if jumping is None or not jumping.any():
+    jumps = unstable(comparison, spread)
+    if jumps is None or not jumps.any():
         return None
-    stable = stages.noise_of(moved, Spread(np.where(jumping, 0.0, spread.size), spread.torn))
-    ratios = np.where(jumping, stage.noise.ratios, stable.ratios)
+    stable = stages.noise_of(moved, Spread(np.where(jumps, 0.0, spread.size), spread.disagree))
+    ratios = np.where(jumps, stage.noise.ratios, stable.ratios)
     found = noise_ratio.noise_of_ratios(ratios, comparison.expected, stage.noise.undecided)
-    count = int(np.count_nonzero(jumping))
+    count = int(np.count_nonzero(jumps))
     return None if found.within(stage.limits) else replace(stage, noise=found, unstable=count)
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pytest_probe.execution import Lent
+from pytest_probe.execution import PreparedCall
 from tests.execution.conftest import Function, Make, Plant, failed, normal
 from tests.support.emulated import product, to_bits
 
@@ -129,11 +129,11 @@ def test_repeats_look_at_all_elements(bench: Make, plant: Plant) -> None:
 @pytest.mark.parametrize(("factor", "verdict"), [(1.0, "pass"), (1.01, "error")])
 def test_a_call_that_a_test_makes(bench: Make, factor: float, verdict: str) -> None:
     made = bench("Functional.linear", F.linear, *linear(), backward=True, conditions=SMALL)
-    lent = made.checker.lend(made.case(), gradient=True)
-    assert isinstance(lent, Lent)
-    result = factor * F.linear(*lent.bound.args)
+    prepared = made.checker.prepare(made.case(), gradient=True)
+    assert isinstance(prepared, PreparedCall)
+    result = factor * F.linear(*prepared.bound.args)
     for direction in ("forward", "backward"):
-        found = made.checker.judge(lent, result, direction).verdict
+        found = made.checker.judge(prepared, result, direction).verdict
         assert (found.verdict, "sampled" in found.outputs[0].metrics) == (verdict, True)
 
 

@@ -24,7 +24,7 @@ from pytest_probe.frameworks.torch.cpu16.windows import WINDOWS
 def steps(dtype: torch.dtype) -> Mapping[Any, Callable[..., Any]]:
     """Steps between kernels: a mode sees them, and rounds what passes from one to the next."""
     known = {**FORMULAS, **OF_DTYPE.get(dtype, {}), **COMPOSED, **GRIDS}
-    return known | {twin: composed.in_place(known[func]) for func in known for twin in in_place_twins(func)}
+    return known | {variant: composed.in_place(known[func]) for func in known for variant in in_place_twins(func)}
 
 
 @functools.cache
@@ -35,7 +35,7 @@ def kernels(dtype: torch.dtype) -> Mapping[Any, Callable[..., Any]]:
         FLASH_BACKWARD: attention.cpu_flash_backward,
     }
     known = {**SCATTERING, **REDUCTIONS, **WINDOWS, **KERNELS, **SPECIAL, **fused}
-    known |= {twin: sequential.in_place(known[func]) for func in known for twin in in_place_twins(func)}
+    known |= {variant: sequential.in_place(known[func]) for func in known for variant in in_place_twins(func)}
     return {func: functools.partial(kernel, dtype) for func, kernel in known.items()}
 
 
@@ -44,9 +44,9 @@ def in_place_twins(func: Any) -> Iterator[Any]:
     name = func._schema.name.removeprefix("aten::")
     packet = getattr(torch.ops.aten, f"{name}_", None)
     for overload in packet.overloads() if packet is not None else ():
-        twin = getattr(packet, overload)
-        if _takes(twin) == _takes(func):
-            yield twin
+        variant = getattr(packet, overload)
+        if _takes(variant) == _takes(func):
+            yield variant
 
 
 def _takes(func: Any) -> list[tuple[str, str]]:
