@@ -72,7 +72,7 @@ def inputs(hook: Callable[..., Any], case: Any, arguments: Arguments) -> Argumen
 def hooked_verdict(hook: Callable[..., Any], case: Any, given: Verdict) -> Verdict | None:
     """What pytest_probe_verdict makes of a verdict."""
     with reporting_failures_of(VERDICT):
-        found = hook(case=case, hooked_verdict=given)
+        found = hook(case=case, verdict=given)
     if found is None:
         return None
     if not isinstance(found, Verdict):

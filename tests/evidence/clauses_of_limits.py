@@ -241,7 +241,7 @@ CLAUSES = (
     ),
     Clause(
         "RMS of what is not zero", "matmul in 18 bits with four rows of 400 that are not zero",
-        in_18_bits, torch.matmul, few_rows, ((noise_ratio, "measure", rms_of_all),), "error", "pass",
+        in_18_bits, torch.matmul, few_rows, ((noise_ratio, "measure_noise", rms_of_all),), "error", "pass",
         api="Torch.matmul",
     ),
     Clause(

@@ -327,17 +327,18 @@ CLAUSES = (
     Clause(
         "neighbours' spread, element by element", "gradient of gelu in its tail, torch's own kernel",
         F.gelu, F.gelu, lambda: [torch.linspace(-8, -3, 20_000)],
-        ((stages, "pooled", lambda comparison, spread: spread),),
+        ((stages, "pooled_spread", lambda comparison, spread: spread),),
         "pass", "error", api="Functional.gelu", backward=True,
     ),
     Clause(
         "undecided elements", "log(1 - sigmoid(x)) overflows where sigmoid rounds to 1",
-        naive_logsigmoid, naive_logsigmoid, lambda: [torch.linspace(5, 25, 100)], ((noise_ratio, "measure", untorn),),
+        naive_logsigmoid, naive_logsigmoid, lambda: [torch.linspace(5, 25, 100)],
+        ((noise_ratio, "measure_noise", untorn),),
         "pass", "error",
     ),
     Clause(
         "NaN is an error", "exp gives NaN for its largest argument",
-        nan_for_the_largest, torch.exp, lambda: [normal(100)], ((noise_ratio, "measure", nan_is_content),),
+        nan_for_the_largest, torch.exp, lambda: [normal(100)], ((noise_ratio, "measure_noise", nan_is_content),),
         "error", "pass", api="Torch.exp",
     ),
     Clause(
