@@ -49,6 +49,7 @@ def with_autocast(reference: Reference, autocast: str, run: Runs, *, as_recorded
     try:
         actual = run(reference)
         fits = not as_recorded or dtypes_fit(actual, reference.call)
+        # Dtypes fit both ways where the call casts inside: numbers tell then.
         same = _unchanged_by_autocast(reference, actual, autocast, run) if fits else None
         if same is not None:
             return reference, same
@@ -87,6 +88,7 @@ def _cast(reference: Reference, autocast: str, *, inside: bool) -> Reference:
     leaves = rounded_leaves(reference.leaves, autocast)
     candidate = replace(cast.candidate, arguments=with_leaves(cast.candidate.arguments, leaves))
     cast = replace(cast, leaves=leaves, candidate=candidate)
+    # A large call's reference is run by its sampler.
     if cast.contraction is not None:
         return cast
     return replace(cast, run=cast.again(leaves, cast.way, cast.wanted))

@@ -31,6 +31,7 @@ from pytest_probe.standards.api_class import classes_of, details
 
 # u_c, the roundoff of the arithmetic inside: float32 for it and everything narrower, else float64.
 SINGLE, DOUBLE = 2.0**-24, 2.0**-53
+# Dtypes that are computed in float64; all others in float32.
 WIDE = ("float64", "complex128")
 
 
@@ -76,6 +77,7 @@ def comparisons(
     together = bool(classes & {"ties", "kinks"})
     fixed = frozenset(call.paths[name] for name in details(classes, "labels") if name in call.paths)
     how = Perturbation(f"{call.api}\0{seed}", direction, SINGLE, narrowest, None, together, fixed)
+    # Outputs of one call may be of both kinds; runs are made when they are asked for.
     runs = {roundoff: PerturbedRuns(replay, replace(how, roundoff=roundoff)) for roundoff in (SINGLE, DOUBLE)}
     alternatives = Alternatives(replay, how)
     on_cpu = replay.source.name == "cpu"

@@ -165,6 +165,7 @@ def _filled(call: Call, arguments: Arguments, notes: list[str]) -> Arguments:
     def fill(value: Any, name: str) -> Any:
         if not isinstance(value, Lost):
             return value
+        # Our own capture keeps dtypes and devices: there a hole is what a user asked to leave out.
         if call.surroundings is not None:
             raise Unsupported(f"{name} was not recorded: the capture was told to keep no such values", "lost argument")
         if not outputs:

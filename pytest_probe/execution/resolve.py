@@ -71,6 +71,7 @@ class Resolver:
         api = f"{record.namespace}.{record.api}"
         arguments, notes = prepared(self._bound(api, arguments), call, arguments)
         large = self._large(contraction(self._bound(api, arguments)), call, arguments)
+        # Which function the record is, the corner of a large call tells as well.
         shown = (arguments, call) if large is None else _corner(large, arguments, call)
         candidates = self._candidates(record, shown[0], listed=call.surroundings is not None)
         candidate, run, wanted = self._fitting(candidates, shown[1], record, device, check_dtypes)
@@ -138,6 +139,7 @@ class Resolver:
         misfits: list[str] = []
         fitting: list[tuple[Candidate, Run, Wanted | None]] = []
         for candidate in candidates:
+            # The same function on other readings of the arguments, lists or tuples: one that fits is enough.
             if any(item.path == candidate.path for item, _, _ in fitting):
                 continue
             try:
@@ -152,6 +154,7 @@ class Resolver:
                 misfits.append(f"{candidate.path} gives {described(run)}")
         if not fitting:
             raise self._nothing_fits(candidates[0], call, device, troubles, misfits)
+        # Several functions may fit the record and give the same: which one it was does not matter then.
         if any(not outputs_agree(fitting[0][1], other, equal_in_float64) for _, other, _ in fitting[1:]):
             paths = " and ".join(candidate.path for candidate, _, _ in fitting)
             raise ReplayDiffers(f"{record.name} may be {paths}: the record fits both", "ambiguous name")
@@ -179,6 +182,7 @@ class Resolver:
         said = f"{type(trouble).__name__}: {first_line(trouble)}"
         try:
             arguments = candidate.arguments
+            # A record that the device refuses as well is a wrong record, and no fault of the reference.
             way = Way(device=device, default=default_dtype(call))
             self.framework.run(candidate.on_device, arguments.args, arguments.kwargs, way, None)
         except Exception as error:
@@ -203,6 +207,7 @@ class Resolver:
         # Running statistics and the like, which the call updates, have no gradient.
         kept = frozenset(name for name in every if same_bytes(plain.after(name), reference_array(leaves[name].array)))
         marked = frozenset(name for name in every if leaves[name].requires_grad)
+        # Every try asks for less, since a call may refuse all gradients for the sake of one.
         tries = [Wanted(kept, True), Wanted(marked, True), Wanted(kept - self._running(candidate), True)]
         return self._differentiable(candidate, tries) or (plain, None)
 

@@ -19,7 +19,9 @@ from pytest_probe.inputs import StoredTensors
 from pytest_probe.numerics.closeness import same_bytes
 from pytest_probe.numerics.dtypes import AnyArray
 
+# The kind of such skips, by which reports group them.
 NOT_STORED = "no stored tensors"
+# What a dump holds of results that are no tensors; of anything else it keeps no value that could differ.
 SCALARS = (bool, int, float, complex, str)
 
 
@@ -40,6 +42,7 @@ class StoredOutputs:
     def wanted(self, reference: Reference) -> Reference:
         """Those gradients only that the dump stored, with a note on the others that arguments wanted."""
         assert reference.wanted is not None
+        # The dump tells of a gradient for an output that has none here: it is another call.
         strange = sorted(_seeded_outputs(self.call) - set(reference.run.differentiable))
         if strange:
             raise NoReference(f"{', '.join(strange)} of the reference cannot be differentiated")

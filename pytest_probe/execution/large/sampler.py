@@ -26,9 +26,11 @@ from pytest_probe.inputs.streams import Streams
 from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, widen
 from pytest_probe.numerics.noise_ratio import root_mean_square
 
+# u_c of float32 and narrower: a checksum says where to look, so that one roundoff does for all dtypes.
 ROUNDOFF = 2.0**-24
 # Elements of an incoming gradient that are summed for samples of what is added to a product (a bias).
 SUMMED = 1 << 22
+# Places of an index that are taken at least, however small the budget: one alone would see no neighbour.
 LEAST = 4
 
 Change = Callable[[AnyArray, Indices], AnyArray]
@@ -165,6 +167,8 @@ class Sampler:
         runs = moved.output(name, "float64", 1)
         spread = np.abs(runs[0] - expected) if runs else np.zeros_like(expected)
         with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+            # Independent errors add up by their squares: the output's own rounding, and half the noise that the rule
+            # grants all.
             allowed = np.sqrt(checksums.rounding(actual, axis) ** 2 + spread**2 + root_mean_square(spread) ** 2 / 4)
             off = np.abs(checksums.signed(actual, axis) - expected)
             scores = off / np.maximum(allowed, float_format(actual.dtype).smallest)

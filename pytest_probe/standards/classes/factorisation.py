@@ -15,6 +15,8 @@ from pytest_probe.numerics import metrics
 from pytest_probe.numerics.dtypes import AnyArray, widen
 from pytest_probe.standards.noise.standard import NoiseStandard
 
+# Residuals in units of u |M| sqrt(n). Chosen: backward stable algorithms have small constants; nothing finer was
+# measured.
 LIMIT = 32.0
 # Outputs that signs and basis leave alone.
 VALUES: Mapping[str, str] = {"svd": "output.1", "eigh": "output.0"}
@@ -140,6 +142,7 @@ def _absolute(comparison: Comparison, matrix: AnyArray, factors: list[AnyArray])
         return {"residual": _eigen(matrix, *factors), "orthogonality": _skew(factors[1])}
     if name == "qr" and len(factors) == 2 and factors[0].size:
         return {"residual": _worst(factors[0] @ factors[1] - matrix), "orthogonality": _skew(factors[0])}
+    # Mode "r" gives no Q: what R promises without it is R^H R = M^H M.
     if name == "qr" and len(factors) == 2:
         return {"residual": _worst(_squared(factors[1]) - _squared(matrix)) / np.linalg.norm(matrix, axis=(-2, -1))}
     if name == "eig" and len(factors) == 2:
