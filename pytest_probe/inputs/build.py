@@ -18,6 +18,7 @@ from pytest_probe.inputs.strides import is_layout, without_repeats
 from pytest_probe.numerics.dtypes import AnyArray
 
 _COMPLEX_OF = {"float32": "complex64", "float64": "complex128"}
+# What a dump calls the field that an argument's path begins with: errors name the place in the file.
 _FIELDS = {"input": "input_args", "kwargs": "input_kwargs", "grad": "input"}
 
 

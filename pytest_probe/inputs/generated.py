@@ -29,7 +29,9 @@ DtypeKind: TypeAlias = Literal["bool", "integer", "float", "complex"]
 
 # Integers of which nothing is known: valid as an index nearly everywhere.
 _UNKNOWN_INTEGERS = (0, 9)
+# Relative error of a recorded mean or norm beside its rounding: captures sum in float32.
 _STATISTICS_ERROR = 2e-6
+# Of the dtype's largest number: a minimum so low beside a usual maximum is what masks fill with.
 _LOWEST = 0.9
 
 
@@ -77,6 +79,7 @@ def _booleans(spec: TensorSpec, rng: np.random.Generator) -> BoolArray:
         return np.ones(spec.size, bool)
     if spec.size == 1 and spec.max is not None:
         return np.ones(1, bool)
+    # Nothing tells how many are True: half, so that both cases are run.
     return moments.choice(rng, spec.size, (spec.size + 1) // 2)
 
 
@@ -179,6 +182,7 @@ def _masked(spec: TensorSpec, rng: np.random.Generator, hidden: float, values: F
         share = min(max((values[largest] - mean) / (values[largest] - hidden), 0.0), 1.0)
     row = spec.shape[-1] if spec.shape[-1] > 1 else spec.size
     hideable = np.ones(spec.size, bool)
+    # A row that is hidden as a whole has no softmax.
     hideable[::row] = False
     if values.min() != values[largest]:
         hideable[largest] = False

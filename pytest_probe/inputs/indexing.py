@@ -89,6 +89,7 @@ def _chosen(tensor: TensorSpec, items: list[_Item], selection: Argument) -> int 
     together = max(_broadcast_rank(items[place].value) for place in advanced)
     if not together or len(selection.shape) != untouched + sum(item.adds for item in items) + together:
         return None
+    # NumPy's rule: the common dimensions stand where the items stood if those are neighbours, else first.
     adjacent = advanced[-1] - advanced[0] + 1 == len(advanced)
     before = sum(item.adds for item in items[: advanced[0]]) if adjacent else 0
     return selection.shape[before + together - 1]

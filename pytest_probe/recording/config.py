@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from pytest_probe.errors import SettingsError
 
+# The words of msprobe's config.json, and `kinds`, which is ours.
 TASKS = ("statistics", "tensor", "structure", "overflow_check")
 LEVELS = ("L0", "L1", "mix")
 SUMMARIES = ("statistics", "md5")
@@ -202,6 +203,7 @@ def _spaces(where: str, value: Any) -> tuple[tuple[str, str], ...]:
     return ()
 
 
+# By key of a configuration: our field and what reads it. At the top, in a task's section, in that of msprobe's checker.
 _TOP: dict[str, tuple[str, FieldReader]] = {
     "task": ("task", _one_of(TASKS)),
     "dump_path": ("dump_path", _text),

@@ -74,6 +74,7 @@ class Writer:
         while len(self._queue) > ROOM or self._bytes > ROOM_BYTES:
             self._room.clear()
             self._wake.set()
+            # Nobody would ever make room.
             if self._failed or not self._thread.is_alive():
                 return
             self._room.wait(PAUSE)

@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
+# The folder that a capture makes for a process that trains alone.
 _PROCESS = re.compile(r"proc\d+")
 
 

@@ -20,15 +20,20 @@ from pytest_probe.records.msprobe import salvage
 from pytest_probe.records.msprobe.entries import decode, quoted
 from pytest_probe.records.msprobe.stack import StackFile
 
+# Others are read all the same, with a note: what they mean is not known.
 READ_TASKS = ("statistics", "tensor", "structure", "overflow_check", "acc_check")
 READ_LEVELS = ("L0", "L1", "L2", "mix", "debug")
 
+# Top-level keys that are known; of others there is a note.
 _KEYS = ("task", "level", "framework", "dump_data_dir", "data", "probe")
 _OTHER = {"forward": "backward", "backward": "forward"}
+# What is counted under these words are entries whose names do not end in a number and a direction.
 _UNNAMED = "entries with a name that is no API call"
+# Any JSON may have a key "data": the header, or an entry's name, must be there too.
 _DATA = re.compile(rb'"data"\s*:\s*\{')
 _HEADER = re.compile(rb'"task"\s*:.*"level"\s*:', re.DOTALL)
 _ENTRY = re.compile(salvage.ENTRY.encode())
+# Of a damaged file no setting makes more.
 _ADVICE = "copy the file again, or repeat the capture"
 
 
@@ -144,6 +149,7 @@ def _split(entry: str) -> tuple[str, str, str, str, int] | None:
     namespace, _, api = left.partition(".")
     if direction not in _OTHER or not namespace or not api:
         return None
+    # 19 digits may be more than an int64.
     if not (number.isascii() and number.isdecimal() and len(number) < 19):
         return None
     return name, direction, sys.intern(namespace), sys.intern(api), int(number)

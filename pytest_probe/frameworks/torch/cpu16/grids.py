@@ -16,10 +16,12 @@ import torch
 from pytest_probe.frameworks.torch.cpu16.formulas import constant
 
 ATEN = torch.ops.aten
+# torch's numbers for the modes of interpolation and of padding.
 LINEAR, NEAREST, CUBIC = 0, 1, 2
 ZEROS, BORDER, REFLECTION = 0, 1, 2
 # How many 16-bit numbers a vector of this kernel holds, which no processor runs with longer ones.
 LANES = 16
+# Of the cubic convolution, and where its four neighbours lie from the cell's first element: as in torch's kernel.
 A = -0.75
 TAPS = (-1, 0, 1, 2)
 Coordinates = Sequence[torch.Tensor]

@@ -103,6 +103,7 @@ def layer_norm_backward(
     """Gradients of weight and bias are added up row by row, each thread's rows for themselves."""
     exact = ATEN.native_layer_norm_backward.default(grad, x, shape, mean, rstd, weight, bias, wanted)
     count = x.numel() // math.prod(shape)
+    # How rows are shared out decides which sums are rounded together.
     share = -(-count // min(torch.get_num_threads(), count))
     rows = []
     for terms in (grad * (x - mean) * rstd, grad):
@@ -161,6 +162,7 @@ def renorm(dtype: torch.dtype, x: torch.Tensor, p: float, dim: int, largest: flo
     """The factor is rounded before it is multiplied with."""
     over = [place for place in range(x.ndim) if place != dim % x.ndim]
     norm = torch.linalg.vector_norm(x, p, over, keepdim=True)
+    # 1e-7 is the kernel's own.
     return x * rounded_once(torch.where(norm > largest, largest / (norm + 1e-7), 1.0), dtype)
 
 
@@ -184,6 +186,7 @@ def histc(dtype: torch.dtype, x: torch.Tensor, bins: int = 100, low: float = 0, 
     first, last = step(x.new_tensor(low)), step(x.new_tensor(high))
     inside = x[(x >= first) & (x <= last)]
     places = step(step(step(inside - first) * bins) / step(last - first)).long().clamp(max=bins - 1)
+    # At 2 / eps a count is so large that 1 more rounds away.
     return torch.bincount(places, minlength=bins).to(x.dtype).clamp(max=2 / torch.finfo(dtype).eps)
 
 
