@@ -56,10 +56,13 @@ class Alternatives:
         if made is None or expected is None or expected.shape != comparison.expected.shape:
             return None
         flushes = assumption.mode is not None and assumption.mode.flush  # the runs tell then, if not the numbers
+        # A mode that changes nothing here explains nothing.
         if _same(expected, comparison.expected) and not flushes:
             return None
         evidence: Evidence = OutputRuns(made.runs, name, expected.shape)
         allowance = replace(comparison.allowance, emulated=True)
+        # The output may lie anywhere between the runs that cross ties, so that its reference is the nearest point
+        # there; runs move with it, enlarged back to a whole roundoff.
         if made.crossed:
             reached = _reached(comparison.actual, expected, [_array(run, name) for run in made.crossed])
             source, expected = expected, reached

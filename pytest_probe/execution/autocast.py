@@ -26,6 +26,7 @@ def possible_autocast(call: Call, arguments: Arguments, device: str) -> str:
     if call.surroundings is None:
         return _suggested(call, arguments)
     known = call.surroundings.autocast
+    # A dump of an accelerator may be replayed on the CPU: its autocast is meant then, before the host's.
     others = [dtype for kind, dtype in known.items() if kind != "cpu"]
     found = known.get(device.split(":", 1)[0], (others or [*known.values(), ""])[0])
     return found if found in NARROW_DTYPES else ""

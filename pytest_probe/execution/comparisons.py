@@ -74,6 +74,7 @@ def comparisons(
     floats = floats_of(reference.leaves)
     made = floats or {name: value.dtype for name, value in sides.actual.items() if _is_float(value)}
     narrowest = _narrowest(reference, made)
+    # A choice among equal values must stay the same in perturbed runs, so equal values move together there.
     together = bool(classes & {"ties", "kinks"})
     fixed = frozenset(call.paths[name] for name in details(classes, "labels") if name in call.paths)
     how = Perturbation(f"{call.api}\0{seed}", direction, SINGLE, narrowest, None, together, fixed)
@@ -133,6 +134,7 @@ def _as_arrays(actual: Any, expected: Any, floats: Mapping[str, np.dtype[Any]]) 
     if isinstance(actual, np.ndarray) or isinstance(expected, np.ndarray):
         wide = np.asarray(expected)
         return np.asarray(actual), widen(wide) if is_floating(wide.dtype) else wide
+    # A float that a call returns (`item`) was a number of its tensors' dtype.
     if type(actual) is float and type(expected) is float:
         dtype = max(floats.values(), key=lambda item: item.itemsize, default=np.dtype(np.float64))
         return np.asarray(actual).astype(dtype), np.asarray(expected)

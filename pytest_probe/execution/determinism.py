@@ -41,6 +41,7 @@ class RunSpread:
         if parts.shape != self.low.shape or bool((np.isnan(parts) != np.isnan(self.low)).any()):
             self.disagree = True
             return
+        # Extremes are enough for the largest distance, and no run need be kept.
         self.low, self.high = np.fmin(self.low, parts), np.fmax(self.high, parts)
 
     @property

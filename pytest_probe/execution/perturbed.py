@@ -99,6 +99,8 @@ class PerturbedRuns:
             return []
         if self._how.inside and kind != "float64":
             return []
+        # What is off by the same in each run is a fault, which must not excuse itself: the steps of the call as one
+        # count then.
         if self._own(kind) is not None and not self._is_rounding(name):
             self._made.pop("coarse", None)
             self._whole = True
@@ -195,6 +197,7 @@ class PerturbedRuns:
         kernels = self._kernels if kind in ("coarse", "rounded") else ()
         known = ways(how.narrow, reference.way, self._wide(), kernels)
         way = self._own(kind) or replace(known[kind], mode=how.mode)
+        # One way of moving at a time: inside the call, by what flushing may lose, or by a library's ulp.
         if how.inside:
             way, size = replace(way, jitter=Jitter(size, int(generator.integers(2**62)))), 0.0
         elif how.mode is not None and how.mode.flush:
@@ -269,6 +272,7 @@ def _moved(values: AnyArray, draw: Draw, size: float, inward: bool) -> AnyArray:
         # A constant has no range of its own to stay in: towards zero, where few functions have an edge.
         return np.asarray(values * (1.0 - size * np.abs(xi)))
     moved = np.asarray(values * (1.0 + size * xi))
+    # inf and NaN have no neighbours to move to; the range is that of the finite numbers.
     if not (np.isfinite(low) and np.isfinite(high)):
         finite = values[np.isfinite(values)]
         if not finite.size:

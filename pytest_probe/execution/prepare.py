@@ -41,6 +41,7 @@ def cast_of(name: str, arguments: Arguments) -> str:
     named = [value.name for _, value in trees if isinstance(value, DtypeSpec) and is_floating(value.name)]
     if len(named) != 1 or not classes_of(name).isdisjoint(NO_ARITHMETIC):
         return ""
+    # A cast to a dtype as wide as the tensors' changes nothing.
     least = float_format(named[0]).precision
     wider = (float_format(dtype).precision > least for dtype in floats_of(named_leaves(arguments)).values())
     return named[0] if any(wider) else ""

@@ -103,6 +103,7 @@ class Resolver:
 
     def _large(self, found: Contraction | None, call: Call, arguments: Arguments) -> Contraction | None:
         """The contraction that the record is, where it is above the budget."""
+        # A tensor that the contraction does not know of would not be cut with the others.
         if found is None or found.flops <= self.budget or found.tensors != named_leaves(arguments).keys():
             return None
         specs = call.output_specs()
@@ -115,6 +116,7 @@ class Resolver:
         call, reference = self.calls.get(key), guarded("the reference", self.references, key)
         if call is not None and reference is not None:
             return [Candidate(key, name, key, call, self._reference_of(reference, arguments), arguments, False)]
+        # Names that a capture shortened may mean several functions; the record tells which fits.
         made = []
         for api in self.framework.candidates(record.namespace, record.api, self.namespaces):
             function = functools.partial(_look_up_and_call, api.lookup)
@@ -171,6 +173,7 @@ class Resolver:
     def _nothing_fits(
         self, candidate: Candidate, call: Call, device: Device, troubles: Sequence[Exception], misfits: Sequence[str]
     ) -> Exception:
+        # What a project added is named first: the record itself may be right.
         hook = next((trouble for trouble in troubles if isinstance(trouble, HookFailed)), None)
         if hook is not None:
             return hook
@@ -241,6 +244,7 @@ def other_reading(reference: Reference) -> Reference | None:
     arguments, tensors = candidate.arguments, python_numbers(candidate.arguments, narrow)
     if not tensors and not has_inexact_floats(arguments, narrow):
         return None
+    # Rounded inside the function, so that gradients still reach the tensors themselves.
     read = functools.partial(reference.framework.rounded, dtype=narrow.name)
     rounding = functools.partial(with_rounded_floats, candidate.reference, narrow, tensors, read)
     try:

@@ -130,6 +130,7 @@ def stored_run(record: Record, call: Call, reference: Reference, files: StoredTe
     """
     outputs = dict(_outputs(record, call, reference, files))
     for name, argument in reference.run.returned.items() if call.surroundings is None else ():
+        # An argument that the call changes and that holds the result already was stored too late to be an input.
         if argument in reference.changed and same_bytes(outputs[name], reference.leaves[argument].array):
             raise Unsupported(
                 f"{argument} was stored after the in-place call: its file holds what {name}'s holds",

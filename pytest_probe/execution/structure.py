@@ -87,6 +87,7 @@ def forward_sides(replay: Replay) -> Sides:
     # What is changed and returned is judged once, as an output.
     returned = replay.actual.returned.items() & reference.run.returned.items()
     beside = sorted(reference.changed - {argument for _, argument in returned})
+    # A dump has arguments as they were before the call.
     if beside and not replay.source.tells_changes:
         words = f"not judged, since a dump does not hold what the call left in it: {', '.join(beside)}"
         replay, beside = replace(replay, reference=replace(reference, notes=(*reference.notes, words))), []

@@ -93,6 +93,7 @@ def _floats(spec: TensorSpec, rng: np.random.Generator) -> Float64Array:
     if not (math.isfinite(top) and math.isfinite(bottom)):
         return _with_special_values(spec, rng, bottom, top)
     form = _float_format(spec.dtype)
+    # A mask's fill beside usual numbers: one law for both would spread over the whole range.
     if bottom <= -_LOWEST * form.max and abs(top) < math.sqrt(form.max):
         return _masked(spec, rng, bottom, _hanging(spec, rng, top))
     low, high = sorted((bottom, top))
@@ -115,6 +116,7 @@ def _complex(spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
         return np.asarray(parts[0] + 1j * parts[1])
     modulus = _floats(_modulus_spec(spec), rng)
     values: AnyArray = np.exp(2j * math.pi * rng.random(spec.size))
+    # inf times a phase would be NaN in one part.
     usual = np.isfinite(modulus)
     values[usual] *= modulus[usual]
     values[~usual] = modulus[~usual]

@@ -47,6 +47,7 @@ def subscript_roles(
 
 def _index(spec: TensorSpec, extent: int, spread: bool) -> Index:
     """Negative indices where they were recorded; but not mixed with others where places must be distinct."""
+    # Mixed signs may name one place twice: negative only where all were.
     decisive = spec.max if spread else spec.min
     negative = decisive is not None and decisive < 0
     return Index(extent, low=-extent if negative else 0, axis="all" if spread else None)

@@ -71,6 +71,7 @@ def choice(rng: np.random.Generator, count: int, chosen: int) -> BoolArray:
     if chosen in (0, count):
         return np.full(count, chosen > 0)
     mask = rng.random(count) < chosen / count
+    # Each is drawn for itself; only what is too many or too few is then drawn without replacement.
     surplus = int(np.count_nonzero(mask)) - chosen
     if surplus:
         places = np.flatnonzero(mask if surplus > 0 else ~mask)
@@ -121,7 +122,7 @@ def _plausible(found: _Moments, slack: float, usual: float) -> _Moments:
     # As large as a variance can be: zeros and ones only, as in a mask.
     if slack <= room / 8 and found.variance >= (1 - 1e-4) * room - slack:
         return found._replace(variance=room, split=True)
-    # The recorded norm tells the variance to a factor; less than that is noise of its digits.
+    # The norm tells the variance to within a half of it, and is believed.
     if slack <= found.variance / 2:
         return found
     if found.variance + slack < 0:
@@ -142,6 +143,7 @@ def _inner(rng: np.random.Generator, count: int, moments: _Moments) -> Float64Ar
         return np.full(count, moments.mean)
     weight = room / moments.variance - 1
     values = _beta(rng, count, max(moments.mean * weight, 1e-3), max((1 - moments.mean) * weight, 1e-3))
+    # The smooth map keeps order and ends; where it cannot reach the moments, clipping comes near.
     if not _bend(values, moments):
         _shift(values, moments)
     return values

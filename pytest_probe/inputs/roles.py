@@ -16,7 +16,7 @@ from pytest_probe.inputs import moments
 from pytest_probe.inputs.generated import DtypeKind, generate, integer_range
 from pytest_probe.numerics.dtypes import AnyArray
 
-# The kinds of dtype that roles are for: a table of one parameter may meet several.
+# Kinds of dtype that a role can make; an argument of another kind has none.
 _INTEGER: frozenset[DtypeKind] = frozenset({"integer"})
 _FLOAT: frozenset[DtypeKind] = frozenset({"float"})
 _MATRIX: frozenset[DtypeKind] = frozenset({"float", "complex"})

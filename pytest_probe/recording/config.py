@@ -156,6 +156,7 @@ def _modes(where: str, value: Any) -> frozenset[str]:
     """["forward"] keeps both halves of forward entries, ["input"] that half of either entry."""
     chosen = _some_of(DATA_MODES)(where, value)
     pairs = (("forward", "backward"), ("input", "output"))
+    # A list that names no half, or no direction, means both.
     return chosen.union(*(pair for pair in pairs if not chosen.intersection(pair)))
 
 

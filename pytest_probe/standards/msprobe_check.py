@@ -35,6 +35,7 @@ def with_table(comparison: Comparison, verdict: OutputVerdict, table: Table, sta
     found = _judged(comparison, rule)
     if found.verdict != "error":
         return verdict
+    # A table that fails the right result as well says nothing of this one.
     if any(
         _judged(replace(comparison, actual=right), rule).verdict == "error" for right in _right(comparison, verdict)
     ):

@@ -75,6 +75,7 @@ class Sampler:
         indices = self.contraction.indices(name)
         places = self._added_places(name) if name in self.contraction.addends else self._places(name, actual)
         taken = tuple(None if index is None else places.get(index) for index in indices)
+        # The reference's own call on parts of its arguments gives the same part of the result.
         replay = self._changed(lambda array, of: cut(array, of, places), name)
         return Sample(name, replay, cut(actual, indices, places), taken, actual.shape)
 
@@ -105,6 +106,7 @@ class Sampler:
         """How many places of each index half the budget is enough for: as many of one as of the other, but two blocks
         of the folded one at least."""
         extents = self.contraction.extents
+        # The other half goes to checksums.
         left = self.budget / 2 / self.contraction.flops * math.prod(extents[index] for index in indices)
         least = {index: min(extents[index], 2 * self._block if index == along else LEAST) for index in indices}
         sizes: dict[str, int] = {}
@@ -138,6 +140,7 @@ class Sampler:
 
     def _pointed(self, name: str, along: str, sizes: Mapping[str, int], actual: AnyArray) -> IndexValues:
         """The rows and columns whose checksums are off by most, at most half of what is taken."""
+        # By the case's key and the seed, so that another run looks at the same places.
         signs = Streams(f"{self.key}\0{name}", self.seed).at("signs")
         checksums = Checksums.of(self.contraction.extents[along], self._block, signs)
         indices = self.contraction.indices(name)
@@ -149,6 +152,7 @@ class Sampler:
         for dim, places in zip(kept, order, strict=True):
             index = str(indices[dim])
             distinct = np.fromiter(dict.fromkeys(places.tolist()), np.int64)
+            # Half by checksums and half at random: what all elements share no checksum shows.
             half = (sizes[index] + 1) // 2
             found[index] = checksums.places(distinct, half) if index == along else distinct[:half]
         return found

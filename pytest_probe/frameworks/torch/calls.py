@@ -124,6 +124,7 @@ class Binder:
         else:
             tensor = self.way.device.put(tensor)
         tensor = tensor if leaf.strides is None else restrided(tensor, leaf.strides)
+        # The leaf keeps its gradient; the call gets the leaf, or a copy that it may write to.
         if name in self.wanted.names:
             self.leaves[name] = tensor.requires_grad_()
             # torch refuses to write to a leaf that wants a gradient; a copy of it may be written to.

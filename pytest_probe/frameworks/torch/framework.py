@@ -79,6 +79,7 @@ class TorchFramework:
     def device(self, name: str, option: str = "--probe-device") -> TorchDevice:
         try:
             device = TorchDevice(name)
+            # torch takes any name until memory is asked for.
             torch.empty(0, device=device.place)
         except (RuntimeError, AssertionError) as error:
             known = ", ".join(sorted({"cpu", self.default_device()}))

@@ -154,6 +154,7 @@ class StepsMode(SplittingMode):  # type: ignore[no-untyped-call]
         result = NotImplemented if single else self._known(func)(*args, **kwargs)
         if result is NotImplemented:
             result = func(*args, **kwargs)
+        # Numbers that were there before are rounded already, or are float32 in the call itself.
         if single or self._is_choice(func, args, kwargs):
             self.kept.extend(_tensors(result))
             return result

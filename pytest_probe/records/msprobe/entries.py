@@ -74,6 +74,7 @@ def _with_gradients(path: Path, record: Record, call: Call) -> Call:
     except NotRecorded as error:
         return replace(call, gradients=(), unrecorded=str(error))
     gradients = backward.gradients("input")
+    # msprobe's gradients are those of the last autograd node: whose they are is not known.
     if "inputs" not in backward.probe:
         return replace(call, gradients=gradients)
     seeded = backward.places("outputs", gradients) if gradients else None
@@ -134,6 +135,7 @@ class _Entry:
         numbers."""
         if self.name.split(".")[:2] not in _MAKING or named.get("dtype") is not None:
             return named
+        # A NumPy float32 gave the tensor its dtype; as a Python number it would give the default one.
         scalars = not _NUMPY.isdisjoint(_kinds(self.body["input_args"]))
         made = next((spec.dtype for spec in outputs if isinstance(spec, TensorSpec)), None)
         return {**named, "dtype": DtypeSpec(made)} if scalars and made is not None else named

@@ -127,6 +127,7 @@ def _records(entries: Mapping[str, msgspec.Raw], skipped: Counter[str]) -> Itera
         name, direction, namespace, api, number = parts
         other = entries.get(f"{name}.{_OTHER[direction]}")
         if other is not None:
+            # The record was made where its first entry stood.
             if name in paired:
                 continue
             paired.add(name)
@@ -170,5 +171,6 @@ def _data_dirs(path: Path, recorded: object) -> tuple[Path, ...]:
     """Where tensor files are looked up: beside the dump, so that it can be moved, then where they were written."""
     beside = path.parent / TENSOR_FOLDER
     if not isinstance(recorded, str) or "\0" in recorded or not Path(recorded).is_absolute():
+        # A relative path would lead anywhere, depending on where the run starts.
         return (beside,)
     return tuple(dict.fromkeys((beside, Path(recorded))))

@@ -150,6 +150,7 @@ def _entries(text: _Text, saved: Salvage, start: int) -> int:
                     return at + 1
                 raise json.JSONDecodeError("expected an entry", text.text, at)
             name, at = text.key(at)
+            # Up to the next entry at most, so that one broken value does not swallow those behind it.
             end = text.value(at, _next_entry(text, at))[1]
             saved.entries[name] = _raw(text.data[at:end])
             name, resume = "", end

@@ -30,6 +30,7 @@ class Discrete:
         if comparison.case.narrow:
             runs += comparison.evidence.perturbed_narrow(STEP_RUNS) + comparison.evidence.narrow_steps(STEP_RUNS)
         with np.errstate(invalid="ignore"):
+            # A step may fall to either side of an edge that the runs cross, and anywhere between.
             low = correctly_rounded(np.minimum.reduce(runs), comparison.actual.dtype)
             high = correctly_rounded(np.maximum.reduce(runs), comparison.actual.dtype)
             inside = (comparison.actual >= low) & (comparison.actual <= high)

@@ -53,6 +53,7 @@ class Factorisation:
 
 def _gradient(comparison: Comparison) -> OutputVerdict:
     verdict = NoiseStandard().judge(comparison)
+    # The gradient of singular values or eigenvalues alone is defined whatever signs the factors have.
     hangs = set(comparison.case.incoming) != {VALUES.get(comparison.call.name)}
     if verdict.verdict == "error" and hangs and not _same_factors(comparison):
         free = "order" if comparison.call.name in UNORDERED else "signs or basis"
@@ -122,6 +123,7 @@ def _errors(comparison: Comparison, matrix: AnyArray) -> Mapping[str, float]:
     with np.errstate(divide="ignore"):
         lost = np.minimum(size * comparison.allowance.lost / norm**2, 1 / LIMIT) if comparison.allowance.lost else 0.0
     unit = comparison.roundoff * size**0.5 + lost
+    # An error of a basis is one of unit vectors; all others are errors of the matrix.
     scales = {"orthogonality": np.ones_like(norm)}
     return {
         words: _largest(error / (unit * scales.get(words, np.where(norm, norm, 1.0)))) for words, error in found.items()

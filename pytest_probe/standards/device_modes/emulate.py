@@ -97,6 +97,7 @@ def _flushed(comparison: Comparison, variants: Sequence[Mode]) -> Iterator[Compa
         yield from (other.of_call(call) for other in (*others, emulated))
         return
     values = [comparison.expected, *(other.expected for other in others)]
+    # Zero and the subnormal number are both right there.
     small = np.minimum.reduce([np.abs(value) for value in values]) < SMALLEST_FLOAT32 * BORDER
     actual = np.where(small, _zeroed(comparison.actual), comparison.actual)
     values.append(np.where(small, 0.0, comparison.expected))
@@ -162,6 +163,7 @@ def _sampled(comparison: Comparison, variants: Sequence[Mode]) -> Comparison | N
     evidence = comparison.evidence
     found = [evidence.alternative(comparison, Assumption(mode, sample=index)) for index, mode in enumerate(variants)]
     samples = [other.expected for other in found if other is not None]
+    # A common factor, or an output that the mode left as it was, is no sampled rounding.
     if not samples or is_scaled(comparison) or not _in_use(comparison, samples):
         return None
     # Both limits shrink by what brings that of the RMS to SAMPLED_RMS.
@@ -205,6 +207,7 @@ def fitted_factor(comparison: Comparison) -> tuple[float, float]:
     usable = np.isfinite(actual) & np.isfinite(expected) & (expected != 0)
     if expected.dtype.kind != "f" or np.count_nonzero(usable) < 2:
         return 1.0, np.inf
+    # Scaled, lest squares overflow.
     largest = np.abs(expected[usable]).max()
     unit, given = expected[usable] / largest, actual[usable] / largest
     square = np.dot(unit, unit)

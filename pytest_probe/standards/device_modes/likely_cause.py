@@ -45,8 +45,10 @@ class Cause(Protocol):
 
 def diagnose(standard: Standard, comparison: Comparison, verdict: OutputVerdict) -> str:
     """The likeliest cause of an error, "" where none of the known ones fits, or where the sign of zero is all of it."""
+    # Other judges name what is wrong themselves.
     if verdict.standard not in ("noise", "ties", "exact") or comparison.actual.dtype.kind in "iub":
         return ""
+    # Only signs of zeros differ.
     if verdict.metrics.get("mismatch") == 0:
         return ""
     trouble = Trouble(standard, comparison, verdict)
@@ -203,6 +205,7 @@ def _slab(bad: BoolArray, comparison: Comparison) -> str | None:
         found = np.flatnonzero(bad.any(axis=tuple(other for other in range(bad.ndim) if other != axis)))
         first, last = int(found[0]), int(found[-1])
         width = last - first + 1
+        # Much of the slab must be wrong: a few elements in one row are no wrong row.
         full = np.count_nonzero(bad) * extent >= COVERED * bad.size * width
         if full and (width == 1 < extent or (last == extent - 1 and width * 4 <= extent)):
             return _slab_words(bad.ndim, axis, first, last, extent)

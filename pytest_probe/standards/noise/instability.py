@@ -26,6 +26,7 @@ def unstable(comparison: Comparison, spread: Spread) -> BoolArray | None:
     less = spread_of(comparison.evidence.perturbed_less(RUNS), expected, dtype)
     if moved is None or less is None:
         return None
+    # Neither linear nor quadratic in the shift: it jumps in both, or in the larger alone.
     found = (moved.size < LEAST * less.size) | (moved.size > MOST * less.size)
     values = np.abs(expected)
     own = np.maximum(moved.size, comparison.roundoff * values)

@@ -75,6 +75,7 @@ def in_turn(comparison: Comparison) -> Iterator[Stage]:
             break
         last = len(runs)
         yield _stage(comparison, run_spread(comparison, runs), limits, len(runs), "float64")
+    # Another device's fault is not in the CPU's kernels: their float32 runs may count against R.
     if not comparison.case.on_cpu:
         runs = runs + evidence.float32(STAGES[-1])
         yield _stage(comparison, run_spread(comparison, runs), limits, STAGES[-1], "float32")
@@ -108,6 +109,7 @@ def between_steps(comparison: Comparison, runs: list[AnyArray], limits: Limits) 
         # All of a row hangs on few roundings there, and one that falls to the other side moves all of it.
         runs = runs + _drawn_anew(comparison)
     spread = pooled_spread(comparison, run_spread(comparison, runs + sampled))
+    # Sampled rounding has a direction: against R a healthy kernel would be off by all of it.
     center = (
         comparison.expected if inside or not sampled else nearest_sample(comparison, [comparison.expected, *sampled])
     )

@@ -92,6 +92,7 @@ def decide(comparison: Comparison) -> Stage:
         found.append(stage)
     if by_unstable:
         return by_unstable[0]
+    # Its limits are others than the rule's, which a report would show.
     return next(stage for stage in reversed(found) if stage.source != AMONG_THEMSELVES)
 
 
@@ -119,6 +120,7 @@ def _beside_unstable(comparison: Comparison, stage: Stage) -> tuple[Outcome, str
     that rounds between 16-bit steps may err in all."""
     wrong = int(np.count_nonzero(stage.noise.ratios > stage.limits.largest))
     found = f"{stage.unstable:,} of {stage.noise.ratios.size:,} elements leap as inputs move by a roundoff"
+    # More elements err than may leap: choices do not explain it.
     if wrong > stage.unstable and (comparison.case.on_cpu or not comparison.case.narrow):
         return "error", f"{found}; beside them {stage.reason}, {wrong:,} above it"
     return "warning", f"undecided: {found}; beside them {stage.reason}"
@@ -153,6 +155,7 @@ def _beside_cpu(comparison: Comparison, stage: Stage) -> tuple[Outcome, str] | N
     lost = _overflown(comparison, result)
     alike = lost & np.isinf(widen(comparison.actual))
     seen = _measure_instead(comparison, stage, np.where(lost, comparison.expected, widen(result)))
+    # A witness that gives NaN says nothing.
     if not np.isfinite(seen.largest):
         return "warning", "undecided: the CPU's own kernel gives NaN"
     if seen.largest > CPU_HOPELESS and comparison.precision.name in ("float32", "complex64"):

@@ -15,7 +15,7 @@ from pytest_probe.frameworks.torch.cpu16.sequential import lanes
 KEYS = 512
 
 
-# From how many queries on, and how many a block has: the first that fits. Read in torch's kernel.
+# From how many queries on, and how many a block has: the first that fits.
 QUERIES = ((768, 256), (192, 64), (0, 32))
 
 

@@ -289,6 +289,7 @@ def _spread(sampler: GridSampler, x: torch.Tensor, spread: Contributions) -> tor
     batch, channels = x.shape[:2]
     size = x[0, 0].numel()
     found = [(sampler.index(where), term) for where, term in spread]
+    # In 16 bit every sum is rounded, so that the order of the terms counts.
     order = _order(sampler.grid, len(spread), 1 if sampler.volume else LANES)
     index = torch.stack([flat for (flat, _), _ in found], 1).flatten(1)[:, order]
     within = torch.stack([inside for (_, inside), _ in found], 1).flatten(1)[:, order].reshape(-1)

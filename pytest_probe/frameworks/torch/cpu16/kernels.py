@@ -84,6 +84,7 @@ def softmax(dtype: torch.dtype, x: torch.Tensor, dim: int, to_float: bool) -> An
     rest = inner % lanes()
     flat = x.reshape(-1, x.shape[dim], inner)[..., inner - rest :].transpose(1, 2)
     powers = (flat - flat.amax(-1, keepdim=True)).exp()
+    # Whole vectors keep float32 powers; what is left over goes through the dtype.
     quotients = rounded_once(powers, dtype) / powers.sum(-1, keepdim=True)
     result.view(-1, x.shape[dim], inner)[..., inner - rest :] = quotients.transpose(1, 2)
     return result
@@ -125,6 +126,7 @@ def batch_norm(
     eps: float,
 ) -> Any:
     """Statistics are rounded before they are used; in bfloat16 each step towards them as well."""
+    # Other layouts go to another kernel, which rounds at every element.
     if not layouts.all_contiguous(x) or layouts.scattered(weight, bias, running_mean, running_var):
         return layouts.batch_norm(dtype, x, weight, bias, running_mean, running_var, training, momentum, eps)
     if not training:

@@ -94,6 +94,7 @@ def embedding_backward(
     if by_frequency:
         terms = terms * rounded_once(1 / places.bincount()[places].to(terms.dtype), dtype).unsqueeze(-1)
         fused = terms.shape[1] // lanes() * lanes() if fuses() else 0
+        # Fused vectors add the product unrounded.
         terms[:, fused:] = rounded_once(terms[:, fused:], dtype)
     return piled(dtype, grad.new_zeros(rows, grad.shape[-1]), places, terms)
 

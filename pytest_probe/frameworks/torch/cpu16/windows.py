@@ -31,6 +31,7 @@ def pad_backward(mode: str, rank: int) -> Callable[..., torch.Tensor]:
 
     def function(dtype: torch.dtype, grad: torch.Tensor, x: torch.Tensor, padding: Sequence[int]) -> torch.Tensor:
         extents = x.shape[x.ndim - rank :]
+        # Padding an image of place numbers shows where each element goes.
         numbers = torch.arange(extents.numel(), dtype=torch.float64).view(1, 1, *extents)
         places = torch.nn.functional.pad(numbers, list(padding), mode=mode)[0, 0].long()
         return shown(dtype, grad, x, places)

@@ -24,7 +24,7 @@ _PLACES = (
     ("Torch", "torch", ""),
     ("Tensor", "torch.Tensor", ""),
 )
-# In torch they stand beside functions of the same name, and are recorded as torch._VF's.
+# What nn.LSTM and its kin call by way of torch._VF, under whose name captures have them.
 _RECURRENT = frozenset("lstm gru rnn_tanh rnn_relu lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell".split())
 
 # They ask about a tensor, or take its value out: nothing is computed.
@@ -55,7 +55,7 @@ _OPERATORS = {
     **{"floor_divide": "__floordiv__", "floor_divide_": "__ifloordiv__", "pow": "__pow__", "pow_": "__ipow__"},
     "bitwise_not": "__invert__",
 }
-# Words in the names of bytecodes that are operators.
+# How the names of bytecodes begin that are operators.
 _OPERATING = ("BINARY", "INPLACE", "COMPARE", "UNARY")
 
 
