@@ -11,6 +11,7 @@ from pytest_probe.core.arguments import Arguments
 from pytest_probe.core.dump import Call, Direction, Dump, Record, named_tensors
 from pytest_probe.numerics.dtypes import is_complex, is_floating
 
+# In this order, since the backward uses the run of the forward.
 DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")
 
 

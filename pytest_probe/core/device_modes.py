@@ -14,6 +14,7 @@ ModeScope: TypeAlias = Literal["all", "matmul", "convolution"]
 # scale comes last; early: the scale comes before the last products; composed: of separate calls, (query key) scale,
 # softmax, value; math: torch's own composition, query and key times the root of the scale.
 Attention: TypeAlias = Literal["fused", "early", "composed", "math"]
+# Between a mode and the products that a flag allows it for, as "tf32 in convolution".
 SCOPE_WORD = " in "
 
 
@@ -71,7 +72,10 @@ def _inputs(bits: int) -> tuple[Mode, ...]:
     return even, replace(even, rounding="zero"), replace(even, rounding="away")
 
 
+# Dtypes whose smallest normal number is 2^-126. float16's numbers all lie above it.
 FLUSHED = ("float32", "complex64", "bfloat16")
+# Pieces of a sum. Where devices split one is not known: powers of two that a split-K kernel and a chain of blocks may
+# have. Chosen; of a real device none was measured.
 SPLITS, CHAINS = (2, 4, 8, 16), (16, 64, 256)
 
 # What --probe-allow takes.

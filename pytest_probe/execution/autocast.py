@@ -26,6 +26,7 @@ def possible_autocast(call: Call, arguments: Arguments, device: str) -> str:
     if call.surroundings is None:
         return _suggested(call, arguments)
     known = call.surroundings.autocast
+    # A dump of an accelerator may be replayed on the CPU: its autocast is meant then, before the host's.
     others = [dtype for kind, dtype in known.items() if kind != "cpu"]
     found = known.get(device.split(":", 1)[0], (others or [*known.values(), ""])[0])
     return found if found in NARROW_DTYPES else ""
@@ -49,6 +50,7 @@ def with_autocast(reference: Reference, autocast: str, run: Runs, *, as_recorded
     try:
         actual = run(reference)
         fits = not as_recorded or dtypes_fit(actual, reference.call)
+        # Dtypes fit both ways where the call casts inside: numbers tell then.
         same = _unchanged_by_autocast(reference, actual, autocast, run) if fits else None
         if same is not None:
             return reference, same
@@ -87,6 +89,7 @@ def _cast(reference: Reference, autocast: str, *, inside: bool) -> Reference:
     leaves = rounded_leaves(reference.leaves, autocast)
     candidate = replace(cast.candidate, arguments=with_leaves(cast.candidate.arguments, leaves))
     cast = replace(cast, leaves=leaves, candidate=candidate)
+    # A large call's reference is run by its sampler.
     if cast.contraction is not None:
         return cast
     return replace(cast, run=cast.again(leaves, cast.way, cast.wanted))

@@ -232,6 +232,7 @@ class Checker:
                 kept = self._replay(case)
             except (Unsupported, RecordError, DeviceRaised, HookFailed) as error:
                 kept = error
+        # The backward of a record whose forward could not run is undecided for the same reason, without another try.
         if isinstance(kept, ProbeError):
             return replace(self._undecided(case, kept), forward=kept)
         return self._verdict(case, kept)
@@ -300,6 +301,7 @@ class Checker:
     def _verdict(self, case: Case, replay: Replay) -> Checked:
         """The verdict on a case whose record ran. A graph gives its gradients once: the backward leaves no run."""
         compared = self._compared(case, replay)
+        # The run serves the backward, which uses up its graph.
         kept = replay if case.direction == "forward" else None
         if self._runs(case, replay) > 1:
             return replace(self._repeated(case, compared), forward=kept)
@@ -325,6 +327,7 @@ class Checker:
     def _outputs(self, case: Case, compared: Compared) -> tuple[tuple[OutputVerdict, ...], Sides]:
         """The verdict on each output, and both sides of the worst."""
         judged = [(sides, self._by_sides(case, sides)) for sides in compared.sides]
+        # -1: nothing at all was judged on that side.
         worst = max(judged, key=lambda item: max((SEVERITY[output.verdict] for output in item[1]), default=-1))
         return tuple(output for _, outputs in judged for output in outputs), worst[0]
 
@@ -332,6 +335,8 @@ class Checker:
         try:
             judged = self._by_rule(case, sides, by_class=True)
         except UNREADABLE as error:
+            # Of a recorded API the arguments are known: what cannot be read is a fault of ours. A test's function may
+            # have others.
             if case.pair is None:
                 raise
             why = f"judged by noise, since the rule of {case.api} cannot read these arguments ({first_line(error)})"
@@ -363,6 +368,7 @@ class Checker:
         worst: Sides | None = None
         for number in range(self.conditions.repeat):
             compared = self._again(case, compared) if number else compared
+            # A run that is like another, bit for bit, has its verdict.
             if repeats.add(compared.actual):
                 outputs, sides = self._outputs(case, compared)
                 worst = sides if repeats.judged(outputs) else worst
@@ -401,6 +407,7 @@ def _naming_lost_arguments(call: Call) -> Iterator[None]:
     except Unsupported as error:
         trees = (("input_args", call.args), ("input_kwargs", call.kwargs))
         lost = [path for root, tree in trees for path, value in leaves(tree, root) if isinstance(value, Lost)]
+        # These have nothing to do with the arguments.
         if not lost or isinstance(error, (UnknownAPI, NoKernel)):
             raise
         found = f"{', '.join(lost)}: found {{}}, which does not tell the argument, expected its value"

@@ -31,6 +31,7 @@ from pytest_probe.standards.api_class import classes_of, details
 
 # u_c, the roundoff of the arithmetic inside: float32 for it and everything narrower, else float64.
 SINGLE, DOUBLE = 2.0**-24, 2.0**-53
+# Dtypes that are computed in float64; all others in float32.
 WIDE = ("float64", "complex128")
 
 
@@ -73,9 +74,11 @@ def comparisons(
     floats = floats_of(reference.leaves)
     made = floats or {name: value.dtype for name, value in sides.actual.items() if _is_float(value)}
     narrowest = _narrowest(reference, made)
+    # A choice among equal values must stay the same in perturbed runs, so equal values move together there.
     together = bool(classes & {"ties", "kinks"})
     fixed = frozenset(call.paths[name] for name in details(classes, "labels") if name in call.paths)
     how = Perturbation(f"{call.api}\0{seed}", direction, SINGLE, narrowest, None, together, fixed)
+    # Outputs of one call may be of both kinds; runs are made when they are asked for.
     runs = {roundoff: PerturbedRuns(replay, replace(how, roundoff=roundoff)) for roundoff in (SINGLE, DOUBLE)}
     alternatives = Alternatives(replay, how)
     on_cpu = replay.source.name == "cpu"
@@ -131,6 +134,7 @@ def _as_arrays(actual: Any, expected: Any, floats: Mapping[str, np.dtype[Any]]) 
     if isinstance(actual, np.ndarray) or isinstance(expected, np.ndarray):
         wide = np.asarray(expected)
         return np.asarray(actual), widen(wide) if is_floating(wide.dtype) else wide
+    # A float that a call returns (`item`) was a number of its tensors' dtype.
     if type(actual) is float and type(expected) is float:
         dtype = max(floats.values(), key=lambda item: item.itemsize, default=np.dtype(np.float64))
         return np.asarray(actual).astype(dtype), np.asarray(expected)

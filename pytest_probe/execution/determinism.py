@@ -14,6 +14,7 @@ from pytest_probe.core.verdict import SEVERITY, Metric, OutputVerdict
 from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating, widen
 from pytest_probe.numerics.ulp import ulp_distance
 
+# How its note begins; the summary counts notes by it.
 NON_DETERMINISTIC = "non-deterministic"
 
 
@@ -40,6 +41,7 @@ class RunSpread:
         if parts.shape != self.low.shape or bool((np.isnan(parts) != np.isnan(self.low)).any()):
             self.disagree = True
             return
+        # Extremes are enough for the largest distance, and no run need be kept.
         self.low, self.high = np.fmin(self.low, parts), np.fmax(self.high, parts)
 
     @property
@@ -72,6 +74,7 @@ class Repeats:
 
     def add(self, actual: Mapping[str, Any]) -> bool:
         """Count a run. Is it unlike all before, bit for bit, and so to be judged?"""
+        # Runs may be many and large: a digest tells equal ones, and none of them is kept.
         digest = _digest(actual)
         self._first = self._first or digest
         self._count += 1

@@ -21,9 +21,11 @@ from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_
 
 Draw: TypeAlias = Callable[[AnyArray], AnyArray]
 
+# Attempts at a run that the call refuses, each a quarter as far from the recorded inputs: 1, 1/4, 1/16 of a roundoff.
 REDRAWS = 3
 # Roundoffs that inputs move by, where it is not one.
 PERTURBATIONS: Mapping[RunKind, float] = {"nudged": 4.0, "shrunk": 1 / 16}
+# Draws that tell scatter from what is always the same: their mean has a third of the scatter of one.
 SAMPLES = 8
 NUMPY_COMPLEX: Mapping[str, type] = {"float32": np.complex64, "float64": np.complex128}
 
@@ -92,10 +94,13 @@ class PerturbedRuns:
 
     def output(self, name: str, kind: RunKind, count: int) -> list[AnyArray]:
         """One output in `count` runs; fewer where the reference cannot be perturbed that often."""
+        # Beside float64 outputs a float32 run shows nothing of the kernel's own rounding.
         if kind in ("float32", "fine", "shrunk") and self._how.roundoff < 2.0**-24:
             return []
         if self._how.inside and kind != "float64":
             return []
+        # What is off by the same in each run is a fault, which must not excuse itself: the steps of the call as one
+        # count then.
         if self._own(kind) is not None and not self._is_rounding(name):
             self._made.pop("coarse", None)
             self._whole = True
@@ -192,6 +197,7 @@ class PerturbedRuns:
         kernels = self._kernels if kind in ("coarse", "rounded") else ()
         known = ways(how.narrow, reference.way, self._wide(), kernels)
         way = self._own(kind) or replace(known[kind], mode=how.mode)
+        # One way of moving at a time: inside the call, by what flushing may lose, or by a library's ulp.
         if how.inside:
             way, size = replace(way, jitter=Jitter(size, int(generator.integers(2**62)))), 0.0
         elif how.mode is not None and how.mode.flush:
@@ -211,6 +217,7 @@ class PerturbedRuns:
         moved: dict[tuple[int, bool], AnyArray] = {}
         leaves: dict[str, Leaf] = {}
         for name, leaf in reference.leaves.items():
+            # By identity: the builder gives one array to all places of a tensor.
             key = id(leaf.array), name in self._how.fixed
             if key not in moved:
                 moved[key] = perturbed(leaf.array, move, 0.0 if key[1] else size, inward, dtype)
@@ -247,6 +254,7 @@ def _apart(generator: np.random.Generator) -> Draw:
 
 def by_value(values: AnyArray, salt: int) -> AnyArray:
     """A number between 0 and 1 for each value, the same for the same value: splitmix64 of its bits and a salt."""
+    # Plus zero, since -0 and 0 are equal and have other bits.
     bits = np.asarray(values + 0.0, order="C").view(np.uint64) ^ np.uint64(salt)
     with np.errstate(over="ignore"):
         for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
@@ -257,12 +265,14 @@ def by_value(values: AnyArray, salt: int) -> AnyArray:
 def _moved(values: AnyArray, draw: Draw, size: float, inward: bool) -> AnyArray:
     if not values.size:
         return values
+    # Uniform from -1 to 1 has a variance of 1/3.
     xi = 3.0**0.5 * (2 * draw(values) - 1)
     low, high = np.min(values), np.max(values)
     if inward or low == high:
         # A constant has no range of its own to stay in: towards zero, where few functions have an edge.
         return np.asarray(values * (1.0 - size * np.abs(xi)))
     moved = np.asarray(values * (1.0 + size * xi))
+    # inf and NaN have no neighbours to move to; the range is that of the finite numbers.
     if not (np.isfinite(low) and np.isfinite(high)):
         finite = values[np.isfinite(values)]
         if not finite.size:

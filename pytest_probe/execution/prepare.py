@@ -41,6 +41,7 @@ def cast_of(name: str, arguments: Arguments) -> str:
     named = [value.name for _, value in trees if isinstance(value, DtypeSpec) and is_floating(value.name)]
     if len(named) != 1 or not classes_of(name).isdisjoint(NO_ARITHMETIC):
         return ""
+    # A cast to a dtype as wide as the tensors' changes nothing.
     least = float_format(named[0]).precision
     wider = (float_format(dtype).precision > least for dtype in floats_of(named_leaves(arguments)).values())
     return named[0] if any(wider) else ""
@@ -165,6 +166,7 @@ def _filled(call: Call, arguments: Arguments, notes: list[str]) -> Arguments:
     def fill(value: Any, name: str) -> Any:
         if not isinstance(value, Lost):
             return value
+        # Our own capture keeps dtypes and devices: there a hole is what a user asked to leave out.
         if call.surroundings is not None:
             raise Unsupported(f"{name} was not recorded: the capture was told to keep no such values", "lost argument")
         if not outputs:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pytest_probe.execution.large.contractions import Contraction
     from pytest_probe.frameworks.base import Framework
 
+# How a reference runs, but for its device.
 FLOAT64 = Way(dtype="float64")
 # Two functions that are compared were recorded by nobody.
 NO_CALL = Call((), {}, None, None)

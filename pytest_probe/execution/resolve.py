@@ -71,6 +71,7 @@ class Resolver:
         api = f"{record.namespace}.{record.api}"
         arguments, notes = prepared(self._bound(api, arguments), call, arguments)
         large = self._large(contraction(self._bound(api, arguments)), call, arguments)
+        # Which function the record is, the corner of a large call tells as well.
         shown = (arguments, call) if large is None else _corner(large, arguments, call)
         candidates = self._candidates(record, shown[0], listed=call.surroundings is not None)
         candidate, run, wanted = self._fitting(candidates, shown[1], record, device, check_dtypes)
@@ -102,6 +103,7 @@ class Resolver:
 
     def _large(self, found: Contraction | None, call: Call, arguments: Arguments) -> Contraction | None:
         """The contraction that the record is, where it is above the budget."""
+        # A tensor that the contraction does not know of would not be cut with the others.
         if found is None or found.flops <= self.budget or found.tensors != named_leaves(arguments).keys():
             return None
         specs = call.output_specs()
@@ -114,6 +116,7 @@ class Resolver:
         call, reference = self.calls.get(key), guarded("the reference", self.references, key)
         if call is not None and reference is not None:
             return [Candidate(key, name, key, call, self._reference_of(reference, arguments), arguments, False)]
+        # Names that a capture shortened may mean several functions; the record tells which fits.
         made = []
         for api in self.framework.candidates(record.namespace, record.api, self.namespaces):
             function = functools.partial(_look_up_and_call, api.lookup)
@@ -138,6 +141,7 @@ class Resolver:
         misfits: list[str] = []
         fitting: list[tuple[Candidate, Run, Wanted | None]] = []
         for candidate in candidates:
+            # The same function on other readings of the arguments, lists or tuples: one that fits is enough.
             if any(item.path == candidate.path for item, _, _ in fitting):
                 continue
             try:
@@ -152,6 +156,7 @@ class Resolver:
                 misfits.append(f"{candidate.path} gives {described(run)}")
         if not fitting:
             raise self._nothing_fits(candidates[0], call, device, troubles, misfits)
+        # Several functions may fit the record and give the same: which one it was does not matter then.
         if any(not outputs_agree(fitting[0][1], other, equal_in_float64) for _, other, _ in fitting[1:]):
             paths = " and ".join(candidate.path for candidate, _, _ in fitting)
             raise ReplayDiffers(f"{record.name} may be {paths}: the record fits both", "ambiguous name")
@@ -168,6 +173,7 @@ class Resolver:
     def _nothing_fits(
         self, candidate: Candidate, call: Call, device: Device, troubles: Sequence[Exception], misfits: Sequence[str]
     ) -> Exception:
+        # What a project added is named first: the record itself may be right.
         hook = next((trouble for trouble in troubles if isinstance(trouble, HookFailed)), None)
         if hook is not None:
             return hook
@@ -179,6 +185,7 @@ class Resolver:
         said = f"{type(trouble).__name__}: {first_line(trouble)}"
         try:
             arguments = candidate.arguments
+            # A record that the device refuses as well is a wrong record, and no fault of the reference.
             way = Way(device=device, default=default_dtype(call))
             self.framework.run(candidate.on_device, arguments.args, arguments.kwargs, way, None)
         except Exception as error:
@@ -203,6 +210,7 @@ class Resolver:
         # Running statistics and the like, which the call updates, have no gradient.
         kept = frozenset(name for name in every if same_bytes(plain.after(name), reference_array(leaves[name].array)))
         marked = frozenset(name for name in every if leaves[name].requires_grad)
+        # Every try asks for less, since a call may refuse all gradients for the sake of one.
         tries = [Wanted(kept, True), Wanted(marked, True), Wanted(kept - self._running(candidate), True)]
         return self._differentiable(candidate, tries) or (plain, None)
 
@@ -236,6 +244,7 @@ def other_reading(reference: Reference) -> Reference | None:
     arguments, tensors = candidate.arguments, python_numbers(candidate.arguments, narrow)
     if not tensors and not has_inexact_floats(arguments, narrow):
         return None
+    # Rounded inside the function, so that gradients still reach the tensors themselves.
     read = functools.partial(reference.framework.rounded, dtype=narrow.name)
     rounding = functools.partial(with_rounded_floats, candidate.reference, narrow, tensors, read)
     try:

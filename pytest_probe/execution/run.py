@@ -97,6 +97,7 @@ def settled_on_cpu(reference: Reference, autocast: str) -> Reference:
     if not autocast:
         return reference
     cpu = DeviceSource(reference.framework, reference.framework.device("cpu"))
+    # What a project put in the device's place is left out: only the framework casts under an autocast.
     own = replace(reference, candidate=replace(reference.candidate, on_device=reference.candidate.reference))
     try:
         settled, _ = with_autocast(own, autocast, cpu.forward, as_recorded=True)

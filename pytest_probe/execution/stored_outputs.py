@@ -19,7 +19,9 @@ from pytest_probe.inputs import StoredTensors
 from pytest_probe.numerics.closeness import same_bytes
 from pytest_probe.numerics.dtypes import AnyArray
 
+# The kind of such skips, by which reports group them.
 NOT_STORED = "no stored tensors"
+# What a dump holds of results that are no tensors; of anything else it keeps no value that could differ.
 SCALARS = (bool, int, float, complex, str)
 
 
@@ -40,6 +42,7 @@ class StoredOutputs:
     def wanted(self, reference: Reference) -> Reference:
         """Those gradients only that the dump stored, with a note on the others that arguments wanted."""
         assert reference.wanted is not None
+        # The dump tells of a gradient for an output that has none here: it is another call.
         strange = sorted(_seeded_outputs(self.call) - set(reference.run.differentiable))
         if strange:
             raise NoReference(f"{', '.join(strange)} of the reference cannot be differentiated")
@@ -127,6 +130,7 @@ def stored_run(record: Record, call: Call, reference: Reference, files: StoredTe
     """
     outputs = dict(_outputs(record, call, reference, files))
     for name, argument in reference.run.returned.items() if call.surroundings is None else ():
+        # An argument that the call changes and that holds the result already was stored too late to be an input.
         if argument in reference.changed and same_bytes(outputs[name], reference.leaves[argument].array):
             raise Unsupported(
                 f"{argument} was stored after the in-place call: its file holds what {name}'s holds",

@@ -75,6 +75,7 @@ def _one_sided(actual: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterat
     for name in sorted(actual.keys() ^ expected.keys()):
         side = actual if name in actual else expected
         reason = "the device gives a gradient, the reference none" if name in actual else "the device gives no gradient"
+        # A gradient of zeros is as good as none.
         if np.any(side[name]):
             yield OutputVerdict(name, side[name].shape, side[name].dtype.name, "error", "structure", reason)
 
@@ -83,8 +84,10 @@ def forward_sides(replay: Replay) -> Sides:
     """Return values and changed arguments of both sides."""
     reference = replay.reference
     actual, expected = dict(replay.actual.outputs), dict(reference.run.outputs)
+    # What is changed and returned is judged once, as an output.
     returned = replay.actual.returned.items() & reference.run.returned.items()
     beside = sorted(reference.changed - {argument for _, argument in returned})
+    # A dump has arguments as they were before the call.
     if beside and not replay.source.tells_changes:
         words = f"not judged, since a dump does not hold what the call left in it: {', '.join(beside)}"
         replay, beside = replace(replay, reference=replace(reference, notes=(*reference.notes, words))), []

@@ -15,6 +15,7 @@ from pytest_probe.errors import HookFailed
 from pytest_probe.standards import STANDARDS, Standard
 from pytest_probe.user_errors import reporting_failures_of
 
+# The hooks' names, for messages.
 INPUTS, VERDICT = "pytest_probe_inputs", "pytest_probe_verdict"
 
 
@@ -35,6 +36,7 @@ class Guarded:
         return found
 
 
+# Only what a project wrote is guarded: an exception of a standard of ours is a fault of ours, and is shown as one.
 OURS = frozenset(map(type, STANDARDS.values()))
 
 

@@ -18,6 +18,7 @@ from pytest_probe.inputs.strides import is_layout, without_repeats
 from pytest_probe.numerics.dtypes import AnyArray
 
 _COMPLEX_OF = {"float32": "complex64", "float64": "complex128"}
+# What a dump calls the field that an argument's path begins with: errors name the place in the file.
 _FIELDS = {"input": "input_args", "kwargs": "input_kwargs", "grad": "input"}
 
 
@@ -101,6 +102,7 @@ class _Builder:
         return Array(leaf.array) if value.ndarray else leaf
 
     def _leaf(self, spec: TensorSpec, path: str) -> Leaf:
+        # What was one tensor in the program has one array of values here.
         first = self._first.get(path, path)
         values = self._made.get(first)
         if values is None:
@@ -140,6 +142,7 @@ class _Builder:
             for path, spec in named_tensors(tree, root):
                 if spec.address and spec.size:
                     found[path] = key = (spec.address, spec.dtype, spec.shape, spec.stride)
+                    # An index that is passed twice must be one in both places.
                     if key not in first or (path in self._roles and first[key] not in self._roles):
                         first[key] = path
         return {path: first[key] for path, key in found.items()}

@@ -29,7 +29,9 @@ DtypeKind: TypeAlias = Literal["bool", "integer", "float", "complex"]
 
 # Integers of which nothing is known: valid as an index nearly everywhere.
 _UNKNOWN_INTEGERS = (0, 9)
+# Relative error of a recorded mean or norm beside its rounding: captures sum in float32.
 _STATISTICS_ERROR = 2e-6
+# Of the dtype's largest number: a minimum so low beside a usual maximum is what masks fill with.
 _LOWEST = 0.9
 
 
@@ -77,6 +79,7 @@ def _booleans(spec: TensorSpec, rng: np.random.Generator) -> BoolArray:
         return np.ones(spec.size, bool)
     if spec.size == 1 and spec.max is not None:
         return np.ones(1, bool)
+    # Nothing tells how many are True: half, so that both cases are run.
     return moments.choice(rng, spec.size, (spec.size + 1) // 2)
 
 
@@ -90,6 +93,7 @@ def _floats(spec: TensorSpec, rng: np.random.Generator) -> Float64Array:
     if not (math.isfinite(top) and math.isfinite(bottom)):
         return _with_special_values(spec, rng, bottom, top)
     form = _float_format(spec.dtype)
+    # A mask's fill beside usual numbers: one law for both would spread over the whole range.
     if bottom <= -_LOWEST * form.max and abs(top) < math.sqrt(form.max):
         return _masked(spec, rng, bottom, _hanging(spec, rng, top))
     low, high = sorted((bottom, top))
@@ -112,6 +116,7 @@ def _complex(spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
         return np.asarray(parts[0] + 1j * parts[1])
     modulus = _floats(_modulus_spec(spec), rng)
     values: AnyArray = np.exp(2j * math.pi * rng.random(spec.size))
+    # inf times a phase would be NaN in one part.
     usual = np.isfinite(modulus)
     values[usual] *= modulus[usual]
     values[~usual] = modulus[~usual]
@@ -179,6 +184,7 @@ def _masked(spec: TensorSpec, rng: np.random.Generator, hidden: float, values: F
         share = min(max((values[largest] - mean) / (values[largest] - hidden), 0.0), 1.0)
     row = spec.shape[-1] if spec.shape[-1] > 1 else spec.size
     hideable = np.ones(spec.size, bool)
+    # A row that is hidden as a whole has no softmax.
     hideable[::row] = False
     if values.min() != values[largest]:
         hideable[largest] = False

@@ -47,6 +47,7 @@ def subscript_roles(
 
 def _index(spec: TensorSpec, extent: int, spread: bool) -> Index:
     """Negative indices where they were recorded; but not mixed with others where places must be distinct."""
+    # Mixed signs may name one place twice: negative only where all were.
     decisive = spec.max if spread else spec.min
     negative = decisive is not None and decisive < 0
     return Index(extent, low=-extent if negative else 0, axis="all" if spread else None)
@@ -89,6 +90,7 @@ def _chosen(tensor: TensorSpec, items: list[_Item], selection: Argument) -> int 
     together = max(_broadcast_rank(items[place].value) for place in advanced)
     if not together or len(selection.shape) != untouched + sum(item.adds for item in items) + together:
         return None
+    # NumPy's rule: the common dimensions stand where the items stood if those are neighbours, else first.
     adjacent = advanced[-1] - advanced[0] + 1 == len(advanced)
     before = sum(item.adds for item in items[: advanced[0]]) if adjacent else 0
     return selection.shape[before + together - 1]

@@ -11,7 +11,9 @@ from pytest_probe.numerics.dtypes import is_complex, is_floating, numpy_dtype
 
 # Device, float64 reference and one perturbed run, twice: for what the calls themselves hold on to.
 _HELD_TWICE = 2
+# Bytes an element: the reference and one perturbed run, float64 each.
 _WIDE_COPIES = 16
+# Bytes. Chosen: a usual machine for training; a larger one skips calls that it could run.
 _UNKNOWN_MEMORY = 1 << 36
 
 

@@ -15,6 +15,7 @@ from pytest_probe.numerics.dtypes import AnyArray, BoolArray, Float64Array
 # Up to here every value is a draw of its own; beyond, values are interpolated between the order statistics of a
 # smaller draw, which takes a fifth of the time of a Beta variate each.
 _DIRECT = 128
+# Draws in that table at most. Chosen: drawing it then costs little beside interpolating.
 _LARGEST_TABLE = 4096
 # Samples are brought this near to the wanted mean and variance, relatively; 16-bit statistics are no better.
 _NEAR = 2e-3
@@ -70,6 +71,7 @@ def choice(rng: np.random.Generator, count: int, chosen: int) -> BoolArray:
     if chosen in (0, count):
         return np.full(count, chosen > 0)
     mask = rng.random(count) < chosen / count
+    # Each is drawn for itself; only what is too many or too few is then drawn without replacement.
     surplus = int(np.count_nonzero(mask)) - chosen
     if surplus:
         places = np.flatnonzero(mask if surplus > 0 else ~mask)
@@ -102,6 +104,7 @@ def _inner_moments(count: int, wanted: Statistics) -> _Moments:
     unit_mean = (middle - low) / span
     room = unit_mean * (1 - unit_mean)
     mean_error = wanted.error * abs(mean) * count / inner / span
+    # The mean is an extreme, as exactly as it is known: all but the two extremes are there.
     if mean_error < 1e-3 and min(unit_mean, 1 - unit_mean) <= 2 * mean_error:
         return _Moments(float(round(unit_mean)), 0.0, split=True)
     near = _NEAR * abs(mean) / span + 1e-6
@@ -116,8 +119,10 @@ def _inner_moments(count: int, wanted: Statistics) -> _Moments:
 def _plausible(found: _Moments, slack: float, usual: float) -> _Moments:
     """The moments with a variance that can be: as found, within its error the usual one, or that of two values."""
     room = found.mean * (1 - found.mean)
+    # As large as a variance can be: zeros and ones only, as in a mask.
     if slack <= room / 8 and found.variance >= (1 - 1e-4) * room - slack:
         return found._replace(variance=room, split=True)
+    # The norm tells the variance to within a half of it, and is believed.
     if slack <= found.variance / 2:
         return found
     if found.variance + slack < 0:
@@ -138,6 +143,7 @@ def _inner(rng: np.random.Generator, count: int, moments: _Moments) -> Float64Ar
         return np.full(count, moments.mean)
     weight = room / moments.variance - 1
     values = _beta(rng, count, max(moments.mean * weight, 1e-3), max((1 - moments.mean) * weight, 1e-3))
+    # The smooth map keeps order and ends; where it cannot reach the moments, clipping comes near.
     if not _bend(values, moments):
         _shift(values, moments)
     return values
@@ -146,6 +152,7 @@ def _inner(rng: np.random.Generator, count: int, moments: _Moments) -> Float64Ar
 def _beta(rng: np.random.Generator, count: int, alpha: float, beta: float) -> Float64Array:
     if count <= _DIRECT:
         return rng.beta(alpha, beta, count)
+    # A 16th of the numbers: their order statistics are as smooth as the law.
     size = min(max(_DIRECT, count // 16), _LARGEST_TABLE)
     table = np.empty(size + 2)
     table[0], table[-1] = 0.0, 1.0
@@ -181,6 +188,7 @@ def _bend(values: Float64Array, wanted: _Moments, passes: int = 6) -> bool:
             return False
         p = (miss * second - miss_square / 2 * first) / determinant
         q = (zeroth * miss_square / 2 - first * miss) / determinant
+        # A longer step would fold the interval over itself.
         limit = 0.8 / max(abs(p), abs(p + q), 0.8)
         np.multiply(values, q * limit, out=work)
         work += p * limit

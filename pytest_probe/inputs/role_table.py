@@ -180,6 +180,7 @@ def _ctc_targets(asked: RoleCall, spec: TensorSpec) -> Role | None:
     shape, blank = asked.shape("log_probs"), asked.get("blank")
     if not shape:
         return None
+    # A blank in a target is undefined; it can be left out at either end only.
     return Index(shape[-1] - (blank == shape[-1] - 1), low=int(blank == 0))
 
 
@@ -206,6 +207,7 @@ def _pivots(matrix: str) -> RoleRule:
 def _masked_select(asked: RoleCall, spec: TensorSpec) -> Role | None:
     if asked.output is None or not asked.output.shape:
         return None
+    # The mask is broadcast: each True of it selects as many elements as there are copies.
     everything = math.prod(np.broadcast_shapes(asked.shape("input"), spec.shape))
     return Count(asked.output.shape[0] * spec.size // everything) if everything else None
 

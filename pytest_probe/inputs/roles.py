@@ -16,6 +16,7 @@ from pytest_probe.inputs import moments
 from pytest_probe.inputs.generated import DtypeKind, generate, integer_range
 from pytest_probe.numerics.dtypes import AnyArray
 
+# Kinds of dtype that a role can make; an argument of another kind has none.
 _INTEGER: frozenset[DtypeKind] = frozenset({"integer"})
 _FLOAT: frozenset[DtypeKind] = frozenset({"float"})
 _MATRIX: frozenset[DtypeKind] = frozenset({"float", "complex"})
@@ -80,12 +81,14 @@ class Index:
         return outside and self.ignored in (spec.min, spec.max)
 
     def _ignored_count(self, spec: TensorSpec) -> int:
+        # How many were ignored no statistic tells. Chosen: a tenth, so that most targets count.
         return spec.size if spec.min == spec.max else max(1, spec.size // 10)
 
 
 def _distinct(spec: TensorSpec, rng: np.random.Generator, length: int, low: int, high: int, axis: int) -> AnyArray:
     """One random order of the range, entered at a random place by each lane along the axis."""
     lanes = spec.size // length
+    # One permutation for all lanes: one for each would take as long as sorting.
     order = low + rng.permutation(high - low + 1)
     entry = rng.integers(order.size, size=(lanes, 1))
     values: AnyArray = order[(entry + np.arange(length)) % order.size]
@@ -210,6 +213,7 @@ class Running:
 
     def make(self, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
         others = (integer_range(spec)[1] if spec.max is not None else -(-self.total // spec.size)) - 1
+        # Each step has one sequence at least; the rest of the sum goes to the first steps, as packing sorts them.
         left = self.total - spec.size - others * np.arange(spec.size)
         return 1 + np.clip(left, 0, max(others, 0)).reshape(spec.shape)
 

@@ -15,6 +15,7 @@ from pytest_probe.numerics.dtypes import AnyArray, is_floating, numpy_dtype
 # A file may hold a little more than its tensor: headers, padding, the rest of a small storage.
 _FILE_FACTOR = 4
 _FILE_EXTRA = 1 << 20
+# What every error about a file can advise.
 _GENERATE = "--probe-inputs=generated makes values from the statistics instead"
 
 

@@ -26,7 +26,9 @@ from pytest_probe.numerics.ulp import alike
 
 # Elements: measured, with the rows of float64 in a core's cache and NumPy's cost of a call small beside its work.
 BLOCK = 131072
+# Relative errors whose shares the tools print: msprobe 1 %, 0.1 % and 0.01 %, ptdbg 0.5 % as well.
 CLOSE = (0.01, 0.005, 0.001, 0.0001)
+# The largest bfloat16, as msprobe writes it down: it clips there though it compares in float32.
 _MSPROBE_BFLOAT16_MAX = 3.3895313892515355e38
 
 
@@ -40,6 +42,7 @@ class Totals:
 
     def __init__(self, actual: AnyArray, expected: AnyArray, rule: Convention) -> None:
         self.rule = rule
+        # Two formats: what the device gave, and what the tool turns that into before it compares.
         self.layout = float_format(actual.dtype)
         self.parts = 2 if is_complex(actual.dtype) or is_complex(expected.dtype) else 1
         self.single = self.layout.name == "float32" or (rule.widens_bfloat16 and self.layout.name == "bfloat16")
@@ -72,12 +75,14 @@ class Totals:
         settled = error < math.inf
         self._magnitudes(actual, a, b, reach)
         self._compare(actual, expected, a, b, settled, reach[1])
+        # None stands for all: most blocks hold neither NaN nor inf, and need no mask.
         finite = None if settled and reach[1] <= self.container.max else self._finite(a, b)
         if finite is not None and self.parts == 1:
             self._count_outside(a, b, size, finite)
         left: BoolArray | None = None
         if not settled:
             left, b = self._part_nonfinite(a, b, gap)
+            # The least magnitude is not known any more, since elements were left out.
             reach = 0.0, reach[1]
         squares = self._angle(a, b, gap, left)
         if self.ulp:
@@ -264,6 +269,7 @@ class Totals:
         self.small_errors += _count(np.logical_and(np.greater(gap, rule.small_atol, out=off), small, out=off))
         self.absolute_errors += _count(np.logical_and(np.greater(gap, rule.absolute_atol, out=off), small, out=off))
         drop = small if finite is None else np.logical_or(small, ~finite, out=off)
+        # Multiplied by zeros and ones, which costs less than masked copies; inf times zero would be NaN.
         if finite is None and largest < math.inf:
             keep = np.subtract(1.0, small, out=size)
             gap *= keep

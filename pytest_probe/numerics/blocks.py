@@ -18,6 +18,7 @@ def blocks(actual: AnyArray, expected: AnyArray, size: int) -> Iterator[tuple[An
         for start in range(0, first.size, size):
             yield first[start : start + size], second[start : start + size]
         return
+    # nditer copies into its buffer only what does not lie in order.
     pieces: Any = np.nditer(
         (actual, expected),
         flags=("external_loop", "buffered", "zerosize_ok"),

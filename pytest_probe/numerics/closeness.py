@@ -30,6 +30,7 @@ def same_bytes(first: AnyArray, second: AnyArray) -> bool:
     """Have two arrays the same dtype, shape and bits?"""
     if first.shape != second.shape or first.dtype != second.dtype:
         return False
+    # Copies of small arrays cost less than views of them; large ones are compared where they are.
     if first.size < 4096:
         return first.tobytes() == second.tobytes()
     return bool(np.array_equal(_bits(first), _bits(second)))
@@ -41,6 +42,7 @@ def _bits(array: AnyArray) -> AnyArray:
 
 def equal_in_float64(first: AnyArray, second: AnyArray) -> bool:
     """Do two float64 results agree but for their own rounding?"""
+    # Chosen: far above what float64 loses in a sum, far below what two different functions differ by.
     return np.allclose(first, second, rtol=1e-9, atol=1e-12, equal_nan=True)
 
 

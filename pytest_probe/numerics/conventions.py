@@ -31,7 +31,7 @@ class Convention:
     in cosine and RMSE; inf_nan_error_ratio is then the share of those alone among all NaN and inf, whatever rtol is.
     Otherwise they spread as in plain arithmetic: the maximum and the cosine become NaN.
     ulp: "own", the spacing of the output's format at the reference; "exponent", the peers' 2^(floor(log2 |expected|) -
-    mantissa bits), which takes zero for 1.0 (see peer_ulp.py); None for tools without.
+    mantissa bits), which takes zero for 1.0 (see tool_ulp.py); None for tools without.
     ulp_threshold: ULPs, beyond which an element counts in ulp_over_ratio.
     widens_bfloat16: the tool turns bfloat16 into float32 first, and float32 is what error balance and finiteness round
     the reference to.
@@ -54,6 +54,7 @@ class Convention:
 
 # small_value, small_atol, absolute_atol, rtol of an output's dtype.
 _Limits = tuple[float, float, float, float]
+# The numbers stand in each tool's own code; they are compared with, not chosen.
 _MSPROBE_1_0: dict[str, _Limits] = {
     "float16": (1e-3, 1e-5, 1e-5, 1e-3),
     "bfloat16": (1e-3, 1e-5, 1e-5, 4e-3),
@@ -76,7 +77,9 @@ _LIMITS = {
     "msprobe-26": _MSPROBE_26,
     "paddleapex": _PADDLEAPEX,
 }
+# Absolute up to 1 and relative above: msprobe's accumulative standard.
 _ACCUMULATIVE_BOUND = {"float16": 2.0**-8, "bfloat16": 2.0**-7, "float32": 2.0**-11}
+# The largest magnitude that msprobe and PaddleAPEX take for a vector of zeros, which has no cosine.
 _PRECISE = float(np.finfo(np.float64).eps)
 FAMILIES = ("own", *_LIMITS, "mindspore", "ptdbg")
 

@@ -23,6 +23,7 @@ SMALLEST_FLOAT32 = 2.0**-126
 ULP_FLOAT32 = 2.0**-23
 
 _COMPLEX_PARTS = {"complex64": "float32", "complex128": "float64"}
+# NumPy's own casts round these correctly; the others are rounded here.
 _NATIVE_FLOATS = ("float64", "float32", "float16")
 _NARROW_FLOATS = (
     "bfloat16",
@@ -40,6 +41,7 @@ _DTYPES: dict[str, np.dtype[Any]] = {
     name: np.dtype(getattr(ml_dtypes, name) if name in _NARROW_FLOATS else name)
     for name in (*_NATIVE_FLOATS, *_NARROW_FLOATS, *_COMPLEX_PARTS, *_DISCRETE)
 }
+# Of a float64's bits: what is left is the power of two below the number.
 _EXPONENT_BITS = np.int64(0x7FF0_0000_0000_0000)
 
 

@@ -15,22 +15,38 @@ import numpy.typing as npt
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, widen
 from pytest_probe.numerics.ulp import ulp
 
+# Noise ratios, in units of the allowed scale. Healthy kernels reach 37 and 7 where terms are summed, 3 and 1 element by
+# element; planted faults begin at 1,500 and 430 (docs/standards.md). The limits lie between, nearer to the healthy.
 LARGEST = 64.0
 RMS = 8.0
 ELEMENTWISE_LARGEST = 16.0
 ELEMENTWISE_RMS = 2.0
+# Of the RMS limit, over the root of the number of elements: one sum of 1,000 terms one by one has an RMS of 9.96.
 SMALL_SAMPLE = 7.0
+# Terms of one sum. Sums of 1,000 terms one by one stay within the limits, those of 16,384 do not.
 FAN_IN_START = 1024
+# How often the limits are taken at most, reached at 65,536 terms: beyond, a mean of a million that is 0.006 % too large
+# would pass.
 FAN_IN_CAP = 8.0
+# How often the limits are taken for a convolution that may go by Winograd's F4, which uses 81 and 80 % of them.
 WINOGRAD_LARGEST = 8.0
 WINOGRAD_RMS = 4.0
+# c, the share of RMS(S). A convolution by FFT errs alike everywhere, also where the signal is empty and S is 0.
 FLOOR = 0.5
+# Elements on either side, in the order of their arguments. Chosen: with none gelu's gradient fails in its tail; other
+# numbers were not measured.
 NEIGHBOURS = 8
+# The factor between the magnitudes of neighbours' arguments: within a binade a kernel's unit is about the same.
 NEAR = 2.0
+# A t-value. A mean shift that comes of one element's rounding to the other side has a small one; a fault shifts all.
 BIAS_T = 10.0
+# The smallest normal float64: a scale where the processor flushes smaller ones.
 TINY = 2.0**-1022
+# What the errors of several draws may have in common, in standard deviations of one of them. Rounding in eight draws
+# has a third; the rest is room. In one element eight draws tell the deviation badly, hence 16.
 COMMON_RMS = 2.0
 COMMON_LARGEST = 16.0
+# Distinct values. The rounding of fewer has a mean of its own: products of constants all round to the same side.
 BIAS_DISTINCT = 32
 
 
@@ -149,6 +165,7 @@ def pooled(spread: Spread, order: AnyArray) -> Spread:
     size = spread.size
     if size.size < 2:
         return spread
+    # Elements of like arguments stand side by side then, wherever they are in the tensor.
     ranks = np.argsort(order, axis=None, kind="stable")
     sizes, values = size.reshape(-1)[ranks], np.abs(order.reshape(-1)[ranks])
     largest = sizes.copy()
@@ -204,6 +221,7 @@ def noise_of_ratios(ratios: AnyArray, expected: AnyArray, undecided: int) -> Noi
         return Noise(ratios, 0.0, 0.0, nonzero, undecided)
     moved = int(np.count_nonzero((expected != 0) | (ratios != 0)))
     flat = ratios.ravel()
+    # The root of a sum of squares overflows long after the limits are passed; inf stays above them.
     with np.errstate(over="ignore"):
         rms = float(np.sqrt(np.dot(flat, flat) / moved)) if np.isfinite(largest) else largest
     return Noise(ratios, largest, rms, nonzero, undecided)
@@ -291,6 +309,7 @@ def biases(actual: AnyArray, rounded: AnyArray, expected: AnyArray, allowed: Any
     usable = np.isfinite(wide) & np.isfinite(allowed) & np.isfinite(widen(actual))
     with np.errstate(invalid="ignore", over="ignore"):
         shift = ((widen(actual) - wide) / allowed)[usable]
+    # Few distinct values have rounding errors of few kinds, whose mean is not zero.
     if not shift.any() or np.unique(wide[usable]).size < BIAS_DISTINCT:
         return ()
     shift, values = _copies_as_one(shift, expected[usable])

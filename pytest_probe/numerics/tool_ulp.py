@@ -11,6 +11,7 @@ import numpy as np
 
 from pytest_probe.numerics.dtypes import Float64Array, FloatFormat, binades
 
+# Powers of two, as msprobe 26 takes them: nothing counts as smaller, and what is added keeps a logarithm from zero.
 FLOAT8_LEAST_EXPONENT = -22.0
 FLOAT8_TINY = 2.0**-1000
 

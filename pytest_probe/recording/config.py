@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from pytest_probe.errors import SettingsError
 
+# The words of msprobe's config.json, and `kinds`, which is ours.
 TASKS = ("statistics", "tensor", "structure", "overflow_check")
 LEVELS = ("L0", "L1", "mix")
 SUMMARIES = ("statistics", "md5")
@@ -155,6 +156,7 @@ def _modes(where: str, value: Any) -> frozenset[str]:
     """["forward"] keeps both halves of forward entries, ["input"] that half of either entry."""
     chosen = _some_of(DATA_MODES)(where, value)
     pairs = (("forward", "backward"), ("input", "output"))
+    # A list that names no half, or no direction, means both.
     return chosen.union(*(pair for pair in pairs if not chosen.intersection(pair)))
 
 
@@ -202,6 +204,7 @@ def _spaces(where: str, value: Any) -> tuple[tuple[str, str], ...]:
     return ()
 
 
+# By key of a configuration: our field and what reads it. At the top, in a task's section, in that of msprobe's checker.
 _TOP: dict[str, tuple[str, FieldReader]] = {
     "task": ("task", _one_of(TASKS)),
     "dump_path": ("dump_path", _text),

@@ -13,6 +13,7 @@ from msgspec import UNSET
 from pytest_probe.recording.snapshot import BackwardEntry, ForwardEntry, Json, NamedEntry, seen_tensors, tuple_places
 
 _encode = msgspec.json.Encoder(enc_hook=str).encode
+# What may hold a tuple: looking for one in every leaf would cost as much as encoding it.
 _NESTING = (list, tuple, dict)
 # Most file systems take names of 255 bytes.
 _LONGEST = 200

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 _encode = msgspec.json.Encoder().encode
+# Closes the growing object and the file's; the next members are written over it.
 TAIL = b"\n}}\n"
 
 

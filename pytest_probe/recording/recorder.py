@@ -68,6 +68,7 @@ class Recorder:
         wanted = self.scope.wants_step(self.step) and self.scope.wants_rank(self._hooks.rank())
         if self._running or not wanted:
             return
+        # Two modes would record each other's steps.
         if any(each._running for each in _recorders):
             self.tell("another", "pytest-probe: another capture is running in this process; this one records nothing")
             return
@@ -137,6 +138,7 @@ class Recorder:
             last = self._overflows == self.config.overflows
         if last:
             count, file = self._overflows, self._folder() / "dump.json"
+            # Before it is raised: the program may end at once.
             self.close()
             raise OverflowFound(count, name, file)
 

@@ -33,6 +33,7 @@ class Scope:
                 inside = self._open = self._open or call == self._first
                 self._open = self._open and call != self._last
         names = self._config.names
+        # A name of the list may name a direction; a call is recorded with both or not at all.
         both = f"{call}.forward {call}.backward"
         return inside and (not names or any(name in both for name in names))
 

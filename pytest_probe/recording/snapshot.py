@@ -18,6 +18,7 @@ Json: TypeAlias = Any
 # The module entry that an entry stands in: None outside of all, UNSET in a dump without module entries.
 Parent: TypeAlias = str | msgspec.UnsetType | None
 
+# As json.dump writes them, which msprobe's readers expect, and msgspec does not write.
 _TOKENS = {text: msgspec.Raw(text.encode()) for text in ("NaN", "Infinity", "-Infinity")}
 
 

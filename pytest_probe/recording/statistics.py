@@ -34,6 +34,7 @@ def fill_together(values: np.ndarray, sizes: Sequence[int], seen: Sequence[Seen]
         unusual(seen[index], wide[starts[index] : starts[index] + sizes[index]])
     if values.dtype.kind == "b":
         for one, true in zip(seen, sums, strict=True):
+            # Of booleans a dump has the number of True.
             one.mean = one.norm = None
             one.true = round(true)
     elif values.dtype.kind in "iu":
@@ -54,6 +55,7 @@ def unusual(seen: Seen, wide: np.ndarray) -> None:
         seen.max, seen.min = json_number(float(wide.max())), json_number(float(wide.min()))
         seen.mean = json_number(float(wide.mean()))
     if finite.size == wide.size:
+        # Everything is finite, and only the squares overflowed.
         scale = float(np.abs(wide).max())
         seen.norm = json_number(scale * math.sqrt(float(np.square(wide / scale).sum())))
         return

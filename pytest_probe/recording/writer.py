@@ -74,6 +74,7 @@ class Writer:
         while len(self._queue) > ROOM or self._bytes > ROOM_BYTES:
             self._room.clear()
             self._wake.set()
+            # Nobody would ever make room.
             if self._failed or not self._thread.is_alive():
                 return
             self._room.wait(PAUSE)
@@ -138,6 +139,7 @@ class Writer:
         """Write the first entries; they leave the queue when they are on the disk."""
         # An entry is queued after its statistics were put off, so all that these entries need is there.
         self._source.settle()
+        # Looked at, not taken: an entry that cannot be written is named in the message.
         entries = [self._queue[index] for index in range(count)]
         if self._header["dump_data_dir"] is not None:
             for entry, _ in entries:

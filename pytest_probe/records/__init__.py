@@ -20,6 +20,7 @@ from pytest_probe.user_errors import reporting_failures_of
 
 READERS: tuple[Reader, ...] = (MsprobeReader(),)
 
+# Bytes that readers look at to recognise a file: a header and its first entry, of whatever size the rest is.
 _HEAD = 64 * 1024
 
 __all__ = ["READERS", "dumps_at", "find_dumps", "labels", "read_dump", "recognised_by", "user_frame"]

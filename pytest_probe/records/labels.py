@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
+# The folder that a capture makes for a process that trains alone.
 _PROCESS = re.compile(r"proc\d+")
 
 
@@ -27,6 +28,7 @@ def labels(paths: Sequence[Path]) -> dict[Path, str]:
     pending = dict(parts)
     found: dict[Path, str] = {}
     depth = 0
+    # Tails grow by one part until each is unique among all.
     while pending:
         depth += 1
         counts = Counter(tails[-depth:] for tails in set(parts.values()))

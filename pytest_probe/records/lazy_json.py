@@ -15,12 +15,16 @@ import msgspec
 
 from pytest_probe.core.garbage_collection import paused_gc
 
+# As long as the bare words, quotes included, so that they fit in place.
 TOKENS: Mapping[str, float] = {"N": float("nan"), "Infini": float("inf"), "-Infini": float("-inf")}
 
+# What Windows editors put before UTF-8.
 _BOM = b"\xef\xbb\xbf"
 _SPACE = b" \t\n\r"
 _MINUS = ord("-")
+# By the length of the bare word.
 _QUOTED = {3: b'"N"', 8: b'"Infini"', 9: b'"-Infini"'}
+# Raw: a dump has 100,000 entries, of which a run may ask for ten.
 _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -104,6 +108,7 @@ def is_complete(raw: msgspec.Raw, found: Mapping[str, msgspec.Raw]) -> bool:
     colon_at = 1 + lead + len(first) + 2
     colon = _run(view, colon_at, _SPACE + b":")
     comma = _run(view, colon_at + colon + memoryview(value).nbytes, _SPACE + b",")
+    # 256 bytes hold any indentation; beyond, the answer is False, which says nothing.
     end = bytes(view[-256:-1])
     tail = len(end) - len(end.rstrip(_SPACE))
     keys = sum(map(len, found)) + 2 * len(found)

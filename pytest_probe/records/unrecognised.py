@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+# Files that users gave in place of a dump, each by how it begins: the message says what it is.
 _KNOWN = "known are dumps of msprobe 1.0 to 26.2 (dump.json, with entries under the key 'data')"
 _KEY = r'"[^"\\]*'
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")

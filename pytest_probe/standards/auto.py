@@ -25,6 +25,7 @@ from pytest_probe.standards.msprobe_check import with_table
 from pytest_probe.standards.noise.standard import NoiseStandard
 from pytest_probe.standards.tools.table import Table, packaged
 
+# The first class of the API decides. Those that cannot be compared come first, bit for bit comes last.
 FORWARD: tuple[tuple[str, Standard], ...] = (
     ("uninitialised", Uninitialised()),
     ("random", Random()),

@@ -20,7 +20,10 @@ from pytest_probe.standards.tools.rules import RuleVerdict
 from pytest_probe.standards.tools.single_rule import justification, justified, measured_for, ruled
 from pytest_probe.standards.tools.table import BENCHMARK, Rule, Table
 
+# Perturbed runs. Chosen; no other number was measured.
 CHECK_RUNS = 2
+# Rules that may warn where noise is content. `thousandth` fails healthy 16-bit numbers, `accumulative` small ones, and
+# `benchmark` needs another run.
 WARN = ("absolute_threshold", "ulp", "binary")
 
 
@@ -32,6 +35,7 @@ def with_table(comparison: Comparison, verdict: OutputVerdict, table: Table, sta
     found = _judged(comparison, rule)
     if found.verdict != "error":
         return verdict
+    # A table that fails the right result as well says nothing of this one.
     if any(
         _judged(replace(comparison, actual=right), rule).verdict == "error" for right in _right(comparison, verdict)
     ):
@@ -70,6 +74,7 @@ def _references(comparison: Comparison, steps: bool) -> Iterator[AnyArray]:
         yield from sampled
         # The rest of a vectorised loop may round what the vectors do not.
         yield nearest_run(comparison.actual, [comparison.expected, *sampled])
+    # As the limits of the noise rule grow: a table knows nothing of the length of a sum.
     growth = min(FAN_IN_CAP, max(1.0, summed_terms(comparison).count / FAN_IN_START) ** 0.5)
     with np.errstate(all="ignore"):
         for run in comparison.evidence.perturbed_more(CHECK_RUNS):

@@ -9,6 +9,7 @@ import numpy as np
 
 from pytest_probe.numerics.dtypes import AnyArray, float_format, widen
 
+# Elements: 32 MiB of float64, where a wide copy of the whole would be gigabytes.
 CHUNK = 1 << 22
 
 

@@ -22,6 +22,7 @@ def compared_in_samples(sampler: Sampler, actual: Mapping[str, Any]) -> Compared
     """A sample of each tensor, and what differs in structure. Raises NoReference where the reference raises."""
     replay, backward = sampler.replay, sampler.direction == "backward"
     structural = tuple(_missing(sampler, actual) if backward else _structural(sampler, actual))
+    # Of another shape, it has no rows that could be set side by side.
     wrong = {verdict.name.removeprefix("grad.") for verdict in structural}
     samples = [_sample(sampler, name, array) for name, array in actual.items() if name not in wrong]
     notes = tuple(

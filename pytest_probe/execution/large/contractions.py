@@ -130,6 +130,7 @@ def _matmul(call: _Call) -> Contraction:
     batch = tuple(f"batch{place}" for place in range(depth))
     left_rows = _broadcast(batch, one[:-2])
     right_rows = _broadcast(batch, two[:-2])
+    # An index that both sides stretch has one place, and cannot be cut.
     kept = tuple(index if index in (*left_rows, *right_rows) else None for index in batch)
     return _made(
         {left: ((*left_rows, "row", "sum"), one), right: ((*right_rows, "sum", "column"), two)},

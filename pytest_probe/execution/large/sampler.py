@@ -26,9 +26,11 @@ from pytest_probe.inputs.streams import Streams
 from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, widen
 from pytest_probe.numerics.noise_ratio import root_mean_square
 
+# u_c of float32 and narrower: a checksum says where to look, so that one roundoff does for all dtypes.
 ROUNDOFF = 2.0**-24
 # Elements of an incoming gradient that are summed for samples of what is added to a product (a bias).
 SUMMED = 1 << 22
+# Places of an index that are taken at least, however small the budget: one alone would see no neighbour.
 LEAST = 4
 
 Change = Callable[[AnyArray, Indices], AnyArray]
@@ -73,6 +75,7 @@ class Sampler:
         indices = self.contraction.indices(name)
         places = self._added_places(name) if name in self.contraction.addends else self._places(name, actual)
         taken = tuple(None if index is None else places.get(index) for index in indices)
+        # The reference's own call on parts of its arguments gives the same part of the result.
         replay = self._changed(lambda array, of: cut(array, of, places), name)
         return Sample(name, replay, cut(actual, indices, places), taken, actual.shape)
 
@@ -103,6 +106,7 @@ class Sampler:
         """How many places of each index half the budget is enough for: as many of one as of the other, but two blocks
         of the folded one at least."""
         extents = self.contraction.extents
+        # The other half goes to checksums.
         left = self.budget / 2 / self.contraction.flops * math.prod(extents[index] for index in indices)
         least = {index: min(extents[index], 2 * self._block if index == along else LEAST) for index in indices}
         sizes: dict[str, int] = {}
@@ -136,6 +140,7 @@ class Sampler:
 
     def _pointed(self, name: str, along: str, sizes: Mapping[str, int], actual: AnyArray) -> IndexValues:
         """The rows and columns whose checksums are off by most, at most half of what is taken."""
+        # By the case's key and the seed, so that another run looks at the same places.
         signs = Streams(f"{self.key}\0{name}", self.seed).at("signs")
         checksums = Checksums.of(self.contraction.extents[along], self._block, signs)
         indices = self.contraction.indices(name)
@@ -147,6 +152,7 @@ class Sampler:
         for dim, places in zip(kept, order, strict=True):
             index = str(indices[dim])
             distinct = np.fromiter(dict.fromkeys(places.tolist()), np.int64)
+            # Half by checksums and half at random: what all elements share no checksum shows.
             half = (sizes[index] + 1) // 2
             found[index] = checksums.places(distinct, half) if index == along else distinct[:half]
         return found
@@ -165,6 +171,8 @@ class Sampler:
         runs = moved.output(name, "float64", 1)
         spread = np.abs(runs[0] - expected) if runs else np.zeros_like(expected)
         with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+            # Independent errors add up by their squares: the output's own rounding, and half the noise that the rule
+            # grants all.
             allowed = np.sqrt(checksums.rounding(actual, axis) ** 2 + spread**2 + root_mean_square(spread) ** 2 / 4)
             off = np.abs(checksums.signed(actual, axis) - expected)
             scores = off / np.maximum(allowed, float_format(actual.dtype).smallest)

@@ -19,9 +19,12 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from pytest_probe.core.run import Kernel
 from pytest_probe.frameworks.torch.rounding import SplittingMode, StepsMode, computes, only_moves
 
+# What an autocast casts to, and what it casts. float64 is left alone.
 NARROW_TENSORS = (torch.bfloat16, torch.float16)
 FLOAT_TENSORS = (*NARROW_TENSORS, torch.float32)
+# By these an autocast casts; anything else that gives 16 bit was asked for by the call.
 CASTS = (torch.ops.aten.to, torch.ops.aten._to_copy)
+# Where torch registers kernels made of other operators that autograd has a formula for.
 COMPOSED_KEYS = ("CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
 
 
@@ -80,6 +83,7 @@ class KernelsMode(SplittingMode):  # type: ignore[no-untyped-call]
         if apart is not NotImplemented:
             return apart
         wide_args, wide_kwargs = tree_map_only(torch.Tensor, _wide, (args, kwargs))
+        # An operator told to compute in float32 would do so in its float64 twin.
         if wide_kwargs.get("dtype") in FLOAT_TENSORS:
             wide_kwargs["dtype"] = torch.float64
         result = func(*args, **kwargs)
@@ -93,6 +97,7 @@ class KernelsMode(SplittingMode):  # type: ignore[no-untyped-call]
         wanted = [tensor for tensor in tree_leaves(exact) if isinstance(tensor, torch.Tensor)]
         for tensor, number in zip(found, wanted, strict=True):
             if tensor.dtype in FLOAT_TENSORS:
+                # .data: autograd, which may have saved the tensor, sees no new version.
                 tensor.data.copy_(number)
         return result
 

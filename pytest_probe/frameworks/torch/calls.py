@@ -19,6 +19,7 @@ from pytest_probe.frameworks.torch.cpu16 import cpu_kernels
 from pytest_probe.frameworks.torch.device_modes import emulated
 from pytest_probe.frameworks.torch.rounding import StepsMode
 
+# What a call takes, and results hold, as it is.
 PLAIN = (bool, int, float, complex, str, type(None))
 
 
@@ -73,6 +74,7 @@ class Binder:
         bound_args = [self._value(value, f"input.{index}") for index, value in enumerate(args)]
         bound_kwargs = {name: self._value(value, f"kwargs.{name}") for name, value in kwargs.items()}
         mode = None if self.way.steps is None else self._steps(self.way.steps)
+        # What a call writes to has another version afterwards.
         versions = {name: tensor._version for name, tensor in self.tensors.items()}
         return TorchBound(bound_args, bound_kwargs, self.tensors, self.leaves, self.way, mode, versions)
 
@@ -122,8 +124,10 @@ class Binder:
         else:
             tensor = self.way.device.put(tensor)
         tensor = tensor if leaf.strides is None else restrided(tensor, leaf.strides)
+        # The leaf keeps its gradient; the call gets the leaf, or a copy that it may write to.
         if name in self.wanted.names:
             self.leaves[name] = tensor.requires_grad_()
+            # torch refuses to write to a leaf that wants a gradient; a copy of it may be written to.
             tensor = copied(tensor, leaf.strides) if self.wanted.copies else tensor
         self.tensors[name] = tensor
         return tensor

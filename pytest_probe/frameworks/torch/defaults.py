@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+# u_c of float32: what kernels of float32 and of all narrower dtypes compute in.
 EPS = torch.finfo(torch.float32).eps
 CallArguments = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -55,6 +56,7 @@ DEFAULTS: Mapping[Any, Callable[[tuple[Any, ...], dict[str, Any]], CallArguments
     torch.linalg.lstsq: cut_off,
 }
 
+# These take the largest number of the dtype, which float64 has another of.
 LIMITED = frozenset((torch.nan_to_num, torch.nan_to_num_, torch.Tensor.nan_to_num, torch.Tensor.nan_to_num_))
 
 

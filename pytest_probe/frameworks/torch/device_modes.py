@@ -22,6 +22,7 @@ MANY = 64
 # What a device's float32 cannot tell from a number that rounds otherwise (1 - 1e-12 from 1) is taken for that number;
 # no jitter takes it back.
 SEEN_BITS = 30
+# Uniform numbers between -1 and 1 times this have unit variance.
 UNIFORM = 3.0**0.5
 # Arguments that a kernel writes to without its schema saying so: running statistics.
 WRITTEN: Mapping[Any, tuple[int, ...]] = {ATEN.native_batch_norm.default: (3, 4)}
@@ -67,6 +68,7 @@ def rounded_to_bits(tensor: torch.Tensor, bits: int, rounding: Rounding) -> torc
     drop = width - bits
     if integer is None or drop <= 0:
         return tensor
+    # On the bits of the number: half of the last place is added, which carries into the exponent where it must.
     pattern = tensor.resolve_neg().contiguous().view(integer)
     if rounding == "away":
         pattern = pattern + (1 << (drop - 1))
@@ -116,6 +118,7 @@ class ModeEmulation(SplittingMode):  # type: ignore[no-untyped-call]
             args, kwargs = _mapped(flushed, args), _mapped(flushed, kwargs)
         result = func(*args, **kwargs)
         for place in WRITTEN.get(func, ()):
+            # A flushed copy was written to in place of the program's tensor.
             if given[place] is not args[place]:
                 given[place].copy_(args[place])
         if self.mode.approximate:
@@ -169,6 +172,7 @@ class ModeEmulation(SplittingMode):  # type: ignore[no-untyped-call]
         if self.jitter is not None and self.jitter.unsure and not tensor.is_complex():
             tensor = _shifted(tensor, self.jitter.unsure)
         if bits < SEEN_BITS:
+            # Six bits more than float32 has: a number as near to a tie is one to the device.
             tensor = rounded_to_bits(tensor, SEEN_BITS, "even")
         high = rounded_to_bits(tensor, bits, rounding)
         if not self.mode.split:
@@ -259,6 +263,7 @@ def _convolution(
     mode: ModeEmulation, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, *how: Any
 ) -> torch.Tensor:
     transposed, groups = how[3], how[5]
+    # Sums of groups run over a part of the channels, which no common axis cuts.
     axes = None if groups != 1 else (1, 0 if transposed else 1)
     result = mode.product(lambda a, b: ATEN.convolution.default(a, b, None, *how), x, weight, axes)
     return result if bias is None else result + bias.reshape(-1, *[1] * (x.ndim - 2))

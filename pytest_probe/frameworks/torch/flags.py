@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+# core.device_modes splits a mode's name there.
 IN_MATMUL, IN_CONVOLUTION = " in matmul", " in convolution"
 
 

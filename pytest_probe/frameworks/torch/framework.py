@@ -17,6 +17,7 @@ from pytest_probe.frameworks.base import API, Bound
 from pytest_probe.frameworks.torch import allowlist, autocast, calls, defaults, flags
 from pytest_probe.frameworks.torch.arrays import to_array, to_tensor
 
+# What torch's errors say, in lower case, where a device has no kernel: it gives them no type of their own.
 NO_KERNEL = (
     "not implemented for",
     "could not run 'aten::",
@@ -78,6 +79,7 @@ class TorchFramework:
     def device(self, name: str, option: str = "--probe-device") -> TorchDevice:
         try:
             device = TorchDevice(name)
+            # torch takes any name until memory is asked for.
             torch.empty(0, device=device.place)
         except (RuntimeError, AssertionError) as error:
             known = ", ".join(sorted({"cpu", self.default_device()}))
@@ -101,6 +103,7 @@ class TorchFramework:
         return functools.partial(defaults.as_single, function, largest)
 
     def rounded(self, tensor: torch.Tensor, dtype: str) -> torch.Tensor:
+        # Values are rounded, gradients pass as if they were not.
         return tensor + (tensor.to(getattr(torch, dtype)).to(tensor.dtype) - tensor).detach()
 
     def casts(self, path: str) -> bool:

@@ -144,14 +144,17 @@ class StepsMode(SplittingMode):  # type: ignore[no-untyped-call]
                 return result
         inputs = {_storage(tensor) for tensor in _tensors((args, kwargs))}
         if not only_moves(func):
+            # Now, and not when it was made: only a tensor that a step reads passes from one step to another.
             for key in inputs & self.pending.keys():
                 for tensor, inexact in self.pending.pop(key):
                     self._round(tensor, inexact)
         moved = (flag for key in inputs for _, flag in self.pending.get(key, ()))
+        # What only moves a library's result moves its error as well.
         of_library = self.fine and (func.overloadpacket.__name__ in LIBRARY or any(moved))
         result = NotImplemented if single else self._known(func)(*args, **kwargs)
         if result is NotImplemented:
             result = func(*args, **kwargs)
+        # Numbers that were there before are rounded already, or are float32 in the call itself.
         if single or self._is_choice(func, args, kwargs):
             self.kept.extend(_tensors(result))
             return result

@@ -32,6 +32,7 @@ ALIASES = {"grid_sampler_2d": "grid_sample", "grid_sampler_3d": "grid_sample"}
 OPERATORS = {"truediv": "div", "floordiv": "floor_divide", "mod": "remainder", "and": "bitwise_and", "or": "bitwise_or"}
 # Those that Python calls with an `i` or an `r` before them, as __iadd__ and __radd__.
 PREFIXED = frozenset("add sub mul div truediv floordiv mod pow matmul and or xor lshift rshift".split())
+# Parameters that several APIs have alike.
 _CONVOLUTION = "input weight bias stride=1 padding=0 dilation=1 groups=1"
 _TRANSPOSED = "input weight bias stride=1 padding=0 output_padding=0 groups=1 dilation=1"
 _POOLING = "input kernel_size stride padding=0 dilation=1 ceil_mode=False"
@@ -181,6 +182,7 @@ SIGNATURES: Mapping[str, str] = {
     "lu_solve": "B/b LU/LU_data pivots/LU_pivots",
     "lu_unpack": "LU/LU_data pivots/LU_pivots",
 }  # fmt: skip
+# Of an API in no list nothing is asked but its first argument.
 UNLISTED = "input"
 
 
@@ -305,6 +307,7 @@ def _one_end_like(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     return "input high" if len(args) == 2 and "high" not in kwargs else ""
 
 
+# APIs that take their arguments in more than one form: which it is, the arguments tell.
 FORMS: Mapping[str, Callable[[Sequence[Any], Mapping[str, Any]], str]] = {
     **dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu"), _packed),
     "randint": _one_end,

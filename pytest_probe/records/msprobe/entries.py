@@ -28,20 +28,26 @@ from pytest_probe.core.dump import (
 from pytest_probe.errors import NotRebuilt, NotRecorded, RecordError
 from pytest_probe.records.lazy_json import TOKENS
 
+# What torch has and NumPy, with ml_dtypes, can hold.
 DUMP_DTYPES = (
     *("float16", "bfloat16", "float32", "float64", "complex64", "complex128", "bool"),
     *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"),
 )
 MEMORY_FORMATS = ("preserve_format", "contiguous_format", "channels_last", "channels_last_3d")
+# msprobe's words for a tensor; a parameter is one here.
 TENSOR_TYPES = ("torch.Tensor", "torch.nn.parameter.Parameter")
 
 # torch's dtypes that NumPy and ml_dtypes have no place for: quantized, bits, narrow integers, pairs.
 _ODD = re.compile(r"q?u?int\d+(x\d)?|bits\d.*|complex32|float4.*")
+# For the message about anything else.
 _REBUILT = "a tensor, an array, a number, text, a dtype, a range or slice, or lists, tuples and dicts of them"
+# Words for what is not finite: quoted in place by us, or as strings by some versions of msprobe.
 _FLOATS: Mapping[str, float] = {**TOKENS, "NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _MAX_RANK = 64  # of torch and of NumPy
+# torch's sizes are int64.
 _MAX_EXTENT = 2**63
+# Bytes of a file's name on usual file systems.
 _MAX_NAME = 255
 
 
@@ -68,6 +74,7 @@ def _with_gradients(path: Path, record: Record, call: Call) -> Call:
     except NotRecorded as error:
         return replace(call, gradients=(), unrecorded=str(error))
     gradients = backward.gradients("input")
+    # msprobe's gradients are those of the last autograd node: whose they are is not known.
     if "inputs" not in backward.probe:
         return replace(call, gradients=gradients)
     seeded = backward.places("outputs", gradients) if gradients else None
@@ -128,6 +135,7 @@ class _Entry:
         numbers."""
         if self.name.split(".")[:2] not in _MAKING or named.get("dtype") is not None:
             return named
+        # A NumPy float32 gave the tensor its dtype; as a Python number it would give the default one.
         scalars = not _NUMPY.isdisjoint(_kinds(self.body["input_args"]))
         made = next((spec.dtype for spec in outputs if isinstance(spec, TensorSpec)), None)
         return {**named, "dtype": DtypeSpec(made)} if scalars and made is not None else named
@@ -197,6 +205,7 @@ class _Entry:
             return items if field in self._tuples else list(items)
         if not isinstance(value, dict):
             raise self.error(field, quoted(value), "an object, a list or null")
+        # msprobe writes an empty object for what it cannot describe.
         if not value:
             return Lost()
         kind = value.get("type", value.get("class_type"))
@@ -220,6 +229,7 @@ class _Entry:
     def tensor(self, value: Mapping[str, Any], field: str) -> TensorSpec:
         high, low = (self.number(value, f"{key}_except_inf_nan", field) for key in ("Max", "Min"))
         top, bottom = (self.number(value, key, field) for key in ("Max", "Min"))
+        # Two versions of msprobe: Max may be of all elements or of the finite ones, and the other has the longer name.
         if "Max_origin" in value or "Min_origin" in value:
             high, low = top, bottom
             top = self.number(value, "Max_origin", field)
@@ -374,6 +384,7 @@ def _device(entry: _Entry, value: Mapping[str, Any], field: str) -> DeviceSpec:
 
 # What NumPy's scalars give a dtype to, and the kinds of them that stand in a dump.
 _MAKING = (["Torch", "tensor"], ["Torch", "as_tensor"], ["Torch", "asarray"])
+# The dtypes that torch takes for its default.
 _DEFAULTS = ("float64", "float32", "bfloat16", "float16")
 _NUMPY = frozenset(
     "float16 float32 float64 complex64 complex128 int8 int16 int32 int64 uint8 uint16 uint32 uint64".split()
@@ -390,6 +401,7 @@ def _kinds(value: Any) -> Iterator[str]:
 
 
 _INTEGER, _BOOL, _STR = _plain(int, "an integer"), _plain(bool, "true or false"), _plain(str, "a string")
+# By the type that a dump names: what reads such a leaf. Others are said to have no place here.
 _LEAVES: Mapping[str, Callable[[_Entry, Mapping[str, Any], str], Argument]] = {
     "bool": _BOOL,
     "int": _INTEGER,

@@ -20,15 +20,20 @@ from pytest_probe.records.msprobe import salvage
 from pytest_probe.records.msprobe.entries import decode, quoted
 from pytest_probe.records.msprobe.stack import StackFile
 
+# Others are read all the same, with a note: what they mean is not known.
 READ_TASKS = ("statistics", "tensor", "structure", "overflow_check", "acc_check")
 READ_LEVELS = ("L0", "L1", "L2", "mix", "debug")
 
+# Top-level keys that are known; of others there is a note.
 _KEYS = ("task", "level", "framework", "dump_data_dir", "data", "probe")
 _OTHER = {"forward": "backward", "backward": "forward"}
+# What is counted under these words are entries whose names do not end in a number and a direction.
 _UNNAMED = "entries with a name that is no API call"
+# Any JSON may have a key "data": the header, or an entry's name, must be there too.
 _DATA = re.compile(rb'"data"\s*:\s*\{')
 _HEADER = re.compile(rb'"task"\s*:.*"level"\s*:', re.DOTALL)
 _ENTRY = re.compile(salvage.ENTRY.encode())
+# Of a damaged file no setting makes more.
 _ADVICE = "copy the file again, or repeat the capture"
 
 
@@ -122,6 +127,7 @@ def _records(entries: Mapping[str, msgspec.Raw], skipped: Counter[str]) -> Itera
         name, direction, namespace, api, number = parts
         other = entries.get(f"{name}.{_OTHER[direction]}")
         if other is not None:
+            # The record was made where its first entry stood.
             if name in paired:
                 continue
             paired.add(name)
@@ -144,6 +150,7 @@ def _split(entry: str) -> tuple[str, str, str, str, int] | None:
     namespace, _, api = left.partition(".")
     if direction not in _OTHER or not namespace or not api:
         return None
+    # 19 digits may be more than an int64.
     if not (number.isascii() and number.isdecimal() and len(number) < 19):
         return None
     return name, direction, sys.intern(namespace), sys.intern(api), int(number)
@@ -164,5 +171,6 @@ def _data_dirs(path: Path, recorded: object) -> tuple[Path, ...]:
     """Where tensor files are looked up: beside the dump, so that it can be moved, then where they were written."""
     beside = path.parent / TENSOR_FOLDER
     if not isinstance(recorded, str) or "\0" in recorded or not Path(recorded).is_absolute():
+        # A relative path would lead anywhere, depending on where the run starts.
         return (beside,)
     return tuple(dict.fromkeys((beside, Path(recorded))))

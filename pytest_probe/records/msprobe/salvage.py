@@ -15,8 +15,10 @@ from pytest_probe.records.lazy_json import quote_tokens
 # How an entry of an API or a module begins: its key and the opening brace.
 ENTRY = r'"[^"\\\s]+\.(?:forward|backward|parameters_grad)(?:\.\d+)?"\s*:\s*\{'
 
+# JSON's own blanks; \s knows more.
 _SPACE = re.compile(r"[ \t\n\r]*")
 _DECODER = json.JSONDecoder(parse_int=float)  # int() raises beyond 4300 digits
+# Where entries begin, in a file whose top is damaged.
 _DATA = re.compile(r'"data"\s*:\s*(?=\{)')
 _ENTRY = re.compile(ENTRY)
 
@@ -72,6 +74,7 @@ def salvage(data: bytearray) -> Salvage:
     except json.JSONDecodeError as error:
         if not saved.holes:
             _note(text, saved, error.pos, "", next(reversed(saved.entries), ""))
+        # A hole before the entries hides the key that they stand under; it is looked for.
         start = None if saved.entries or key == "data" else _DATA.search(text.text)
         if start:
             _entries(text, saved, start.end())
@@ -147,6 +150,7 @@ def _entries(text: _Text, saved: Salvage, start: int) -> int:
                     return at + 1
                 raise json.JSONDecodeError("expected an entry", text.text, at)
             name, at = text.key(at)
+            # Up to the next entry at most, so that one broken value does not swallow those behind it.
             end = text.value(at, _next_entry(text, at))[1]
             saved.entries[name] = _raw(text.data[at:end])
             name, resume = "", end

@@ -13,8 +13,11 @@ import msgspec
 from pytest_probe.core.dump import Frame
 from pytest_probe.records import lazy_json
 
+# As traceback prints a frame. 9 digits of a line are more than any file has, and no int too long to parse.
 _FRAME = re.compile(r"File (?P<file>.+?), line (?P<line>\d{1,9}), in (?P<function>.*?), *\n(?P<code>.*)", re.DOTALL)
+# The layout in which one stack serves several entries.
 _SHARED = re.compile(rb"\s*\[\s*\[")
+# Where code lies that a user did not write; and the capture's own frames in a source tree.
 _INSTALLED = re.compile(r"^<frozen |[/\\](site-packages|dist-packages|lib/python3[^/]*|Python3\d*\\Lib)[/\\]", re.I)
 _TOOLS = re.compile(r"[/\\](msprobe|ptdbg_ascend|torch|torch_npu)[/\\]")
 

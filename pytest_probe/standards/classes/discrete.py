@@ -11,6 +11,8 @@ from pytest_probe.numerics.dtypes import AnyArray, is_floating, widen
 from pytest_probe.numerics.ulp import ulp
 from pytest_probe.standards.exact import Exact, correctly_rounded, elements, identical
 
+# Perturbed runs, and how far their inputs move, in roundoffs. As many runs as the noise rule makes at most; a roundoff
+# alone would be one rounding inside, and kernels have a few. Chosen, not measured.
 STEP_RUNS = 4
 NEAR_STEPS = 4.0
 
@@ -28,9 +30,11 @@ class Discrete:
         if comparison.case.narrow:
             runs += comparison.evidence.perturbed_narrow(STEP_RUNS) + comparison.evidence.narrow_steps(STEP_RUNS)
         with np.errstate(invalid="ignore"):
+            # A step may fall to either side of an edge that the runs cross, and anywhere between.
             low = correctly_rounded(np.minimum.reduce(runs), comparison.actual.dtype)
             high = correctly_rounded(np.maximum.reduce(runs), comparison.actual.dtype)
             inside = (comparison.actual >= low) & (comparison.actual <= high)
+        # A step such as 0.1 is no number of the dtype: the runs round it, and the device may have, otherwise.
         inside |= _near_inexact_step(comparison)
         inside |= identical(comparison.actual, correctly_rounded(comparison.expected, comparison.actual.dtype))
         shape, dtype = comparison.actual.shape, comparison.actual.dtype.name

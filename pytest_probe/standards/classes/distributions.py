@@ -16,10 +16,16 @@ from pytest_probe.standards.api_class import details
 
 # Chances below this are no chance: one false alarm in 10^9 outputs.
 UNLIKELY = 1e-9
+# Values that the tests of a distribution look at: enough for a distance of 1.3 % to be seen. erf is called for each.
 COMPARED = 1 << 16
+# Values that are searched for repetition. It bounds the memory of the transform, tens of MB; a longer period is not
+# found.
 LONGEST = 1 << 20
+# Values. More of them are in order by chance less often than once in 10^9: 13! is 6.2 x 10^9.
 FEW_DRAWS = 12
+# Parts of an output that are summed apart. A tail of a 16th that was not written is wrong in a part of its own.
 PARTS = 16
+# Standard deviations. A normal mean is beyond 6.1 once in 10^9 outputs; chosen above that, and not measured.
 SIGMAS = 7.0
 
 Distribution: TypeAlias = Callable[[AnyArray], AnyArray]
@@ -110,6 +116,7 @@ def _repeated(actual: AnyArray, law: Law, values: AnyArray, step: AnyArray) -> s
     if actual.ndim < 2 or len(actual) < 2:
         return None
     rows = actual.reshape(len(actual), -1)
+    # The likeliest of 4,096 values stands for all: two rows are alike by chance at most that often.
     sample = values.ravel()[: 1 << 12]
     width = 1.0 if law.whole else step.ravel()[: 1 << 12]
     likely = float(np.max(law.upto(sample) - law.upto(sample - width)))
@@ -127,6 +134,7 @@ def repetition(values: AnyArray, variance: float) -> str | None:
         return None
     spectrum = np.fft.rfft(values, 2 * values.size)
     products = np.fft.irfft(np.abs(spectrum) ** 2)[1 : values.size]
+    # Only every second product is drawn for itself, hence the 4 in place of 2 in the limit below.
     spread = np.arange(values.size - 1, 0, -1) * variance**2 + np.abs(products) / 3
     unlikely = products**2 / spread
     lag = int(unlikely.argmax())
@@ -223,6 +231,7 @@ def _poisson(comparison: Comparison, values: AnyArray) -> str | None:
     impossible = (values < 0) | (values != np.floor(values)) | ((rates == 0) & (values != 0))
     if impossible.any():
         return f"{int(impossible.sum()):,} values cannot be drawn"
+    # Bernstein's inequality wants terms of at most 1: ten times the largest rate is seldom drawn.
     scale = max(1.0, float(np.max(rates, initial=0.0)) * 10)
     return _sum_off(values / scale, rates / scale, rates / scale**2, f"times {scale:g}")
 
@@ -253,6 +262,7 @@ def _multinomial(comparison: Comparison, values: AnyArray) -> str | None:
     if not comparison.call.argument("replacement"):
         return "a category was drawn twice" if (np.diff(np.sort(drawn, axis=1)) == 0).any() else None
     shares = weights / weights.sum(axis=1, keepdims=True)
+    # The first 64 categories: each takes a pass over all draws, and a wrong law shows in some of them.
     for category in range(min(weights.shape[1], 64)):
         chances = np.repeat(shares[:, category], drawn.shape[1])
         found = _sum_off((drawn == category).astype(float).ravel(), chances, chances * (1 - chances), "draws")

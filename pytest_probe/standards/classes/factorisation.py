@@ -15,6 +15,8 @@ from pytest_probe.numerics import metrics
 from pytest_probe.numerics.dtypes import AnyArray, widen
 from pytest_probe.standards.noise.standard import NoiseStandard
 
+# Residuals in units of u |M| sqrt(n). Chosen: backward stable algorithms have small constants; nothing finer was
+# measured.
 LIMIT = 32.0
 # Outputs that signs and basis leave alone.
 VALUES: Mapping[str, str] = {"svd": "output.1", "eigh": "output.0"}
@@ -51,6 +53,7 @@ class Factorisation:
 
 def _gradient(comparison: Comparison) -> OutputVerdict:
     verdict = NoiseStandard().judge(comparison)
+    # The gradient of singular values or eigenvalues alone is defined whatever signs the factors have.
     hangs = set(comparison.case.incoming) != {VALUES.get(comparison.call.name)}
     if verdict.verdict == "error" and hangs and not _same_factors(comparison):
         free = "order" if comparison.call.name in UNORDERED else "signs or basis"
@@ -120,6 +123,7 @@ def _errors(comparison: Comparison, matrix: AnyArray) -> Mapping[str, float]:
     with np.errstate(divide="ignore"):
         lost = np.minimum(size * comparison.allowance.lost / norm**2, 1 / LIMIT) if comparison.allowance.lost else 0.0
     unit = comparison.roundoff * size**0.5 + lost
+    # An error of a basis is one of unit vectors; all others are errors of the matrix.
     scales = {"orthogonality": np.ones_like(norm)}
     return {
         words: _largest(error / (unit * scales.get(words, np.where(norm, norm, 1.0)))) for words, error in found.items()
@@ -140,6 +144,7 @@ def _absolute(comparison: Comparison, matrix: AnyArray, factors: list[AnyArray])
         return {"residual": _eigen(matrix, *factors), "orthogonality": _skew(factors[1])}
     if name == "qr" and len(factors) == 2 and factors[0].size:
         return {"residual": _worst(factors[0] @ factors[1] - matrix), "orthogonality": _skew(factors[0])}
+    # Mode "r" gives no Q: what R promises without it is R^H R = M^H M.
     if name == "qr" and len(factors) == 2:
         return {"residual": _worst(_squared(factors[1]) - _squared(matrix)) / np.linalg.norm(matrix, axis=(-2, -1))}
     if name == "eig" and len(factors) == 2:

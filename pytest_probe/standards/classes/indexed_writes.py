@@ -33,6 +33,7 @@ class Writes:
         wanted = correctly_rounded(comparison.expected, comparison.actual.dtype).ravel().copy()
         actual = comparison.actual.ravel()
         values = np.broadcast_to(values, places.shape).astype(actual.dtype)
+        # Only where several values meet in a place is another one than the reference's right.
         given = repeated[places] & identical(actual[places], values)
         wanted[places[given]] = values[given]
         verdict = Exact().judge(replace(comparison, expected=wanted.reshape(comparison.expected.shape)))

@@ -45,6 +45,7 @@ def _sides(comparison: Comparison, values: AnyArray, dim: int) -> tuple[AnyArray
     targets = np.arange(count) + shift
     narrow = targets.astype(np.float32)
     step = np.float32(over) / np.float32(under)
+    # In float64, and by the three orders in which float32 kernels multiply and divide.
     places = [targets * (over / under), narrow * np.float32(over / under), narrow * step, narrow * over / under]
     found = np.floor(places).astype(int).clip(0, extent - 1)
     return found.min(axis=0), found.max(axis=0)

@@ -34,6 +34,7 @@ class Random:
         if not (_drops_elements(comparison) or _unbatched(comparison)) or not isinstance(values, np.ndarray):
             raise Unsupported(f"{comparison.call.name} gives random values", "random values")
         probability, training = _settings(comparison)
+        # Nothing is drawn then: the call copies, or gives zeros.
         if not training or probability in (0.0, 1.0):
             return NoiseStandard().judge(comparison)
         return self._dropout(comparison, widen(values), probability)
@@ -111,6 +112,7 @@ def _pattern_trouble(kept: BoolArray, telling: BoolArray, probability: float, ch
         return f"{run:,} elements in a row are dropped where p = {probability:g} explains {longest:,}"
     spread = DROPOUT_SIGMAS * (trials * probability * (1 - probability)) ** 0.5
     if abs(dropped - trials * probability) <= spread + 1:
+        # The share is right; a pattern that repeats itself has the right share as well.
         return distributions.repetition(np.where(telling, ~kept - probability, 0.0), probability * (1 - probability))
     explained = f"p = {probability:g} explains {trials * probability:,.0f} +- {spread:,.0f}"
     return f"{dropped:,} of {trials:,} elements are dropped where {explained}"

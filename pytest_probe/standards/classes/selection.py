@@ -22,6 +22,7 @@ class SelectionStandard:
         if comparison.call.argument("sorted") is False:
             comparison = _in_order(comparison)
         exact = Exact().judge(comparison)
+        # A stable order leaves no choice among equal values.
         if exact.verdict == "pass" or not is_index(comparison) or comparison.call.argument("stable"):
             return exact
         trouble = self._trouble(comparison)

@@ -53,6 +53,7 @@ def _of_windows(planes: AnyArray, members: AnyArray) -> AnyArray:
     place = plane * planes.shape[1] + members[window, member]
     key = plane * len(members) + window
     flat = np.arange(planes.size)
+    # Windows overlap, so that groups join through common elements: each pass halves the way to the least one.
     while len(place):
         least = np.full(len(planes) * len(members), flat.size)
         np.minimum.at(least, key, flat[place])

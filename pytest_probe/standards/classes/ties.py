@@ -25,6 +25,7 @@ class Ties:
         if plain.verdict != "error" or not fits or not comparison.name.endswith((".input.0", ".kwargs.input")):
             return plain
         groups = tie_groups.groups(comparison, values)
+        # No two elements may stand for one another: nothing is free.
         if groups.max(initial=0) + 1 == values.size:
             return plain
         summed = replace(

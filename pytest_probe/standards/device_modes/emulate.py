@@ -23,6 +23,8 @@ from pytest_probe.standards.noise.summed_terms import summed_terms
 SAMPLED_RMS = 1.0
 # Rounding has no direction: a common factor this many times its standard error away from 1 is something else.
 SCALED_T = 6.0
+# Of the share of elements that the mode would change. Chosen: a device that rounds so changes about as many, one that
+# does not changes next to none.
 IN_USE = 0.25
 # What rounds to the smallest normal number may as well be below it.
 BORDER = 1.01
@@ -90,10 +92,12 @@ def _flushed(comparison: Comparison, variants: Sequence[Mode]) -> Iterator[Compa
     others = [other for other in found if other is not None]
     call = comparison.call.mapped(_zeroed)
     if comparison.actual.dtype.kind in "iub":
+        # Without an emulation too: the zeroed arguments alone may explain a choice.
         emulated = replace(comparison, allowance=replace(comparison.allowance, emulated=True))
         yield from (other.of_call(call) for other in (*others, emulated))
         return
     values = [comparison.expected, *(other.expected for other in others)]
+    # Zero and the subnormal number are both right there.
     small = np.minimum.reduce([np.abs(value) for value in values]) < SMALLEST_FLOAT32 * BORDER
     actual = np.where(small, _zeroed(comparison.actual), comparison.actual)
     values.append(np.where(small, 0.0, comparison.expected))
@@ -159,8 +163,10 @@ def _sampled(comparison: Comparison, variants: Sequence[Mode]) -> Comparison | N
     evidence = comparison.evidence
     found = [evidence.alternative(comparison, Assumption(mode, sample=index)) for index, mode in enumerate(variants)]
     samples = [other.expected for other in found if other is not None]
+    # A common factor, or an output that the mode left as it was, is no sampled rounding.
     if not samples or is_scaled(comparison) or not _in_use(comparison, samples):
         return None
+    # Both limits shrink by what brings that of the RMS to SAMPLED_RMS.
     close = SAMPLED_RMS / (noise_ratio.ELEMENTWISE_RMS if comparison.elementwise else noise_ratio.RMS)
     allowance = replace(comparison.allowance, factor=comparison.allowance.factor * close, emulated=True)
     return replace(comparison, evidence=_SampledEvidence(evidence, samples), allowance=allowance)
@@ -201,6 +207,7 @@ def fitted_factor(comparison: Comparison) -> tuple[float, float]:
     usable = np.isfinite(actual) & np.isfinite(expected) & (expected != 0)
     if expected.dtype.kind != "f" or np.count_nonzero(usable) < 2:
         return 1.0, np.inf
+    # Scaled, lest squares overflow.
     largest = np.abs(expected[usable]).max()
     unit, given = expected[usable] / largest, actual[usable] / largest
     square = np.dot(unit, unit)

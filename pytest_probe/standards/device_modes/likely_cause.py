@@ -19,9 +19,13 @@ from pytest_probe.standards.device_modes.emulate import closer, emulations, fitt
 from pytest_probe.standards.exact import correctly_rounded, identical
 from pytest_probe.standards.noise.standard import decide
 
+# What frameworks and models use for eps, 1e-3 to 1e-12, and an eps that was forgotten.
 EPS_VALUES = (1e-3, 1e-5, 1e-6, 1e-8, 1e-12, 0.0)
+# Of an output's elements: where more are wrong, "a few elements" says nothing.
 FEW_SHARE = 0.05
+# Of a row's or an edge's elements. Not all of a wrong row need be far off, some are right by chance.
 COVERED = 0.5
+# Elements: as many as a kernel of 7 x 7 pads. Chosen.
 WIDEST_EDGE = 3
 
 
@@ -41,8 +45,10 @@ class Cause(Protocol):
 
 def diagnose(standard: Standard, comparison: Comparison, verdict: OutputVerdict) -> str:
     """The likeliest cause of an error, "" where none of the known ones fits, or where the sign of zero is all of it."""
+    # Other judges name what is wrong themselves.
     if verdict.standard not in ("noise", "ties", "exact") or comparison.actual.dtype.kind in "iub":
         return ""
+    # Only signs of zeros differ.
     if verdict.metrics.get("mismatch") == 0:
         return ""
     trouble = Trouble(standard, comparison, verdict)
@@ -85,6 +91,7 @@ def _of_the_size(comparison: Comparison, emulated: Comparison) -> bool:
     size = float(np.median(np.maximum.reduce(sizes)))
     with np.errstate(invalid="ignore", over="ignore"):
         error = float(np.median(np.abs(comparison.actual.astype(comparison.expected.dtype) - comparison.expected)))
+    # Chosen: a binade to either side. Of sampled rounding only the size is known.
     return size / 2 < error < size * 2
 
 
@@ -163,6 +170,7 @@ def confined(comparison: Comparison, exact: bool = False) -> str | None:
     bad = _wrong_exactly(comparison) if exact else _wrong_by_noise(comparison)
     if bad is None or not bad.any():
         return None
+    # One wrong element lies in some row and some edge always; those words would say more than is known.
     places = (_tail, _few) if np.count_nonzero(bad) == 1 else (_tail, _slab, _edge, _few)
     return next((words for place in places if (words := place(bad, comparison))), None)
 
@@ -197,6 +205,7 @@ def _slab(bad: BoolArray, comparison: Comparison) -> str | None:
         found = np.flatnonzero(bad.any(axis=tuple(other for other in range(bad.ndim) if other != axis)))
         first, last = int(found[0]), int(found[-1])
         width = last - first + 1
+        # Much of the slab must be wrong: a few elements in one row are no wrong row.
         full = np.count_nonzero(bad) * extent >= COVERED * bad.size * width
         if full and (width == 1 < extent or (last == extent - 1 and width * 4 <= extent)):
             return _slab_words(bad.ndim, axis, first, last, extent)
@@ -236,6 +245,7 @@ def _few(bad: BoolArray, comparison: Comparison) -> str | None:
     return f"{count:,} of {bad.size:,} elements{',' if count == 1 else ', first'} at [{first}]"
 
 
+# The first that explains an error is named. Accumulations, which explain any error of their size, come last.
 CAUSES: Sequence[Cause] = (
     DeviceMode([MODES["ftz"]]),
     Confined(),

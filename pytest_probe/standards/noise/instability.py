@@ -9,6 +9,7 @@ from pytest_probe.core.comparison import Comparison
 from pytest_probe.numerics.dtypes import BoolArray, float_format
 from pytest_probe.numerics.noise_ratio import Spread, root_mean_square, spread_of
 
+# Perturbed runs, as many as the last stage of the rule has.
 RUNS = 4
 # By a 16th of a roundoff a smooth result moves a 16th as far, and one that is quadratic there 1 / 256.
 LEAST, MOST = 4.0, 1024.0
@@ -25,10 +26,12 @@ def unstable(comparison: Comparison, spread: Spread) -> BoolArray | None:
     less = spread_of(comparison.evidence.perturbed_less(RUNS), expected, dtype)
     if moved is None or less is None:
         return None
+    # Neither linear nor quadratic in the shift: it jumps in both, or in the larger alone.
     found = (moved.size < LEAST * less.size) | (moved.size > MOST * less.size)
     values = np.abs(expected)
     own = np.maximum(moved.size, comparison.roundoff * values)
     coarser = NARROW_STEPS * float_format(comparison.precision).roundoff / comparison.roundoff
     visible = VISIBLE * root_mean_square(values[np.isfinite(values)])
     far = spread.size > np.maximum(max(coarser, STEPS) * own, visible)
+    # Where nearly all are far off it is a rounding between steps, and no choice.
     return np.asarray(found | far if far.mean() < EVERYWHERE else found)

@@ -16,6 +16,7 @@ from pytest_probe.standards.noise.summed_terms import may_use_winograd, summed_t
 
 # Perturbed runs of each stage, so that most outputs pass without one.
 STAGES = (0, 1, 2, 4)
+# What results say in scale_from; decide() and the biases ask for them.
 AMONG_THEMSELVES = "float32 among themselves"
 BETWEEN_STEPS = "16-bit steps"
 # What float32 kernels do among themselves shows their own rounding, and nothing else that may explain an error: a
@@ -26,6 +27,8 @@ INSIDE_LIMITS = Limits(16.0, 2.0)
 # Kernels whose steps are written down: a healthy one differs from them where a rounding falls to the other side. Where
 # that is rare no element is far off.
 STEPS = Limits(16.0, 0.5)
+# The largest ratio that is granted always, that in units of the other elements' RMS, and what is added to the RMS limit
+# over the root of the number of elements. Chosen: with them no healthy output in docs/standards.md is flagged.
 STEPS_LEAST, STEPS_SHARE, STEPS_SMALL = 5.0, 60.0, 3.0
 
 
@@ -67,10 +70,12 @@ def in_turn(comparison: Comparison) -> Iterator[Stage]:
     last = -1
     for k in STAGES:
         runs = evidence.perturbed(k)
+        # The reference cannot be perturbed more often: another stage would say the same.
         if len(runs) == last:
             break
         last = len(runs)
         yield _stage(comparison, run_spread(comparison, runs), limits, len(runs), "float64")
+    # Another device's fault is not in the CPU's kernels: their float32 runs may count against R.
     if not comparison.case.on_cpu:
         runs = runs + evidence.float32(STAGES[-1])
         yield _stage(comparison, run_spread(comparison, runs), limits, STAGES[-1], "float32")
@@ -81,6 +86,7 @@ def in_turn(comparison: Comparison) -> Iterator[Stage]:
         return
     if comparison.case.narrow:
         yield between_steps(comparison, runs, limits)
+    # Among themselves, not against R: a fault of the kernel is in all its runs, and must not widen its limits.
     own = pooled_spread(comparison, noise_ratio.among(evidence.float32(STAGES[-1]), comparison.actual.dtype))
     if own is not None:
         wider = own.joined(spread)
@@ -103,6 +109,7 @@ def between_steps(comparison: Comparison, runs: list[AnyArray], limits: Limits) 
         # All of a row hangs on few roundings there, and one that falls to the other side moves all of it.
         runs = runs + _drawn_anew(comparison)
     spread = pooled_spread(comparison, run_spread(comparison, runs + sampled))
+    # Sampled rounding has a direction: against R a healthy kernel would be off by all of it.
     center = (
         comparison.expected if inside or not sampled else nearest_sample(comparison, [comparison.expected, *sampled])
     )
@@ -163,6 +170,7 @@ def _pads_a_stride(comparison: Comparison) -> bool:
 def _stage(comparison: Comparison, spread: Spread | None, limits: Limits, k: int, source: str) -> Stage:
     expected = comparison.expected
     if "factory" in comparison.classes:
+        # A factory has no inputs to perturb: its numbers follow from two ends, with an error of theirs everywhere.
         size = comparison.roundoff * noise_ratio.root_mean_square(np.abs(expected[np.isfinite(expected)]))
         spread = Spread(np.full(expected.shape, size), np.zeros(expected.shape, dtype=bool))
     return Stage(noise_of(comparison, spread), limits, k, source, spread, expected)
@@ -183,6 +191,7 @@ def pooled_spread(comparison: Comparison, spread: Spread | None) -> Spread | Non
 
 
 def limits_of(comparison: Comparison) -> Limits:
+    # The reference of float64 is computed in float64 as well, and errs as much as the device.
     wide = 2.0 if comparison.precision.name in ("float64", "complex128") else 1.0
     return noise_ratio.limits_for(
         elementwise=comparison.elementwise,

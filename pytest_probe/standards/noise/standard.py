@@ -22,7 +22,9 @@ from pytest_probe.standards.noise.summed_terms import summed_terms
 CPU_LARGEST, CPU_RMS, CPU_HOPELESS = 2.0, 1.5, 1000.0
 # Another device's steps need not be torch's, but it rounds between them in more than one element.
 OTHERS = Limits(5.0, 1.0)
+# The largest ratio there: granted always, or in units of the other elements' RMS.
 OTHERS_LEAST, OTHERS_SHARE = 2.0, 40.0
+# Noise scales of a mean shift. The RMS limit beside known steps is 0.5, and a shift is no larger.
 STEPS_BIAS = 0.5
 
 
@@ -42,6 +44,7 @@ class NoiseStandard:
         bias = _bias(comparison, stage)
         if bias is None:
             return _verdict(comparison, stage, "pass")
+        # Only the CPU's own steps may pass: those of another device are not known.
         stepped = _unbiased(comparison) if comparison.case.narrow and stage.source != BETWEEN_STEPS else None
         if stepped is None:
             return _verdict(comparison, stage, "error", bias)
@@ -89,6 +92,7 @@ def decide(comparison: Comparison) -> Stage:
         found.append(stage)
     if by_unstable:
         return by_unstable[0]
+    # Its limits are others than the rule's, which a report would show.
     return next(stage for stage in reversed(found) if stage.source != AMONG_THEMSELVES)
 
 
@@ -98,6 +102,7 @@ def _without_unstable(comparison: Comparison, stage: Stage) -> Stage | None:
     if spread is None or not floor:
         return None
     moved = replace(comparison, expected=stage.center)
+    # It passes without c RMS(S), so that no unstable element granted anything.
     if stages.noise_of(moved, spread, floor=0.0).within(stage.limits):
         return None
     jumps = unstable(comparison, spread)
@@ -115,6 +120,7 @@ def _beside_unstable(comparison: Comparison, stage: Stage) -> tuple[Outcome, str
     that rounds between 16-bit steps may err in all."""
     wrong = int(np.count_nonzero(stage.noise.ratios > stage.limits.largest))
     found = f"{stage.unstable:,} of {stage.noise.ratios.size:,} elements leap as inputs move by a roundoff"
+    # More elements err than may leap: choices do not explain it.
     if wrong > stage.unstable and (comparison.case.on_cpu or not comparison.case.narrow):
         return "error", f"{found}; beside them {stage.reason}, {wrong:,} above it"
     return "warning", f"undecided: {found}; beside them {stage.reason}"
@@ -145,9 +151,11 @@ def _beside_cpu(comparison: Comparison, stage: Stage) -> tuple[Outcome, str] | N
     result = comparison.evidence.cpu_result()
     if result is None:
         return None
+    # An overflow of the CPU's is taken out of both sides: it says nothing of the other elements.
     lost = _overflown(comparison, result)
     alike = lost & np.isinf(widen(comparison.actual))
     seen = _measure_instead(comparison, stage, np.where(lost, comparison.expected, widen(result)))
+    # A witness that gives NaN says nothing.
     if not np.isfinite(seen.largest):
         return "warning", "undecided: the CPU's own kernel gives NaN"
     if seen.largest > CPU_HOPELESS and comparison.precision.name in ("float32", "complex64"):

@@ -34,6 +34,7 @@ def summed_terms(comparison: Comparison) -> Terms:
     terms = _of_product(comparison)
     if terms is not None:
         return Terms(max(1, forward * terms // size) if gradient else terms)
+    # Of broadcast arguments a gradient sums what was shown several times.
     if comparison.elementwise or classes & {"exact", "writes"}:
         return Terms(max(1, forward // size))
     if "terms_of_reduction" in classes:

@@ -15,6 +15,7 @@ from pytest_probe.frameworks.torch.cpu16.sequential import lanes
 KEYS = 512
 
 
+# From how many queries on, and how many a block has: the first that fits.
 QUERIES = ((768, 256), (192, 64), (0, 32))
 
 
@@ -55,6 +56,7 @@ def _rows(
     out, total = torch.zeros_like(scores[..., :1]), torch.zeros_like(largest)
     for left in range(0, value.shape[-2], KEYS):
         part, values = scores[..., left : left + KEYS], value[..., left : left + KEYS, :]
+        # The kernel's online softmax: what came before is scaled down where a larger score comes.
         higher = torch.maximum(largest, part.amax(-1, keepdim=True))
         powers = torch.nan_to_num(_powers(part - higher))
         before = torch.nan_to_num((largest - higher).exp())
@@ -88,6 +90,7 @@ def is_fast() -> bool:
     count = lanes() // 2
     zeros = torch.zeros(1, 1, count, 1, dtype=torch.bfloat16)
     _, total = FLASH_FORWARD(zeros, zeros, zeros)
+    # A quarter of what the fast exp of 0 is off by: the exact one is off by a roundoff of float32.
     return bool((total.double() - math.log(count)).abs().max() > EXPONENT[0] / 4)
 
 

@@ -12,6 +12,7 @@ from pytest_probe.frameworks.torch.cpu16.loops import beyond_vectors
 from pytest_probe.frameworks.torch.cpu16.sequential import lanes, looped
 
 ATEN = torch.ops.aten
+# torch's numbers for the reductions of a loss.
 NONE, MEAN, SUM = 0, 1, 2
 
 
@@ -138,6 +139,7 @@ def soft_margin_backward(grad: torch.Tensor, x: torch.Tensor, y: torch.Tensor, r
 def binary_cross_entropy(
     x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor | None = None, reduction: int = MEAN
 ) -> torch.Tensor:
+    # torch cuts logarithms at -100, and the backward's denominator at 1e-12, lest a certain and wrong answer gives inf.
     loss = (y - 1) * (-x).log1p().clamp(min=-100) - y * x.log().clamp(min=-100)
     return reduced(loss if weight is None else loss * weight, reduction)
 

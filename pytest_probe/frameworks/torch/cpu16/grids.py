@@ -16,10 +16,12 @@ import torch
 from pytest_probe.frameworks.torch.cpu16.formulas import constant
 
 ATEN = torch.ops.aten
+# torch's numbers for the modes of interpolation and of padding.
 LINEAR, NEAREST, CUBIC = 0, 1, 2
 ZEROS, BORDER, REFLECTION = 0, 1, 2
 # How many 16-bit numbers a vector of this kernel holds, which no processor runs with longer ones.
 LANES = 16
+# Of the cubic convolution, and where its four neighbours lie from the cell's first element: as in torch's kernel.
 A = -0.75
 TAPS = (-1, 0, 1, 2)
 Coordinates = Sequence[torch.Tensor]
@@ -287,6 +289,7 @@ def _spread(sampler: GridSampler, x: torch.Tensor, spread: Contributions) -> tor
     batch, channels = x.shape[:2]
     size = x[0, 0].numel()
     found = [(sampler.index(where), term) for where, term in spread]
+    # In 16 bit every sum is rounded, so that the order of the terms counts.
     order = _order(sampler.grid, len(spread), 1 if sampler.volume else LANES)
     index = torch.stack([flat for (flat, _), _ in found], 1).flatten(1)[:, order]
     within = torch.stack([inside for (_, inside), _ in found], 1).flatten(1)[:, order].reshape(-1)

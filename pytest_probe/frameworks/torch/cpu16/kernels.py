@@ -84,6 +84,7 @@ def softmax(dtype: torch.dtype, x: torch.Tensor, dim: int, to_float: bool) -> An
     rest = inner % lanes()
     flat = x.reshape(-1, x.shape[dim], inner)[..., inner - rest :].transpose(1, 2)
     powers = (flat - flat.amax(-1, keepdim=True)).exp()
+    # Whole vectors keep float32 powers; what is left over goes through the dtype.
     quotients = rounded_once(powers, dtype) / powers.sum(-1, keepdim=True)
     result.view(-1, x.shape[dim], inner)[..., inner - rest :] = quotients.transpose(1, 2)
     return result
@@ -103,6 +104,7 @@ def layer_norm_backward(
     """Gradients of weight and bias are added up row by row, each thread's rows for themselves."""
     exact = ATEN.native_layer_norm_backward.default(grad, x, shape, mean, rstd, weight, bias, wanted)
     count = x.numel() // math.prod(shape)
+    # How rows are shared out decides which sums are rounded together.
     share = -(-count // min(torch.get_num_threads(), count))
     rows = []
     for terms in (grad * (x - mean) * rstd, grad):
@@ -124,6 +126,7 @@ def batch_norm(
     eps: float,
 ) -> Any:
     """Statistics are rounded before they are used; in bfloat16 each step towards them as well."""
+    # Other layouts go to another kernel, which rounds at every element.
     if not layouts.all_contiguous(x) or layouts.scattered(weight, bias, running_mean, running_var):
         return layouts.batch_norm(dtype, x, weight, bias, running_mean, running_var, training, momentum, eps)
     if not training:
@@ -161,6 +164,7 @@ def renorm(dtype: torch.dtype, x: torch.Tensor, p: float, dim: int, largest: flo
     """The factor is rounded before it is multiplied with."""
     over = [place for place in range(x.ndim) if place != dim % x.ndim]
     norm = torch.linalg.vector_norm(x, p, over, keepdim=True)
+    # 1e-7 is the kernel's own.
     return x * rounded_once(torch.where(norm > largest, largest / (norm + 1e-7), 1.0), dtype)
 
 
@@ -184,6 +188,7 @@ def histc(dtype: torch.dtype, x: torch.Tensor, bins: int = 100, low: float = 0, 
     first, last = step(x.new_tensor(low)), step(x.new_tensor(high))
     inside = x[(x >= first) & (x <= last)]
     places = step(step(step(inside - first) * bins) / step(last - first)).long().clamp(max=bins - 1)
+    # At 2 / eps a count is so large that 1 more rounds away.
     return torch.bincount(places, minlength=bins).to(x.dtype).clamp(max=2 / torch.finfo(dtype).eps)
 
 

@@ -13,6 +13,7 @@ import torch
 
 from pytest_probe.frameworks.torch.cpu16.sequential import rounded_once
 
+# The memory format with channels last, by rank; others have none.
 FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
@@ -91,6 +92,7 @@ def batch_norm_backward(
     assert scale is not None
     shifted, wide = step(x - mean.view(places)), scale.view(places)
     total, dot = grad.sum(over), step(shifted * grad).sum(over)
+    # float16's sum stays in float32 there.
     total = step(total) if dtype is torch.bfloat16 else total
     slope = grad
     if training:

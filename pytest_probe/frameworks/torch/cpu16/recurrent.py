@@ -26,6 +26,7 @@ class Layer(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *args: Any) -> tuple[torch.Tensor, ...]:
         *tensors, backwards = args
+        # The mode that rounds steps must not see these, which round where oneDNN does.
         with _disable_current_modes():
             x, hidden, cell, of_x, of_hidden, bias = (narrowed(tensor) for tensor in tensors)
             outputs, ctx.steps, ctx.x, ctx.weights = torch.zeros_like(x[..., :1] * hidden), [], x, (of_x, of_hidden)

@@ -48,6 +48,8 @@ def piled(
     order = torch.argsort(index, stable=True)
     places, counts = torch.unique_consecutive(index[order], return_counts=True)
     starts = counts.cumsum(0) - counts
+    # Places with many terms first: the n-th terms of all places are added at once, which a loop over terms would not
+    # do.
     by_count = torch.argsort(counts, descending=True)
     places, starts, counts = places[by_count], starts[by_count], counts[by_count]
     sums = total[places]
@@ -71,6 +73,7 @@ def chain(dtype: torch.dtype, rows: torch.Tensor) -> torch.Tensor:
 def cascade(dtype: torch.dtype, terms: torch.Tensor, places: torch.Tensor, count: int) -> torch.Tensor:
     """The sum of terms at some of `count` places, on eight levels: what has come together up to every 16th place (or a
     higher power of 2) goes to the next level as one."""
+    # As torch's cascade sum has it: eight levels, of 16 places each or as many as the terms need.
     bits = max(4, math.ceil(math.log2(max(count, 1))) // 8)
     rests = []
     for level in range(8):
@@ -91,6 +94,7 @@ def embedding_backward(
     if by_frequency:
         terms = terms * rounded_once(1 / places.bincount()[places].to(terms.dtype), dtype).unsqueeze(-1)
         fused = terms.shape[1] // lanes() * lanes() if fuses() else 0
+        # Fused vectors add the product unrounded.
         terms[:, fused:] = rounded_once(terms[:, fused:], dtype)
     return piled(dtype, grad.new_zeros(rows, grad.shape[-1]), places, terms)
 

@@ -31,6 +31,7 @@ def pad_backward(mode: str, rank: int) -> Callable[..., torch.Tensor]:
 
     def function(dtype: torch.dtype, grad: torch.Tensor, x: torch.Tensor, padding: Sequence[int]) -> torch.Tensor:
         extents = x.shape[x.ndim - rank :]
+        # Padding an image of place numbers shows where each element goes.
         numbers = torch.arange(extents.numel(), dtype=torch.float64).view(1, 1, *extents)
         places = torch.nn.functional.pad(numbers, list(padding), mode=mode)[0, 0].long()
         return shown(dtype, grad, x, places)
@@ -68,6 +69,7 @@ def folded(
 ) -> torch.Tensor:
     """Columns added up in the image that they show, one position of the kernel after another."""
     numbers = torch.arange(1.0, extents[0] * extents[1] + 1, dtype=torch.float64).view(1, 1, *extents)
+    # Numbers from 1 on show where each column came from; 0 is padding.
     places = ATEN.im2col.default(numbers, kernel, *window).long().reshape(-1) - 1
     batch, planes = columns.shape[:-2], columns.shape[-2] // (kernel[0] * kernel[1])
     terms = columns.reshape(-1, places.numel()).T[places >= 0]
@@ -184,6 +186,7 @@ def rounded_grid(
     return places * 2 / whole.clamp(min=1) - 1 if align else (2 * places + 1) / whole - 1
 
 
+# torch's number for the mode.
 NEAREST = 1
 # Lest a coordinate on the edge of a cell falls into the one before.
 CELL = 1e-9

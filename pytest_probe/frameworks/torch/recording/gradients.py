@@ -25,6 +25,7 @@ Wanting: TypeAlias = tuple[str, torch.Tensor, Any, int]
 _MOST_NODES = 4096
 
 _leaf = torch.zeros(1, requires_grad=True)
+# torch exports neither type: a node that keeps a leaf's gradient, and one that casts.
 _ACCUMULATE: Any = type(_leaf.view(1).grad_fn.next_functions[0][0])  # type: ignore[union-attr]
 _CAST: Any = type(_leaf.bfloat16().grad_fn)
 del _leaf
@@ -77,6 +78,7 @@ class Watched:
         self.missing = len(border)
         for node, (outs, ins) in border.items():
             node.register_hook(partial(fire, self, outs, ins))
+        # A gradient may leave by several nodes, and is their sum.
         if len(border) > 1:
             seats = [place for _, ins in border.values() for _, place in ins]
             self._sums = {place: None for place in seats if seats.count(place) > 1}

@@ -155,6 +155,7 @@ class TorchHooks:
                 self._values.distrust(args[0])
             return function(*args, **kwargs)
         try:
+            # The caller of torch's function: above are this method and the mode's.
             frame = sys._getframe(2)
         except ValueError:  # no Python code calls, as at the end of a process
             frame = sys._getframe()
@@ -348,6 +349,7 @@ def _aside(take: Callable[..., Taken], *args: Any) -> Taken:
         return take(*args)
 
 
+# Made once, since every call needs them; calls of more arguments are rare.
 _PLACES = tuple(f"input.{index}" for index in range(64))
 
 

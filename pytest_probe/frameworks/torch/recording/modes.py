@@ -18,6 +18,7 @@ _stack: Callable[[], list[TorchFunctionMode]] = torch.overrides._get_current_fun
 _push: Callable[[TorchFunctionMode], None] = torch.overrides._push_mode
 _pop: Callable[[], TorchFunctionMode] = torch.overrides._pop_mode
 
+# Looked up among the modules that are loaded: importing it takes seconds.
 _DYNAMO = "torch._dynamo.eval_frame"
 # Asked at every call.
 _level = torch._C._functorch.maybe_current_level

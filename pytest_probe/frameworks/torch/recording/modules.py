@@ -31,6 +31,7 @@ from pytest_probe.recording.snapshot import ForwardEntry, NamedEntry, Parent, ba
 # A module's own nodes, its children's included; a call of an API has fewer.
 _MOST_NODES = 1 << 18
 
+# How the places of a module's own parameters begin.
 _PARAMETERS = "parameters."
 
 

@@ -24,6 +24,7 @@ _PLACES = (
     ("Torch", "torch", ""),
     ("Tensor", "torch.Tensor", ""),
 )
+# What nn.LSTM and its kin call by way of torch._VF, under whose name captures have them.
 _RECURRENT = frozenset("lstm gru rnn_tanh rnn_relu lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell".split())
 
 # They ask about a tensor, or take its value out: nothing is computed.
@@ -38,6 +39,7 @@ _ASKING = frozenset(
 # Operator namespaces of torch's own machinery.
 _MACHINERY = frozenset("prim prims profiler inductor rngprims streams _test".split())
 
+# Their records keep the generator's state: without it nobody can draw the same again.
 _DRAWING = frozenset(
     "dropout dropout1d dropout2d dropout3d alpha_dropout feature_dropout feature_alpha_dropout rand randn randint "
     "randperm rand_like randn_like randint_like bernoulli multinomial normal uniform random exponential geometric "
@@ -53,6 +55,7 @@ _OPERATORS = {
     **{"floor_divide": "__floordiv__", "floor_divide_": "__ifloordiv__", "pow": "__pow__", "pow_": "__ipow__"},
     "bitwise_not": "__invert__",
 }
+# How the names of bytecodes begin that are operators.
 _OPERATING = ("BINARY", "INPLACE", "COMPARE", "UNARY")
 
 
@@ -75,6 +78,7 @@ class RecordedFunction:
         self.operator: RecordedFunction | None = None
 
 
+# The rule of functions that hand out memory: they are not recorded, but their tensor is distrusted.
 ALIASING = RecordedFunction("", False)
 # What these return may be written to without torch counting it.
 _ALIASING: tuple[Any, ...] = (

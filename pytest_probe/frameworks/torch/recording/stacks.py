@@ -12,6 +12,7 @@ import torch
 
 # What stands between the program and torch while it is recorded.
 _OURS = os.path.join(os.path.dirname(__file__), "")
+# Ends of the file's name, with either separator.
 _CHECKPOINT = ("torch/utils/checkpoint.py", "torch\\utils\\checkpoint.py")
 
 

@@ -16,6 +16,7 @@ from pytest_probe.recording.statistics import fill_together, unusual
 
 # torch has next to no kernels for them.
 _UNSIGNED = frozenset((torch.uint16, torch.uint32, torch.uint64))
+# Floating dtypes that NumPy has, and computes in; others become float32 first.
 _NATIVE = frozenset((torch.float32, torch.float64))
 _ROW = 1024  # elements whose squares are summed in float32
 _ROWS = 8192  # elements from which on that is faster

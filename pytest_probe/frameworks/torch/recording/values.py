@@ -26,6 +26,7 @@ SMALL_BYTES = 16_384  # bytes up to which a copy, and statistics of many togethe
 TOGETHER = 131_072  # bytes of many tensors: what the cache holds
 HUGE = 1 << 28  # bytes of a NumPy array from which on no values are looked at: it may be a file that is mapped
 
+# str() of a dtype costs more than a look-up, and is asked for at every tensor.
 _DTYPES = {dtype: str(dtype) for name in dir(torch) if isinstance(dtype := getattr(torch, name), torch.dtype)}
 # What Python's numbers stand for where a dtype is asked for.
 _PYTHONS: dict[type, torch.dtype] = {
@@ -42,6 +43,7 @@ _ARRAYS = frozenset(
         *("float16", "float32", "float64", "complex64", "complex128"),
     )
 )
+# Classes whose tensors are taken as they are.
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 # Of subclasses that compute as their data do, as parameters of one's own.
 _FUNCTIONS = tuple(getattr(kind.__torch_function__, "__func__", kind.__torch_function__) for kind in _PLAIN)
