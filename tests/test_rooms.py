@@ -30,7 +30,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "cli/show.py": {"a heading": "size"},
     "core/comparison.py": {"a kind of runs": "narrow"},
     "core/device_modes.py": {"directions of rounding, scopes and sums of a mode": "all matmul narrow zero"},
-    "core/result.py": {"a method of NumPy's": "item", "a field of the results": "index"},
+    "core/result.py": {"a method of NumPy's": "item"},
     "execution/alternatives.py": {"sums of a mode": "narrow"},
     "execution/autocast.py": {"a class": "random"},
     "execution/checker.py": {"a class": "random"},
