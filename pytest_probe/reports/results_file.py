@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import msgspec
 
 from pytest_probe.core.result import Result
+from pytest_probe.core.whole_file import replacing
 from pytest_probe.errors import ResultsError, SettingsError
 
 SCHEMA = 1
@@ -47,9 +47,8 @@ class ResultsWriter:
         self._write_run()
 
     def _write_run(self) -> None:
-        temporary = self.folder / f".{RUN}.{os.getpid()}"
-        temporary.write_bytes(msgspec.json.format(msgspec.json.encode(self._run), indent=2) + b"\n")
-        os.replace(temporary, self.folder / RUN)
+        with replacing(self.folder / RUN) as temporary:
+            temporary.write_bytes(msgspec.json.format(msgspec.json.encode(self._run), indent=2) + b"\n")
 
 
 def digest(path: Path) -> str:

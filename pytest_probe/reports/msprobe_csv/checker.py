@@ -7,13 +7,13 @@ space in cells that are not used.
 from __future__ import annotations
 
 import csv
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 
 from pytest_probe.core.result import OutputResult, Plain, Result, number
+from pytest_probe.core.whole_file import beside, replacing
 from pytest_probe.reports.msprobe_csv.columns import (
     BLANK,
     COSINE,
@@ -37,7 +37,7 @@ def write_csv(folder: Path, stamp: str) -> list[Path]:
     calls = (result for result in read_results(folder / RESULTS) if result.api)
     for group, results in groupby(calls, _group):
         if group not in tables:
-            tables[group] = Tables.made(folder, f"{stamp}.{len(tables)}")
+            tables[group] = Tables.made(folder, stamp)
         tables[group].extend(results)
     written = []
     for group, table in tables.items():
@@ -48,10 +48,8 @@ def write_csv(folder: Path, stamp: str) -> list[Path]:
 
 def written(path: Path, rows: Iterable[Sequence[object]]) -> Path:
     """A CSV file of these rows, in place once it is whole. Raises OSError."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("w", encoding="utf-8-sig", newline="") as file:
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8-sig", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows(rows)
-    os.replace(temporary, path)
     return path
 
 
@@ -77,7 +75,7 @@ class Tables:
     @classmethod
     def made(cls, folder: Path, stamp: str) -> Tables:
         """With a file that has its header."""
-        path = folder / f".{DETAILS_FILE.format(stamp)}.{os.getpid()}"
+        path = beside(folder / DETAILS_FILE.format(stamp))
         with path.open("w", encoding="utf-8-sig", newline="") as file:
             csv.writer(file, lineterminator="\n").writerow(DETAILS)
         return cls(path)
@@ -101,7 +99,7 @@ class Tables:
         """Move the details to their folder, and write the result file beside them."""
         folder.mkdir(parents=True, exist_ok=True)
         details, result = folder / DETAILS_FILE.format(stamp), folder / RESULT_FILE.format(stamp)
-        os.replace(self.path, details)
+        self.path.replace(details)
         return [written(result, [RESULT, *self._summary()]), details]
 
     def _summary(self) -> Iterator[Sequence[str]]:
