@@ -16,11 +16,10 @@ from pytest_probe.errors import ResultsError, SettingsError
 from pytest_probe.reports.msprobe_csv.rows import measures_of
 from pytest_probe.reports.results_file import RESULTS, RUN, read_results
 from pytest_probe.standards.api_class import classes_of
-from pytest_probe.standards.tools.three_party import COMPARES, Decision
+from pytest_probe.standards.tools import COMPARES, DEFAULT
+from pytest_probe.standards.tools.three_party import Decision
 
 OPTION = "--probe-benchmark"
-# What decides beside a standard of our own.
-DEFAULT = "msprobe"
 MISSING = "the benchmark's results do not have this case"
 
 
@@ -111,7 +110,7 @@ def _judged(output: OutputVerdict, other: OutputResult | None, standard: str, ap
         standard not in COMPARES and output.standard != "noise"
     ):
         return output
-    compare = standard if standard in COMPARES else DEFAULT
+    compare = standard if standard in COMPARES else DEFAULT.name
     if "justification" in output.metrics:
         # The project's own rule for the API stays, and so do its limits.
         compare = str(output.metrics["rule"])

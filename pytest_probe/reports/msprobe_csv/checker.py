@@ -25,7 +25,7 @@ from pytest_probe.reports.msprobe_csv.columns import (
     status_of,
 )
 from pytest_probe.reports.results_file import RESULTS, read_results
-from pytest_probe.standards.tools.table import BENCHMARK, later, packaged
+from pytest_probe.standards.tools.columns import rule_of
 
 RESULT_FILE, DETAILS_FILE = "accuracy_checking_result_{}.csv", "accuracy_checking_details_{}.csv"
 
@@ -109,11 +109,9 @@ class Tables:
 
 
 def _left_blank(result: Result, dtype: str) -> set[str]:
-    """Columns of rules that do not judge this API. msprobe 26 judges all floats by ratios."""
+    """Columns of rules that do not judge this API."""
     floating = "float" in dtype or "complex" in dtype
-    table = later() if result.standard == "msprobe-8" else packaged()
-    rule = BENCHMARK if result.standard == "msprobe-26" else table.rule(result.api, dtype).name
-    kept = OF_RULE.get(rule, ()) if floating else OF_RULE["binary"]
+    kept = OF_RULE.get(rule_of(result.standard, result.api, dtype), ()) if floating else OF_RULE["binary"]
     return {column for columns in OF_RULE.values() for column in columns} - set(kept)
 
 
