@@ -48,7 +48,6 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "numerics/accumulators.py": {"where an eps is added": "all"},
     "numerics/conventions.py": {"where an eps is added": "all zeros"},
     "options.py": {"an option": "repeat"},
-    "plugin/capture.py": {"the extra to install": "torch"},
     "plugin/checks.py": {"as a program spells a dtype": "torch"},
     "plugin/session.py": {"a value of an option": "all"},
     "plugin/xdist.py": {"an option of pytest-xdist": "dist"},
