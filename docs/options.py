@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pytest_probe.options import OPTIONS, Option
+from pytest_probe.standards.tools import TOOLS
 
 HEAD = """# Options
 
@@ -14,6 +15,13 @@ A wrong value stops the run before anything is collected.
 
 | option | ini key | |
 |---|---|---|
+"""
+# The options' own help may not import what judges: pytest asks for it in every run.
+STANDARDS = """
+Standards of tools, for `--probe-standard`; [standards](standards.md) says what each one catches:
+
+| standard | |
+|---|---|
 """
 
 
@@ -25,7 +33,8 @@ def row(option: Option) -> str:
 
 def text() -> str:
     """The whole page."""
-    return HEAD + "".join(map(row, OPTIONS))
+    tools = "".join(f"| `{tool.name}` | {tool.help} |\n" for tool in TOOLS)
+    return HEAD + "".join(map(row, OPTIONS)) + STANDARDS + tools
 
 
 if __name__ == "__main__":

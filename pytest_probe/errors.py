@@ -3,6 +3,7 @@
 ProbeError
 ├── SettingsError       an option or ini key has a value that cannot be used
 ├── DumpError           a file is no dump, or is damaged
+├── ResultsError        a file of results is none of ours
 ├── RecordError         one record cannot be used: its items are skipped
 │   ├── NotRecorded     the capture could not record it
 │   └── NotRebuilt      it holds a value that no dump can hold
@@ -36,6 +37,13 @@ class DumpError(ProbeError):
     def __init__(self, path: object, found: str, advice: str = "") -> None:
         self.problem = f"{found}; {advice}" if advice else found
         super().__init__(f"{path}: {self.problem}")
+
+
+class ResultsError(ProbeError):
+    """A file of results is none of ours. where is the file, with the line; found names the field in it."""
+
+    def __init__(self, where: str, found: str) -> None:
+        super().__init__(f"{where}: pytest-probe does not write this: {found}")
 
 
 class RecordError(ProbeError):

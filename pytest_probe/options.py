@@ -68,9 +68,8 @@ OPTIONS = (
     Option("direction", "Run both, forward or backward (default: both)", "DIRECTION", "both"),
     Option(
         "standard",
-        "The standard that judges: auto, noise, exact; one of msprobe's rules: absolute_threshold, binary, ulp, "
-        "thousandth, accumulative, benchmark; a tool's: msprobe, msprobe-1.0, msprobe-8, msprobe-26, paddleapex, "
-        "mindspore, ptdbg (default: auto)",
+        "The standard that judges: auto, noise, exact, one of msprobe's rules, as ulp, or a tool's, as msprobe-1.0; "
+        "the message about a name that is unknown lists all (default: auto)",
         "NAME",
         "auto",
     ),

@@ -16,6 +16,7 @@ from pytest_probe.core.device_modes import MODES
 from pytest_probe.errors import SettingsError
 from pytest_probe.execution.conditions import RECORDED
 from pytest_probe.options import NAMED, OPTIONS
+from pytest_probe.records import asked_for
 from pytest_probe.selection import Selection, normalise
 from pytest_probe.standards.tools.project_rules import StandardsFile, read_standards_file
 from pytest_probe.standards.tools.table import BENCHMARK
@@ -43,12 +44,14 @@ CONFIG_FILES = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyp
 class Settings:
     """What the user asked for.
 
-    dumps are absolute paths of files and folders as given; devices is empty where the framework's default is meant.
+    dumps are absolute paths of files and folders as given, dump_files the dumps that they stand for; devices is empty
+    where the framework's default is meant.
     rules is what standards_file says. given maps the options that are not at their default to their value as text,
     from_ini names those that an ini file set.
     """
 
     dumps: tuple[Path, ...] = ()
+    dump_files: tuple[Path, ...] = ()
     devices: tuple[str, ...] = ()
     inputs: str = "auto"
     seed: int = 0
@@ -118,8 +121,10 @@ def parse(config: pytest.Config, *, paths_given: bool) -> Settings:
     raw = _Raw(config)
     out, standards_file = raw.paths("out"), raw.paths("standards-file")
     rules = read_standards_file(standards_file[0]) if standards_file else StandardsFile()
+    dumps = () if paths_given and raw.is_ini("dump") else raw.paths("dump")
     settings = Settings(
-        dumps=() if paths_given and raw.is_ini("dump") else raw.paths("dump"),
+        dumps=dumps,
+        dump_files=tuple(dict.fromkeys(file for path in dumps for file in _dump_files(raw.name("dump"), path))),
         devices=_comma_list(raw, "device"),
         inputs=_choice(raw, "inputs", INPUTS),
         seed=_seed(raw),
@@ -140,7 +145,6 @@ def parse(config: pytest.Config, *, paths_given: bool) -> Settings:
         given=raw.given(),
         from_ini=frozenset(option.name for option in OPTIONS if raw.is_ini(option.name)),
     )
-    _check_dumps(raw, settings.dumps)
     _check_recorded(raw, settings)
     if settings.standard == BENCHMARK and settings.benchmark is None:
         wanted = f"it needs another run to compare with: add {NAMED['benchmark'].flag}=DIR, that run's --probe-out"
@@ -333,14 +337,12 @@ def _namespaces(raw: _Raw) -> dict[str, str]:
     return namespaces
 
 
-def _check_dumps(raw: _Raw, dumps: tuple[Path, ...]) -> None:
-    for path in dumps:
-        if not path.exists():
-            raise SettingsError(raw.name("dump"), str(path), "there is no such file or folder")
-        if "[" in str(path) or "::" in str(path):
-            raise SettingsError(
-                raw.name("dump"), str(path), "pytest cannot address a path with '[' or '::' in it; rename or link it"
-            )
+def _dump_files(option: str, path: Path) -> list[Path]:
+    found = asked_for(option, path)
+    if "[" in str(path) or "::" in str(path):
+        wanted = "pytest cannot address a path with '[' or '::' in it; rename or link it"
+        raise SettingsError(option, str(path), wanted)
+    return found
 
 
 def _ini_above(invocation_dir: Path, positional: Iterable[str]) -> Path | None:

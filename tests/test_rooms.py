@@ -30,7 +30,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "cli/show.py": {"a heading": "size"},
     "core/comparison.py": {"a kind of runs": "narrow"},
     "core/device_modes.py": {"directions of rounding, scopes and sums of a mode": "all matmul narrow zero"},
-    "core/result.py": {"a method of NumPy's": "item", "a field of the results": "index"},
+    "core/result.py": {"a method of NumPy's": "item"},
     "execution/alternatives.py": {"sums of a mode": "narrow"},
     "execution/autocast.py": {"a class": "random"},
     "execution/checker.py": {"a class": "random"},
@@ -48,7 +48,6 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "numerics/accumulators.py": {"where an eps is added": "all"},
     "numerics/conventions.py": {"where an eps is added": "all zeros"},
     "options.py": {"an option": "repeat"},
-    "plugin/capture.py": {"the extra to install": "torch"},
     "plugin/checks.py": {"as a program spells a dtype": "torch"},
     "plugin/session.py": {"a value of an option": "all"},
     "plugin/xdist.py": {"an option of pytest-xdist": "dist"},
@@ -80,9 +79,11 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "standards/device_modes/emulate.py": {"a metric": "mode"},
     "standards/device_modes/likely_cause.py": {"an English word": "zeros", "a value of an argument": "tanh"},
     "standards/tools/metrics.py": {"a class": "random", "APIs that msprobe treats apart": "conv1d conv2d dropout"},
+    "standards/tools/mindspore.py": {"where an eps is added": "zeros"},
+    "standards/tools/msprobe.py": {"a limit": "mean"},
+    "standards/tools/ptdbg.py": {"where an eps is added": "zeros"},
     "standards/tools/single_rule.py": {"a limit": "mean"},
     "standards/tools/table.py": {"a limit": "mean", "APIs that msprobe's table adds": "histc"},
-    "standards/tools/three_party.py": {"a limit": "mean"},
 }
 
 

@@ -10,65 +10,82 @@ from typing import Any
 import msgspec
 
 from pytest_probe import frameworks
+from pytest_probe.core.result import OutputResult, PortableId, Result
 from pytest_probe.core.verdict import OutputVerdict, Verdict, conclusion
-from pytest_probe.errors import SettingsError
-from pytest_probe.reports.msprobe_csv.rows import entry_of, measures_of
+from pytest_probe.errors import ResultsError, SettingsError
+from pytest_probe.reports.msprobe_csv.rows import measures_of
 from pytest_probe.reports.results_file import RESULTS, RUN, read_results
 from pytest_probe.standards.api_class import classes_of
-from pytest_probe.standards.tools.three_party import COMPARES, Decision
+from pytest_probe.standards.tools import COMPARES, DEFAULT
+from pytest_probe.standards.tools.three_party import Decision
 
 OPTION = "--probe-benchmark"
-# What decides beside a standard of our own.
-DEFAULT = "msprobe"
 MISSING = "the benchmark's results do not have this case"
+
+
+class OtherDump(msgspec.Struct, frozen=True):
+    label: str
+    digest: str
+
+
+class OtherRun(msgspec.Struct, frozen=True):
+    """Of another run's run.json what this run has to share."""
+
+    settings: dict[str, Any] = {}
+    dumps: tuple[OtherDump, ...] = ()
+
+
+def _run_at(path: Path) -> OtherRun:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=OtherRun)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ResultsError(str(path), str(error)) from None
 
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """Another run: its outcomes by portable id, and by label and entry whatever their dtype; run is its run.json."""
+    """Another run: its results by portable id, and by that in any dtype; run is its run.json."""
 
     folder: Path
-    outcomes: Mapping[str, Mapping[str, Any]]
-    run: Mapping[str, Any]
+    results: Mapping[PortableId, Result]
+    run: OtherRun
 
     @classmethod
     def read(cls, folder: Path) -> Benchmark:
         """Raises SettingsError where the folder holds no run."""
         try:
-            run = msgspec.json.decode((folder / RUN).read_bytes())
-            outcomes: dict[str, Mapping[str, Any]] = {}
-            for outcome in read_results(folder / RESULTS):
-                label, entry, _ = entry_of(outcome["id"])
-                outcomes.setdefault(f"{label}::{entry}", outcome)
-                outcomes[outcome["id"]] = outcome
-        except (OSError, msgspec.DecodeError) as error:
+            run = _run_at(folder / RUN)
+            results: dict[PortableId, Result] = {}
+            for result in read_results(folder / RESULTS):
+                results.setdefault(result.portable_id.in_any_dtype, result)
+                results[result.portable_id] = result
+        except (OSError, ResultsError) as error:
             raise SettingsError(OPTION, str(folder), f"give a folder of --probe-out; {error}") from error
-        return cls(folder, outcomes, run)
+        return cls(folder, results, run)
 
     def check(self, run: Mapping[str, Any]) -> None:
         """Is it of the same inputs? Raises SettingsError."""
-        own, other = run["settings"], self.run.get("settings", {})
+        own, other = run["settings"], self.run.settings
         for name in ("seed", "inputs"):
             if own[name] != other.get(name):
                 wanted = f"it is of {name} {other.get(name)}, this run of {own[name]}"
                 raise SettingsError(OPTION, str(self.folder), f"{wanted}: the two have different inputs")
-        digests = {dump["label"]: dump["digest"] for dump in self.run.get("dumps", ())}
+        digests = {dump.label: dump.digest for dump in self.run.dumps}
         for dump in run["dumps"]:
             if digests.get(dump["label"], dump["digest"]) != dump["digest"]:
                 raise SettingsError(OPTION, str(self.folder), f"its dump {dump['label']} is another than this run's")
 
-    def of(self, identity: str) -> Mapping[str, Any] | None:
-        """The outcome of the same case, in the same dtype or, where it has none in that, in another."""
-        label, entry, _ = entry_of(identity)
-        return self.outcomes.get(identity) or self.outcomes.get(f"{label}::{entry}")
+    def of(self, identity: PortableId) -> Result | None:
+        """The result of the same case, in the same dtype or, where it has none in that, in another."""
+        return self.results.get(identity) or self.results.get(identity.in_any_dtype)
 
-    def only(self, identities: set[str]) -> list[str]:
+    def only(self, identities: set[PortableId]) -> list[str]:
         """Ids of its cases that are not among these, in whatever dtype."""
-        known = {"::".join(entry_of(identity)[:2]) for identity in identities}
-        own = {outcome["id"] for outcome in self.outcomes.values() if outcome["api"]}
-        return sorted(identity for identity in own if "::".join(entry_of(identity)[:2]) not in known)
+        known = {identity.in_any_dtype for identity in identities}
+        own = {result.id: result.portable_id for result in self.results.values() if result.api}
+        return sorted(id for id, identity in own.items() if identity.in_any_dtype not in known)
 
-    def judge(self, verdict: Verdict, identity: str, api: str) -> Verdict:
+    def judge(self, verdict: Verdict, identity: PortableId, api: str) -> Verdict:
         """The verdict with the benchmark's say: a tool's standard decides three-party; by one of our own an output that
         is content, and an error beside the benchmark, is a warning."""
         if verdict.verdict == "skip":
@@ -76,7 +93,7 @@ class Benchmark:
         other = self.of(identity)
         if other is None:
             return replace(verdict, notes=(*verdict.notes, MISSING))
-        rows = {output["name"]: output for output in other["outputs"]}
+        rows = {output.name: output for output in other.outputs}
         outputs = tuple(_judged(output, rows.get(output.name), verdict.standard, api) for output in verdict.outputs)
         if outputs == verdict.outputs:
             return verdict
@@ -84,22 +101,22 @@ class Benchmark:
         return replace(verdict, verdict=outcome, reason=reason, outputs=outputs)
 
 
-def _judged(output: OutputVerdict, other: Mapping[str, Any] | None, standard: str, api: str) -> OutputVerdict:
+def _judged(output: OutputVerdict, other: OutputResult | None, standard: str, api: str) -> OutputVerdict:
     """Only numbers that have one right value are compared: where a class judges (signs of factors, random values,
     ties), the distance from the reference says nothing."""
-    if other is None or not output.measures or not other.get("measures"):
+    if other is None or not output.measures or not other.measures:
         return output
     if "random" in classes_of(frameworks.signatures().canonical(api)) or (
         standard not in COMPARES and output.standard != "noise"
     ):
         return output
-    compare = standard if standard in COMPARES else DEFAULT
+    compare = standard if standard in COMPARES else DEFAULT.name
     if "justification" in output.metrics:
         # The project's own rule for the API stays, and so do its limits.
         compare = str(output.metrics["rule"])
         if compare not in COMPARES:
             return output
-    device, benchmark = measures_of(output.measures), measures_of(other["measures"])
+    device, benchmark = measures_of(output.measures), measures_of(other.measures)
     decision = COMPARES[compare](api, output.dtype, device, benchmark)
     ratios = {f"benchmark_{name}": value for name, value in _ratios(decision)}
     outcome = decision.ruling.verdict

@@ -20,8 +20,8 @@ class PrecisionDebugger:
     names there: scope, list, data_mode, summary_mode, white_list, black_list, rank, extra_info, overflow_nums,
     namespaces, and kinds ("float", "int", "bool", "scalar"): of which values statistics or data are kept.
 
-    Raises SettingsError for a configuration that cannot be used; nothing else ever reaches the program, but for the
-    OverflowFound that an overflow_check ends with.
+    Raises SettingsError for a configuration that cannot be used, and Unsupported where torch is not installed; nothing
+    else ever reaches the program, but for the OverflowFound that an overflow_check ends with.
     """
 
     def __init__(

@@ -12,7 +12,7 @@ from pytest_probe import frameworks
 
 def seed_all(seed: int = 1234, mode: bool = False) -> None:
     """Seed Python's, NumPy's and torch's generators; mode: torch shall use deterministic algorithms, and warn where
-    there is none. Raises ImportError where torch is not installed."""
+    there is none. Raises Unsupported where torch is not installed."""
     random.seed(seed)
     np.random.seed(seed % 2**32)
     os.environ["PYTHONHASHSEED"] = str(seed)

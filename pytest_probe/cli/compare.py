@@ -13,7 +13,7 @@ from pytest_probe.errors import SettingsError
 from pytest_probe.reports.msprobe_csv.compare import Compared, compare, write_compared
 from pytest_probe.reports.msprobe_csv.rows import read_rows
 from pytest_probe.settings import check_name
-from pytest_probe.standards.tools.three_party import COMPARES
+from pytest_probe.standards.tools import COMPARES, DEFAULT
 
 SHOWN = 20
 STATUSES = ("pass", "warning", "error", "SKIP")
@@ -36,7 +36,10 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("-o", "--out", metavar="DIR", type=Path, required=True, help="where the two files go")
     parser.add_argument(
-        "--standard", metavar="NAME", default="msprobe", help=f"one of {', '.join(COMPARES)} (default: msprobe)"
+        "--standard",
+        metavar="NAME",
+        default=DEFAULT.name,
+        help=f"one of {', '.join(COMPARES)} (default: {DEFAULT.name})",
     )
     parser.set_defaults(run=run)
 

@@ -16,7 +16,7 @@ from pytest_probe.core.verdict import Verdict
 from pytest_probe.errors import DumpError, RecordError
 from pytest_probe.execution import Case, floating_dtypes, preview
 from pytest_probe.options import NAMED
-from pytest_probe.records import dumps_at, labels, read_dump
+from pytest_probe.records import find_dumps, labels, read_dump
 from pytest_probe.registry import Registry
 from pytest_probe.reports.terminal import holds
 from pytest_probe.selection import Selection, normalise, select
@@ -75,7 +75,7 @@ def _selection(arguments: argparse.Namespace) -> Selection:
 def run(arguments: argparse.Namespace) -> int:
     """The exit status. Raises SettingsError, or DumpError for a path that leads to no dump."""
     selection, registry = _selection(arguments), Registry.default()
-    paths = [path for given in arguments.dumps for path in dumps_at(Path(os.path.abspath(given)))]
+    paths = [path for given in arguments.dumps for path in find_dumps(Path(os.path.abspath(given)))]
     named = labels(paths)
     shown: list[Line] = []
     status = 0

@@ -9,6 +9,7 @@ from typing import Any
 
 from pytest_probe.core.arguments import Arguments
 from pytest_probe.core.dump import Call, Direction, Dump, Record, named_tensors
+from pytest_probe.core.result import PortableId
 from pytest_probe.numerics.dtypes import is_complex, is_floating
 
 # In this order, since the backward uses the run of the forward.
@@ -40,8 +41,11 @@ class Case:
 
     @property
     def id(self) -> str:
-        name = f"{self.record.name}.{self.direction}"
-        return name if self.dtype is None else f"{name}[{self.dtype}]"
+        return self.portable_id("").name
+
+    def portable_id(self, label: str) -> PortableId:
+        """label is the dump's."""
+        return PortableId(label, f"{self.record.name}.{self.direction}", self.dtype or "")
 
     @property
     def api(self) -> str:

@@ -1,36 +1,143 @@
-"""What is kept of a case: its result, plain data for JSON, junit and a process boundary."""
+"""What is kept of a case: its name and its result, plain data for JSON, junit and a process boundary."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from pytest_probe.core.verdict import Element, OutputVerdict, Verdict
+import msgspec
 
-Result: TypeAlias = "dict[str, Any]"
+from pytest_probe.core.verdict import Element, Outcome, OutputVerdict, Verdict
+
+# A number as a result holds it: one that is not finite is the text "nan", "inf" or "-inf", which JSON takes.
+Plain: TypeAlias = bool | int | float | str | None
 
 
-def result(verdict: Verdict, *, id: str, api: str, direction: str, dtype: str, device: str, duration: float) -> Result:
-    """The result of one item: builtins only, non-finite numbers as the strings "nan", "inf", "-inf".
+class PortableId(msgspec.Struct, frozen=True):
+    """Names a case alike on every machine: "dump.json::Torch.add.0.forward[bfloat16]".
 
-    id is the portable id, api the namespace and API ("Functional.linear"), dtype what the case ran in, duration
-    seconds.
+    label is the dump's, or the file of a test; entry is behind it, with the test's name where a test made the check
+    ("test_gelu[64]::my_gelu.0.forward"); dtype is "" where the case ran as recorded.
     """
-    return {
-        "id": id,
-        "api": api,
-        "direction": direction,
-        "dtype": verdict.dtype or dtype,
-        "device": device,
-        "verdict": verdict.verdict,
-        "standard": verdict.standard,
-        "reason": verdict.reason,
-        "kind": verdict.kind,
-        "duration": plain(duration),
-        "outputs": [_output(output) for output in verdict.outputs],
-        "notes": list(verdict.notes),
-    }
+
+    label: str
+    entry: str
+    dtype: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> PortableId:
+        label, _, name = text.partition("::")
+        entry, bracket, dtype = name.rpartition("[")
+        return cls(label, entry, dtype[:-1]) if bracket and dtype.endswith("]") else cls(label, name)
+
+    def __str__(self) -> str:
+        return f"{self.label}::{self.name}"
+
+    @property
+    def name(self) -> str:
+        """Without the label, as the item is called."""
+        return f"{self.entry}[{self.dtype}]" if self.dtype else self.entry
+
+    @property
+    def call(self) -> str:
+        """ "Torch.add.0"."""
+        return self.entry.rpartition(".")[0]
+
+    @property
+    def api(self) -> str:
+        """ "Torch.add"."""
+        return self.call.rpartition(".")[0]
+
+    @property
+    def direction(self) -> str:
+        return self.entry.rpartition(".")[2]
+
+    @property
+    def in_any_dtype(self) -> PortableId:
+        return PortableId(self.label, self.entry)
+
+
+class ElementResult(msgspec.Struct, frozen=True):
+    index: tuple[int, ...]
+    actual: Plain
+    expected: Plain
+    ulp: Plain
+    ratio: Plain
+
+    @classmethod
+    def of(cls, element: Element) -> ElementResult:
+        numbers = map(plain, (element.actual, element.expected, element.ulp, element.ratio))
+        return cls(tuple(map(int, element.index)), *numbers)
+
+
+# A run that writes no measures writes no word of them.
+class OutputResult(msgspec.Struct, frozen=True, omit_defaults=True):
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    verdict: Outcome
+    standard: str
+    reason: str
+    metrics: dict[str, Plain]
+    worst: tuple[ElementResult, ...]
+    measures: dict[str, Plain] = {}
+
+    @classmethod
+    def of(cls, output: OutputVerdict) -> OutputResult:
+        return cls(
+            output.name,
+            tuple(map(int, output.shape)),
+            output.dtype,
+            output.verdict,
+            output.standard,
+            output.reason,
+            {name: plain(value) for name, value in output.metrics.items()},
+            tuple(map(ElementResult.of, output.worst)),
+            {name: plain(value) for name, value in output.measures.items()},
+        )
+
+
+class Result(msgspec.Struct, frozen=True):
+    """The result of one item. The order of the fields is that of a line of `results.jsonl`.
+
+    api is the namespace and API ("Functional.linear"), dtype what the case ran in, duration seconds.
+    """
+
+    id: str
+    api: str
+    direction: str
+    dtype: str
+    device: str
+    verdict: Outcome
+    standard: str
+    reason: str
+    kind: str
+    duration: float
+    outputs: tuple[OutputResult, ...]
+    notes: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls, verdict: Verdict, id: PortableId, *, api: str, direction: str, dtype: str, device: str, duration: float
+    ) -> Result:
+        return cls(
+            str(id),
+            api,
+            direction,
+            verdict.dtype or dtype,
+            device,
+            verdict.verdict,
+            verdict.standard,
+            verdict.reason,
+            verdict.kind,
+            duration,
+            tuple(map(OutputResult.of, verdict.outputs)),
+            tuple(verdict.notes),
+        )
+
+    @property
+    def portable_id(self) -> PortableId:
+        return PortableId.parse(self.id)
 
 
 def plain(value: Any) -> Any:
@@ -52,36 +159,11 @@ def number(value: Any) -> float:
         return math.nan
 
 
-def outputs_worst(outcome: Mapping[str, Any], metric: str) -> float | None:
+def worst_metric(result: Result, metric: str) -> float | None:
     """The largest value of a metric over a result's outputs, NaN above all; None where no output has it."""
-    values = [number(output["metrics"][metric]) for output in outcome["outputs"] if metric in output["metrics"]]
+    values = [number(output.metrics[metric]) for output in result.outputs if metric in output.metrics]
     return max(values, key=rank, default=None)
 
 
 def rank(value: float) -> float:
     return math.inf if math.isnan(value) else value
-
-
-def _output(output: OutputVerdict) -> Result:
-    measured = {"measures": {name: plain(value) for name, value in output.measures.items()}} if output.measures else {}
-    return {
-        "name": output.name,
-        "shape": [int(extent) for extent in output.shape],
-        "dtype": output.dtype,
-        "verdict": output.verdict,
-        "standard": output.standard,
-        "reason": output.reason,
-        "metrics": {name: plain(value) for name, value in output.metrics.items()},
-        "worst": [_element(element) for element in output.worst],
-        **measured,
-    }
-
-
-def _element(element: Element) -> Result:
-    return {
-        "index": [int(position) for position in element.index],
-        "actual": plain(element.actual),
-        "expected": plain(element.expected),
-        "ulp": plain(element.ulp),
-        "ratio": plain(element.ratio),
-    }

@@ -44,7 +44,7 @@ from pytest_probe.inputs import StoredTensors
 from pytest_probe.standards.api_class import classes_of
 from pytest_probe.standards.base import Standard
 from pytest_probe.standards.device_modes.judge import judged_with_modes
-from pytest_probe.standards.tools.metrics import measures
+from pytest_probe.standards.tools.columns import measures
 from pytest_probe.user_errors import first_line
 
 if TYPE_CHECKING:

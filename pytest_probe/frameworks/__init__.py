@@ -44,10 +44,7 @@ def load(name: str = DEFAULT) -> Framework:
     """The framework of this name. Raises Unsupported where it cannot run here."""
     if name not in MODULES:
         raise Unsupported(f"a dump of {name}; this version replays {', '.join(MODULES)}", "another framework")
-    module = MODULES[name]
-    if importlib.util.find_spec(module) is None:
-        reason = f"{module} is not installed: pip install 'pytest-probe[{module}]'"
-        raise Unsupported(reason, "framework not installed")
+    module = _installed(name)
     first = module not in sys.modules
     with paused_gc():
         from pytest_probe.frameworks.torch.framework import TorchFramework
@@ -58,7 +55,17 @@ def load(name: str = DEFAULT) -> Framework:
 
 
 def recording() -> Recording:
-    """What records the calls of a program. Raises ImportError where the framework is not installed."""
+    """What records the calls of a program. Raises Unsupported where the framework is not installed."""
+    _installed(DEFAULT)
     from pytest_probe.frameworks.torch.recording.recording import TorchRecording
 
     return TorchRecording()
+
+
+def _installed(name: str) -> str:
+    """The module of a framework. Raises Unsupported where it is not installed."""
+    module = MODULES[name]
+    if importlib.util.find_spec(module) is None:
+        reason = f"{module} is not installed: pip install 'pytest-probe[{module}]'"
+        raise Unsupported(reason, "framework not installed")
+    return module

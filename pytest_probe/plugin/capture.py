@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from pytest_probe.capturing.debugger import PrecisionDebugger
+from pytest_probe.errors import Unsupported
 from pytest_probe.plugin.xdist import is_controller
 
 
@@ -42,6 +43,6 @@ def configure(config: pytest.Config, folder: str, others: list[str]) -> None:
         )
     try:
         capture = Capture(config.invocation_params.dir / folder)
-    except ImportError as error:
-        raise pytest.UsageError(f"--probe-capture: {error}; install torch, whose calls are recorded") from None
+    except Unsupported as error:
+        raise pytest.UsageError(f"--probe-capture: {error}") from None
     config.pluginmanager.register(capture, "probe-capture")

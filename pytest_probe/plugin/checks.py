@@ -10,11 +10,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import msgspec
 import pytest
 
 from pytest_probe.core.arguments import Leaf
 from pytest_probe.core.dump import Direction, Record, TensorSpec
-from pytest_probe.core.result import Result, result
+from pytest_probe.core.result import PortableId, Result
 from pytest_probe.core.run import Way
 from pytest_probe.core.verdict import SEVERITY, Verdict
 from pytest_probe.errors import NoKernel, SettingsError
@@ -59,7 +60,7 @@ class _Checks:
     def _judge(self, case: Case, judge: Callable[[], Checked], api: str) -> Checked:
         """What a check leaves, with its final verdict, which becomes a result of the test."""
         started = time.perf_counter()
-        checked, identity = judge(), f"{self._item.nodeid}::{case.id}"
+        checked, identity = judge(), PortableId.parse(f"{self._item.nodeid}::{case.id}")
         verdict = self._decided(checked.verdict)
         if self._state.benchmark is not None:
             verdict = self._state.benchmark.judge(verdict, identity, api)
@@ -67,9 +68,9 @@ class _Checks:
             verdict = self._state.save(checked, verdict, self._file(case))
         duration = time.perf_counter() - started
         self._results.append(
-            result(
+            Result.of(
                 verdict,
-                id=identity,
+                identity,
                 api=api,
                 direction=case.direction,
                 dtype=case.dtype or "",
@@ -224,11 +225,11 @@ def complete(item: pytest.Item, report: pytest.TestReport, call: pytest.CallInfo
     if not results or (report.when != "call" and report.passed):
         return
     item.stash[RESULTS] = []
-    worst = max(results, key=lambda outcome: SEVERITY[outcome["verdict"]])
+    worst = max(results, key=lambda outcome: SEVERITY[outcome.verdict])
     item.user_properties[:] = [*junit.others(item.user_properties), *junit.properties(worst)]
     report.user_properties = list(item.user_properties)
-    report.probe = worst  # type: ignore[attr-defined]
-    report.probe_checks = results  # type: ignore[attr-defined]
+    report.probe = msgspec.to_builtins(worst)  # type: ignore[attr-defined]
+    report.probe_checks = msgspec.to_builtins(results)  # type: ignore[attr-defined]
     failure = call.excinfo.value if call.excinfo is not None else None
     crash = getattr(report.longrepr, "reprcrash", None)
     if isinstance(failure, CheckFailed) and crash is not None:

@@ -8,12 +8,13 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from pytest_probe import frameworks
 from pytest_probe.core.dump import Direction, Dump, Frame, Record
 from pytest_probe.core.garbage_collection import paused_gc
-from pytest_probe.core.result import Result, result
+from pytest_probe.core.result import PortableId, Result
 from pytest_probe.core.verdict import Verdict
 from pytest_probe.errors import DumpError, RecordError
 from pytest_probe.execution import Case, floating_dtypes
@@ -164,15 +165,14 @@ class NoticeItem(pytest.Item):
         mine = junit.properties(outcome)
         self.user_properties = [*junit.others(self.user_properties), *mine]
         report.user_properties = list(self.user_properties)
-        report.probe = outcome  # type: ignore[attr-defined]
+        report.probe = msgspec.to_builtins(outcome)  # type: ignore[attr-defined]
 
     @property
-    def portable_id(self) -> str:
-        """The same on every machine: the dump's label and the item's name."""
-        return f"{self.probe.label(self.path)}::{self.name}"
+    def portable_id(self) -> PortableId:
+        return PortableId(self.probe.label(self.path), self.name)
 
     def result(self, verdict: Verdict, duration: float) -> Result:
-        return result(verdict, id=self.portable_id, api="", direction="", dtype="", device="", duration=duration)
+        return Result.of(verdict, self.portable_id, api="", direction="", dtype="", device="", duration=duration)
 
     def reportinfo(self) -> tuple[PathLike[str] | str, int | None, str]:
         return self.path, None, self.name
@@ -200,19 +200,16 @@ class ProbeItem(NoticeItem):
     def __init__(
         self, *, dump: Dump, record: Record, direction: Direction, dtype: str | None, words: str | None, **kwargs: Any
     ) -> None:
-        suffix = "" if dtype is None else f"[{dtype}]"
-        super().__init__(name=f"{record.name}.{direction}{suffix}", **kwargs)
-        self.dump = dump
-        self.record = record
-        self.direction = direction
-        self.dtype = dtype
+        case = Case(dump, record, direction, dtype)
+        super().__init__(name=case.id, **kwargs)
+        self.case = case
         self.own_markers.append(_mark(record.namespace, record.api, direction, words))
         if words is not None:
             self.extra_keyword_matches = _keywords(words)
 
     @property
-    def case(self) -> Case:
-        return Case(self.dump, self.record, self.direction, self.dtype)
+    def portable_id(self) -> PortableId:
+        return self.case.portable_id(self.probe.label(self.path))
 
     def judge(self) -> Verdict:
         checked = self.probe.check(self.case)
@@ -225,7 +222,7 @@ class ProbeItem(NoticeItem):
         """The reason first, then the record that it speaks of."""
         text = super().shown(reason)
         entry, separator, rest = text.partition(": ")
-        return f"{rest} ({entry})" if separator and entry.startswith(f"{self.record.name}.") else text
+        return f"{rest} ({entry})" if separator and entry.startswith(f"{self.case.record.name}.") else text
 
     def _file(self) -> Path:
         return self.probe.saved_file(self.probe.label(self.path), self.name)
@@ -238,16 +235,16 @@ class ProbeItem(NoticeItem):
             device=self.probe.device_name,
             frame=self._frame(),
             saved=str(self._file()) if self.probe.saves(verdict) else "",
-            command=self.probe.command(self.path, self.name, self.dtype, device),
+            command=self.probe.command(self.path, self.name, self.case.dtype, device),
         )
 
     def result(self, verdict: Verdict, duration: float) -> Result:
-        return result(
+        return Result.of(
             verdict,
-            id=self.portable_id,
+            self.portable_id,
             api=self.case.api,
-            direction=self.direction,
-            dtype=self.dtype or "",
+            direction=self.case.direction,
+            dtype=self.case.dtype or "",
             device=self.probe.device_name,
             duration=duration,
         )
@@ -264,7 +261,9 @@ class ProbeItem(NoticeItem):
         return frame.file, frame.line - 1, title
 
     def _frame(self) -> Frame | None:
-        return user_frame(self.dump.stack(f"{self.record.name}.{self.direction}"))
+        return user_frame(self.case.dump.stack(f"{self.case.record.name}.{self.case.direction}"))
 
     def shares_run_with(self, other: pytest.Item | None) -> bool:
-        return isinstance(other, ProbeItem) and other.record is self.record and other.dtype == self.dtype
+        if not isinstance(other, ProbeItem):
+            return False
+        return other.case.record is self.case.record and other.case.dtype == self.case.dtype

@@ -14,7 +14,7 @@ from pytest_probe.core.dump import Direction, Dump
 from pytest_probe.errors import DumpError, HookFailed, SettingsError
 from pytest_probe.execution import Case, floating_dtypes
 from pytest_probe.plugin.session import state_of
-from pytest_probe.records import dumps_at, labels
+from pytest_probe.records import NO_SUCH, asked_for, labels
 from pytest_probe.selection import Selection, normalise, select
 from pytest_probe.settings import DIRECTIONS, DTYPES, check_name
 
@@ -40,7 +40,7 @@ def parameters(config: pytest.Config, mark: pytest.Mark, folder: Path) -> list[P
     try:
         _check_arguments(mark)
         probe = state_of(config)
-        paths = list(_dumps(mark.kwargs["dump"], folder, config.rootpath))
+        paths = _dumps(mark.kwargs["dump"], folder, config.rootpath)
         named = dict(labels(sorted(paths)))
         found = [
             _parameter(marked, f"{named[path]}-" if len(paths) > 1 else "")
@@ -63,15 +63,12 @@ def _check_arguments(mark: pytest.Mark) -> None:
         raise SettingsError("pytest.mark.probe", mark.kwargs, "give dump=PATH, the dump whose records the test runs on")
 
 
-def _dumps(given: str | Path, folder: Path, root: Path) -> Iterator[Path]:
+def _dumps(given: str | Path, folder: Path, root: Path) -> list[Path]:
     path = next((place / given for place in (folder, root) if (place / given).exists()), None)
     if path is None:
         places = " or ".join(dict.fromkeys([str(folder), str(root)]))
-        raise SettingsError("pytest.mark.probe: dump", str(given), f"there is no such file or folder in {places}")
-    try:
-        yield from dumps_at(path)
-    except DumpError as error:
-        raise SettingsError("pytest.mark.probe: dump", str(path), error.problem) from None
+        raise SettingsError("pytest.mark.probe: dump", str(given), f"{NO_SUCH} in {places}")
+    return asked_for("pytest.mark.probe: dump", path)
 
 
 def _sound(dump: Dump) -> Dump:

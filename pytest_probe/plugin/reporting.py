@@ -10,10 +10,12 @@ from difflib import get_close_matches
 from importlib.metadata import version
 from typing import Any
 
+import msgspec
 import pytest
 
 from pytest_probe import frameworks
 from pytest_probe.core.dump import Dump
+from pytest_probe.core.result import PortableId, Result
 from pytest_probe.errors import Unsupported
 from pytest_probe.execution.large.forecast import sampled_cases
 from pytest_probe.plugin.session import Probe
@@ -48,7 +50,7 @@ class Reporting:
         run = _run(probe, devices) if (out or probe.benchmark) and self._runs else {}
         if probe.benchmark is not None and run:
             probe.benchmark.check(run)
-        self._seen: set[str] = set()
+        self._seen: set[PortableId] = set()
         self._writer = ResultsWriter(out, run) if out and self._runs else None
 
     def _needs_devices(self, dumps: Iterable[tuple[str, Dump]]) -> bool:
@@ -83,13 +85,12 @@ class Reporting:
         # "???" is xdist's word for the one report of an item whose worker died.
         if report.when in ("teardown", "???"):
             self._finished += 1
-        outcome = getattr(report, "probe", None)
-        for each in [] if outcome is None else getattr(report, "probe_checks", [outcome]):
-            self._tally.add(each)
+        for result in _results(report):
+            self._tally.add(result)
             if self._probe.benchmark is not None:
-                self._seen.add(each["id"])
+                self._seen.add(result.portable_id)
             if self._writer is not None:
-                self._writer.write(each)
+                self._writer.write(result)
 
     def pytest_report_teststatus(self, report: Any) -> tuple[str, str, tuple[str, dict[str, bool]]] | None:
         outcome = getattr(report, "probe", None)
@@ -109,7 +110,7 @@ class Reporting:
     def _alone(self) -> list[str]:
         """Ids of cases that the benchmark's results do not have."""
         benchmark = self._probe.benchmark
-        return sorted(identity for identity in self._seen if benchmark is not None and benchmark.of(identity) is None)
+        return sorted(str(each) for each in self._seen if benchmark is not None and benchmark.of(each) is None)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
@@ -122,6 +123,12 @@ class Reporting:
                 write_csv(self._writer.folder, datetime.now().strftime("%Y%m%d%H%M%S"))
             except OSError as error:
                 self._trouble = f"probe: CSV files not written: {error}; results.jsonl has all that they would hold"
+
+
+def _results(report: pytest.TestReport) -> list[Result]:
+    """What a report carries, as builtins: a result of an item, or those of a test's checks."""
+    outcome = getattr(report, "probe", None)
+    return [] if outcome is None else msgspec.convert(getattr(report, "probe_checks", [outcome]), list[Result])
 
 
 def _conditions(probe: Probe, devices: list[dict[str, str]]) -> list[str]:

@@ -22,7 +22,7 @@ from pytest_probe.core.garbage_collection import paused_gc
 from pytest_probe.core.verdict import Verdict
 from pytest_probe.errors import DumpError, SettingsError
 from pytest_probe.execution import Case, Checked, Checker, Conditions, user_code
-from pytest_probe.records import dumps_at, labels, read_dump, recognised_by
+from pytest_probe.records import labels, read_dump, recognised_by
 from pytest_probe.registry import Registry
 from pytest_probe.settings import Settings, check_name, parse
 from pytest_probe.standards import standards
@@ -38,8 +38,7 @@ STATE: pytest.StashKey[Probe] = pytest.StashKey()
 class Probe:
     """One process of a run. `device` is the device under test as the user named it, None for the framework's default.
 
-    asked are the dumps of --probe-dump, dumps those and the ones among the positional arguments. Raises SettingsError
-    where a given folder holds no dump.
+    asked are the dumps of --probe-dump, dumps those and the ones among the positional arguments.
     """
 
     def __init__(
@@ -51,7 +50,7 @@ class Probe:
         worker: dict[str, Any] = getattr(config, "workerinput", {})
         self.workers: int = worker.get("workercount", 1)
         self.device: str | None = worker.get("probe_device") or next(iter(settings.devices), None)
-        self.asked = tuple(dict.fromkeys(path for given in settings.dumps for path in _dumps_at(given)))
+        self.asked = settings.dump_files
         self.dumps = tuple(dict.fromkeys([*self.asked, *self._recognised(positional)]))
         self._known = set(self.dumps)
         self._read: dict[Path, Dump] = {}
@@ -229,13 +228,6 @@ def _quoted(text: str) -> str:
     """Quoted for a shell, also where that is not needed: what is pasted from a report then always looks alike."""
     quoted = shlex.quote(text)
     return quoted if quoted != text else f"'{text}'"
-
-
-def _dumps_at(path: Path) -> list[Path]:
-    try:
-        return dumps_at(path)
-    except DumpError as error:
-        raise SettingsError("--probe-dump", str(path), error.problem) from None
 
 
 def _adjustment(hook: pluggy.HookCaller, call: Callable[..., Any]) -> Callable[[Case, Any], Any] | None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
-from pytest_probe.core.result import result
+from pytest_probe.core.result import PortableId, Result
 from pytest_probe.core.verdict import Verdict
 from pytest_probe.errors import SettingsError
 from pytest_probe.plugin.session import Probe
@@ -68,23 +69,21 @@ class Controller:
     def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport) -> None:
         self._unexplained -= 1
         node: Any = getattr(report, "node", None)
-        file, _, name = crashitem.partition("::")
-        path = self._probe.config.rootpath / file
+        crashed = PortableId.parse(crashitem)
+        path = self._probe.config.rootpath / crashed.label
         if path not in self._probe.dumps and not (path.suffix != ".py" and self._probe.recognises(path)):
             return
         device = node.workerinput.get("probe_device")
-        entry, dtype = name[:-1].rsplit("[", 1) if name.endswith("]") else (name, "")
-        command = self._probe.command(path, name, dtype or None, device)
-        report.longrepr = f"{name}{f' on {device}' if device else ''}: {DIED}\nto reproduce: {command}"
-        record, _, direction = entry.rpartition(".")
-        outcome = result(
+        command = self._probe.command(path, crashed.name, crashed.dtype or None, device)
+        report.longrepr = f"{crashed.name}{f' on {device}' if device else ''}: {DIED}\nto reproduce: {command}"
+        died = Result.of(
             Verdict("error", "", DIED),
-            id=f"{self._probe.label(path)}::{name}",
-            api=record.rpartition(".")[0],
-            direction=direction,
-            dtype=dtype,
+            PortableId(self._probe.label(path), crashed.entry, crashed.dtype),
+            api=crashed.api,
+            direction=crashed.direction,
+            dtype=crashed.dtype,
             device=device or "",
             duration=0.0,
         )
-        report.probe = outcome  # type: ignore[attr-defined]
-        report.user_properties = list(properties(outcome))
+        report.probe = msgspec.to_builtins(died)  # type: ignore[attr-defined]
+        report.user_properties = list(properties(died))

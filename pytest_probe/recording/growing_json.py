@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import uuid
 from pathlib import Path
 from typing import Any
 
 import msgspec
+
+from pytest_probe.core.whole_file import replacing
 
 _encode = msgspec.json.Encoder().encode
 # Closes the growing object and the file's; the next members are written over it.
@@ -54,11 +55,6 @@ class GrowingFile:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write a whole file under another name, and rename it. Raises OSError."""
-    # Two processes may write beside each other, and a name that is left over belongs to nobody.
-    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        beside.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8", errors="backslashreplace")
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
+    """Write a file as a whole. Raises OSError."""
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8", errors="backslashreplace")

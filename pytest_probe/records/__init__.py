@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pytest_probe.core.dump import TENSOR_FOLDER, Call, Dump, Reader, Record
-from pytest_probe.errors import DumpError, HookFailed, RecordError
+from pytest_probe.errors import DumpError, HookFailed, RecordError, SettingsError
 from pytest_probe.records.labels import labels, natural
 from pytest_probe.records.msprobe.reader import MsprobeReader
 from pytest_probe.records.msprobe.stack import user_frame
@@ -20,31 +20,35 @@ from pytest_probe.user_errors import reporting_failures_of
 
 READERS: tuple[Reader, ...] = (MsprobeReader(),)
 
+NO_SUCH = "there is no such file or folder"
+
 # Bytes that readers look at to recognise a file: a header and its first entry, of whatever size the rest is.
 _HEAD = 64 * 1024
 
-__all__ = ["READERS", "dumps_at", "find_dumps", "labels", "read_dump", "recognised_by", "user_frame"]
+__all__ = ["NO_SUCH", "READERS", "asked_for", "find_dumps", "labels", "read_dump", "recognised_by", "user_frame"]
 
 
 def find_dumps(path: Path, readers: Sequence[Reader] = READERS) -> list[Path]:
-    """The dumps at a path: a file is itself, a folder every JSON file in it that a reader recognises.
+    """The dumps that a path stands for: a file for itself, a folder for every JSON file in it that a reader recognises.
 
-    They are in natural order, step2 before step10. Raises DumpError where the path does not exist.
+    They are in natural order, step2 before step10. Raises DumpError where there is none.
     """
-    if os.path.isdir(path):
-        return sorted((file for file in _json_files(path) if _recognised(file, readers)), key=natural)
     if not os.path.exists(path):  # Path.exists raises where a name is too long
-        raise DumpError(path, "there is no such file or folder")
-    return [path]
-
-
-def dumps_at(path: Path) -> list[Path]:
-    """The dumps that a path stands for: a file for itself, a folder for those inside. Raises DumpError where there is
-    none."""
-    found = find_dumps(path)
+        raise DumpError(path, NO_SUCH)
+    if not os.path.isdir(path):
+        return [path]
+    found = sorted((file for file in _json_files(path) if _recognised(file, readers)), key=natural)
     if not found:
         raise DumpError(path, "the folder holds no dump", "give one that holds a dump.json")
     return found
+
+
+def asked_for(option: str, path: Path) -> list[Path]:
+    """The dumps that a path stands for, which an option gave. Raises SettingsError where there is none."""
+    try:
+        return find_dumps(path)
+    except DumpError as error:
+        raise SettingsError(option, str(path), error.problem) from None
 
 
 def read_dump(path: Path, readers: Sequence[Reader] = READERS) -> Dump:
@@ -57,7 +61,7 @@ def read_dump(path: Path, readers: Sequence[Reader] = READERS) -> Dump:
     except HookFailed as error:
         raise DumpError(path, str(error)) from error
     except FileNotFoundError:
-        raise DumpError(path, "there is no such file or folder") from None
+        raise DumpError(path, NO_SUCH) from None
     except IsADirectoryError:
         raise DumpError(path, "is a folder", "give a file in it") from None
     except OSError as error:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
-from pytest_probe.core.result import outputs_worst, plain
+from pytest_probe.core.result import Result, plain, worst_metric
 
 PREFIX = "probe."
 _TEXTS = ("id", "api", "direction", "dtype", "device", "verdict", "standard", "reason")
@@ -17,13 +16,12 @@ def others(found: Iterable[tuple[str, object]]) -> list[tuple[str, object]]:
     return [pair for pair in found if not pair[0].startswith(PREFIX)]
 
 
-def properties(outcome: Mapping[str, Any]) -> list[tuple[str, str | int | float]]:
+def properties(result: Result) -> list[tuple[str, str | int | float]]:
     """The properties of a result: its texts, and of each metric the worst over all outputs."""
-    found: list[tuple[str, str | int | float]] = [
-        (PREFIX + name, str(outcome[name])) for name in _TEXTS if outcome[name] != ""
-    ]
+    texts = ((PREFIX + name, str(getattr(result, name))) for name in _TEXTS)
+    found: list[tuple[str, str | int | float]] = [(name, text) for name, text in texts if text]
     for metric in _METRICS:
-        value = outputs_worst(outcome, metric)
+        value = worst_metric(result, metric)
         if value is not None:
             found.append((PREFIX + metric, plain(value)))
     return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,8 @@ from typing import Any
 import msgspec
 
 from pytest_probe.core.result import Result
-from pytest_probe.errors import SettingsError
+from pytest_probe.core.whole_file import replacing
+from pytest_probe.errors import ResultsError, SettingsError
 
 SCHEMA = 1
 RESULTS, RUN = "results.jsonl", "run.json"
@@ -36,8 +36,8 @@ class ResultsWriter:
         except OSError as error:
             raise SettingsError("--probe-out", str(folder), f"it cannot be written to: {error.strerror}") from None
 
-    def write(self, outcome: Result) -> None:
-        self._file.write(msgspec.json.encode(outcome) + b"\n")
+    def write(self, result: Result) -> None:
+        self._file.write(msgspec.json.encode(result) + b"\n")
         self._file.flush()
 
     def close(self, **summary: Any) -> None:
@@ -47,9 +47,8 @@ class ResultsWriter:
         self._write_run()
 
     def _write_run(self) -> None:
-        temporary = self.folder / f".{RUN}.{os.getpid()}"
-        temporary.write_bytes(msgspec.json.format(msgspec.json.encode(self._run), indent=2) + b"\n")
-        os.replace(temporary, self.folder / RUN)
+        with replacing(self.folder / RUN) as temporary:
+            temporary.write_bytes(msgspec.json.format(msgspec.json.encode(self._run), indent=2) + b"\n")
 
 
 def digest(path: Path) -> str:
@@ -61,10 +60,16 @@ def digest(path: Path) -> str:
     return f"sha256:{state.hexdigest()}"
 
 
-def read_results(path: Path) -> Iterator[dict[str, Any]]:
-    """The results of a run, one an item; a line that was cut off at the end is no result. Raises OSError."""
-    decoder = msgspec.json.Decoder(dict[str, Any])
+def read_results(path: Path) -> Iterator[Result]:
+    """The results of a run, one an item; a line that was cut off at the end is no result.
+
+    Raises OSError, and ResultsError where a line is no result of ours.
+    """
+    decoder = msgspec.json.Decoder(Result)
     with path.open("rb") as file:
-        for line in file:
+        for number, line in enumerate(file, 1):
             if line.endswith(b"\n"):
-                yield decoder.decode(line)
+                try:
+                    yield decoder.decode(line)
+                except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                    raise ResultsError(f"{path}:{number}", str(error)) from None

@@ -6,10 +6,9 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from pytest_probe.core.result import number, rank
-from pytest_probe.core.verdict import SEVERITY
+from pytest_probe.core.result import Plain, Result, number, rank
+from pytest_probe.core.verdict import SEVERITY, Outcome
 from pytest_probe.execution.determinism import NON_DETERMINISTIC
 
 # Perturbed runs of a verdict that asked for all.
@@ -29,7 +28,7 @@ class Worst:
     ratio: float = -1.0
     limit: float = math.nan
     ulp: float = math.nan
-    verdict: str = "skip"
+    verdict: Outcome = "skip"
     bound: bool = False
 
 
@@ -44,17 +43,17 @@ class Tally:
     differing: int = 0
     warnings: list[tuple[str, str]] = field(default_factory=list)
 
-    def add(self, outcome: Mapping[str, Any]) -> None:
-        self.differing += any(note.startswith(NON_DETERMINISTIC) for note in outcome["notes"])
-        self.verdicts[outcome["verdict"]] += 1
-        if outcome["verdict"] == "skip":
-            self.skips[outcome["kind"] or outcome["reason"]] += 1
-        if outcome["verdict"] == "warning" and len(self.warnings) < WARNINGS:
-            self.warnings.append((outcome["id"], _why(outcome)))
-        worst = self.apis.setdefault(outcome["api"], Worst(outcome["api"]))
-        worst.verdict = max(worst.verdict, outcome["verdict"], key=lambda name: SEVERITY[name])
-        for output in outcome["outputs"]:
-            _widen(worst, output["metrics"])
+    def add(self, result: Result) -> None:
+        self.differing += any(note.startswith(NON_DETERMINISTIC) for note in result.notes)
+        self.verdicts[result.verdict] += 1
+        if result.verdict == "skip":
+            self.skips[result.kind or result.reason] += 1
+        if result.verdict == "warning" and len(self.warnings) < WARNINGS:
+            self.warnings.append((result.id, _why(result)))
+        worst = self.apis.setdefault(result.api, Worst(result.api))
+        worst.verdict = max(worst.verdict, result.verdict, key=SEVERITY.__getitem__)
+        for output in result.outputs:
+            _widen(worst, output.metrics)
 
     def ranking(self, count: int) -> Sequence[Worst]:
         """The `count` worst APIs by noise ratio; those that reach no ratio above 0 are left out."""
@@ -62,16 +61,14 @@ class Tally:
         return [worst for worst in ranked[:count] if not worst.ratio <= 0]
 
 
-def _why(outcome: Mapping[str, Any]) -> str:
+def _why(result: Result) -> str:
     """The reason of a result in one line, that of its worst output where it has none of its own."""
-    outputs = (
-        f"{item['name']}: {item['reason']}" for item in outcome["outputs"] if item["verdict"] == outcome["verdict"]
-    )
-    lines = (outcome["reason"] or next(outputs, "")).splitlines()
+    outputs = (f"{output.name}: {output.reason}" for output in result.outputs if output.verdict == result.verdict)
+    lines = (result.reason or next(outputs, "")).splitlines()
     return lines[0] if lines else ""
 
 
-def _widen(worst: Worst, metrics: Mapping[str, Any]) -> None:
+def _widen(worst: Worst, metrics: Mapping[str, Plain]) -> None:
     ratio = number(metrics.get("noise_ratio", -1.0))
     if rank(ratio) > rank(worst.ratio):
         worst.ratio, worst.limit = ratio, number(metrics.get("noise_ratio_limit"))

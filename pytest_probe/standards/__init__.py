@@ -12,12 +12,9 @@ from pytest_probe.standards.auto import Auto
 from pytest_probe.standards.base import Standard
 from pytest_probe.standards.exact import Exact
 from pytest_probe.standards.noise.standard import NoiseStandard
-from pytest_probe.standards.tools.mindspore import MindSpore
-from pytest_probe.standards.tools.msprobe import MSPROBE_1_0, MSPROBE_8, MSPROBE_26, Msprobe
-from pytest_probe.standards.tools.paddleapex import PaddleApex
-from pytest_probe.standards.tools.ptdbg import Ptdbg
+from pytest_probe.standards.tools import TOOLS
 from pytest_probe.standards.tools.single_rule import ByRule
-from pytest_probe.standards.tools.table import BENCHMARK, RULES, Table, packaged
+from pytest_probe.standards.tools.table import RULES, Table, packaged
 
 
 def standards(table: Table) -> Mapping[str, Standard]:
@@ -26,14 +23,8 @@ def standards(table: Table) -> Mapping[str, Standard]:
         Auto(table),
         NoiseStandard(),
         Exact(),
-        *(ByRule(name, table) for name in (*RULES, BENCHMARK)),
-        Msprobe(table),
-        MSPROBE_1_0,
-        MSPROBE_8,
-        MSPROBE_26,
-        PaddleApex(),
-        MindSpore(),
-        Ptdbg(),
+        *(ByRule(name, table) for name in RULES),
+        *(tool(table) for tool in TOOLS),
     )
     return {standard.name: standard for standard in known}
 

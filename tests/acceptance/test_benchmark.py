@@ -207,3 +207,17 @@ def test_what_cannot_be_compared(
     capsys.readouterr()
     assert main(["compare", *args, "-o", "out"]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_lines_that_no_run_wrote(pytester: pytest.Pytester, benchmark: str, capsys: pytest.CaptureFixture[str]) -> None:
+    file = Path(benchmark, "results.jsonl")
+    file.write_text(file.read_text().replace('"name":"output.0"', '"name":0'))
+    capsys.readouterr()
+    assert main(["compare", benchmark, benchmark, "-o", "out"]) == 2
+    wanted = "results.jsonl:1: pytest-probe does not write this: Expected `str`, got `int` - at `$.outputs[0].name`"
+    assert wanted in capsys.readouterr().err
+    result = run(pytester, f"--probe-benchmark={benchmark}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --probe-benchmark: '*base' *results.jsonl:1: *$.outputs?0?.name*"])
+    Path(benchmark, "run.json").write_text('{"dumps": [{"label": 1}]}')
+    run(pytester, f"--probe-benchmark={benchmark}").stderr.fnmatch_lines(["ERROR: *run.json: *$.dumps?0?.label*"])

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_probe.numerics.conventions import accumulative, convention
 from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype
 from pytest_probe.numerics.tool_metrics import Convention, Measures, measure
+from pytest_probe.standards.tools.thresholds import accumulative
+from tests.support.conventions import CONVENTIONS
 
 HERE = Path(__file__).parent
 RELEASES = {"1.0.4": "msprobe-1.0", "8.3.3": "msprobe-8", "26.2.0": "msprobe-26"}
@@ -49,7 +50,7 @@ def printed(release: str) -> dict[str, Any]:
 
 
 def rule_for(standard: str, device: AnyArray, benchmark: AnyArray, api: str) -> Convention:
-    base = convention(standard, device.dtype, benchmark.dtype)
+    base = CONVENTIONS[standard](device.dtype, benchmark.dtype)
     return accumulative(base, device.dtype) if api == "test_api" and standard == "msprobe-8" else base
 
 
@@ -93,7 +94,7 @@ def test_equal_what_msprobe_printed(release: str) -> None:
 def test_ulp_of_float8_is_msprobes(index: int) -> None:
     row = printed("26.2.0")["float8"][index]
     device = np.array(row["device"]).astype(numpy_dtype(row["dtype"]))
-    ours = measure(device, np.array(row["benchmark"]), convention("msprobe-26", device.dtype))
+    ours = measure(device, np.array(row["benchmark"]), CONVENTIONS["msprobe-26"](device.dtype))
     assert (ours.ulp_max, ours.ulp_mean, ours.ulp_over_ratio) == pytest.approx(
         (row["ulp_max"], row["ulp_mean"], row["ulp_over"]), rel=1e-9
     )

@@ -16,12 +16,16 @@ from typing import Any, TypeAlias
 import pytest
 
 from pytest_probe.numerics.tool_metrics import Measures
-from pytest_probe.standards.tools import ptdbg, three_party
+from pytest_probe.standards.tools import ptdbg
 from pytest_probe.standards.tools.mindspore import MindSpore
-from pytest_probe.standards.tools.msprobe import MSPROBE_1_0, MSPROBE_8, MSPROBE_26
+from pytest_probe.standards.tools.msprobe import Msprobe
+from pytest_probe.standards.tools.msprobe_1_0 import Msprobe10
+from pytest_probe.standards.tools.msprobe_8 import Msprobe8
+from pytest_probe.standards.tools.msprobe_26 import Msprobe26
 from pytest_probe.standards.tools.paddleapex import PaddleApex
 from pytest_probe.standards.tools.ratios import Compared
 from pytest_probe.standards.tools.rules import RuleVerdict, preliminary
+from pytest_probe.standards.tools.three_party import Compare
 from tests.conformance.agreement import Agreement
 from tests.conformance.peer_tables import PeerRow, read_rows
 from tests.support.dumps import DATA
@@ -45,19 +49,19 @@ def older_ptdbg(_: str, measures: Measures) -> RuleVerdict:
 
 
 STATUSES: Mapping[str, Status] = {
-    "mindspore": lambda _, measures: MindSpore().status(measures),
-    "msprobe-1.0.4": MSPROBE_1_0.status,
-    "msprobe-8.3.3": MSPROBE_8.status,
-    "msprobe-26.2.0": MSPROBE_26.status,
-    "paddleapex": PaddleApex().status,
+    "mindspore": lambda _, measures: MindSpore.status(measures),
+    "msprobe-1.0.4": Msprobe10.status,
+    "msprobe-8.3.3": Msprobe8.status,
+    "msprobe-26.2.0": Msprobe26.status,
+    "paddleapex": PaddleApex.status,
     "ptdbg/v2.3": older_ptdbg,
     "ptdbg/v4.0.T2": lambda _, measures: ptdbg.accuracy_reached(measures),
     "ptdbg/api_accuracy_checker": lambda dtype, measures: preliminary(measures, dtype),
 }
-COMPARES: Mapping[str, tuple[three_party.Compare, ...]] = {
-    "msprobe-1.0.4": (three_party.msprobe_1_0, three_party.msprobe),
-    "msprobe-26.2.0": (three_party.msprobe_26,),
-    "paddleapex": (three_party.paddleapex,),
+COMPARES: Mapping[str, tuple[Compare, ...]] = {
+    "msprobe-1.0.4": (Msprobe10.compare, Msprobe.compare),
+    "msprobe-26.2.0": (Msprobe26.compare,),
+    "paddleapex": (PaddleApex.compare,),
 }
 
 
@@ -98,7 +102,7 @@ def sides(path: Path) -> tuple[list[PeerRow], list[PeerRow]]:
     return read_rows(_details(path, device)), read_rows(_details(path, "clean"))
 
 
-def compared(path: Path, compare: three_party.Compare) -> Agreement:
+def compared(path: Path, compare: Compare) -> Agreement:
     """Every row of a three-party file, each ratio's own verdict included."""
     agreement = Agreement()
     devices, benchmarks = ({row.name: row for row in rows} for rows in sides(path))
@@ -108,7 +112,7 @@ def compared(path: Path, compare: three_party.Compare) -> Agreement:
             agreement.undecided += 1
             continue
         decision = compare(device.api, device.dtype, device.measures, benchmark.measures)
-        wide_ulp = decision.rule == "ulp" and device.dtype == "float32" and compare is three_party.msprobe
+        wide_ulp = decision.rule == "ulp" and device.dtype == "float32" and compare is Msprobe.compare
         _add(agreement, row, decision.ruling, NO_ULP_OF_FLOAT32 if wide_ulp else "")
         agreement.unlike += [f"{row.name} {words}" for words in _unlike_ratios(row, decision.compared)]
     return agreement
@@ -150,11 +154,11 @@ def test_three_party_verdicts_are_the_tools(path: Path) -> None:
 
 def test_the_mended_slip_is_there() -> None:
     path = next(file for file in files(PEERS / "msprobe-1.0.4", "precision_compare_details") if "clean-vs" in file.name)
-    assert compared(path, three_party.msprobe).slips == {NO_ULP_OF_FLOAT32: 1}
-    assert not compared(path, three_party.msprobe_1_0).slips
+    assert compared(path, Msprobe.compare).slips == {NO_ULP_OF_FLOAT32: 1}
+    assert not compared(path, Msprobe10.compare).slips
 
 
-@pytest.mark.parametrize(("release", "status"), [("1.0.4", MSPROBE_1_0), ("8.3.3", MSPROBE_8), ("26.2.0", MSPROBE_26)])
+@pytest.mark.parametrize(("release", "status"), [("1.0.4", Msprobe10), ("8.3.3", Msprobe8), ("26.2.0", Msprobe26)])
 def test_statuses_on_arrays_with_every_kind_of_trouble(release: str, status: Any) -> None:
     rows = json.loads((HERE / f"msprobe-{release}.json").read_text())["rows"]
     unlike = []

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_probe.numerics.conventions import FAMILIES, accumulative, convention
 from pytest_probe.numerics.dtypes import float_format, numpy_dtype, round_to
 from pytest_probe.numerics.tool_metrics import Convention, Measures, measure
 from pytest_probe.numerics.tool_ulp import powers
+from pytest_probe.standards.tools.thresholds import accumulative
+from tests.support.conventions import CONVENTIONS, own
 from tests.support.naive_metrics import naive
 
 FLOATS = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "complex64", "complex128")
@@ -55,12 +56,12 @@ def noisy(name: str, size: int, seed: int, special: bool) -> tuple[np.ndarray[An
         return round_to(actual, name), expected
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", CONVENTIONS)
 @pytest.mark.parametrize("name", FLOATS)
 @settings(max_examples=15, deadline=None)
 @given(size=st.integers(1, 300), seed=st.integers(0, 2**32), special=st.booleans(), block=st.integers(1, 400))
 def test_equals_the_plain_formulas(family: str, name: str, size: int, seed: int, special: bool, block: int) -> None:
-    rule = convention(family, name)
+    rule = CONVENTIONS[family](name)
     actual, expected = noisy(name, size, seed, special)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pytest_probe.numerics.accumulators.BLOCK", block)
@@ -70,7 +71,7 @@ def test_equals_the_plain_formulas(family: str, name: str, size: int, seed: int,
 
 
 def test_a_difference_of_inf_in_one_part_and_nan_in_the_other_is_inf() -> None:
-    rule = convention("mindspore", "complex128")
+    rule = CONVENTIONS["mindspore"]("complex128")
     found = measure(np.array([complex(INF, NAN), 1.0]), np.array([1.0, 1.0 + 0j]), rule)
     assert (found.max_abs_error, found.rmse) == (INF, INF)
 
@@ -183,11 +184,11 @@ def test_shares_count_what_is_strictly_nearer() -> None:
 )
 def test_nan_and_inf_by_likeness_and_as_they_spread(actual: float, expected: float, unlike: int) -> None:
     given, wanted = np.array([1, actual, 2, 0], np.float32), np.array([1, expected, 2, 0])
-    own, spread = measure(given, wanted, convention("own", "float32")), measure(given, wanted, Convention(rtol=0.0))
-    assert (own.nonfinite_mismatch, own.inf_nan_error_ratio) == (unlike, float(unlike))
-    assert (own.max_abs_error, own.max_rel_error, own.ulp_max) == ((INF,) * 3 if unlike else (0.0,) * 3)
-    assert (own.cosine_distance, own.rmse) == (0.0, 0.0)
-    assert own.thousandth_ratio == (0.75 if unlike else 1.0)
+    alike, spread = measure(given, wanted, own("float32")), measure(given, wanted, Convention(rtol=0.0))
+    assert (alike.nonfinite_mismatch, alike.inf_nan_error_ratio) == (unlike, float(unlike))
+    assert (alike.max_abs_error, alike.max_rel_error, alike.ulp_max) == ((INF,) * 3 if unlike else (0.0,) * 3)
+    assert (alike.cosine_distance, alike.rmse) == (0.0, 0.0)
+    assert alike.thousandth_ratio == (0.75 if unlike else 1.0)
     assert math.isnan(spread.cosine_distance or 0.0)
     plain = abs(float(np.float32(actual)) - expected)
     assert spread.max_abs_error == pytest.approx(plain, nan_ok=True)
@@ -214,7 +215,7 @@ def test_cosine(actual: list[float], expected: list[float], distance: float | No
 
 
 def test_cosine_of_mindspore_is_never_blank() -> None:
-    rule = convention("mindspore", "float32")
+    rule = CONVENTIONS["mindspore"]("float32")
     zeros = np.zeros(3, np.float32)
     assert measure(zeros, zeros, rule).cosine_distance == 0.0
     assert measure(np.ones(1, np.float32), np.zeros(1), rule).cosine_distance == 0.0
@@ -228,7 +229,7 @@ def test_integers_are_counted_exactly(name: str, shape: tuple[int, ...]) -> None
     expected = np.ones(shape, numpy_dtype(name))
     actual = expected.copy()
     actual[(0,) * len(shape)] = 0
-    assert measure(actual, expected, convention("own", "float32")) == Measures(
+    assert measure(actual, expected, own("float32")) == Measures(
         count=expected.size,
         actual_magnitude=float(len(shape) > 0),
         expected_magnitude=1.0,
@@ -254,7 +255,7 @@ def test_shapes_must_agree() -> None:
 @settings(max_examples=30, deadline=None)
 @given(name=st.sampled_from(FLOATS), seed=st.integers(0, 2**32), step=st.integers(2, 3), order=st.booleans())
 def test_strides_do_not_matter(name: str, seed: int, step: int, order: bool) -> None:
-    rule = convention("own", name)
+    rule = own(name)
     actual, expected = (side.reshape(12, 20)[::step, ::-1] for side in noisy(name, 240, seed, special=True))
     if order:
         actual, expected = actual.T, expected.T
@@ -262,12 +263,12 @@ def test_strides_do_not_matter(name: str, seed: int, step: int, order: bool) -> 
     same(found, measure(np.ascontiguousarray(actual), np.ascontiguousarray(expected), rule), 1e-12)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", CONVENTIONS)
 def test_many_blocks_in_constant_memory_and_without_threads_of_blas(
     family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     actual, expected = noisy("float32", 400_001, 1, special=False)
-    rule, longest = convention(family, "float32"), 0
+    rule, longest = CONVENTIONS[family]("float32"), 0
 
     def watched(product: Any, first: Any, second: Any) -> Any:
         nonlocal longest
@@ -298,18 +299,13 @@ def test_many_blocks_in_constant_memory_and_without_threads_of_blas(
     ],
 )
 def test_limits_of_the_tools(family: str, name: str, numbers: tuple[float, ...]) -> None:
-    rule = convention(family, name)
+    rule = CONVENTIONS[family](name)
     assert (rule.small_value, rule.small_atol, rule.absolute_atol, rule.rtol) == numbers
     assert rule.eps == (2**-8 if name == "bfloat16" else 2**-52)
-    assert convention(family, name, "float32").small_value == float(np.float32(numbers[0]))
+    assert CONVENTIONS[family](name, "float32").small_value == float(np.float32(numbers[0]))
     bound = {"float16": 2**-8, "bfloat16": 2**-7, "float32": 2**-11}[name]
     accumulated = accumulative(rule, name)
     assert (accumulated.small_value, accumulated.absolute_atol, accumulated.rtol) == (1.0, bound, bound)
-
-
-def test_unknown_family() -> None:
-    with pytest.raises(ValueError, match=r"known: own, msprobe-1\.0"):
-        convention("msprobe-2", "float32")
 
 
 def test_peers_unit_of_zero_subnormals_and_below_a_power_of_two() -> None:

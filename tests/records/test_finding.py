@@ -38,7 +38,8 @@ def test_only_dumps_are_found(tmp_path: Path) -> None:
     (tmp_path / "b" / "gone.json").symlink_to(tmp_path / "nowhere")
     (tmp_path / "folder.json").mkdir()
     assert find_dumps(tmp_path) == expected
-    assert find_dumps(tmp_path / "b") == []
+    with pytest.raises(DumpError, match="b: the folder holds no dump; give one"):
+        find_dumps(tmp_path / "b")
 
 
 def test_real_dumps_are_found(unpacked: dict[str, Path]) -> None:

@@ -2,16 +2,18 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
-from pytest_probe.core.result import Result, plain, result
+from pytest_probe.core.result import PortableId, Result, plain
 from pytest_probe.core.verdict import Element, Metric, Outcome, OutputVerdict, Verdict
-from pytest_probe.errors import SettingsError
+from pytest_probe.errors import ResultsError, SettingsError
 from pytest_probe.reports.junit import properties
-from pytest_probe.reports.results_file import ResultsWriter, digest
+from pytest_probe.reports.results_file import ResultsWriter, digest, read_results
 from pytest_probe.reports.tally import Tally
 
 
@@ -21,9 +23,26 @@ def output(verdict: Outcome = "pass", **metrics: Metric) -> OutputVerdict:
 
 def outcome(verdict: Outcome = "pass", *outputs: OutputVerdict, api: str = "Torch.add", kind: str = "") -> Result:
     judged = Verdict(verdict, "auto", "why", kind, "float32", outputs)
-    return result(
-        judged, id=f"dump.json::{api}.0.forward", api=api, direction="forward", dtype="", device="cpu", duration=0.25
-    )
+    named = PortableId("dump.json", f"{api}.0.forward")
+    return Result.of(judged, named, api=api, direction="forward", dtype="", device="cpu", duration=0.25)
+
+
+@pytest.mark.parametrize(
+    ("text", "label", "name", "call", "direction", "dtype"),
+    [
+        ("dump.json::Torch.add.0.forward", "dump.json", "Torch.add.0.forward", "Torch.add.0", "forward", ""),
+        ("a/dump.json::Torch.add.0.forward[bfloat16]", "a/dump.json", "Torch.add.0.forward[bfloat16]", "Torch.add.0",
+         "forward", "bfloat16"),
+        ("test_x.py::test_gelu[64]::gelu.0.backward", "test_x.py", "test_gelu[64]::gelu.0.backward",
+         "test_gelu[64]::gelu.0", "backward", ""),
+        ("dump.json::(damaged)", "dump.json", "(damaged)", "", "(damaged)", ""),
+    ],
+)  # fmt: skip
+def test_portable_ids(text: str, label: str, name: str, call: str, direction: str, dtype: str) -> None:
+    found = PortableId.parse(text)
+    assert (str(found), found.label, found.name, found.call, found.direction, found.dtype) == (
+        text, label, name, call, direction, dtype
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -50,9 +69,10 @@ def test_a_result_is_builtins_only() -> None:
     judged = OutputVerdict(
         "grad.input.0", (2,), "float32", "error", "noise", "far off", {"noise_ratio": math.nan}, (element,)
     )
-    found = outcome("error", judged)
-    assert json.loads(json.dumps(found, allow_nan=False)) == found
-    assert found["outputs"] == [
+    kept = outcome("error", judged)
+    found = msgspec.to_builtins(kept)
+    assert msgspec.convert(json.loads(json.dumps(found, allow_nan=False)), Result) == kept
+    assert json.loads(msgspec.json.encode(kept))["outputs"] == [
         {
             "name": "grad.input.0",
             "shape": [2],
@@ -97,7 +117,7 @@ def test_writer_flushes_every_line_and_completes_the_run(tmp_path: Path) -> None
     writer = ResultsWriter(tmp_path / "deep/out", {"seed": 3})
     writer.write(outcome())
     lines = (tmp_path / "deep/out/results.jsonl").read_text().splitlines()
-    assert [json.loads(line) for line in lines] == [outcome()]
+    assert [msgspec.json.decode(line, type=Result) for line in lines] == [outcome()]
     assert json.loads((tmp_path / "deep/out/run.json").read_text()) == {"schema": 1, "seed": 3}
     writer.close(finished="now")
     assert json.loads((tmp_path / "deep/out/run.json").read_text()) == {"schema": 1, "seed": 3, "finished": "now"}
@@ -110,6 +130,22 @@ def test_writer_takes_a_folder_without_results_only(tmp_path: Path) -> None:
     writer.close()
     with pytest.raises(SettingsError, match=r"it holds results\.jsonl of another run; give a new folder"):
         ResultsWriter(tmp_path, {})
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "problem"),
+    [
+        ("verdict", "fine", "Invalid enum value 'fine' - at `$.verdict`"),
+        ("outputs", [{"name": 3}], "Expected `str`, got `int` - at `$.outputs[0].name`"),
+        ("notes", None, "Expected `array`, got `null` - at `$.notes`"),
+    ],
+)
+def test_a_line_that_is_no_result_is_named(tmp_path: Path, field: str, value: object, problem: str) -> None:
+    good = msgspec.json.encode(outcome())
+    bad = msgspec.json.encode({**json.loads(good), field: value})
+    (tmp_path / "results.jsonl").write_bytes(good + b"\n" + bad + b"\n" + b"cut off")
+    with pytest.raises(ResultsError, match=re.escape(f"results.jsonl:2: pytest-probe does not write this: {problem}")):
+        list(read_results(tmp_path / "results.jsonl"))
 
 
 def test_digest(tmp_path: Path) -> None:

@@ -27,8 +27,9 @@ from pytest_probe.reports.msprobe_csv.columns import (
     status_of,
 )
 from pytest_probe.reports.msprobe_csv.rows import Row
+from pytest_probe.standards.tools import COMPARES
 from pytest_probe.standards.tools.rules import RuleVerdict
-from pytest_probe.standards.tools.three_party import COMPARES, Decision
+from pytest_probe.standards.tools.three_party import Decision
 
 DETAILS_FILE, RESULT_FILE = "api_precision_compare_details_{}.csv", "api_precision_compare_result_{}.csv"
 

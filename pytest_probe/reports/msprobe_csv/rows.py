@@ -10,10 +10,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from pytest_probe.core.result import number
-from pytest_probe.errors import SettingsError
+from pytest_probe.core.result import Plain, PortableId, Result, number
+from pytest_probe.core.verdict import Metric
+from pytest_probe.errors import ResultsError, SettingsError
 from pytest_probe.numerics.tool_metrics import Measures
 from pytest_probe.reports.msprobe_csv.columns import COSINE, DEVICE, MEASURED, MESSAGE, NAME, SHAPE, STATUS, status_of
 from pytest_probe.reports.results_file import RESULTS, read_results
@@ -52,7 +51,7 @@ def read_rows(path: Path) -> dict[str, Row]:
         if path.is_dir():
             return _of_folder(path)
         return {row.key: row for row in _of_file(path)}
-    except (OSError, UnicodeDecodeError, msgspec.DecodeError, csv.Error) as error:
+    except (OSError, UnicodeDecodeError, ResultsError, csv.Error) as error:
         raise SettingsError("compare", str(path), f"it cannot be read: {error}; {GIVE}") from error
 
 
@@ -63,38 +62,27 @@ def _of_folder(folder: Path) -> dict[str, Row]:
         if len(files) != 1:
             raise SettingsError("compare", str(folder), f"it holds {len(files)} details files and no {RESULTS}; {GIVE}")
         return {row.key: row for row in _of_file(files[0])}
-    outcomes = list(read_results(results))
-    calls = [outcome for outcome in outcomes if outcome["api"]]
-    several = len({outcome["id"].partition("::")[0] for outcome in outcomes}) > 1
-    runs = Counter(entry_of(outcome["id"])[:2] for outcome in calls)
-    return {row.key: row for outcome in calls for row in _of_outcome(outcome, several, runs)}
+    found = list(read_results(results))
+    calls = [result for result in found if result.api]
+    several = len({result.portable_id.label for result in found}) > 1
+    runs = Counter(result.portable_id.in_any_dtype for result in calls)
+    return {row.key: row for result in calls for row in _of_result(result, several, runs)}
 
 
-def entry_of(identity: str) -> tuple[str, str, str]:
-    """Label, entry and dtype ("" as recorded) of a portable id: "dump.json::Torch.add.0.forward[bfloat16]". The entry
-    of a check has its test's name: "test_gelu[64]::my_gelu.0.forward"."""
-    label, _, name = identity.partition("::")
-    if not name.endswith("]"):
-        return label, name, ""
-    entry, _, dtype = name.rpartition("[")
-    return label, entry, dtype.removesuffix("]")
+def _of_result(result: Result, several: bool, runs: Mapping[PortableId, int]) -> Iterator[Row]:
+    """runs: in how many dtypes each entry ran; the other side may have run in another one."""
+    named, api = result.portable_id, result.api
+    if runs[named.in_any_dtype] == 1:
+        named = named.in_any_dtype
+    name = str(named) if several else named.name
+    for index, output in enumerate(result.outputs):
+        measures = measures_of(output.measures)
+        yield Row(f"{name}.output.{index}", named.entry, api, output.dtype, output.verdict, output.reason, measures)
+    if not result.outputs:
+        yield Row(f"{name}.output.0", named.entry, api, "", status_of(result.verdict), result.reason, Measures(0))
 
 
-def _of_outcome(outcome: Mapping[str, Any], several: bool, runs: Mapping[tuple[str, str], int]) -> Iterator[Row]:
-    """runs: in how many dtypes each label's entries ran; the other side may have run in another one."""
-    label, entry, dtype = entry_of(outcome["id"])
-    api = outcome["api"]
-    name = f"{label}::{entry}" if several else entry
-    name += f"[{dtype}]" if dtype and runs[label, entry] > 1 else ""
-    for index, output in enumerate(outcome["outputs"]):
-        measures = measures_of(output.get("measures", {}))
-        yield Row(f"{name}.output.{index}", entry, api, output["dtype"], output["verdict"], output["reason"], measures)
-    if not outcome["outputs"]:
-        status = status_of(outcome["verdict"])
-        yield Row(f"{name}.output.0", entry, api, "", status, outcome["reason"], Measures(0))
-
-
-def measures_of(found: Mapping[str, Any]) -> Measures:
+def measures_of(found: Mapping[str, Plain | Metric]) -> Measures:
     """Measures as a result holds them."""
     known: dict[str, Any] = {name: number(value) if isinstance(value, str) else value for name, value in found.items()}
     return Measures(**{"count": 0, **{name: value for name, value in known.items() if name in _FIELDS}})

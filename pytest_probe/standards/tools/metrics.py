@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from pytest_probe.core.comparison import Comparison
 from pytest_probe.core.verdict import Element, Metric, OutputVerdict
 from pytest_probe.errors import Unsupported
 from pytest_probe.numerics import metrics
-from pytest_probe.numerics.conventions import Convention, convention
+from pytest_probe.numerics.conventions import Convention
 from pytest_probe.numerics.dtypes import is_complex, is_floating, round_to
 from pytest_probe.numerics.tool_metrics import Measures, applying, measure
 from pytest_probe.standards.exact import correctly_rounded, elements, identical
@@ -19,7 +20,8 @@ from pytest_probe.standards.tools.rules import RuleVerdict
 
 NARROW = ("float16", "bfloat16")
 # What a tool compares with: float64 all the time, or its own next precision, or the output's dtype.
-Reference: TypeAlias = Literal["float64", "raised", "same"]
+# A tool's convention for an output's dtype and a reference's.
+ConventionOf: TypeAlias = Callable[[npt.DTypeLike, npt.DTypeLike], Convention]
 REFERENCE_IN_FLOAT32 = ("conv1d", "conv2d")
 
 
@@ -43,12 +45,12 @@ def in_convention(comparison: Comparison, rule: Convention) -> Measures:
     return measure(comparison.actual, comparison.expected, rule)
 
 
-def as_tool(comparison: Comparison, family: str, raised: Callable[[Comparison], str]) -> Measures:
+def as_tool(comparison: Comparison, convention: ConventionOf, raised: Callable[[Comparison], str]) -> Measures:
     """Against the reference in the dtype that the tool computes it in."""
     if not is_float(comparison):
         return measure(comparison.actual, comparison.expected, Convention())
     reference = raised(comparison)
-    rule = convention(family, comparison.actual.dtype, reference)
+    rule = convention(comparison.actual.dtype, reference)
     with np.errstate(over="ignore"):
         return measure(comparison.actual, _rounded(comparison, reference), rule)
 
@@ -97,16 +99,3 @@ def differing(comparison: Comparison) -> tuple[Element, ...]:
     return elements(
         comparison, ~identical(comparison.actual, correctly_rounded(comparison.expected, comparison.actual.dtype))
     )
-
-
-# Whose convention fills the columns of msprobe's files where the standard is no tool with one of its own.
-DEFAULT = "msprobe-1.0"
-FAMILIES = ("msprobe-1.0", "msprobe-8", "msprobe-26", "paddleapex")
-
-
-def measures(comparison: Comparison, standard: str) -> Mapping[str, Metric]:
-    """All metrics of the tools' files that apply to an output, by the convention of the standard's family."""
-    rule = Convention()
-    if is_float(comparison):
-        rule = convention(standard if standard in FAMILIES else DEFAULT, comparison.actual.dtype)
-    return applying(measure(comparison.actual, comparison.expected, rule))

@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from pytest_probe.core.comparison import Comparison
 from pytest_probe.core.verdict import OutputVerdict
 from pytest_probe.errors import Unsupported
-from pytest_probe.numerics.conventions import convention
+from pytest_probe.numerics.conventions import Convention
 from pytest_probe.numerics.tool_metrics import Measures, measure
-from pytest_probe.standards.tools.metrics import as_tool, is_float, own_dtype, refuse_random, verdict
+from pytest_probe.standards.tools.metrics import ConventionOf, as_tool, is_float, own_dtype, refuse_random, verdict
 from pytest_probe.standards.tools.rules import COSINE, MAX_ABS, RuleVerdict, first
+from pytest_probe.standards.tools.tool import Tool
 
 
-class MindSpore:
+class MindSpore(Tool):
     name = "mindspore"
+    help = "msprobe's checker for MindSpore as it is"
 
     def judge(self, comparison: Comparison) -> OutputVerdict:
         refuse_random(comparison)
-        measures = in_float64(comparison, self.name)
+        measures = in_float64(comparison, self.convention)
         if not measures.count:
             raise Unsupported(f"{comparison.name}: the tool compares no empty tensors", "no table judges it")
         return verdict(comparison, self.name, self.status(measures), measures)
 
-    def status(self, measures: Measures) -> RuleVerdict:
+    @staticmethod
+    def convention(dtype: npt.DTypeLike, reference: npt.DTypeLike = "float64") -> Convention:
+        return Convention(eps=1e-8, eps_at="zeros", cosine_offset=1e-8)
+
+    @staticmethod
+    def status(measures: Measures) -> RuleVerdict:
         """The Status of a row of the details file. NaN is never within, nor is a metric that cannot be had."""
         distance, largest = measures.cosine_distance, measures.max_abs_error
         if distance is None or largest is None:
@@ -34,9 +42,9 @@ class MindSpore:
         )
 
 
-def in_float64(comparison: Comparison, family: str) -> Measures:
+def in_float64(comparison: Comparison, convention: ConventionOf) -> Measures:
     """Integers and bool as numbers too, as the tools take them; the reference in the output's own dtype."""
     if is_float(comparison):
-        return as_tool(comparison, family, own_dtype)
+        return as_tool(comparison, convention, own_dtype)
     actual, expected = (np.asarray(side, np.float64) for side in (comparison.actual, comparison.expected))
-    return measure(actual, expected, convention(family, np.float64))
+    return measure(actual, expected, convention("float64", "float64"))

@@ -2,30 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from pytest_probe.core.comparison import Comparison
 from pytest_probe.core.verdict import OutputVerdict
 from pytest_probe.numerics.tool_metrics import Measures
 from pytest_probe.standards.tools.metrics import as_tool, is_dropout, is_float, refuse_random, verdict
+from pytest_probe.standards.tools.ratios import Ratios, compared
 from pytest_probe.standards.tools.rules import RuleVerdict, binary, preliminary, zeros
+from pytest_probe.standards.tools.three_party import Decision, ThreeParty, by_ratio
+from pytest_probe.standards.tools.three_party import is_float as is_float_dtype
+from pytest_probe.standards.tools.thresholds import Limits
+from pytest_probe.standards.tools.tool import ThresholdTool
 
 EMPTY = RuleVerdict("error", "the tool fails empty tensors")
 
 
-class PaddleApex:
+class PaddleApex(ThresholdTool, ThreeParty):
     name = "paddleapex"
+    help = "PaddleAPEX as it is"
+    limits: ClassVar[Mapping[str, Limits]] = {
+        "float16": Limits(1e-3, 1e-5, 1e-3, 1e-3),
+        "bfloat16": Limits(1e-3, 1e-5, 1e-3, 4e-3),
+        "float32": Limits(1e-6, 1e-9, 1e-6, 1e-6),
+    }
+    counts_ulp = False
 
     def judge(self, comparison: Comparison) -> OutputVerdict:
         refuse_random(comparison)
-        measures = as_tool(comparison, self.name, _in_float32)
+        measures = as_tool(comparison, self.convention, _in_float32)
         if is_dropout(comparison):
             return verdict(comparison, self.name, zeros(comparison.actual, comparison.expected), measures)
         return verdict(comparison, self.name, self.status(comparison.actual.dtype.name, measures), measures)
 
-    def status(self, dtype: str, measures: Measures) -> RuleVerdict:
+    @staticmethod
+    def status(dtype: str, measures: Measures) -> RuleVerdict:
         """The Status of a row of the details file."""
         if not measures.count:
             return EMPTY
         return preliminary(measures, dtype) if dtype.startswith(("float", "bfloat")) else binary(measures)
+
+    @staticmethod
+    def compare(api: str, dtype: str, device: Measures, benchmark: Measures) -> Decision:
+        """Its tables name APIs in a way that never matches, so that ratios judge all floats."""
+        if not is_float_dtype(dtype):
+            return Decision("binary", binary(device))
+        return by_ratio(dtype, compared(device, benchmark, Ratios(nonfinite="unbounded")))
 
 
 def _in_float32(comparison: Comparison) -> str:

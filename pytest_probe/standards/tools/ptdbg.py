@@ -8,25 +8,35 @@ from __future__ import annotations
 
 import math
 
+import numpy.typing as npt
+
 from pytest_probe.core.comparison import Comparison
 from pytest_probe.core.verdict import OutputVerdict
+from pytest_probe.numerics.conventions import Convention
+from pytest_probe.numerics.dtypes import float_format
 from pytest_probe.numerics.tool_metrics import Measures
 from pytest_probe.standards.tools.metrics import refuse_random, verdict
 from pytest_probe.standards.tools.mindspore import in_float64
 from pytest_probe.standards.tools.rules import PASS, RuleVerdict
+from pytest_probe.standards.tools.tool import Tool
 
 COSINE, MAX_ABS = 0.99, 0.001
 WORST_COSINE, WORST_ABS = 0.9, 1.0
 UNDECIDED = RuleVerdict("warning", "the tool prints Nan: no cosine")
 
 
-class Ptdbg:
+class Ptdbg(Tool):
     name = "ptdbg"
+    help = "ptdbg_ascend 4 as it is"
 
     def judge(self, comparison: Comparison) -> OutputVerdict:
         refuse_random(comparison)
-        measures = in_float64(comparison, self.name)
+        measures = in_float64(comparison, self.convention)
         return verdict(comparison, self.name, accuracy_reached(measures), measures)
+
+    @staticmethod
+    def convention(dtype: npt.DTypeLike, reference: npt.DTypeLike = "float64") -> Convention:
+        return Convention(eps=2 * float_format(reference).roundoff, eps_at="zeros", alike=True)
 
 
 def accuracy_reached(measures: Measures) -> RuleVerdict:

@@ -9,8 +9,7 @@ import numpy as np
 
 from pytest_probe.core.comparison import Comparison
 from pytest_probe.core.verdict import Metric, OutputVerdict
-from pytest_probe.numerics.conventions import Convention, convention
-from pytest_probe.numerics.conventions import accumulative as bounded
+from pytest_probe.numerics.conventions import Convention
 from pytest_probe.numerics.tool_metrics import Measures, measure
 from pytest_probe.standards.tools.metrics import is_dropout, is_float, refuse_random, verdict
 from pytest_probe.standards.tools.rules import (
@@ -25,6 +24,8 @@ from pytest_probe.standards.tools.rules import (
     zeros,
 )
 from pytest_probe.standards.tools.table import BENCHMARK, Rule, Table, packaged
+from pytest_probe.standards.tools.thresholds import DOCUMENTED, thresholds
+from pytest_probe.standards.tools.thresholds import accumulative as bounded
 
 REALS = {"complex64": "float32", "complex128": "float64"}
 
@@ -86,7 +87,7 @@ def measured_for(comparison: Comparison, rule: Rule) -> Measures:
 def convention_for(rule: Rule, dtype: np.dtype) -> Convention:
     """msprobe's convention with the rule's limits, and without its slips: NaN and inf by likeness, ULP of the dtype."""
     limits = rule.limits
-    base = replace(convention("msprobe-1.0", dtype), alike=True, ulp="own", widens_bfloat16=False, rmse_damping=0.0)
+    base = replace(thresholds(DOCUMENTED, dtype), alike=True, ulp="own", widens_bfloat16=False, rmse_damping=0.0)
     if "rtol" in limits:
         small = limits["small_value_atol"]
         return replace(

@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+from pytest_probe.core.result import PortableId, Result
+from pytest_probe.core.verdict import OutputVerdict, Verdict
 from pytest_probe.reports.msprobe_csv.checker import write_csv
 from pytest_probe.reports.msprobe_csv.columns import MEASURED
 from pytest_probe.reports.results_file import RESULTS
@@ -28,8 +30,8 @@ ROWS, STAMP = 3000, "20261121093000"
 def check(tool: Tool) -> Mapping[str, Agreement]:
     draw = random.Random(3)
     rows = [_row(draw, number) for number in range(ROWS)]
-    device = _written(tool, "drawn-device", [_outcome(tool, *row, measures) for *row, measures, _ in rows])
-    benchmark = _written(tool, "drawn-benchmark", [_outcome(tool, *row, measures) for *row, _, measures in rows])
+    device = _written(tool, "drawn-device", [_result(tool, *row, measures) for *row, measures, _ in rows])
+    benchmark = _written(tool, "drawn-benchmark", [_result(tool, *row, measures) for *row, _, measures in rows])
     outputs, calls = compared(tool, [(device, benchmark, tool.folder / "compared-drawn")])
     return {"compare on drawn files, outputs": outputs, "compare on drawn files, API calls": calls}
 
@@ -63,14 +65,22 @@ def _beside(draw: random.Random, device: Mapping[str, float | str]) -> dict[str,
     return {name: beside(name, value) for name, value in device.items()}
 
 
-def _outcome(tool: Tool, entry: str, dtype: str, shape: list[int], measures: Mapping[str, Any]) -> dict[str, Any]:
-    output = {"name": "output.0", "shape": shape, "dtype": dtype, "verdict": "pass", "reason": "", "measures": measures}
-    found = {"id": f"dump.json::{entry}", "api": entry.rsplit(".", 2)[0], "standard": tool.standard}
-    return {**found, "verdict": "pass", "reason": "", "outputs": [output]}
+def _result(tool: Tool, entry: str, dtype: str, shape: list[int], measures: Mapping[str, Any]) -> Result:
+    output = OutputVerdict("output.0", tuple(shape), dtype, "pass", tool.standard, measures=measures)
+    identity = PortableId("dump.json", entry)
+    return Result.of(
+        Verdict("pass", tool.standard, dtype=dtype, outputs=(output,)),
+        identity,
+        api=identity.api,
+        direction=identity.direction,
+        dtype=dtype,
+        device="",
+        duration=0.0,
+    )
 
 
-def _written(tool: Tool, name: str, outcomes: list[dict[str, Any]]) -> Path:
+def _written(tool: Tool, name: str, results: list[Result]) -> Path:
     folder = tool.folder / name
     folder.mkdir()
-    (folder / RESULTS).write_bytes(b"".join(msgspec.json.encode(outcome) + b"\n" for outcome in outcomes))
+    (folder / RESULTS).write_bytes(b"".join(msgspec.json.encode(result) + b"\n" for result in results))
     return write_csv(folder, STAMP)[1]

@@ -19,12 +19,14 @@ MEASURES = {"cosine_distance": 0.25, "max_abs_error": 0.5, "rmse": "nan", "ulp_m
 
 
 def output(**more: Any) -> dict[str, Any]:
-    return {"name": "output.0", "shape": [2, 3], "dtype": "float32", "verdict": "pass", "reason": "", **more}
+    texts = {"name": "output.0", "dtype": "float32", "verdict": "pass", "standard": "noise", "reason": ""}
+    return {**texts, "shape": [2, 3], "metrics": {}, "worst": [], **more}
 
 
 def outcome(entry: str, verdict: str = "pass", *outputs: Any, label: str = "dump.json", **more: Any) -> dict[str, Any]:
-    found = {"id": f"{label}::{entry}", "api": "Torch.add", "standard": "auto", "verdict": verdict, "reason": "why"}
-    return {**found, "outputs": list(outputs), **more}
+    names = {"id": f"{label}::{entry}", "api": "Torch.add", "direction": "", "dtype": "", "device": "cpu"}
+    said = {"standard": "auto", "verdict": verdict, "reason": "why", "kind": "", "duration": 0.0, "notes": []}
+    return {**names, **said, "outputs": list(outputs), **more}
 
 
 def written(folder: Path, *outcomes: Any) -> list[Path]:

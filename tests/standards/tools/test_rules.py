@@ -8,9 +8,13 @@ from dataclasses import replace
 import pytest
 
 from pytest_probe.numerics.tool_metrics import Measures
-from pytest_probe.standards.tools import ptdbg, three_party
+from pytest_probe.standards.tools import COMPARES, ptdbg
+from pytest_probe.standards.tools.benchmark import Benchmark
 from pytest_probe.standards.tools.mindspore import MindSpore
-from pytest_probe.standards.tools.msprobe import MSPROBE_1_0, MSPROBE_26
+from pytest_probe.standards.tools.msprobe import Msprobe
+from pytest_probe.standards.tools.msprobe_1_0 import Msprobe10
+from pytest_probe.standards.tools.msprobe_8 import Msprobe8
+from pytest_probe.standards.tools.msprobe_26 import Msprobe26
 from pytest_probe.standards.tools.paddleapex import PaddleApex
 from pytest_probe.standards.tools.ratios import Ratios, benchmark, compared
 from pytest_probe.standards.tools.rules import (
@@ -23,6 +27,7 @@ from pytest_probe.standards.tools.rules import (
     thousandth,
     ulp,
 )
+from pytest_probe.standards.tools.three_party import Compare
 
 NEAR, FAR = Measures(100, cosine_distance=0.0), Measures(100, cosine_distance=0.02)
 NAN, INF = math.nan, math.inf
@@ -178,8 +183,8 @@ def test_the_least_that_a_benchmark_counts_as() -> None:
 
 
 @pytest.mark.parametrize(("dtype", "floor"), [("float16", 2.0**-11), ("bfloat16", 2.0**-8), ("float32", 2.0**-14)])
-@pytest.mark.parametrize("compare", [three_party.msprobe_8, three_party.msprobe_26])
-def test_the_least_by_dtype(compare: three_party.Compare, dtype: str, floor: float) -> None:
+@pytest.mark.parametrize("compare", [Msprobe8.compare, Msprobe26.compare])
+def test_the_least_by_dtype(compare: Compare, dtype: str, floor: float) -> None:
     def verdict(rmse: float) -> str:
         return compare("Functional.softmax", dtype, Measures(9, rmse=rmse), Measures(9, rmse=0.0)).ruling.verdict
 
@@ -198,7 +203,7 @@ def test_the_least_by_dtype(compare: three_party.Compare, dtype: str, floor: flo
 )
 def test_msprobe_8_counts_a_benchmarks_share_of_ulps_as_the_least(dtype: str, share: float, verdict: str) -> None:
     device, other = Measures(9, ulp_mean=64.0, ulp_over_ratio=share), Measures(9, ulp_mean=0.0, ulp_over_ratio=0.0)
-    assert three_party.msprobe_8("Functional.linear", dtype, device, other).ruling.verdict == verdict
+    assert Msprobe8.compare("Functional.linear", dtype, device, other).ruling.verdict == verdict
 
 
 @pytest.mark.parametrize(
@@ -208,56 +213,51 @@ def test_msprobe_8_counts_a_benchmarks_share_of_ulps_as_the_least(dtype: str, sh
 def test_levels_of_msprobe_26(api: str, limit: float, dtype: str) -> None:
     def verdict(ratio: float) -> str:
         device, other = Measures(9, rmse=ratio), Measures(9, rmse=1.0)
-        return three_party.msprobe_26(api, dtype, device, other).ruling.verdict
+        return Msprobe26.compare(api, dtype, device, other).ruling.verdict
 
     assert [verdict(limit), verdict(limit / LESS)] == ["pass", "error"]
 
 
 def test_the_list_of_the_api_chooses_the_rule() -> None:
-    def rules(compare: three_party.Compare, dtype: str = "float32") -> list[str]:
+    def rules(compare: Compare, dtype: str = "float32") -> list[str]:
         names = ("conv2d", "relu", "mul_", "linear", "softmax", "__truediv__")
         return [compare(f"Torch.{name}", dtype, CLEAN, CLEAN).rule for name in names]
 
     of_lists = ["thousandth", "binary", "absolute_threshold", "ulp", "benchmark", "benchmark"]
-    assert rules(three_party.msprobe) == rules(three_party.msprobe_1_0) == rules(three_party.msprobe_8) == of_lists
-    assert three_party.msprobe_8("Torch.histc", "float32", CLEAN, CLEAN).rule == "binary"
-    assert three_party.msprobe_1_0("Torch.histc", "float32", CLEAN, CLEAN).rule == "benchmark"
-    assert (
-        rules(three_party.by_ratios)
-        == rules(three_party.msprobe_26)
-        == rules(three_party.paddleapex)
-        == ["benchmark"] * 6
-    )
-    assert rules(three_party.msprobe, "int64") == rules(three_party.msprobe_26, "int64") == ["binary"] * 6
+    assert rules(Msprobe.compare) == rules(Msprobe10.compare) == rules(Msprobe8.compare) == of_lists
+    assert Msprobe8.compare("Torch.histc", "float32", CLEAN, CLEAN).rule == "binary"
+    assert Msprobe10.compare("Torch.histc", "float32", CLEAN, CLEAN).rule == "benchmark"
+    assert rules(Benchmark.compare) == rules(Msprobe26.compare) == rules(PaddleApex.compare) == ["benchmark"] * 6
+    assert rules(Msprobe.compare, "int64") == rules(Msprobe26.compare, "int64") == ["binary"] * 6
 
 
 @pytest.mark.parametrize("dtype", ["float64", "complex64"])
 def test_what_no_benchmark_rule_supports_is_skipped(dtype: str) -> None:
-    for compare in three_party.COMPARES.values():
+    for compare in COMPARES.values():
         assert compare("Functional.softmax", dtype, CLEAN, CLEAN).ruling.verdict == "skip"
 
 
 def test_the_float32_rule_that_1_0_4_never_finds() -> None:
     measures = Measures(100, ulp_mean=1.0, ulp_over_ratio=0.001)
-    assert three_party.msprobe("Functional.linear", "float32", measures, measures).ruling.verdict == "pass"
-    assert three_party.msprobe_1_0("Functional.linear", "float32", measures, measures).ruling.verdict == "error"
+    assert Msprobe.compare("Functional.linear", "float32", measures, measures).ruling.verdict == "pass"
+    assert Msprobe10.compare("Functional.linear", "float32", measures, measures).ruling.verdict == "error"
 
 
 @pytest.mark.parametrize("dtype", ["int16", "int8", "uint16", "complex64"])
 def test_what_the_tool_cannot_compare(dtype: str) -> None:
     measures = Measures(9, binary_mismatch_ratio=0.0)
-    assert MSPROBE_1_0.status(dtype, measures).verdict == "error"
-    assert MSPROBE_26.status(dtype, measures).verdict == ("pass" if dtype == "int8" else "error")
+    assert Msprobe10.status(dtype, measures).verdict == "error"
+    assert Msprobe26.status(dtype, measures).verdict == ("pass" if dtype == "int8" else "error")
 
 
 def test_only_msprobe_26_passes_a_cosine_of_nan() -> None:
     measures = replace(NEAR, cosine_distance=NAN, max_abs_error=0.0)
-    assert [tool.status("float32", measures).verdict for tool in (MSPROBE_1_0, MSPROBE_26)] == ["error", "pass"]
+    assert [tool.status("float32", measures).verdict for tool in (Msprobe10, Msprobe26)] == ["error", "pass"]
 
 
 def test_paddleapex_fails_empty_tensors() -> None:
-    assert PaddleApex().status("float32", Measures(0)).verdict == "error"
-    assert PaddleApex().status("int64", Measures(4, binary_mismatch_ratio=0.25)).verdict == "error"
+    assert PaddleApex.status("float32", Measures(0)).verdict == "error"
+    assert PaddleApex.status("int64", Measures(4, binary_mismatch_ratio=0.25)).verdict == "error"
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ def test_paddleapex_fails_empty_tensors() -> None:
     [(0.01 * LESS, 0.001 * LESS, "pass"), (0.01 / LESS, 0.0, "error"), (0.0, 0.001, "error"), (NAN, NAN, "error")],
 )
 def test_mindspore(distance: float, largest: float, verdict: str) -> None:
-    assert MindSpore().status(Measures(4, cosine_distance=distance, max_abs_error=largest)).verdict == verdict
+    assert MindSpore.status(Measures(4, cosine_distance=distance, max_abs_error=largest)).verdict == verdict
 
 
 @pytest.mark.parametrize(
