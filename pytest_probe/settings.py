@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
     from pytest_probe.core.dump import Direction
 
-DTYPES = ("recorded", "float64", "float32", "float16", "bfloat16")
+DTYPE_CHOICES = ("recorded", "float64", "float32", "float16", "bfloat16")
 INPUTS = ("auto", "generated", "stored")
-DIRECTIONS: Mapping[str, tuple[Direction, ...]] = {
+DIRECTION_CHOICES: Mapping[str, tuple[Direction, ...]] = {
     "both": ("forward", "backward"),
     "forward": ("forward",),
     "backward": ("backward",),
@@ -316,11 +316,11 @@ def _check_recorded(raw: _Raw, settings: Settings) -> None:
 
 
 def _selection(raw: _Raw, rules: StandardsFile) -> Selection:
-    dtypes = [check_name(raw.name("dtype"), dtype, DTYPES) for dtype in _comma_list(raw, "dtype")]
+    dtypes = [check_name(raw.name("dtype"), dtype, DTYPE_CHOICES) for dtype in _comma_list(raw, "dtype")]
     return Selection(
         apis=tuple(map(normalise, raw.value("api") or ())),
         skip_apis=tuple(map(normalise, raw.value("skip-api") or ())),
-        directions=DIRECTIONS[_choice(raw, "direction", tuple(DIRECTIONS))],
+        directions=DIRECTION_CHOICES[_choice(raw, "direction", tuple(DIRECTION_CHOICES))],
         dtypes=tuple(None if dtype == "recorded" else dtype for dtype in dtypes),
         white_list=rules.white_list,
         black_list=rules.black_list,

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from pytest_probe.errors import SettingsError
-from pytest_probe.reports.msprobe_csv.compare import Compared, compare, write_compared
+from pytest_probe.reports.msprobe_csv.compare import ComparedRow, compare, write_compared
 from pytest_probe.reports.msprobe_csv.rows import read_rows
 from pytest_probe.settings import check_name
 from pytest_probe.standards.tools import COMPARES, DEFAULT
 
 SHOWN = 20
-STATUSES = ("pass", "warning", "error", "SKIP")
+COUNTED = ("pass", "warning", "error", "SKIP")
 FAILED = 1
 
 
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     return FAILED if any(item.status == "error" for item in found) else 0
 
 
-def _lines(found: Sequence[Compared], standard: str) -> Iterator[str]:
+def _lines(found: Sequence[ComparedRow], standard: str) -> Iterator[str]:
     counts = Counter(item.status for item in found)
     both = sum(item.device is not None and item.benchmark is not None for item in found)
     told = ", ".join(

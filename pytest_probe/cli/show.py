@@ -20,7 +20,7 @@ from pytest_probe.records import find_dumps, labels, read_dump
 from pytest_probe.registry import Registry
 from pytest_probe.reports.terminal import holds
 from pytest_probe.selection import Selection, normalise, select
-from pytest_probe.settings import DIRECTIONS, DTYPES, check_name
+from pytest_probe.settings import DIRECTION_CHOICES, DTYPE_CHOICES, check_name
 
 SIZES = ((1_000, "up to 1,000 elements"), (1_000_000, "up to 1,000,000"), (1_000_000_000, "up to 1,000,000,000"))
 LARGER = "larger"
@@ -63,11 +63,11 @@ def add_parser(commands: Any) -> None:
 
 
 def _selection(arguments: argparse.Namespace) -> Selection:
-    dtypes = [check_name("--dtype", dtype.strip(), DTYPES) for dtype in arguments.dtype.split(",")]
+    dtypes = [check_name("--dtype", dtype.strip(), DTYPE_CHOICES) for dtype in arguments.dtype.split(",")]
     return Selection(
         apis=tuple(map(normalise, arguments.api or ())),
         skip_apis=tuple(map(normalise, arguments.skip_api or ())),
-        directions=DIRECTIONS[check_name("--direction", arguments.direction, DIRECTIONS)],
+        directions=DIRECTION_CHOICES[check_name("--direction", arguments.direction, DIRECTION_CHOICES)],
         dtypes=tuple(None if dtype == "recorded" else dtype for dtype in dtypes),
     )
 

@@ -27,7 +27,7 @@ from pytest_probe.numerics.ulp import alike
 # Elements: measured, with the rows of float64 in a core's cache and NumPy's cost of a call small beside its work.
 BLOCK = 131072
 # Relative errors whose shares the tools print: msprobe 1 %, 0.1 % and 0.01 %, ptdbg 0.5 % as well.
-CLOSE = (0.01, 0.005, 0.001, 0.0001)
+CLOSE_LIMITS = (0.01, 0.005, 0.001, 0.0001)
 # The largest bfloat16, as msprobe writes it down: it clips there though it compares in float32.
 _MSPROBE_BFLOAT16_MAX = 3.3895313892515355e38
 
@@ -60,7 +60,7 @@ class Totals:
         self.actual_top = self.expected_top = self.error_top = self.relative_top = 0.0
         self.relative_sum = self.squares = self.ulp_sum = 0.0
         self.ulp_top, self.ulp_over = -math.inf, 0
-        self.close = [0] * len(CLOSE)
+        self.close = [0] * len(CLOSE_LIMITS)
         self.small_errors = self.absolute_errors = self.relative_errors = self.outside_errors = 0
         self.above = self.below = self.differing = self.unlike = 0
         self.vectors = Vectors()
@@ -219,7 +219,7 @@ class Totals:
         rule = self.rule
         relative = self._relative(gap, size, least, work)
         largest = _largest(relative)
-        for index, limit in enumerate(CLOSE):
+        for index, limit in enumerate(CLOSE_LIMITS):
             within = largest < limit
             self.close[index] += (
                 gap.size if within else _count(np.less(relative, limit, out=self._marks[0, : gap.size]))

@@ -11,7 +11,7 @@ from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating, wide
 from pytest_probe.numerics.ulp import ulp
 
 # Of the largest element: what one float32 run may differ from another by, and 16-bit steps inside do not stay below.
-CLOSE = 2.0**-18
+CLOSE_SHARE = 2.0**-18
 
 
 def widened_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -54,7 +54,7 @@ def near(first: AnyArray, second: AnyArray) -> bool:
         return True
     one, two = widen(first), widen(second)
     size = float(np.max(np.abs(one), initial=0.0, where=np.isfinite(one)))
-    return bool(np.allclose(one, two, rtol=0.0, atol=CLOSE * size, equal_nan=True))
+    return bool(np.allclose(one, two, rtol=0.0, atol=CLOSE_SHARE * size, equal_nan=True))
 
 
 def distance(first: Mapping[str, Any], second: Mapping[str, Any]) -> float:

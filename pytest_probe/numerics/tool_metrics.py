@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 import numpy.typing as npt
 
-from pytest_probe.numerics.accumulators import BLOCK, CLOSE, Totals
+from pytest_probe.numerics.accumulators import BLOCK, CLOSE_LIMITS, Totals
 from pytest_probe.numerics.blocks import blocks
 from pytest_probe.numerics.conventions import Convention
 from pytest_probe.numerics.cosine import rescaled
@@ -117,7 +117,7 @@ def _discrete(given: AnyArray, wanted: AnyArray) -> Measures:
 def _summary(totals: Totals, cosine: float | None) -> Measures:
     rule, count = totals.rule, totals.count
     small = None if rule.small_value is None else totals.small
-    shares = dict(zip(CLOSE, (number / count for number in totals.close), strict=True))
+    shares = dict(zip(CLOSE_LIMITS, (number / count for number in totals.close), strict=True))
     return Measures(
         count=count,
         actual_magnitude=totals.actual_top,

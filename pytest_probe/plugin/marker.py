@@ -16,7 +16,7 @@ from pytest_probe.execution import Case, floating_dtypes
 from pytest_probe.plugin.session import state_of
 from pytest_probe.records import NO_SUCH, asked_for, labels
 from pytest_probe.selection import Selection, normalise, select
-from pytest_probe.settings import DIRECTIONS, DTYPES, check_name
+from pytest_probe.settings import DIRECTION_CHOICES, DTYPE_CHOICES, check_name
 
 if TYPE_CHECKING:
     from _pytest.mark import ParameterSet
@@ -80,8 +80,12 @@ def _sound(dump: Dump) -> Dump:
 
 
 def _records(dump: Dump, given: Mapping[str, Any]) -> Iterator[Marked]:
-    wanted = DIRECTIONS[check_name("pytest.mark.probe: direction", given.get("direction", "forward"), DIRECTIONS)]
-    dtypes = [check_name("pytest.mark.probe: dtype", name, DTYPES) for name in _listed(given.get("dtype", "recorded"))]
+    wanted = DIRECTION_CHOICES[
+        check_name("pytest.mark.probe: direction", given.get("direction", "forward"), DIRECTION_CHOICES)
+    ]
+    dtypes = [
+        check_name("pytest.mark.probe: dtype", name, DTYPE_CHOICES) for name in _listed(given.get("dtype", "recorded"))
+    ]
     selection = Selection(
         apis=tuple(map(normalise, _listed(given.get("api", ())))),
         directions=wanted[:1],

@@ -23,7 +23,7 @@ from pytest_probe.standards.tools.msprobe_1_0 import Msprobe10
 from pytest_probe.standards.tools.msprobe_8 import Msprobe8
 from pytest_probe.standards.tools.msprobe_26 import Msprobe26
 from pytest_probe.standards.tools.paddleapex import PaddleApex
-from pytest_probe.standards.tools.ratios import Compared
+from pytest_probe.standards.tools.ratios import ComparedMetric
 from pytest_probe.standards.tools.rules import RuleVerdict, preliminary
 from pytest_probe.standards.tools.three_party import Compare
 from tests.conformance.agreement import Agreement
@@ -123,7 +123,7 @@ def _add(agreement: Agreement, row: PeerRow, found: RuleVerdict, slip: str = "")
     agreement.add(f"{row.name} {row.dtype}", differs, slip)
 
 
-def _unlike_ratios(row: PeerRow, found: tuple[Compared, ...]) -> Iterator[str]:
+def _unlike_ratios(row: PeerRow, found: tuple[ComparedMetric, ...]) -> Iterator[str]:
     for item in found:
         words = METRICS[item.metric]
         printed = float(row.cells.get(f"{words}比值") or row.cells[f"{words}错误比值"])

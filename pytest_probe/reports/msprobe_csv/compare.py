@@ -35,7 +35,7 @@ DETAILS_FILE, RESULT_FILE = "api_precision_compare_details_{}.csv", "api_precisi
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ComparedRow:
     """One output on both sides, or on one only: then nothing was decided."""
 
     key: str
@@ -61,27 +61,27 @@ class Compared:
         return status_of(self.decision.ruling.verdict)
 
 
-def compare(device: Mapping[str, Row], benchmark: Mapping[str, Row], standard: str) -> list[Compared]:
+def compare(device: Mapping[str, Row], benchmark: Mapping[str, Row], standard: str) -> list[ComparedRow]:
     """Every output of both runs, in the device's order, then those that only the benchmark has."""
     keys = dict.fromkeys((*device, *benchmark))
     return [_compared(key, device.get(key), benchmark.get(key), standard) for key in keys]
 
 
-def _compared(key: str, device: Row | None, benchmark: Row | None, standard: str) -> Compared:
+def _compared(key: str, device: Row | None, benchmark: Row | None, standard: str) -> ComparedRow:
     if device is None or benchmark is None:
         where = "benchmark" if device is None else "device"
-        return Compared(key, device, benchmark, Decision("", RuleVerdict("skip", f"only in the {where}'s results")))
+        return ComparedRow(key, device, benchmark, Decision("", RuleVerdict("skip", f"only in the {where}'s results")))
     if not device.dtype:
         reason = device.reason or "no output to compare"
-        return Compared(key, device, benchmark, Decision("", RuleVerdict("skip", reason)))
+        return ComparedRow(key, device, benchmark, Decision("", RuleVerdict("skip", reason)))
     if not benchmark.dtype:
         reason = f"the benchmark has no output: {benchmark.reason}"
-        return Compared(key, device, benchmark, Decision("", RuleVerdict("skip", reason)))
+        return ComparedRow(key, device, benchmark, Decision("", RuleVerdict("skip", reason)))
     decision = COMPARES[standard](device.api, device.dtype, device.measures, benchmark.measures)
-    return Compared(key, device, benchmark, decision)
+    return ComparedRow(key, device, benchmark, decision)
 
 
-def write_compared(folder: Path, stamp: str, found: Sequence[Compared]) -> list[Path]:
+def write_compared(folder: Path, stamp: str, found: Sequence[ComparedRow]) -> list[Path]:
     """api_precision_compare_details and _result in msprobe's columns. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     details = [[row.get(column, BLANK) for column in COMPARE_DETAILS] for row in map(_detail, found)]
@@ -91,7 +91,7 @@ def write_compared(folder: Path, stamp: str, found: Sequence[Compared]) -> list[
     ]
 
 
-def statuses(found: Iterable[Compared]) -> dict[str, dict[str, str]]:
+def statuses(found: Iterable[ComparedRow]) -> dict[str, dict[str, str]]:
     """The worst status of each API call (behind its dump's label), by direction."""
     calls: dict[str, dict[str, str]] = {}
     for item in found:
@@ -100,13 +100,13 @@ def statuses(found: Iterable[Compared]) -> dict[str, dict[str, str]]:
     return calls
 
 
-def _summary(found: Sequence[Compared]) -> Iterator[Sequence[str]]:
+def _summary(found: Sequence[ComparedRow]) -> Iterator[Sequence[str]]:
     reasons = {item.call: item.decision.ruling.reason for item in found if item.status == "SKIP"}
     for call, known in statuses(found).items():
         yield [call, known.get("forward", BLANK), known.get("backward", BLANK), reasons.get(call, "")]
 
 
-def _detail(item: Compared) -> dict[str, str]:
+def _detail(item: ComparedRow) -> dict[str, str]:
     decision = item.decision
     cells = {NAME: item.key, OUTCOME: item.status, MESSAGE: decision.ruling.reason}
     cells[ALGORITHM] = ALGORITHMS.get(decision.rule, BLANK)

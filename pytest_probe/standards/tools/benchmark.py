@@ -9,7 +9,7 @@ from pytest_probe.standards.tools.ratios import Ratios, compared
 from pytest_probe.standards.tools.rules import binary
 from pytest_probe.standards.tools.single_rule import ByRule
 from pytest_probe.standards.tools.table import BENCHMARK
-from pytest_probe.standards.tools.three_party import Decision, ThreeParty, by_ratio, is_float
+from pytest_probe.standards.tools.three_party import Decision, ThreeParty, by_ratio, is_float_name
 from pytest_probe.standards.tools.tool import Tool
 
 
@@ -28,6 +28,6 @@ class Benchmark(Tool, ThreeParty):
 
 
 def by_ratios(dtype: str, device: Measures, benchmark: Measures) -> Decision:
-    if not is_float(dtype):
+    if not is_float_name(dtype):
         return Decision("binary", binary(device))
     return by_ratio(dtype, compared(device, benchmark, Ratios()))

@@ -10,7 +10,7 @@ from pytest_probe.standards.tools.ratios import Ratios
 from pytest_probe.standards.tools.rules import UlpLimits
 from pytest_probe.standards.tools.single_rule import judged_by, ruled
 from pytest_probe.standards.tools.table import BENCHMARK, packaged
-from pytest_probe.standards.tools.three_party import Decision, ThreeParty, by_ulp, is_float
+from pytest_probe.standards.tools.three_party import Decision, ThreeParty, by_ulp, is_float_name
 from pytest_probe.standards.tools.tool import Tool
 
 
@@ -30,7 +30,7 @@ class Msprobe(Tool, ThreeParty):
     @staticmethod
     def compare(api: str, dtype: str, device: Measures, benchmark: Measures) -> Decision:
         rule = packaged().rule(api, dtype)
-        if not is_float(dtype) or rule.name == BENCHMARK:
+        if not is_float_name(dtype) or rule.name == BENCHMARK:
             return by_ratios(dtype, device, benchmark)
         if rule.name == "ulp":
             return by_ulp(UlpLimits(rule.limits["over_ratio"], rule.limits["mean"]), device, benchmark, Ratios())

@@ -8,7 +8,7 @@ from pytest_probe.standards.tools.msprobe_checker import MsprobeChecker
 from pytest_probe.standards.tools.ratios import Ratios
 from pytest_probe.standards.tools.rules import ULP_NARROW
 from pytest_probe.standards.tools.table import packaged
-from pytest_probe.standards.tools.three_party import EMPTY, Decision, by_ulp
+from pytest_probe.standards.tools.three_party import EMPTY_SKIPPED, Decision, by_ulp
 from pytest_probe.standards.tools.thresholds import DOCUMENTED
 
 
@@ -21,7 +21,7 @@ class Msprobe10(MsprobeChecker):
     def compare(api: str, dtype: str, device: Measures, benchmark: Measures) -> Decision:
         """Its ULP rule never takes a dtype for float32, and judges all by the limits of 16 bit."""
         if not device.count:
-            return Decision("", EMPTY)
+            return Decision("", EMPTY_SKIPPED)
         if packaged().rule(api, dtype).name == "ulp":
             return by_ulp(ULP_NARROW, device, benchmark, Ratios())
         return Msprobe.compare(api, dtype, device, benchmark)

@@ -8,7 +8,7 @@ from pytest_probe.standards.tools.msprobe_checker import EXACT, FLOATS, MsprobeC
 from pytest_probe.standards.tools.ratios import LIMITS, Ratios, compared
 from pytest_probe.standards.tools.rules import ULP_NARROW, binary, ulp
 from pytest_probe.standards.tools.table import BENCHMARK
-from pytest_probe.standards.tools.three_party import EMPTY, Decision, by_ratio, is_float
+from pytest_probe.standards.tools.three_party import EMPTY_SKIPPED, Decision, by_ratio, is_float_name
 from pytest_probe.standards.tools.thresholds import LATER
 
 
@@ -26,8 +26,8 @@ class Msprobe26(MsprobeChecker):
     def compare(api: str, dtype: str, device: Measures, benchmark: Measures) -> Decision:
         """Ratios for all floats, whatever its lists of APIs say; no warnings."""
         if not device.count:
-            return Decision("", EMPTY)
-        if not is_float(dtype):
+            return Decision("", EMPTY_SKIPPED)
+        if not is_float_name(dtype):
             return Decision("binary", binary(device))
         if dtype.startswith("float8"):
             return Decision("ulp", ulp(device, ULP_NARROW))

@@ -12,20 +12,20 @@ from pytest_probe.standards.tools.metrics import as_tool, is_dropout, is_float, 
 from pytest_probe.standards.tools.ratios import Ratios, compared
 from pytest_probe.standards.tools.rules import RuleVerdict, binary, preliminary, zeros
 from pytest_probe.standards.tools.three_party import Decision, ThreeParty, by_ratio
-from pytest_probe.standards.tools.three_party import is_float as is_float_dtype
-from pytest_probe.standards.tools.thresholds import Limits
+from pytest_probe.standards.tools.three_party import is_float_name as is_float_dtype
+from pytest_probe.standards.tools.thresholds import DtypeLimits
 from pytest_probe.standards.tools.tool import ThresholdTool
 
-EMPTY = RuleVerdict("error", "the tool fails empty tensors")
+EMPTY_FAILS = RuleVerdict("error", "the tool fails empty tensors")
 
 
 class PaddleApex(ThresholdTool, ThreeParty):
     name = "paddleapex"
     help = "PaddleAPEX as it is"
-    limits: ClassVar[Mapping[str, Limits]] = {
-        "float16": Limits(1e-3, 1e-5, 1e-3, 1e-3),
-        "bfloat16": Limits(1e-3, 1e-5, 1e-3, 4e-3),
-        "float32": Limits(1e-6, 1e-9, 1e-6, 1e-6),
+    limits: ClassVar[Mapping[str, DtypeLimits]] = {
+        "float16": DtypeLimits(1e-3, 1e-5, 1e-3, 1e-3),
+        "bfloat16": DtypeLimits(1e-3, 1e-5, 1e-3, 4e-3),
+        "float32": DtypeLimits(1e-6, 1e-9, 1e-6, 1e-6),
     }
     counts_ulp = False
 
@@ -40,7 +40,7 @@ class PaddleApex(ThresholdTool, ThreeParty):
     def status(dtype: str, measures: Measures) -> RuleVerdict:
         """The Status of a row of the details file."""
         if not measures.count:
-            return EMPTY
+            return EMPTY_FAILS
         return preliminary(measures, dtype) if dtype.startswith(("float", "bfloat")) else binary(measures)
 
     @staticmethod

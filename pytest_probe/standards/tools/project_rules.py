@@ -23,7 +23,17 @@ import yaml
 from pytest_probe.errors import SettingsError
 from pytest_probe.standards.tools.table import ANY, BENCHMARK, RULES, Entry, packaged
 
-DTYPES = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "complex64", "complex128", ANY)
+RULE_DTYPES = (
+    "float64",
+    "float32",
+    "float16",
+    "bfloat16",
+    "float8_e4m3fn",
+    "float8_e5m2",
+    "complex64",
+    "complex128",
+    ANY,
+)
 LISTS = ("white_list", "black_list")
 # What else msprobe's checker finds in its config.json; SECTIONS hold it where the file is for all of msprobe's tasks.
 IGNORED = ("error_data_path", "precision", "is_online", "is_benchmark_log", "nfs_path", "host", "port", "rank_list")
@@ -80,8 +90,8 @@ class _Reader:
     def _entries(self, node: yaml.Node) -> Iterator[Entry]:
         for pattern, dtypes, _ in self._items(node):
             for dtype, rule, line in self._items(dtypes):
-                if dtype not in DTYPES:
-                    raise self._unknown(line, dtype, DTYPES)
+                if dtype not in RULE_DTYPES:
+                    raise self._unknown(line, dtype, RULE_DTYPES)
                 yield self._entry(pattern, dtype, rule)
 
     def _entry(self, pattern: str, dtype: str, node: yaml.Node) -> Entry:

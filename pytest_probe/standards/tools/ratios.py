@@ -53,7 +53,7 @@ class Ratios:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ComparedMetric:
     """One metric of both: value is NaN where NaN and inf are alike on both sides, inf where they are not."""
 
     metric: str
@@ -63,10 +63,12 @@ class Compared:
 
 def compared(
     device: Measures, benchmark: Measures, ratios: Ratios, limits: Mapping[str, float] = LIMITS, *, warns: bool = True
-) -> tuple[Compared, ...]:
+) -> tuple[ComparedMetric, ...]:
     """The ratio of each metric in limits, judged."""
     values = {name: ratios.of(getattr(device, name), getattr(benchmark, name)) for name in limits}
-    return tuple(Compared(name, value, _ruling(name, value, limits[name], warns)) for name, value in values.items())
+    return tuple(
+        ComparedMetric(name, value, _ruling(name, value, limits[name], warns)) for name, value in values.items()
+    )
 
 
 def _ruling(name: str, value: float, limit: float, warns: bool) -> RuleVerdict:
@@ -80,7 +82,7 @@ def _ruling(name: str, value: float, limit: float, warns: bool) -> RuleVerdict:
     return PASS
 
 
-def benchmark(found: tuple[Compared, ...]) -> RuleVerdict:
+def benchmark(found: tuple[ComparedMetric, ...]) -> RuleVerdict:
     """The worst of the ratios that count."""
     counted = [item.ruling for item in found if item.metric != BALANCE]
     return max(counted, key=lambda ruling: SEVERITY[ruling.verdict], default=PASS)

@@ -92,7 +92,7 @@ class UlpLimits:
     mean: float = 0.0
 
 
-ULP_FLOAT32 = UlpLimits(over_ratio=0.05, mean=64.0)
+FLOAT32_ULP_LIMITS = UlpLimits(over_ratio=0.05, mean=64.0)
 ULP_NARROW = UlpLimits(over_ratio=0.001)
 
 

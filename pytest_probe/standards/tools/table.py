@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import yaml
 
-Limits: TypeAlias = Mapping[str, float]
+RuleLimits: TypeAlias = Mapping[str, float]
 ANY = "*"
 # The limits that each rule knows. In this order msprobe asks its lists.
 RULES: Mapping[str, tuple[str, ...]] = {
@@ -29,7 +29,7 @@ class Rule:
     """justification is the project's own, of an entry in its file."""
 
     name: str
-    limits: Limits
+    limits: RuleLimits
     justification: str = ""
 
 
@@ -40,7 +40,7 @@ class Entry:
     pattern: str
     dtype: str
     rule: str
-    limits: Limits
+    limits: RuleLimits
     justification: str
 
     def matches(self, api: str, dtype: str) -> bool:
@@ -57,7 +57,7 @@ class Table:
     """apis: the names that each rule's list holds; limits: by rule and dtype. Entries of a project come first."""
 
     apis: Mapping[str, frozenset[str]]
-    limits: Mapping[str, Mapping[str, Limits]]
+    limits: Mapping[str, Mapping[str, RuleLimits]]
     entries: tuple[Entry, ...] = ()
 
     def rule(self, api: str, dtype: str) -> Rule:
@@ -67,7 +67,7 @@ class Table:
             return self._of(max(reversed(entries), key=lambda entry: entry.rank(api)), dtype)
         return self._listed(api, dtype)
 
-    def limits_of(self, rule: str, dtype: str) -> Limits | None:
+    def limits_of(self, rule: str, dtype: str) -> RuleLimits | None:
         """The rule's own limits for a dtype; None where it has none."""
         by_dtype = self.limits.get(rule, {})
         return by_dtype.get(dtype, by_dtype.get(ANY))

@@ -8,14 +8,14 @@ from typing import Protocol
 
 from pytest_probe.numerics.tool_metrics import Measures
 from pytest_probe.standards.tools import ratios as ratio_rule
-from pytest_probe.standards.tools.ratios import Compared, Ratios
+from pytest_probe.standards.tools.ratios import ComparedMetric, Ratios
 from pytest_probe.standards.tools.rules import RuleVerdict, UlpLimits, ulp
 from pytest_probe.standards.tools.table import BENCHMARK
 
 THREE = ("float16", "bfloat16", "float32")
-WIDE = ("float64", "complex64", "complex128")
+WIDE_NAMES = ("float64", "complex64", "complex128")
 UNSUPPORTED = RuleVerdict("skip", "this data type does not support benchmark compare")
-EMPTY = RuleVerdict("skip", "the tool compares no empty tensors")
+EMPTY_SKIPPED = RuleVerdict("skip", "the tool compares no empty tensors")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Decision:
 
     rule: str
     ruling: RuleVerdict
-    compared: tuple[Compared, ...] = ()
+    compared: tuple[ComparedMetric, ...] = ()
     over_ratio: float | None = None
 
 
@@ -48,11 +48,11 @@ def by_ulp(limits: UlpLimits, device: Measures, benchmark: Measures, ratios: Rat
     return Decision("ulp", ulp(device, limits, benchmark, ratios.floor or 0.0), over_ratio=ratio)
 
 
-def by_ratio(dtype: str, found: tuple[Compared, ...]) -> Decision:
-    if dtype in WIDE:
+def by_ratio(dtype: str, found: tuple[ComparedMetric, ...]) -> Decision:
+    if dtype in WIDE_NAMES:
         return Decision("", UNSUPPORTED)
     return Decision(BENCHMARK, ratio_rule.benchmark(found), found)
 
 
-def is_float(dtype: str) -> bool:
-    return dtype in (*THREE, *WIDE) or dtype.startswith("float8")
+def is_float_name(dtype: str) -> bool:
+    return dtype in (*THREE, *WIDE_NAMES) or dtype.startswith("float8")

@@ -13,7 +13,7 @@ from pytest_probe.numerics.conventions import Convention
 from pytest_probe.numerics.dtypes import float_format, numpy_dtype
 
 
-class Limits(NamedTuple):
+class DtypeLimits(NamedTuple):
     """Of one dtype, as Convention has them."""
 
     small_value: float
@@ -21,29 +21,33 @@ class Limits(NamedTuple):
     absolute_atol: float
     rtol: float
 
-    def rounded_to(self, dtype: str) -> Limits:
+    def rounded_to(self, dtype: str) -> DtypeLimits:
         scalar = numpy_dtype(dtype).type
-        return Limits(*(float(scalar(limit)) for limit in self))
+        return DtypeLimits(*(float(scalar(limit)) for limit in self))
 
 
 # msprobe's documentation of 1.0.4.
-DOCUMENTED: Mapping[str, Limits] = {
-    "float16": Limits(1e-3, 1e-5, 1e-5, 1e-3),
-    "bfloat16": Limits(1e-3, 1e-5, 1e-5, 4e-3),
-    "float32": Limits(1e-6, 1e-9, 1e-9, 1e-6),
+DOCUMENTED: Mapping[str, DtypeLimits] = {
+    "float16": DtypeLimits(1e-3, 1e-5, 1e-5, 1e-3),
+    "bfloat16": DtypeLimits(1e-3, 1e-5, 1e-5, 4e-3),
+    "float32": DtypeLimits(1e-6, 1e-9, 1e-9, 1e-6),
 }
 # msprobe from 1.2.2 on. The three 1e-16 stand in the tool's code where its documentation has 2^-16.
-LATER: Mapping[str, Limits] = {
-    "float16": Limits(2.0**-10, 1e-16, 2.0**-16, 2.0**-10),
-    "bfloat16": Limits(2.0**-10, 1e-16, 1e-16, 2.0**-8),
-    "float32": Limits(2.0**-20, 2.0**-30, 2.0**-30, 2.0**-20),
+LATER: Mapping[str, DtypeLimits] = {
+    "float16": DtypeLimits(2.0**-10, 1e-16, 2.0**-16, 2.0**-10),
+    "bfloat16": DtypeLimits(2.0**-10, 1e-16, 1e-16, 2.0**-8),
+    "float32": DtypeLimits(2.0**-20, 2.0**-30, 2.0**-30, 2.0**-20),
 }
 _ACCUMULATIVE_BOUND = {"float16": 2.0**-8, "bfloat16": 2.0**-7, "float32": 2.0**-11}
 _PRECISE = float(np.finfo(np.float64).eps)
 
 
 def thresholds(
-    limits: Mapping[str, Limits], dtype: npt.DTypeLike, reference: npt.DTypeLike = "float64", *, counts_ulp: bool = True
+    limits: Mapping[str, DtypeLimits],
+    dtype: npt.DTypeLike,
+    reference: npt.DTypeLike = "float64",
+    *,
+    counts_ulp: bool = True,
 ) -> Convention:
     """From the reference's dtype the tools take the eps of their denominators and the precision of thresholds.
 

@@ -12,7 +12,7 @@ from pytest_probe.core.comparison import Comparison
 from pytest_probe.core.verdict import OutputVerdict
 from pytest_probe.numerics.conventions import Convention
 from pytest_probe.standards.tools.table import Table, packaged
-from pytest_probe.standards.tools.thresholds import Limits, thresholds
+from pytest_probe.standards.tools.thresholds import DtypeLimits, thresholds
 
 
 class Tool(ABC):
@@ -42,7 +42,7 @@ class ThresholdTool(Tool):
     limits are those of an output's dtype; counts_ulp: does it take distances in ULP?
     """
 
-    limits: ClassVar[Mapping[str, Limits]]
+    limits: ClassVar[Mapping[str, DtypeLimits]]
     counts_ulp: ClassVar[bool] = True
 
     @classmethod

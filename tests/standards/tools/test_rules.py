@@ -18,7 +18,7 @@ from pytest_probe.standards.tools.msprobe_26 import Msprobe26
 from pytest_probe.standards.tools.paddleapex import PaddleApex
 from pytest_probe.standards.tools.ratios import Ratios, benchmark, compared
 from pytest_probe.standards.tools.rules import (
-    ULP_FLOAT32,
+    FLOAT32_ULP_LIMITS,
     ULP_NARROW,
     absolute_threshold,
     accumulative,
@@ -63,10 +63,10 @@ def test_thousandth(share: float, verdict: str) -> None:
 @pytest.mark.parametrize(
     ("limits", "mean", "share", "verdict"),
     [
-        (ULP_FLOAT32, 64 * LESS, 1.0, "pass"),
-        (ULP_FLOAT32, 64.0, 0.05 * LESS, "pass"),
-        (ULP_FLOAT32, 64.0, 0.05, "error"),
-        (ULP_FLOAT32, NAN, 0.05, "error"),
+        (FLOAT32_ULP_LIMITS, 64 * LESS, 1.0, "pass"),
+        (FLOAT32_ULP_LIMITS, 64.0, 0.05 * LESS, "pass"),
+        (FLOAT32_ULP_LIMITS, 64.0, 0.05, "error"),
+        (FLOAT32_ULP_LIMITS, NAN, 0.05, "error"),
         (ULP_NARROW, 1e9, 0.001 * LESS, "pass"),
         (ULP_NARROW, 0.0, 0.001, "error"),
         (ULP_NARROW, INF, NAN, "error"),
@@ -93,7 +93,7 @@ def test_ulp(limits: object, mean: float, share: float, verdict: str) -> None:
 )
 def test_ulp_beside_a_benchmark(mean: float, share: float, other_mean: float, other: float, verdict: str) -> None:
     device, beside = (Measures(100, ulp_mean=m, ulp_over_ratio=s) for m, s in ((mean, share), (other_mean, other)))
-    assert ulp(device, ULP_FLOAT32, beside).verdict == verdict
+    assert ulp(device, FLOAT32_ULP_LIMITS, beside).verdict == verdict
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
