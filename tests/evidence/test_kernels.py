@@ -10,6 +10,8 @@ from pytest_probe.execution import Checker, Conditions
 from pytest_probe.registry import Registry
 from tests.evidence.kernels import FAULTS, KERNELS, Kernel, faulty
 
+pytestmark = pytest.mark.usefixtures("causes_once")
+
 SEEDS = 20
 
 
