@@ -113,7 +113,7 @@ def test_a_test_run_is_recorded_and_checked(pytester: pytest.Pytester, workers: 
     result.stdout.fnmatch_lines(["probe: recorded the API calls*: *dumps"])
     found = [name for dump in pytester.path.glob("dumps/step0/*/dump.json") for name in names(dump)]
     assert {"Tensor.add.0.forward", "Functional.gelu.0.forward", "Functional.gelu.0.backward"} <= set(found)
-    checked = pytester.runpytest_subprocess("--probe-dump=dumps", "-pno:xdist")
+    checked = pytester.runpytest("--probe-dump=dumps", "-pno:xdist")
     checked.assert_outcomes(passed=len(found))
 
 
@@ -124,6 +124,6 @@ def test_a_run_that_calls_nothing_says_so(pytester: pytest.Pytester) -> None:
 
 
 def test_recording_and_checking_are_two_runs(pytester: pytest.Pytester) -> None:
-    result = pytester.runpytest_subprocess("--probe-capture=dumps", "--probe-dump=dumps")
+    result = pytester.runpytest("--probe-capture=dumps", "--probe-dump=dumps")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*--probe-capture: 'dumps' cannot be used beside --probe-dump;*"])

@@ -18,9 +18,24 @@ def results(pytester: pytest.Pytester) -> list[dict[str, Any]]:
 
 @pytest.mark.usefixtures("planted")
 @pytest.mark.parametrize("workers", ["0", "2"])
-def test_results_and_run(pytester: pytest.Pytester, make_dump: DumpMaker, workers: str) -> None:
+def test_what_a_run_writes(pytester: pytest.Pytester, make_dump: DumpMaker, workers: str) -> None:
+    """Two workers write and report as one."""
     make_dump()
-    pytester.runpytest("--probe-dump=dump.json", "--probe-out=out", "--probe-seed=3", "-n", workers)
+    files = ["--probe-out=out", "--junitxml=junit.xml"]
+    result = pytester.runpytest("--probe-dump=dump.json", *files, "--probe-seed=3", "-n", workers)
+    result.stdout.fnmatch_lines(
+        [
+            "probe: dump.json: 4 records (pytorch, statistics, L1); no items: 1 Module entry",
+            "Functional.relu.0.* in float32 on cpu: error",
+            "6 cases, 2 pass, 1 warning, 2 error, 1 skip",
+            "*2 failed, 2 passed, 1 skipped, 1 imprecise*",
+        ]
+    )
+    results_and_run_are_whole(pytester)
+    junit_is_whole(pytester)
+
+
+def results_and_run_are_whole(pytester: pytest.Pytester) -> None:
     found = sorted(results(pytester), key=lambda result: NAMES.index(result["id"].partition("::")[2]))
     assert [result["id"] for result in found] == [f"dump.json::{name}" for name in NAMES]
     assert [result["verdict"] for result in found] == ["error", "error", "warning", "pass", "pass", "skip"]
@@ -103,10 +118,13 @@ def test_saved_tensors(
 
 
 @pytest.mark.usefixtures("planted")
-@pytest.mark.parametrize("args", [[], ["-n2"], ["-o", "junit_family=xunit1"]])
-def test_junit(pytester: pytest.Pytester, make_dump: DumpMaker, args: list[str]) -> None:
+def test_the_other_family_of_junit(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump()
-    pytester.runpytest("--probe-dump=dump.json", "--junitxml=junit.xml", *args)
+    pytester.runpytest("--probe-dump=dump.json", "--junitxml=junit.xml", "-o", "junit_family=xunit1")
+    junit_is_whole(pytester)
+
+
+def junit_is_whole(pytester: pytest.Pytester) -> None:
     cases = {case.get("name"): case for case in ElementTree.parse(pytester.path / "junit.xml").iter("testcase")}
     assert sorted(map(str, cases)) == sorted(NAMES)
     relu = cases["Functional.relu.0.forward"]

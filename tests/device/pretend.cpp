@@ -1,14 +1,15 @@
 // A device whose memory the host cannot read: its pages are open only while they are copied, and what touches them
 // otherwise dies. Every kernel is the CPU's, on copies. It counts how often a program waits for it.
-#include <ATen/ATen.h>
+#define AT_PER_OPERATOR_HEADERS
+#include <ATen/core/Tensor.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/CPUFallback.h>
-#include <ATen/native/Resize.h>
-#include <ATen/native/TensorFactories.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/resize_native.h>
 #include <ATen/ops/set_native.h>
 #include <ATen/ops/view_native.h>
 #include <ATen/ops/view_as_real_native.h>

@@ -42,12 +42,9 @@ def compiled(folder: Path) -> Path:
     """The backend as a library. Raises CalledProcessError."""
     assert COMPILER is not None
     library, home = folder / f"{NAME}{os.getpid()}.so", Path(torch.__file__).parent
-    includes = [f"-I{home / 'include'}", f"-I{home / 'include/torch/csrc/api/include'}"]
     links = [f"-L{home / 'lib'}", "-ltorch", "-ltorch_cpu", "-lc10", f"-Wl,-rpath,{home / 'lib'}"]
-    subprocess.run(
-        [COMPILER, "-O0", "-shared", "-fPIC", "-std=c++20", *includes, str(SOURCE), "-o", str(library), *links],
-        check=True,
-    )
+    options = ["-O0", "-shared", "-fPIC", "-std=c++20", f"-I{home / 'include'}"]
+    subprocess.run([COMPILER, *options, str(SOURCE), "-o", str(library), *links], check=True)
     return library
 
 

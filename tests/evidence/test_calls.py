@@ -15,6 +15,8 @@ from pytest_probe.execution import Checker, Conditions
 from pytest_probe.frameworks.torch.framework import TorchDevice
 from pytest_probe.registry import Registry
 
+pytestmark = pytest.mark.usefixtures("causes_once")
+
 Function = Callable[..., Any]
 
 

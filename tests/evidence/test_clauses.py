@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-import torch
 
 from tests.evidence import clauses_of_limits, clauses_of_scale
 from tests.evidence.clause import Clause
 
 CLAUSES = (*clauses_of_scale.CLAUSES, *clauses_of_limits.CLAUSES)
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """The calls are so small that threads cost more than they save."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize("clause", CLAUSES, ids=lambda clause: f"{clause.name}: {clause.case}")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 
@@ -12,16 +10,9 @@ from pytest_probe.execution import Checker, Conditions
 from pytest_probe.registry import Registry
 from tests.evidence.kernels import FAULTS, KERNELS, Kernel, faulty
 
+pytestmark = pytest.mark.usefixtures("causes_once")
+
 SEEDS = 20
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """The kernels are so small that threads cost more than they save."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def verdicts(kernel: Kernel, seed: int, backward: bool) -> tuple[Verdict, ...]:

@@ -18,6 +18,8 @@ from pytest_probe.execution import Checker, Conditions
 from pytest_probe.registry import Registry
 from tests.support.devices import Emulated
 
+pytestmark = pytest.mark.usefixtures("causes_once")
+
 Tensor = torch.Tensor
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 import torch.nn.functional as F
 
@@ -12,6 +13,7 @@ from pytest_probe.core.verdict import Verdict
 from pytest_probe.execution import Checker, Conditions
 from pytest_probe.registry import Registry
 from pytest_probe.standards.api_class import classes_of, names
+from pytest_probe.standards.device_modes import likely_cause
 from tests.support.calls.making import place_of
 
 X = torch.tensor([[[1.25, -2.5, 1.25, 3.0], [0.5, 0.5, -1.0, 7.0]]])
@@ -42,10 +44,15 @@ def _recorded(name: str) -> str:
         return f"Torch.{name}"
 
 
-def test_a_function_of_other_arguments_has_a_verdict() -> None:
-    """In one test, since a call is a matter of milliseconds."""
+def test_a_function_of_other_arguments_has_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one test, since a call is a matter of milliseconds; causes, which take longer and hang on the classes, and of
+    factorisations on the name, are looked for once for each set of classes."""
+    seen, causes = set(), likely_cause.CAUSES
     for name in sorted(names()):
         classes = classes_of(name)
+        known = classes in seen and "factorisation" not in classes
+        monkeypatch.setattr(likely_cause, "CAUSES", () if known else causes)
+        seen.add(classes)
         if "random" in classes:  # by a law that asks for no arguments, which a few numbers may fit, or not at all
             assert len(outcomes(wrong, name, kernel_size=X)) == 2, name
             continue

@@ -24,6 +24,7 @@ from pytest_probe.numerics.dtypes import AnyArray, round_to, widen
 from pytest_probe.numerics.noise_ratio import nearest_run
 from pytest_probe.registry import Registry
 from pytest_probe.standards import STANDARDS, Comparison
+from tests.frameworks.torch.cpu16.rounding import threads
 from tests.support.calls.computing import COMPUTING
 from tests.support.calls.making import Maker
 
@@ -68,10 +69,15 @@ def _equal(first: AnyArray, second: AnyArray) -> AnyArray:
 @pytest.fixture
 def one_thread() -> Iterator[None]:
     """Several threads may cut loops, and so tails of vectors, in other places."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+    with threads(1):
+        yield
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    """Each has its own sum of the rows of a gradient."""
+    with threads(2):
+        yield
 
 
 @pytest.mark.usefixtures("one_thread")
@@ -253,6 +259,7 @@ def test_statistics_are_kept_in_the_dtype_of_the_weights(dtype: torch.dtype, see
     assert [torch.equal(mine.double(), other) for mine, other in zip(kernel, steps, strict=True)] == [True, True]
 
 
+@pytest.mark.usefixtures("two_threads")
 def test_a_healthy_gradient_of_wide_weights_passes() -> None:
     for seed in range(12):
         assert _verdict(torch.nn.functional.layer_norm, seed, torch.float16).verdict == "pass"
@@ -270,6 +277,7 @@ class Off(torch.autograd.Function):
         return 1.02 * gradient
 
 
+@pytest.mark.usefixtures("two_threads")
 def test_a_gradient_of_wide_weights_that_is_off_is_an_error() -> None:
     def faulty(x: torch.Tensor, shape: Any, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.layer_norm(x, shape, Off.apply(weight), bias)
