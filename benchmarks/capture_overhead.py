@@ -48,8 +48,9 @@ class Block(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         b, t, d = x.shape
-        parts = (part.view(b, t, self.heads, -1).transpose(1, 2) for part in self.qkv(self.first(x)).split(d, dim=-1))
-        y = F.scaled_dot_product_attention(*parts, is_causal=True)
+        parts = self.qkv(self.first(x)).split(d, dim=-1)
+        query, key, value = (part.view(b, t, self.heads, -1).transpose(1, 2) for part in parts)
+        y = F.scaled_dot_product_attention(query, key, value, is_causal=True)
         x = x + self.proj(y.transpose(1, 2).contiguous().view(b, t, d))
         return x + self.down(F.gelu(self.up(self.second(x)), approximate="tanh"))
 
@@ -152,7 +153,7 @@ def msprobes(steps: int) -> Iterator[str]:
     """In msprobe's own process: its statistics, with its own choice of APIs."""
     from importlib.metadata import version
 
-    from msprobe.pytorch import PrecisionDebugger  # type: ignore[import-not-found]
+    from msprobe.pytorch import PrecisionDebugger
 
     for size in SIZES:
         with tempfile.TemporaryDirectory() as folder:

@@ -48,7 +48,7 @@ def ours(folder: Path, task: str) -> None:
 
 def theirs(folder: Path, task: str, model: str) -> None:
     """In a process of msprobe's, which has one debugger."""
-    from msprobe.pytorch import PrecisionDebugger  # type: ignore[import-not-found]
+    from msprobe.pytorch import PrecisionDebugger
 
     path = folder / f"{model}.json"
     told = {"task": task, "dump_path": str(folder / model), "rank": [], "step": [], "level": "L1", "risk_level": "ALL"}

@@ -29,10 +29,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from reading_speed import write_dump
-from shares import IMPORTS, OPTIONS, PARTS
-
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+
+from benchmarks.reading_speed import write_dump  # noqa: E402
+from benchmarks.shares import IMPORTS, OPTIONS, PARTS  # noqa: E402
+
 SOURCE = HERE.parent / "cases" / "gpt"
 SINGLE = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 # Byte code is kept, as it is by default: compiling our modules anew costs as much as importing them all.

@@ -11,9 +11,12 @@ from importlib.metadata import version
 from inspect import signature
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
 import torch
-from metrics_speed import load, timed
 from msprobe.pytorch.api_accuracy_checker.compare.compare import Comparator
+
+from benchmarks.metrics_speed import load, timed
 
 
 def main() -> None:

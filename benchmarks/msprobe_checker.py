@@ -10,10 +10,17 @@ does nothing. Nothing else is changed.
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import torch
 
-torch.cuda.set_device = torch.cuda.empty_cache = lambda *_: None
+
+def nothing(*args: Any) -> None:
+    """What is asked of CUDA."""
+
+
+cuda: Any = torch.cuda
+cuda.set_device = cuda.empty_cache = nothing
 
 from msprobe.pytorch.api_accuracy_checker.acc_check import acc_check, acc_check_utils  # noqa: E402
 

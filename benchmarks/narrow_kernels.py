@@ -31,6 +31,7 @@ from pytest_probe.standards.api_class import _classes  # noqa: E402
 from tests.support.calls.computing import COMPUTING  # noqa: E402
 from tests.support.calls.making import Maker  # noqa: E402
 
+MEASURED = ("noise_ratio", "noise_ratio_limit", "noise_rms", "noise_rms_limit")
 SIZES = ((3, 5), (64, 64), (37, 1031))
 
 
@@ -71,8 +72,9 @@ class Scoring:
         score.healthy += 1
         score.sources[str(verdict.metrics.get("scale_from", verdict.standard))] += 1
         if "noise_ratio" in verdict.metrics:
-            score.largest = max(score.largest, verdict.metrics["noise_ratio"] / verdict.metrics["noise_ratio_limit"])
-            score.rms = max(score.rms, verdict.metrics["noise_rms"] / verdict.metrics["noise_rms_limit"])
+            metrics = {name: float(verdict.metrics[name]) for name in MEASURED}
+            score.largest = max(score.largest, metrics["noise_ratio"] / metrics["noise_ratio_limit"])
+            score.rms = max(score.rms, metrics["noise_rms"] / metrics["noise_rms_limit"])
         if verdict.verdict == "error":
             score.flagged += 1
             score.alarms.append(f"{self.label} {comparison.name} {list(comparison.actual.shape)}: {verdict.reason}")

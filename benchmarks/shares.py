@@ -16,7 +16,7 @@ import io
 import json
 import sys
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -40,7 +40,7 @@ class Accounts:
     """Seconds of CPU by part; the innermost part that is entered pays."""
 
     def __init__(self) -> None:
-        self.seconds: Counter[str] = Counter()
+        self.seconds: dict[str, float] = defaultdict(float)
         self._open = [PYTEST]
         self._last = time.process_time()
 
@@ -88,7 +88,8 @@ def wrappers() -> list[tuple[Any, str, Callable[..., str]]]:
         on_device[id(made)] = way.device is not None
         return made
 
-    TorchFramework.run = remembering  # type: ignore[method-assign]
+    patched: Any = TorchFramework
+    patched.run = remembering
     return [
         (TorchFramework, "run", side),
         (TorchFramework, "gradients", side_of_run),

@@ -78,7 +78,7 @@ def figures(folder: Path) -> dict[str, str]:
 
 
 def main() -> None:
-    columns = [figures(Path(folder)) for folder in sys.argv[1:] or [ROOT]]
+    columns = [figures(Path(folder)) for folder in sys.argv[1:] or [str(ROOT)]]
     for name in columns[0]:
         print(f"| {name} | " + " | ".join(column[name] for column in columns) + " |")
 

@@ -2,6 +2,24 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytest_probe.capturing.debugger import PrecisionDebugger as PrecisionDebugger
+    from pytest_probe.capturing.debugger import capture as capture
+    from pytest_probe.capturing.seeding import seed_all as seed_all
+    from pytest_probe.core.dump import Dump as Dump
+    from pytest_probe.core.dump import Record as Record
+    from pytest_probe.core.verdict import Verdict as Verdict
+    from pytest_probe.errors import ProbeError as ProbeError
+    from pytest_probe.execution import Case as Case
+    from pytest_probe.execution import Checker as Checker
+    from pytest_probe.execution import Conditions as Conditions
+    from pytest_probe.plugin.checks import ProbeCase as ProbeCase
+    from pytest_probe.plugin.checks import ProbeFixture as ProbeFixture
+    from pytest_probe.records import read_dump as read_dump
+    from pytest_probe.registry import Registry as Registry
+
 # The entry point runs this module in every pytest run, so it imports nothing before it is asked.
 _EXPORTS = {
     "PrecisionDebugger": "pytest_probe.capturing.debugger",

@@ -31,11 +31,11 @@ Surroundings: TypeAlias = Callable[[], contextlib.AbstractContextManager[Any]]
 Product: TypeAlias = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-class References(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class References(TorchDispatchMode):
     """torch._refs and torch's decompositions in place of its kernels, forward and backward, all the way down."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.inside: set[Any] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -54,11 +54,11 @@ class References(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **(kwargs or {}))
 
 
-class Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Products(TorchDispatchMode):
     """Products and convolutions of one dtype done another way."""
 
     def __init__(self, dtypes: Sequence[torch.dtype], product: Callable[..., Any]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.dtypes = dtypes
         self.product = product
 

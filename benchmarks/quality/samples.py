@@ -88,7 +88,7 @@ def named(api: str) -> Callable[..., Any]:
     found: Any = {"Functional": F, "Tensor": torch.Tensor, "Torch": torch}[namespace]
     for part in path.split("."):
         found = getattr(found, part)
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def _tensors(tree: Any) -> Iterator[torch.Tensor]:

@@ -376,8 +376,9 @@ def test_overflows_of_float8(tmp_path: Path) -> None:
 
 def test_a_call_that_raises_raises(tmp_path: Path) -> None:
     def program() -> None:
+        text: Any = "x"
         with pytest.raises(TypeError, match="must be Tensor"):
-            torch.add(torch.ones(1), "x")
+            torch.add(torch.ones(1), text)
         torch.ones(1).sin()
 
     assert forwards(recorded(tmp_path, program)) == ["Torch.ones.0", "Torch.ones.1", "Tensor.sin.0"]

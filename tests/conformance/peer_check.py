@@ -45,7 +45,7 @@ def main() -> None:
     torch.cuda.set_device = torch.cuda.empty_cache = lambda *_: None  # type: ignore[assignment]
     module = checker()
     run = getattr(module, "_acc_check", None) or module._run_ut
-    gc.collect = lambda *_: 0  # type: ignore[assignment]
+    gc.collect = lambda *_: 0
     given = sys.argv[1:]
     for dump, folder in zip(given[::2], given[1::2], strict=True):
         sys.argv[1:] = ["-api_info", dump, "-o", folder]

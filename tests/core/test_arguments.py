@@ -54,7 +54,12 @@ def test_names_of_arguments() -> None:
     values = {name: float(item.array[0]) for name, item in named_leaves(arguments).items()}
     assert values == {"input.0": 1, "input.1.0": 2, "input.1.1.1": 4, "kwargs.a": 5, "kwargs.b.c": 6}
     names: list[str] = []
-    copy = mapped(arguments, lambda value, name: names.append(name) or value)
+
+    def named(value: Any, name: str) -> Any:
+        names.append(name)
+        return value
+
+    copy = mapped(arguments, named)
     assert copy == arguments
     assert names == ["input.0", "input.1.0", "input.1.1.0", "input.1.1.1", "kwargs.a", "kwargs.b.c"]
 

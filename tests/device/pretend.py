@@ -8,6 +8,10 @@ import subprocess
 from pathlib import Path
 
 import torch
+from torch.utils.backend_registration import (
+    generate_methods_for_privateuse1_backend,
+    rename_privateuse1_backend,
+)
 
 NAME = "pretend"
 SOURCE = Path(__file__).with_suffix(".cpp")
@@ -50,10 +54,10 @@ def compiled(folder: Path) -> Path:
 
 def load(library: str) -> None:
     """Make it this process's accelerator, for good."""
-    torch.utils.rename_privateuse1_backend(NAME)
+    rename_privateuse1_backend(NAME)
     torch.ops.load_library(library)
     torch._register_device_module(NAME, Module)
-    torch.utils.generate_methods_for_privateuse1_backend()
+    generate_methods_for_privateuse1_backend()
 
 
 def waits() -> int:

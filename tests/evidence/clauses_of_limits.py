@@ -130,11 +130,8 @@ def near_one() -> list[Tensor]:
 
 def own_conv_transpose2d(image: Tensor, weight: Tensor) -> Tensor:
     """torch's own kernel also on processors that compute in float16, where oneDNN would take the call."""
-    enabled, torch.backends.mkldnn.enabled = torch.backends.mkldnn.enabled, False  # type: ignore[attr-defined]
-    try:
+    with torch.backends.mkldnn.flags(enabled=False):
         return F.conv_transpose2d(image, weight)
-    finally:
-        torch.backends.mkldnn.enabled = enabled  # type: ignore[attr-defined]
 
 
 def image_and_weight() -> list[Tensor]:

@@ -408,7 +408,7 @@ def test_a_cast_alone_is_judged_by_its_own_rounding() -> None:
 @pytest.mark.parametrize("heads", [(2, 1), (4, 2)])
 def test_attention_whose_heads_share_keys(heads: tuple[int, int], dtype: torch.dtype) -> None:
     """The gradients of shared keys are summed head by head, each sum rounded."""
-    attention = functools.partial(F.scaled_dot_product_attention, is_causal=True, enable_gqa=True)
+    attention: Function = functools.partial(F.scaled_dot_product_attention, is_causal=True, enable_gqa=True)
     api = "Functional.scaled_dot_product_attention"
     for seed in range(10):
         generator = torch.Generator().manual_seed(seed)
@@ -486,13 +486,13 @@ def test_sparse_gradients(function: Function, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("steps", [1, 2, 5])
 def test_a_range_of_one_step_is_its_start(steps: int, dtype: torch.dtype) -> None:
     """In 16 bit it had been taken for its end, an error that hid any other."""
-    args, how = (4.3, -3.0, steps), {"dtype": dtype, "api": "Torch.linspace"}
-    assert outcomes(torch.linspace, *args, **how) == ["pass", "skip"]
+    args, how = (4.3, -3.0, steps), {"dtype": dtype}
+    assert outcomes(torch.linspace, *args, api="Torch.linspace", **how) == ["pass", "skip"]
 
     def wrong(start: float, end: float, steps: int, **how: Any) -> torch.Tensor:
         return torch.linspace(-start, end, steps, **how)
 
-    assert compare(wrong, torch.linspace, *args, **how)[0].verdict == "error"
+    assert compare(wrong, torch.linspace, *args, api="Torch.linspace", **how)[0].verdict == "error"
 
 
 STEPS: dict[str, Function] = {

@@ -48,7 +48,7 @@ def test_a_scale_off_by_one_percent_is_found(bench: Make, plant: Plant) -> None:
     made = bench(NAME, F.interpolate, normal(2, 3, 40, 40), backward=True, scale_factor=1.7, mode="bilinear")
 
     def wrong(right: Any, x: torch.Tensor, **how: Any) -> torch.Tensor:
-        return torch._C._nn.upsample_bilinear2d(x, [68, 68], False, 1.717, 1.717)
+        return torch.ops.aten.upsample_bilinear2d(x, [68, 68], False, 1.717, 1.717)
 
     plant(F, "interpolate", wrong)
     assert failed(made.check()) == {"output.0": "noise"}

@@ -166,7 +166,8 @@ def odd_arguments() -> None:
     torch.zeros(2, 3, dtype=x.dtype, layout=x.layout, device=x.device)
     torch.empty_like(x, layout=torch.strided)
     x[range(2)], x[:, range(3, -1, -2)], torch.tensor(range(4)), x.sum(tuple(range(2)))
-    x[Place()], x.view(Place(), 6), x[: Place()]
+    two: Any = Place()
+    x[two], x.view(two, 6), x[:two]
     own = x.as_subclass(Own).requires_grad_()
     (own * 2 + x).sum().backward()
     torch.tensor((np.int32(1), 2)), torch.tensor([np.float32(1), 2]), torch.tensor([np.int8(1), True])
@@ -235,9 +236,12 @@ def test_a_sparse_gradient_is_judged_though_no_dump_holds_it(tmp_path: Path) -> 
 
 
 def by_sizes() -> None:
-    x, three, repeats = normal(3, 4), torch.tensor(3), torch.tensor([3, 0, 1])
+    x, repeats = normal(3, 4), torch.tensor([3, 0, 1])
+    three: Any = torch.tensor(3)  # where torch says that it wants a number
+    large: Any = torch.tensor(9)
+    half: Any = torch.tensor(2.5)
     torch.zeros(three, 2)
-    torch.full((three,), torch.tensor(2.5))
+    torch.full((three,), half)
     torch.arange(three)
     x.view(three, -1)
     x[: three - 1]
@@ -247,7 +251,7 @@ def by_sizes() -> None:
     torch.tensor_split(x, torch.tensor([1, 3]), dim=1)
     x.split([torch.tensor(1), torch.tensor(2)])
     torch.unique_consecutive(torch.tensor([1, 1, 2, 1]))
-    torch.randint(0, torch.tensor(9), (3,))
+    torch.randint(0, large, (3,))
     lengths = torch.nn.utils.rnn.pack_padded_sequence(normal(5, 3, 4), torch.tensor([5, 2, 1]))
     torch.nn.utils.rnn.pad_packed_sequence(torch.nn.LSTM(4, 2)(lengths)[0])
     many = torch.nn.utils.rnn.pack_padded_sequence(normal(90, 3, 4), torch.tensor([90, 40, 7]))

@@ -61,6 +61,9 @@ def test_a_dtype_is_for_floats_and_complex_of_its_width(arguments: Build) -> Non
 
 def test_a_stream_depends_on_record_path_and_seed_alone(arguments: Build) -> None:
     alone = arguments("text", NORMAL).args[1].array
+    gradients = arguments(gradients=(None, NORMAL)).gradients
+    assert gradients is not None
+    assert gradients[1] is not None
     assert np.array_equal(arguments(NORMAL, NORMAL, kwargs={"a": NORMAL}).args[1].array, alone)
     assert np.array_equal(arguments(1, NORMAL, api="Functional.relu").args[1].array, alone)
     for other in (
@@ -69,7 +72,7 @@ def test_a_stream_depends_on_record_path_and_seed_alone(arguments: Build) -> Non
         arguments(1, NORMAL, record="Torch.exp.1").args[1],
         arguments(kwargs={"1": NORMAL}).kwargs["1"],
         arguments(1, [NORMAL]).args[1][0],
-        arguments(gradients=(None, NORMAL)).gradients[1],
+        gradients[1],
     ):
         assert abs(np.corrcoef(other.array.reshape(-1), alone.reshape(-1))[0, 1]) < 0.4
 
@@ -87,7 +90,7 @@ def test_gradients_are_built_and_cast(arguments: Build) -> None:
     assert made is not None
     assert made[0] is None
     assert made[1] is not None
-    assert (made[1].array.dtype, made[1].array.shape) == (np.float16, (4, 25))
+    assert (made[1].array.dtype, made[1].array.shape) == (np.dtype(np.float16), (4, 25))
 
 
 def stored(name: str | None) -> TensorSpec:

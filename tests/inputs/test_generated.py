@@ -21,7 +21,7 @@ def made(dtype: str, shape: tuple[int, ...], *extremes: Any, seed: int = 0, **ot
 
 def test_zero_dimensions_stay_and_the_value_is_the_maximum() -> None:
     array = made("float32", (), -2.5, -2.5, -2.5, -2.5)
-    assert (array.shape, array.dtype, array.item()) == ((), np.float32, -2.5)
+    assert (array.shape, array.dtype, array.item()) == ((), np.dtype(np.float32), -2.5)
     assert made("int64", (), 7, 7).item() == 7
     assert made("bool", (), True, True).item() is True
     assert abs(made("complex64", (), 2.0, 2.0).item()) == pytest.approx(2.0, rel=1e-6)

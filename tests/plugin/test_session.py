@@ -68,7 +68,12 @@ def test_another_record_frees_the_last(probe: Probe, alive: Alive, monkeypatch: 
     """Before it runs, lest both be held at once."""
     seen: list[bool] = []
     right = torch.neg
-    monkeypatch.setattr(torch, "neg", lambda x: (seen.append(alive[0]() is None), right(x))[1])
+
+    def watching(x: torch.Tensor) -> torch.Tensor:
+        seen.append(alive[0]() is None)
+        return right(x)
+
+    monkeypatch.setattr(torch, "neg", watching)
     check(probe)
     assert alive[0]() is not None
     check(probe, record=1)

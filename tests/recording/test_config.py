@@ -60,7 +60,7 @@ def test_the_section_of_the_task_counts(tmp_path: Path) -> None:
 def test_arguments_count_more_than_the_file(tmp_path: Path) -> None:
     path = written(tmp_path, **SHIPPED)
     config = configured(path, task="tensor", step=[1, "4-6"], scope=["Torch.a.0.forward", "Torch.b.0.forward"])
-    assert (config.task, config.steps, config.scope[0]) == ("tensor", {1, 4, 5, 6}, "Torch.a.0.forward")
+    assert (config.task, config.steps, config.scope[0]) == ("tensor", frozenset({1, 4, 5, 6}), "Torch.a.0.forward")
 
 
 @pytest.mark.parametrize(

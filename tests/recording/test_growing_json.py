@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from pytest_probe.recording import growing_json
 from pytest_probe.recording.growing_json import GrowingFile, write_json
 
 
@@ -50,7 +49,7 @@ def test_a_full_disk_leaves_what_was_there(room: int, tmp_path: Path, monkeypatc
         return original(handle, some, offset)
 
     original = os.pwrite
-    monkeypatch.setattr(growing_json.os, "pwrite", pwrite)
+    monkeypatch.setattr(os, "pwrite", pwrite)
     with pytest.raises(OSError, match="No space left"):
         file.add([("b", b'"' + b"x" * 1000 + b'"')])
     assert read(path) == {"task": "tensor", "data": {"a": 1}}

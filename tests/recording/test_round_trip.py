@@ -153,7 +153,7 @@ def _same_extremes(wide: torch.Tensor, found: TensorSpec) -> bool:
     if not wide.numel():
         return (found.max, found.min) == (None, None)
     wanted = [wide.max().item(), wide.min().item()]
-    return bool(np.array_equal(wanted, [found.max, found.min], equal_nan=True))
+    return np.array_equal(wanted, np.array([found.max, found.min], float), equal_nan=True)
 
 
 @settings(max_examples=300, deadline=None)

@@ -77,9 +77,9 @@ def test_division_by_steps_is_discrete() -> None:
 
 
 def test_nextafter_is_judged_in_its_own_dtype() -> None:
-    one, two = np.float32([1.0]), np.float32([2.0])
+    one, two = np.array([1.0], np.float32), np.array([2.0], np.float32)
     right = np.nextafter(one, two)
-    args = (np.asarray(one), np.asarray(two))
+    args = (one, two)
     assert verdict(right, [1.0 + 2.0**-52], api="Torch.nextafter", args=args) == ("pass", "own_dtype")
     assert verdict(one, [1.0 + 2.0**-52], api="Torch.nextafter", args=args) == ("error", "own_dtype")
 

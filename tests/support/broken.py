@@ -15,10 +15,17 @@ SIZE, NUMBER = "an integer from 0 on, below 2**63", "a number, true, false or nu
 BARE = "the bare name of a file, without a folder"
 
 # What stands in place of a whole forward entry.
-ENTRIES = ((None, "null"), (7, "7"), (1.5, "1.5"), (True, "true"), ("x", '"x"'), ([], "an empty list"))
+ENTRIES: tuple[tuple[Any, str], ...] = (
+    (None, "null"),
+    (7, "7"),
+    (1.5, "1.5"),
+    (True, "true"),
+    ("x", '"x"'),
+    ([], "an empty list"),
+)
 
 # What stands in a key of a forward entry: key, value, what is found, what is expected.
-KEYS = (
+KEYS: tuple[tuple[str, Any, str, str], ...] = (
     ("input_args", None, "null", "a list of arguments"),
     ("input_args", 7, "7", "a list of arguments"),
     ("input_args", {"a": 1}, "an object with the keys a", "a list of arguments"),

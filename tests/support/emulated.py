@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch.nn.grad import conv2d_input, conv2d_weight
 
 Function = Callable[..., Any]
 Rounding = Callable[[torch.Tensor], torch.Tensor]
@@ -20,7 +21,7 @@ def to_bits(bits: int, how: str = "even") -> Rounding:
 
     def rounding(tensor: torch.Tensor) -> torch.Tensor:
         pattern = tensor.detach().contiguous().view(torch.int32)
-        added = {"even": half - 1 + ((pattern >> drop) & 1), "away": half, "zero": 0}[how]
+        added: Any = {"even": half - 1 + ((pattern >> drop) & 1), "away": half, "zero": 0}[how]
         return ((pattern + added) & -(1 << drop)).view(torch.float32)
 
     return rounding
@@ -58,8 +59,8 @@ def convolution(rounding: Rounding) -> Function:
         def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
             x, weight = ctx.saved_tensors
             g = rounding(gradient)
-            of_x = torch.nn.grad.conv2d_input(x.shape, rounding(weight), g, *ctx.how)
-            return of_x, torch.nn.grad.conv2d_weight(rounding(x), weight.shape, g, *ctx.how), None, None
+            of_x = conv2d_input(x.shape, rounding(weight), g, *ctx.how)
+            return of_x, conv2d_weight(rounding(x), weight.shape, g, *ctx.how), None, None
 
     return Convolution.apply
 

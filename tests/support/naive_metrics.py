@@ -103,8 +103,11 @@ def _ulps(a: AnyArray, b: AnyArray, layout: FloatFormat, rule: Convention) -> Fl
     if rule.ulp is None or (rule.ulp == "exponent" and a.dtype.kind == "c"):
         return None
     if a.dtype.kind == "c":
-        parts = [_ulps(each.copy(), other.copy(), layout, rule) for each, other in ((a.real, b.real), (a.imag, b.imag))]
-        return np.maximum(*parts)
+        real = _ulps(a.real.copy(), b.real.copy(), layout, rule)
+        imaginary = _ulps(a.imag.copy(), b.imag.copy(), layout, rule)
+        assert real is not None
+        assert imaginary is not None
+        return np.maximum(real, imaginary)
     if rule.ulp == "exponent" and layout.name.startswith("float8"):
         return float8_distance(a, np.where(np.isfinite(a) & np.isfinite(b), b, 0.0) if rule.alike else b)
     if rule.ulp == "own" and rule.alike:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -24,27 +24,28 @@ SHAPES = (*([4, 5],) * 38, [0], [0, 3])
 # Limits of a rule, of a ratio, or the least that a benchmark's error counts as.
 NEAR = (0.0, 0.0, 2.0**-20, 2.0**-14, 2.0**-11, 0.001, 2.0**-8, 2.0**-7, 0.05, 0.999, 1.0, 64.0, "nan", "inf")
 RATIOS = (0.0, 0.9, 1.0, 1.0, 1.1, 1.2, 1.3, 1.5, 1.6, 2.0, 2.1, 5.0, 5.1, 10.0, 10.1)
+Measured: TypeAlias = Mapping[str, "float | str"]
 ROWS, STAMP = 3000, "20261121093000"
 
 
 def check(tool: Tool) -> Mapping[str, Agreement]:
     draw = random.Random(3)
     rows = [_row(draw, number) for number in range(ROWS)]
-    device = _written(tool, "drawn-device", [_result(tool, *row, measures) for *row, measures, _ in rows])
-    benchmark = _written(tool, "drawn-benchmark", [_result(tool, *row, measures) for *row, _, measures in rows])
+    device = _written(tool, "drawn-device", [_result(tool, *row, one) for row, one, _ in rows])
+    benchmark = _written(tool, "drawn-benchmark", [_result(tool, *row, other) for row, _, other in rows])
     outputs, calls = compared(tool, [(device, benchmark, tool.folder / "compared-drawn")])
     return {"compare on drawn files, outputs": outputs, "compare on drawn files, API calls": calls}
 
 
-def _row(draw: random.Random, number: int) -> tuple[Any, ...]:
-    """Entry, dtype, shape, and measures of both devices."""
+def _row(draw: random.Random, number: int) -> tuple[tuple[str, str, list[int]], Measured, Measured]:
+    """Entry, dtype and shape; and measures of both devices."""
     shape, dtype, api = draw.choice(SHAPES), draw.choice(DTYPES), draw.choice(APIS)
-    names = MEASURED.values() if 0 not in shape else ()
+    names = list(MEASURED.values()) if 0 not in shape else []
     if dtype in ("int64", "bool"):
         api = "relu" if api == "conv2d" else api  # no convolution gives integers
         names = [name for name in names if name == "binary_mismatch_ratio"]
     device = {name: _value(draw, name) for name in names}
-    return f"Torch.{api}.{number}.forward", dtype, shape, device, _beside(draw, device)
+    return (f"Torch.{api}.{number}.forward", dtype, shape), device, _beside(draw, device)
 
 
 def _value(draw: random.Random, name: str) -> float | str:

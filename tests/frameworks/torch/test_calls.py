@@ -229,7 +229,7 @@ def test_what_a_call_changes_and_returns() -> None:
 
 def test_what_is_changed_among_keywords_and_lists() -> None:
     made = call(torch.add, leaf([1]), leaf([2]), out=leaf([0]))
-    assert (made.changed, made.returned) == ({"kwargs.out"}, {"output.0": "kwargs.out"})
+    assert (made.changed, made.returned) == (frozenset({"kwargs.out"}), {"output.0": "kwargs.out"})
     made = call(torch._foreach_add_, [leaf([1]), leaf([2])], 1)
     assert made.changed == {"input.0.0", "input.0.1"}
     assert made.after("input.0.1").tolist() == [3]

@@ -108,9 +108,10 @@ def test_running_statistics_that_begin_at_zero_are_written_to_under_flush_to_zer
 def test_attention_that_rounds_nothing_is_torchs_own(attention: Attention, causal: bool) -> None:
     generator = torch.Generator().manual_seed(0)
     operands = [torch.randn(2, 2, 6, 4, generator=generator).double().requires_grad_() for _ in range(3)]
+    query, key, value = operands
 
     def results() -> list[torch.Tensor]:
-        out = F.scaled_dot_product_attention(*operands, is_causal=causal)
+        out = F.scaled_dot_product_attention(query, key, value, is_causal=causal)
         return [out, *torch.autograd.grad(out, operands, torch.ones_like(out))]
 
     plain = results()

@@ -164,13 +164,14 @@ def test_a_refusal_says_what_would_do() -> None:
 def test_a_patched_function_stays_allowed_and_is_the_one_that_runs(
     owner: Any, name: str, recorded: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (before, *_) = FRAMEWORK.candidates(*recorded.split("."), {})
+    namespace, _, function = recorded.partition(".")
+    (before, *_) = FRAMEWORK.candidates(namespace, function, {})
 
     def mine(*args: Any) -> str:
         return "mine"
 
     monkeypatch.setattr(owner, name, mine)
-    (after, *_) = FRAMEWORK.candidates(*recorded.split("."), {})
+    (after, *_) = FRAMEWORK.candidates(namespace, function, {})
     assert (before.lookup()(), after.lookup()()) == ("mine", "mine")
 
 

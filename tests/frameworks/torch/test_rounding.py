@@ -23,11 +23,9 @@ def rounded(tensor: torch.Tensor, dtype: torch.dtype = torch.bfloat16) -> torch.
     return tensor.to(dtype).to(torch.float64)
 
 
-def under(
-    function: Function, *tensors: torch.Tensor, fine: bool = False, dtype: torch.dtype = torch.bfloat16
-) -> torch.Tensor:
+def under(function: Function, *args: Any, fine: bool = False, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
     with StepsMode(dtype, fine):
-        return function(*tensors)
+        return function(*args)
 
 
 def same(found: torch.Tensor, wanted: torch.Tensor) -> bool:

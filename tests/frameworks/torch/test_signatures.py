@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -129,9 +129,13 @@ def test_a_method_of_another_order_is_bound_as_torch_calls_it() -> None:
     mask = torch.tensor([True, False])
     chosen = bind("Tensor.where", (x, mask, y), {})
     assert torch.equal(torch.where(*(chosen.given[name] for name in ("condition", "input", "other"))), x.where(mask, y))
-    for name in ("__rfloordiv__", "__rmod__", "__rmatmul__"):
+    rights: dict[str, Callable[..., torch.Tensor]] = {
+        "__rfloordiv__": torch.floor_divide,
+        "__rmod__": torch.remainder,
+        "__rmatmul__": torch.matmul,
+    }
+    for name, right in rights.items():
         call = bind(f"Tensor.{name}", (x, y), {})
-        right = {"__rfloordiv__": torch.floor_divide, "__rmod__": torch.remainder, "__rmatmul__": torch.matmul}[name]
         assert torch.equal(getattr(x, name)(y), right(call.argument("input"), call.argument("other")))
 
 

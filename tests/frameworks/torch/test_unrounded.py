@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 import torch
@@ -43,6 +43,9 @@ def unrounded_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
+Results: TypeAlias = "list[torch.Tensor] | None"
+
+
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.filterwarnings("ignore")
 def test_every_operator(part: int) -> None:
@@ -68,7 +71,7 @@ def _apart(op: Any) -> Iterator[str]:
 
 def _results(
     op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], surroundings: AbstractContextManager[Any]
-) -> list[torch.Tensor] | None:
+) -> Results:
     """Outputs, and the gradients of floating arguments; None where the sample is not of plain tensors."""
     given, named = tree_map(_leaf(op.supports_autograd), (args, kwargs))
     tensors = [value for value in tree_leaves((given, named)) if isinstance(value, torch.Tensor)]
@@ -102,9 +105,9 @@ def _leaf(wants: bool) -> Callable[[Any], Any]:
     return made
 
 
-def _same(expected: Sequence[torch.Tensor], actual: Sequence[torch.Tensor] | None, bound: float = 0.0) -> bool:
+def _same(expected: Results, actual: Results, bound: float = 0.0) -> bool:
     """Relative to each element, a thousandth of the largest, or 1e-4. What draws random numbers is not alike twice."""
-    if actual is None or len(actual) != len(expected):
+    if expected is None or actual is None or len(actual) != len(expected):
         return False
     for one, other in zip(expected, actual, strict=True):
         if one.shape != other.shape:

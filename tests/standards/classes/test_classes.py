@@ -231,13 +231,14 @@ def factorisation(asked: Asked) -> None:
     """The factors' product is the matrix; of eigenvalues alone the sum is the trace."""
     matrix = widen(asked.comparisons[0][0].call.argument("input"))
     factors = [widen(comparison.actual) for comparison, _ in asked.of("forward")]
-    made = {
+    products: dict[str, Callable[..., Any]] = {
         "svd": lambda u, s, v: (u[:, : len(s)] * s) @ v[: len(s)],
         "qr": lambda q, r: q @ r,
         "eigh": lambda w, v: (v * w) @ v.T,
         "eig": lambda w, v: v @ np.diag(w) @ np.linalg.inv(v),
         "eigvals": lambda w: matrix + (w.sum() - np.trace(matrix)),
-    }[canonical(asked.call.api)](*factors)
+    }
+    made = products[canonical(asked.call.api)](*factors)
     assert np.allclose(made, matrix, atol=1e-4)
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -52,6 +54,6 @@ def test_a_step_that_is_no_number_of_the_dtype_may_be_missed_by_rounding(ulps: i
 
 def test_the_step_that_16_bit_arithmetic_leads_to_passes() -> None:
     runs = {"nudged": [[3.0, 4.0]] * 4, "coarse": [[4.0, 3.0]]}
-    asked = {"api": "Torch.histc", "dtype": "bfloat16", "runs": runs}
+    asked: dict[str, Any] = {"api": "Torch.histc", "dtype": "bfloat16", "runs": runs}
     assert Discrete().judge(comparison([4.0, 3.0], [3.0, 4.0], **asked)).verdict == "pass"
     assert Discrete().judge(comparison([5.0, 2.0], [3.0, 4.0], **asked)).verdict == "error"

@@ -79,7 +79,7 @@ def test_zeros_of_the_input_tell_nothing() -> None:
 
 
 def test_nothing_dropped_without_training() -> None:
-    wanted = {"args": (X, 0.5, False)}
+    wanted: dict[str, Any] = {"args": (X, 0.5, False)}
     assert Random().judge(comparison(X, X, api="Functional.dropout", **wanted)).verdict == "pass"
     assert (
         Random().judge(comparison(dropped(0.5), X, api="Functional.dropout", dtype="float32", **wanted)).verdict
@@ -89,7 +89,7 @@ def test_nothing_dropped_without_training() -> None:
 
 @pytest.mark.parametrize(("p", "wanted"), [(0.0, X), (1.0, np.zeros_like(X))])
 def test_all_or_nothing(p: float, wanted: AnyArray) -> None:
-    asked = {"api": "Functional.dropout", "args": (X, p, True)}
+    asked: dict[str, Any] = {"api": "Functional.dropout", "args": (X, p, True)}
     assert Random().judge(comparison(wanted, wanted, **asked)).verdict == "pass"
     assert Random().judge(comparison(wanted + 1, wanted, dtype="float32", **asked)).verdict == "error"
 

@@ -90,7 +90,8 @@ def test_values_are_exact() -> None:
 
 
 def test_an_unsorted_topk_may_come_in_any_order() -> None:
-    row, more = np.array([4.0, 9.0, 7.0], np.float32), {"api": "Torch.topk", "kwargs": {"sorted": False}}
+    row = np.array([4.0, 9.0, 7.0], np.float32)
+    more: dict[str, Any] = {"api": "Torch.topk", "kwargs": {"sorted": False}}
 
     def judge(actual: Any, expected: Any, name: str) -> str:
         return SelectionStandard().judge(comparison(actual, expected, name=name, args=(row, 2), **more)).verdict

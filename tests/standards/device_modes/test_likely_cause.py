@@ -129,7 +129,9 @@ def test_float64_has_no_modes() -> None:
 
 
 def test_the_factor_and_its_error() -> None:
-    assert fitted_factor(comparison(2 * RIGHT, RIGHT, dtype="float32")) == (2.0, pytest.approx(0.0, abs=1e-12))
+    assert list(fitted_factor(comparison(2 * RIGHT, RIGHT, dtype="float32"))) == pytest.approx(
+        [2.0, 0.0], rel=0, abs=1e-12
+    )
     assert fitted_factor(comparison([1.0], [1.0], dtype="float32")) == (1.0, np.inf)
 
 

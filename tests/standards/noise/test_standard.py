@@ -82,7 +82,7 @@ def test_a_shift_that_no_element_shows_is_an_error_in_16_bit() -> None:
     runs = {"float64": [wanted * (1 + 2.0**-17)]}
     assert by_noise(wanted * (1 + 2.0**-18), wanted, dtype="bfloat16", runs=runs).verdict == "pass"
     found = by_noise(wanted * (1 + 2.0**-13), wanted, dtype="bfloat16", runs=runs)
-    assert found.metrics["noise_ratio"] < 64
+    assert float(found.metrics["noise_ratio"]) < 64
     assert found.verdict == "error"
     assert re.fullmatch(r"shifted on average by 9\.\d+ noise scales \(limit 8\), t = 17\.\d+", found.reason)
 

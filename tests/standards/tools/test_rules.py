@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from pytest_probe.standards.tools.msprobe_1_0 import Msprobe10
 from pytest_probe.standards.tools.msprobe_8 import Msprobe8
 from pytest_probe.standards.tools.msprobe_26 import Msprobe26
 from pytest_probe.standards.tools.paddleapex import PaddleApex
-from pytest_probe.standards.tools.ratios import Ratios, benchmark, compared
+from pytest_probe.standards.tools.ratios import ComparedMetric, Ratios, benchmark, compared
 from pytest_probe.standards.tools.rules import (
     FLOAT32_ULP_LIMITS,
     ULP_NARROW,
@@ -35,6 +36,12 @@ LESS = 1 - 1e-9
 CLEAN = Measures(100, inf_nan_error_ratio=0.0, rel_error_ratio=0.0, abs_error_ratio=0.0, error_balance=0.0)
 
 
+def changed(measures: Measures, **values: float | None) -> Measures:
+    """With other values, by names that are made as the tests run."""
+    others: dict[str, Any] = values
+    return replace(measures, **others)
+
+
 @pytest.mark.parametrize(("share", "verdict"), [(0.0, "pass"), (None, "pass"), (1e-9, "error"), (NAN, "error")])
 def test_binary(share: float | None, verdict: str) -> None:
     assert binary(Measures(100, binary_mismatch_ratio=share)).verdict == verdict
@@ -43,10 +50,10 @@ def test_binary(share: float | None, verdict: str) -> None:
 @pytest.mark.parametrize("name", ["inf_nan_error_ratio", "rel_error_ratio", "abs_error_ratio"])
 def test_absolute_threshold(name: str) -> None:
     assert absolute_threshold(CLEAN).verdict == "pass"
-    found = absolute_threshold(replace(CLEAN, **{name: 1e-9}))
+    found = absolute_threshold(changed(CLEAN, **{name: 1e-9}))
     assert found.verdict == "error"
     assert "1e-09" in found.reason
-    assert absolute_threshold(replace(CLEAN, **{name: NAN})).verdict == "error"
+    assert absolute_threshold(changed(CLEAN, **{name: NAN})).verdict == "error"
 
 
 @pytest.mark.parametrize(("balance", "verdict"), [(0.01, "pass"), (0.01 / LESS, "error"), (NAN, "error")])
@@ -118,7 +125,7 @@ def test_the_cosine_and_the_largest_error_come_first(dtype: str) -> None:
 )
 def test_shares_decide_by_dtype(dtype: str, coarse: str, fine: str, limits: tuple[float, float]) -> None:
     def verdict(first: float, second: float) -> str:
-        return preliminary(replace(NEAR, max_abs_error=1.0, **{coarse: first, fine: second}), dtype).verdict
+        return preliminary(changed(replace(NEAR, max_abs_error=1.0), **{coarse: first, fine: second}), dtype).verdict
 
     above = [limit / LESS for limit in limits]
     assert verdict(above[0], above[1]) == "pass"
@@ -147,8 +154,10 @@ def test_ratios_up_to_two_are_a_warning(name: str, device: float | None, other: 
         assert benchmark(_ratios(name, 1.0 / LESS, other)).verdict == "warning"
 
 
-def _ratios(name: str, device: float | None, other: float | None, ratios: Ratios | None = None):  # type: ignore[no-untyped-def]
-    return compared(Measures(9, **{name: device}), Measures(9, **{name: other}), ratios or Ratios())
+def _ratios(
+    name: str, device: float | None, other: float | None, ratios: Ratios | None = None
+) -> tuple[ComparedMetric, ...]:
+    return compared(changed(Measures(9), **{name: device}), changed(Measures(9), **{name: other}), ratios or Ratios())
 
 
 def test_the_largest_error_may_be_ten_times_the_benchmarks() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
-from tests.support.calls.making import Maker, Making, Table, call
+from tests.support.calls.making import Call, Maker, Making, Table, call, varied
 
 PRODUCTS: Table = {
     "addmm": (
@@ -63,7 +65,7 @@ PRODUCTS: Table = {
             attn_mask=m.x(m.rows, m.rows),
         ),
     ),
-    "dist": tuple(lambda m, p=p: call("Torch.dist", m.x(), m.x(), p) for p in (2.0, 3.0, 4.0)),
+    "dist": varied(lambda m, p: call("Torch.dist", m.x(), m.x(), p), (2.0,), (3.0,), (4.0,)),
     "cdist": (lambda m: call("Torch.cdist", m.x(), m.x()),),
     "renorm": (
         lambda m: call("Torch.renorm", m.x(), 2, 0, 1.0),
@@ -98,25 +100,24 @@ PRODUCTS: Table = {
 }
 
 
-def _loss(name: str, target: str = "x", values: str = "x") -> tuple:
-    def made(reduction: str):
-        return lambda m: call(f"Functional.{name}", getattr(m, values)(), getattr(m, target)(), reduction=reduction)
-
-    return tuple(made(reduction) for reduction in ("mean", "sum", "none"))
+REDUCTIONS = (("mean",), ("sum",), ("none",))
 
 
-def _classes(name: str, **kwargs) -> tuple:
-    return tuple(
-        (
-            lambda m, reduction=reduction: call(
-                f"Functional.{name}", m.x(), m.index(m.cols, m.rows), reduction=reduction, **kwargs
-            )
-        )
-        for reduction in ("mean", "sum", "none")
-    )
+def _loss(name: str, target: str = "x", values: str = "x") -> tuple[Making, ...]:
+    def made(m: Maker, reduction: str) -> Call:
+        return call(f"Functional.{name}", getattr(m, values)(), getattr(m, target)(), reduction=reduction)
+
+    return varied(made, *REDUCTIONS)
 
 
-def _logs(m: Maker):
+def _classes(name: str, **kwargs: Any) -> tuple[Making, ...]:
+    def made(m: Maker, reduction: str) -> Call:
+        return call(f"Functional.{name}", m.x(), m.index(m.cols, m.rows), reduction=reduction, **kwargs)
+
+    return varied(made, *REDUCTIONS)
+
+
+def _logs(m: Maker) -> torch.Tensor:
     return m.x().double().log_softmax(-1).to(m.dtype)
 
 
@@ -124,9 +125,8 @@ LOSSES: Table = {
     "mse_loss": _loss("mse_loss"),
     "huber_loss": _loss("huber_loss"),
     "smooth_l1_loss": _loss("smooth_l1_loss"),
-    "soft_margin_loss": tuple(
-        (lambda m, reduction=reduction: call("Functional.soft_margin_loss", m.x(), m.x().sign(), reduction=reduction))
-        for reduction in ("mean", "sum", "none")
+    "soft_margin_loss": varied(
+        lambda m, reduction: call("Functional.soft_margin_loss", m.x(), m.x().sign(), reduction=reduction), *REDUCTIONS
     ),
     "binary_cross_entropy": _loss("binary_cross_entropy", "unit", "unit"),
     "binary_cross_entropy_with_logits": _loss("binary_cross_entropy_with_logits", "unit"),
@@ -135,13 +135,9 @@ LOSSES: Table = {
         lambda m: call("Functional.kl_div", _logs(m), m.unit(), reduction="none"),
         lambda m: call("Functional.kl_div", _logs(m), _logs(m), log_target=True, reduction="sum"),
     ),
-    "nll_loss": tuple(
-        (
-            lambda m, reduction=reduction: call(
-                "Functional.nll_loss", _logs(m), m.index(m.cols, m.rows), reduction=reduction
-            )
-        )
-        for reduction in ("mean", "sum", "none")
+    "nll_loss": varied(
+        lambda m, reduction: call("Functional.nll_loss", _logs(m), m.index(m.cols, m.rows), reduction=reduction),
+        *REDUCTIONS,
     ),
     "cross_entropy": (
         *_classes("cross_entropy"),
@@ -254,13 +250,11 @@ POOLING: Table = {
             "Torch.grid_sampler_3d", m.x(2, 3, m.rows, 5, 6), m.between(-1.1, 1.1, 2, 4, 5, m.rows, 3), 0, 0, False
         ),
     ),
-    "interpolate": tuple(
-        (
-            lambda m, shape=shape, kwargs=kwargs: call(
-                "Functional.interpolate", m.x(2, 3, *(m.rows if n is None else n for n in shape)), **kwargs
-            )
-        )
-        for shape, kwargs in (
+    "interpolate": varied(
+        lambda m, shape, kwargs: call(
+            "Functional.interpolate", m.x(2, 3, *(m.rows if n is None else n for n in shape)), **kwargs
+        ),
+        *(
             ((None,), {"scale_factor": 2.0, "mode": "linear"}),
             ((None,), {"scale_factor": 1.7, "mode": "linear"}),
             ((None,), {"size": 10, "mode": "linear", "align_corners": True}),
@@ -272,7 +266,7 @@ POOLING: Table = {
             ((None, 4, 5), {"scale_factor": 2.0, "mode": "trilinear"}),
             ((None, 4, 5), {"size": (3, 7, 4), "mode": "trilinear"}),
             ((None, 11), {"scale_factor": 0.6, "mode": "bilinear", "antialias": True}),
-        )
+        ),
     ),
 }
 
@@ -309,13 +303,11 @@ SCATTERING: Table = {
     "scatter_add": (lambda m: call("Torch.scatter_add", m.x(), 0, m.index(m.rows), m.x()),),
     "add": (lambda m: call("Torch.add", m.x(24), m.x(24), alpha=2.5),),
     "index_add": (lambda m: call("Torch.index_add", m.x(), 0, m.index(m.rows, m.rows), m.x()),),
-    "index_reduce": tuple(
-        (
-            lambda m, how=how, own=own: call(
-                "Tensor.index_reduce", m.positive(5, m.cols), 0, m.index(5, m.rows), m.positive(), how, include_self=own
-            )
-        )
-        for how, own in (("prod", True), ("mean", True), ("amax", True), ("prod", False), ("mean", False))
+    "index_reduce": varied(
+        lambda m, how, own: call(
+            "Tensor.index_reduce", m.positive(5, m.cols), 0, m.index(5, m.rows), m.positive(), how, include_self=own
+        ),
+        *(("prod", True), ("mean", True), ("amax", True), ("prod", False), ("mean", False)),
     ),
     "as_strided": (
         lambda m: call("Torch.as_strided", m.x(), (m.rows, m.cols - 1), (m.cols - 1, 1)),
@@ -356,7 +348,7 @@ POINTWISE: Table = {
     "xlog1py": (lambda m: call("special.xlog1py", m.x(), m.positive()),),
     "xlogy": (lambda m: call("Torch.xlogy", m.x(), m.positive()),),
     "ldexp": (lambda m: call("Torch.ldexp", m.x(), m.index(5)), lambda m: call("Torch.ldexp", m.x(), m.x())),
-    "pow": tuple(lambda m, n=n: call("Torch.pow", m.positive(), n) for n in (2, 3, -1, -2, 0.7)),
+    "pow": varied(lambda m, n: call("Torch.pow", m.positive(), n), (2,), (3,), (-1,), (-2,), (0.7,)),
     "glu": (
         lambda m: call("Functional.glu", m.x(m.rows, 2 * m.cols)),
         lambda m: call("Functional.glu", m.x(2 * m.rows, m.cols), 0),
@@ -382,17 +374,15 @@ REDUCING: Table = {
     "sum": (lambda m: call("Torch.sum", m.x(), 0),),
     "mean": (lambda m: call("Torch.mean", m.x(), 1),),
     "cumsum": (lambda m: call("Torch.cumsum", m.x(), 1), lambda m: call("Torch.cumsum", m.x(), 0)),
-    "segment_reduce": tuple(
-        (
-            lambda m, how=how, more=more: call(
-                "Torch.segment_reduce",
-                m.between(0.5, 1.5, m.rows, 4),
-                how,
-                lengths=torch.tensor([1, 0, m.rows - 1]),
-                **more,
-            )
-        )
-        for how, more in (("sum", {}), ("mean", {"initial": 0.3}), ("prod", {}), ("max", {}))
+    "segment_reduce": varied(
+        lambda m, how, more: call(
+            "Torch.segment_reduce",
+            m.between(0.5, 1.5, m.rows, 4),
+            how,
+            lengths=torch.tensor([1, 0, m.rows - 1]),
+            **more,
+        ),
+        *(("sum", {}), ("mean", {"initial": 0.3}), ("prod", {}), ("max", {})),
     ),
     "cumprod": (lambda m: call("Torch.cumprod", m.between(0.9, 1.1), 1),),
 }

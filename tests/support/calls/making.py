@@ -39,6 +39,15 @@ def call(api: str, *args: Any, **kwargs: Any) -> Call:
     return Call(api, args, kwargs)
 
 
+def varied(make: Callable[..., Call], *choices: tuple[Any, ...]) -> tuple[Making, ...]:
+    """A call for each choice, whose parts `make` takes behind the maker."""
+    return tuple(_chosen(make, choice) for choice in choices)
+
+
+def _chosen(make: Callable[..., Call], choice: tuple[Any, ...]) -> Making:
+    return lambda maker: make(maker, *choice)
+
+
 def place_of(name: str) -> str:
     """The recorded name of the function: "Functional.gelu"; where torch has several the first that is public."""
     for place in ("Torch", "Functional", "Tensor", "special", "linalg"):

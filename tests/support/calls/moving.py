@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import torch
 
-from tests.support.calls.making import Call, Maker, Making, Table, call, place_of
+from tests.support.calls.making import Call, Maker, Making, Table, call, place_of, varied
 
 
 def each(names: str, make: Callable[[Maker, str], Call]) -> dict[str, tuple[Making, ...]]:
     """One call for each of the APIs named, which take the same arguments."""
-    return {name: (lambda m, name=name: make(m, place_of(name)),) for name in names.split()}
+    return {name: varied(make, (place_of(name),)) for name in names.split()}
 
 
 UNARY: Table = {
@@ -117,9 +117,9 @@ CHOOSING: Table = {
     "flip": (lambda m: call("Torch.flip", m.x(), (0, 1)),),
     **each("roll", lambda m, api: call(api, m.x(), 2, 1)),
     **each("rot90 tril triu", lambda m, api: call(api, m.x())),
-    "pad": tuple(
-        (lambda m, mode=mode: call("Functional.pad", m.x(2, 3, m.rows, m.cols), (2, 1, 1, 1), mode=mode))
-        for mode in ("constant", "reflect", "replicate", "circular")
+    "pad": varied(
+        lambda m, mode: call("Functional.pad", m.x(2, 3, m.rows, m.cols), (2, 1, 1, 1), mode=mode),
+        *(("constant",), ("reflect",), ("replicate",), ("circular",)),
     ),
     "copy": (lambda m: call("Tensor.copy_", m.x(), m.x()),),
     "to": (lambda m: call("Tensor.to", m.x(), torch.float32),),

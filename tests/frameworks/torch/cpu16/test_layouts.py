@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 
@@ -17,7 +20,7 @@ def drawn(*shape: int, seed: int) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-def wide(x: torch.Tensor | None) -> torch.Tensor | None:
+def wide(x: torch.Tensor | None) -> Any:
     return None if x is None else torch.empty_strided(x.shape, x.stride(), dtype=torch.float64).copy_(x)
 
 
@@ -27,18 +30,19 @@ def wide(x: torch.Tensor | None) -> torch.Tensor | None:
 @pytest.mark.parametrize("weighs", [True, False])
 def test_normalisation_is_the_kernels(weighs: bool, training: bool, layout: str, dtype: torch.dtype) -> None:
     x = LAID_OUT[layout](drawn(5, 4, 9, 3, seed=0).to(dtype))
-    scales = [drawn(4, seed=seed).to(dtype) if weighs else None for seed in (1, 2)]
+    weight, bias = (drawn(4, seed=seed).to(dtype) if weighs else None for seed in (1, 2))
     running = [drawn(4, seed=3).to(dtype), drawn(4, seed=4).abs().to(dtype) + 0.5]
     grad = drawn(5, 4, 9, 3, seed=5).to(dtype)
-    args = [wide(value) for value in (x, *scales, *running)]
-    outputs = torch.native_batch_norm(x, *scales, *running, training, 0.1, 1e-5)
-    steps = batch_norm(dtype, *args, training, 0.1, 1e-5)
+    args = [wide(value) for value in (x, weight, bias, *running)]
+    outputs = torch.native_batch_norm(x, weight, bias, running[0], running[1], training, 0.1, 1e-5)
+    steps = batch_norm(dtype, args[0], args[1], args[2], args[3], args[4], training, 0.1, 1e-5)
     for kernel, step in zip((*outputs, *running), (*steps, *args[3:]), strict=True):
         assert torch.equal(kernel, step.to(dtype))
     saved = (running[0], running[1], outputs[1], outputs[2])
-    found = torch.ops.aten.native_batch_norm_backward(grad, x, scales[0], *saved, training, 1e-5, [True] * 3)
-    values = [wide(value) for value in (grad, x, scales[0], *saved)]
-    for kernel, step in zip(found, batch_norm_backward(dtype, *values, training, 1e-5, [True] * 3), strict=True):
+    found = torch.ops.aten.native_batch_norm_backward(grad, x, weight, *saved, training, 1e-5, [True] * 3)
+    backward: Callable[..., tuple[Any, ...]] = batch_norm_backward
+    values = [wide(value) for value in (grad, x, weight, *saved)]
+    for kernel, step in zip(found, backward(dtype, *values, training, 1e-5, [True] * 3), strict=True):
         assert torch.equal(kernel, step.to(dtype))
 
 
@@ -50,9 +54,10 @@ def test_parameters_whose_elements_lie_apart(training: bool, apart: int) -> None
     vectors = [drawn(4, seed=seed).abs().half() for seed in range(1, 5)]
     vectors[apart] = vectors[apart].repeat_interleave(2)[::2]
     args = [wide(value) for value in (x, *vectors)]
-    outputs = torch.native_batch_norm(x, *vectors, training, 0.1, 1e-5)
+    normalised: Callable[..., tuple[torch.Tensor, ...]] = torch.native_batch_norm
+    outputs = normalised(x, *vectors, training, 0.1, 1e-5)
     with StepsMode(dtype, fine=False):
-        steps = torch.native_batch_norm(*args, training, 0.1, 1e-5)
+        steps = normalised(*args, training, 0.1, 1e-5)
     assert torch.equal(outputs[0], steps[0].to(dtype))
     assert torch.equal(vectors[2], args[3].to(dtype))
     assert torch.equal(vectors[3], args[4].to(dtype))

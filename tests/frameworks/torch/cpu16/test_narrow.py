@@ -168,12 +168,10 @@ def test_one_rounding_may_move_a_row_of_attention(factor: float, verdict: str) -
     """In this seed's third row, of three keys, a weight's gradient is rounded to the other side."""
     generator = torch.Generator().manual_seed(1)
     args = tuple(torch.randn(2, 4, 128, 64, generator=generator).half() for _ in range(3))
+    attention = functools.partial(torch.nn.functional.scaled_dot_product_attention, is_causal=True)
 
-    def attention(*args: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.scaled_dot_product_attention(*args, is_causal=True)
-
-    def device(*args: torch.Tensor) -> torch.Tensor:
-        found = attention(*args)
+    def device(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        found = attention(query, key, value)
         factors = torch.ones_like(found)
         factors.view(-1)[found.abs().argmax()] = factor
         return found * factors
@@ -189,8 +187,8 @@ def test_convolutions_of_no_library_round_inside(factor: float, found: str) -> N
     """Without oneDNN, or AVX512, bfloat16 convolutions are torch's own, as float16's are."""
     function = torch.nn.functional.conv2d
 
-    def device(*args: torch.Tensor) -> torch.Tensor:
-        return function(*args, padding=1) * factor
+    def device(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return function(x, weight, padding=1) * factor
 
     checker = Checker(Conditions(device="cpu", allow=("none",)), Registry.default())
     with torch.backends.mkldnn.flags(enabled=False):
@@ -273,7 +271,7 @@ class Off(torch.autograd.Function):
         return x.view_as(x)
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
         return 1.02 * gradient
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import nn
+from torch.multiprocessing.spawn import spawn
 from torch.nn.parallel import DistributedDataParallel
 
 from pytest_probe import PrecisionDebugger
@@ -58,6 +58,11 @@ def steps(rank: int, folder: Path | None) -> list[float]:
     return losses
 
 
+def waited(work: dist.Work | None) -> None:
+    assert work is not None
+    work.wait()
+
+
 def collectives(rank: int, early: dist.P2POp) -> None:
     """Every collective that gloo has; what they give is asserted."""
     one, group = torch.full((2,), rank + 1.0), dist.group.WORLD
@@ -79,11 +84,11 @@ def collectives(rank: int, early: dist.P2POp) -> None:
     dist.scatter(torch.zeros(2), gathered if rank == 0 else None, src=0)
     if rank == 0:
         dist.send(one, 1)
-        dist.isend(one, 1).wait()
+        waited(dist.isend(one, 1))
     else:
         assert dist.recv(torch.zeros(2), 0) == 0
         got = torch.zeros(2)
-        dist.irecv(got, 0).wait()
+        waited(dist.irecv(got, 0))
         assert got.tolist() == [1, 1]
     send = dist.P2POp(dist.isend, torch.ones(1), 1 - rank)
     assert (send.op == dist.isend, early.op == dist.irecv) == (True, True)
@@ -101,7 +106,7 @@ def collectives(rank: int, early: dist.P2POp) -> None:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("ranks")
-    mp.spawn(train, (folder,), nprocs=2)
+    spawn(train, (folder,), nprocs=2)
     return folder
 
 

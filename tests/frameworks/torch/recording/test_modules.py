@@ -169,8 +169,8 @@ def test_a_forward_entry_is_as_the_modules_caller_sees_it(tmp_path: Path) -> Non
 
 
 def test_a_module_that_is_used_twice_has_gradients_of_each_use(tmp_path: Path) -> None:
-    model = nn.Sequential(nn.Linear(2, 2, bias=False))
-    linear = model[0]
+    linear = nn.Linear(2, 2, bias=False)
+    model = nn.Sequential(linear)
 
     def program() -> None:
         linear(linear(torch.ones(1, 2))).sum().backward()
@@ -278,7 +278,7 @@ def test_what_the_hooks_cannot_record_never_stops_the_program(tmp_path: Path) ->
             raise RuntimeError("not to be looked at")
 
     model = nn.ModuleList([Structured()])
-    model[0].forward = lambda value: value  # type: ignore[method-assign]
+    model[0].forward = lambda value: value
     given, got = Hostile(), []
     found = recorded(tmp_path, lambda: got.append(model[0](given)), level="L0", model=model)
     assert got[0] is given
@@ -417,13 +417,14 @@ def test_an_interval_of_a_module_holds_what_it_calls(tmp_path: Path) -> None:
 
 
 def test_tensors_are_stored_with_parameters_and_their_gradients(tmp_path: Path) -> None:
-    model = nn.Sequential(nn.Linear(3, 2))
+    linear = nn.Linear(3, 2)
+    model = nn.Sequential(linear)
     found = recorded(tmp_path, lambda: model(torch.ones(1, 3)).sum().backward(), level="L0", model=model, task="tensor")
     weight = found["Module.0.Linear.forward.0"]["parameters"]["weight"]
     (gradient,) = found["Module.0.Linear.parameters_grad.0"]["weight"]
     assert weight["data_name"] == "Module.0.Linear.forward.0.parameters.weight.pt"
     (folder,) = tmp_path.glob("step0/*/dump_tensor_data")
-    assert torch.equal(torch.load(folder / weight["data_name"]), model[0].weight.detach())
+    assert torch.equal(torch.load(folder / weight["data_name"]), linear.weight.detach())
     assert torch.equal(torch.load(folder / gradient["data_name"]), torch.ones(2, 3))
 
 
@@ -431,7 +432,7 @@ def test_names_that_no_file_can_have(tmp_path: Path) -> None:
     names = ['say "no"', "in/out", "two\nlines", "half a \ud83d", "x" * 300, "x" * 300 + "y"]
     model = nn.ModuleDict({name: nn.Linear(2, 2) for name in names})
     given = {"in/../../out": torch.ones(3, 2)}
-    model.forward = lambda x: [layer(x["in/../../out"]) for layer in model.values()]  # type: ignore[method-assign]
+    model.forward = lambda x: [layer(x["in/../../out"]) for layer in model.values()]
     outer = nn.Sequential(model)
     found = recorded(tmp_path, lambda: outer(given), level="mix", task="tensor", model=outer)
     data = next(tmp_path.glob("step0/*/dump_tensor_data"))
@@ -499,7 +500,8 @@ def test_a_thread_that_ran_before_is_seen_inside_modules(
 def test_compiled_modules_run_as_they_do(tmp_path: Path) -> None:
     x = torch.linspace(-1, 1, 6).view(2, 3)
     inner = nn.Sequential(nn.Linear(3, 3), nn.Tanh())
-    model = nn.Sequential(torch.compile(inner, backend="eager", fullgraph=True), nn.ReLU())
+    compiled: Any = torch.compile(inner, backend="eager", fullgraph=True)
+    model = nn.Sequential(compiled, nn.ReLU())
     expected = nn.Sequential(inner, nn.ReLU())(x)
     with capture(tmp_path, level="mix", model=model):
         assert torch.equal(model(x), expected)

@@ -346,7 +346,18 @@ def test_checksums_are_msprobes() -> None:
 
 def test_other_arguments() -> None:
     taking = values()
-    given = (True, 3, 2.5, "a", None, 1 - 2j, slice(1, torch.tensor(4), None), ..., torch.Size([2, 3]), torch.float16)
+    given: tuple[Any, ...] = (
+        True,
+        3,
+        2.5,
+        "a",
+        None,
+        1 - 2j,
+        slice(1, torch.tensor(4), None),
+        ...,
+        torch.Size([2, 3]),
+        torch.float16,
+    )
     given = (*given, range(1, 7, 2), torch.strided)
     assert json.decode(json.encode(taking.take(given))) == [
         {"type": "bool", "value": True},
