@@ -1,0 +1,53 @@
+"""Entries that whoever works on the rule reads only when it stands."""
+
+from __future__ import annotations
+
+from benchmarks.kernels.closed import (
+    activations,
+    attention,
+    convolution,
+    counting,
+    cross_entropy,
+    gemm,
+    losses,
+    moe,
+    more_attention,
+    more_norms,
+    norms,
+    optimisers,
+    quantisation,
+    random,
+    reductions,
+    rope,
+    scans,
+    scatter,
+    softmax,
+)
+from benchmarks.kernels.entry import Entry
+
+MODULES = (
+    activations,
+    attention,
+    convolution,
+    counting,
+    cross_entropy,
+    gemm,
+    losses,
+    moe,
+    more_attention,
+    more_norms,
+    norms,
+    optimisers,
+    quantisation,
+    random,
+    reductions,
+    rope,
+    scans,
+    scatter,
+    softmax,
+)
+
+
+def entries() -> list[Entry]:
+    """All of them, family by family."""
+    return [entry for module in MODULES for entry in module.ENTRIES]

@@ -1,0 +1,97 @@
+"""Attention: grouped queries, sliding window, ALiBi, soft caps, packed sequences, a cache: open entries."""
+
+from __future__ import annotations
+
+import torch
+
+from benchmarks.kernels.entry import BF16, Entry
+from benchmarks.kernels.making import normal
+from benchmarks.kernels.parts.more_attention import (
+    ALIBI,
+    CAPPED,
+    GROUPED,
+    PACKED,
+    PAGED,
+    WINDOW,
+    attend,
+    by_rows,
+    decode,
+    distance,
+    packed_mask,
+    slopes,
+    window_mask,
+)
+from benchmarks.kernels.rounding import once, stepwise
+
+ENTRIES: tuple[Entry, ...] = (
+    GROUPED.healthy("groups as a dimension"),
+    GROUPED.fault(
+        "heads interleaved",
+        "query head h takes key head h modulo 2",
+        once(lambda q, k, v: attend(q, k.repeat(1, 4, 1, 1), v.repeat(1, 4, 1, 1))),
+    ),
+    GROUPED.fault(
+        "first key head for all",
+        "all query heads take the first key head",
+        once(lambda q, k, v: attend(q, k[:, :1], v[:, :1])),
+    ),
+    WINDOW.healthy("in float32"),
+    WINDOW.fault("window one too wide", "sees 13 keys", once(lambda q, k, v: attend(q, k, v, window_mask(13)))),
+    WINDOW.fault("window one too narrow", "sees 11 keys", once(lambda q, k, v: attend(q, k, v, window_mask(11)))),
+    WINDOW.fault(
+        "mask of -1e4",
+        "masks by -1e4 beside scores of that size",
+        once(lambda q, k, v: attend(q, k, v, window_mask(12).clamp_min(-1e4))),
+        inputs=lambda dtype, g: [
+            normal(g, dtype, 1, 4, 48, 16, scale=100.0),
+            normal(g, dtype, 1, 4, 48, 16, scale=100.0),
+            normal(g, dtype, 1, 4, 48, 16),
+        ],
+    ),
+    ALIBI.healthy("in float32"),
+    ALIBI.healthy(
+        "key positions alone",
+        once(lambda q, k, v: by_rows(q, k, v, slopes() * torch.arange(-47.0, 1.0) + window_mask(48))),
+    ),
+    ALIBI.fault(
+        "bias scaled",
+        "the bias is scaled with the scores",
+        once(lambda q, k, v: attend(q, k, v, slopes() * distance() / 4 + window_mask(48))),
+    ),
+    ALIBI.fault(
+        "bfloat16 positions",
+        "positions of 2,048 and more are bfloat16",
+        once(lambda q, k, v: attend(q, k, v, slopes() * stepwise(BF16)(torch.arange(48.0) + 2048) + window_mask(48))),
+    ),
+    CAPPED.healthy("tanh by exp"),
+    CAPPED.fault("no cap", "leaves the cap out", once(lambda q, k, v, cap: attend(q, k, v))),
+    CAPPED.fault(
+        "cap before the scale",
+        "caps the scores before they are scaled",
+        once(lambda q, k, v, cap: torch.softmax(cap * torch.tanh(q @ k.mT / cap) / 4, -1) @ v),
+    ),
+    PACKED.fault(
+        "borders one off",
+        "each sequence begins one key early",
+        once(lambda q, k, v, n: attend(q, k, v, packed_mask(n).where(packed_mask(n).roll(-1, 1) != 0, 0.0))),
+    ),
+    PACKED.fault("no borders", "all sequences see one another", once(lambda q, k, v, n: attend(q, k, v))),
+    PAGED.fault(
+        "whole last page", "unused slots of the last page take part", once(lambda q, k, v, t, n: decode(q, k, v, t, 48))
+    ),
+    PAGED.fault(
+        "pages in order",
+        "takes pages 0, 1, 2 whatever the table says",
+        once(lambda q, k, v, t, n: decode(q, k, v, torch.arange(3), n)),
+    ),
+    PAGED.fault(
+        "newest key missing",
+        "the token's own key is not in the cache yet",
+        once(lambda q, k, v, t, n: decode(q, k, v, t, n - 1)),
+    ),
+    PAGED.fault(
+        "float8 cache",
+        "keys go through float8_e5m2 without being asked to",
+        once(lambda q, k, v, t, n: decode(q, stepwise(torch.float8_e5m2)(k), v, t, n)),
+    ),
+)

@@ -1,0 +1,1 @@
+"""Healthy kernels, references and inputs, for both halves of the benchmark."""
