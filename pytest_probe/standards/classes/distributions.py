@@ -28,6 +28,10 @@ PARTS = 16
 # Standard deviations. A normal mean is beyond 6.1 once in 10^9 outputs; chosen above that, and not measured.
 SIGMAS = 7.0
 
+# A healthy generator may draw on a grid that is coarser than the dtype; 4 times is what leaves torch's own alone, and
+# fewer distinct values than 3 of 4 expected are no chance from 32 on.
+COARSE, DISTINCT, FEW_VALUES = 4.0, 0.75, 32
+
 Distribution: TypeAlias = Callable[[AnyArray], AnyArray]
 
 
@@ -71,7 +75,8 @@ def trouble(comparison: Comparison) -> str | None:
         return f"{int(impossible.sum()):,} values cannot be drawn, as {values[place]:g} at {list(place)}"
     chances = law.upto(standard)
     repeated = _repeated(comparison.actual, law, standard, step)
-    return _off(law, standard, step) or repeated or repetition(chances - chances.mean(), float(chances.var()))
+    found = _off(law, standard, step) or repeated or repetition(chances - chances.mean(), float(chances.var()))
+    return found or (None if law.whole else _cut_off(law, standard, step) or _too_few_values(law, standard, step))
 
 
 def _step(comparison: Comparison, values: AnyArray) -> AnyArray:
@@ -109,6 +114,37 @@ def _moments(low: AnyArray, high: AnyArray) -> str | None:
         if sigmas > SIGMAS:
             return f"distributed otherwise: {name} of the probabilities off by {sigmas:.3g} sigma (limit {SIGMAS:g})"
     return None
+
+
+def _cut_off(law: Law, values: AnyArray, step: AnyArray) -> str | None:
+    """Are there no values near an end, where as many draws should have some?"""
+    flat, steps = values.ravel(), step.ravel()
+    highest, lowest = int(flat.argmax()), int(flat.argmin())
+    above = law.upto(flat[highest : highest + 1] + steps[highest])[0]
+    below = 1 - law.upto(flat[lowest : lowest + 1] - steps[lowest])[0]
+    for inside, word, place in ((above, "above", highest), (below, "below", lowest)):
+        if 0 < inside < 1 and flat.size * math.log(inside) < math.log(UNLIKELY):
+            expected = flat.size * (1 - inside)
+            return f"cut off: no value {word} {flat[place]:.4g}, where {expected:,.0f} of {flat.size:,} are expected"
+    return None
+
+
+def _too_few_values(law: Law, values: AnyArray, step: AnyArray) -> str | None:
+    """Are there fewer distinct values than a grid that is 4 times as coarse as the dtype would leave, or is one value
+    there more often than by chance?"""
+    if np.ndim(law.shift) or np.ndim(law.scale):
+        return None  # one value is another probability in each element
+    flat, steps = values.ravel()[:COMPARED], COARSE * step.ravel()[:COMPARED]
+    shares = law.upto(flat + steps / 2) - law.upto(flat - steps / 2)
+    expected = float(np.sum(1 / (1 + (flat.size - 1) * shares)))
+    found, places, counts = np.unique(flat, return_index=True, return_counts=True)
+    most, distinct = int(counts.argmax()), found.size
+    likely = flat.size * float(shares[places[most]])
+    if counts[most] > likely and beyond_chance(float(counts[most]), likely, likely):
+        return f"{counts[most]:,} of {flat.size:,} values are {found[most]:.4g}"
+    if expected < FEW_VALUES or distinct >= DISTINCT * expected:
+        return None
+    return f"{distinct:,} distinct values among {flat.size:,}, where {expected:,.0f} are expected at least"
 
 
 def _repeated(actual: AnyArray, law: Law, values: AnyArray, step: AnyArray) -> str | None:
@@ -222,8 +258,21 @@ def _bernoulli(comparison: Comparison, values: AnyArray) -> str | None:
     if impossible.any():
         return f"{int(impossible.sum()):,} values cannot be drawn"
     variances = chances * (1 - chances)
-    off = _sum_off(values, chances, variances, "ones")
+    off = _sum_off(values, chances, variances, "ones") or _unlike_chances(values, chances, variances)
     return off or repetition(values - chances, float(np.max(variances, initial=0.0)))
+
+
+def _unlike_chances(values: AnyArray, chances: AnyArray, variances: AnyArray) -> str | None:
+    """Do the values follow each element's own chance? One chance for all leaves the sum as it is, as rounding may."""
+    weights = chances - chances.mean()
+    largest = float(np.abs(weights).max(initial=0.0))
+    if not largest:
+        return None
+    weights = weights / largest
+    found, wanted = float(np.sum(values * weights)), float(np.sum(chances * weights))
+    if not beyond_chance(found, wanted, float(np.sum(variances * weights**2))):
+        return None
+    return "ones do not come by each element's own probability"
 
 
 def _poisson(comparison: Comparison, values: AnyArray) -> str | None:
