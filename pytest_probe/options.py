@@ -81,8 +81,8 @@ OPTIONS = (
     ),
     Option(
         "allow",
-        "Device modes that explain an error: tf32, hf32, bf16x3, bf16, ftz, reduced-reduction, fast-math, or none "
-        "(default: auto, what the framework's flags allow)",
+        "Device modes that explain an error: tf32, hf32, bf16x3, bf16, ftz, reduced-reduction, truncate, fast-math, or "
+        "none (default: auto, what the framework's flags allow)",
         "MODE[,MODE...]",
         "auto",
     ),

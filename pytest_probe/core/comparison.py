@@ -17,9 +17,25 @@ from pytest_probe.numerics.dtypes import AnyArray
 # inputs, the CPU's float32 kernels. fine: float64 with every step of the framework's decompositions rounded to float32.
 # coarse: float64 with what passes between kernels rounded to the case's 16-bit dtype. narrow: fine, rounded to the
 # case's 16-bit dtype. narrowed: inputs perturbed by the roundoff of that dtype, in float64. rounded: coarse on the very
-# inputs of narrowed.
+# inputs of narrowed. composed: the call in its own dtypes, each kernel as an accelerator has it; composed_moved: the
+# same on the very inputs of neighbours. neighbours: narrowed, with inputs that are numbers of their own dtypes again.
+# untied: float64, with zeros moved as well. separate, separate_moved: composed, with attention of separate kernels too.
 RunKind: TypeAlias = Literal[
-    "float64", "nudged", "shrunk", "float32", "fine", "coarse", "narrow", "narrowed", "rounded"
+    "float64",
+    "nudged",
+    "shrunk",
+    "float32",
+    "fine",
+    "coarse",
+    "narrow",
+    "narrowed",
+    "rounded",
+    "composed",
+    "composed_moved",
+    "neighbours",
+    "untied",
+    "separate",
+    "separate_moved",
 ]
 
 
@@ -46,6 +62,10 @@ class Evidence:
     def perturbed(self, count: int) -> list[AnyArray]:
         """In float64, with inputs and incoming gradients moved by a roundoff of the arithmetic inside."""
         return self.runs("float64", count)
+
+    def untied(self, count: int) -> list[AnyArray]:
+        """The same, with zeros moved by a number that only a choice among equal ones shows."""
+        return self.runs("untied", count)
 
     def perturbed_more(self, count: int) -> list[AnyArray]:
         """The same, moved by 4 roundoffs."""
@@ -79,10 +99,20 @@ class Evidence:
         """In float64, with each step of the framework's decompositions rounded to the case's 16-bit dtype."""
         return self.runs("narrow", count)
 
-    @property
-    def has_cpu_result(self) -> bool:
-        """May there be a `cpu_result`? Not where the CPU is the device under test."""
-        return False
+    def composed_steps(self, *, separate: bool = False) -> list[AnyArray]:
+        """The call in its own dtypes on exact inputs, every kernel rounding once, as accelerators' kernels do.
+
+        separate: attention is no fused kernel, its scores and weights are rounded.
+        """
+        return self.runs("separate" if separate else "composed", 1)
+
+    def composed_steps_moved(self, count: int, *, separate: bool = False) -> list[AnyArray]:
+        """The same on the inputs of `neighbours`, run by run."""
+        return self.runs("separate_moved" if separate else "composed_moved", count)
+
+    def neighbours(self, count: int) -> list[AnyArray]:
+        """In float64, with inputs and incoming gradients at neighbouring numbers of their own 16-bit dtypes."""
+        return self.runs("neighbours", count)
 
     def cpu_result(self) -> AnyArray | None:
         """The output of the framework's own CPU kernel in the case's dtype; None where there is none."""

@@ -46,8 +46,8 @@ class Behaviour:
     """A device mode in words, and the modes that it may be.
 
     Devices differ in how they break ties, or cut; which it is, is tried. sampled: how a device rounds is known by size
-    only (where a sum is split is its own choice), so that variants are samples and no reference. dtypes are those of
-    the outputs that it concerns.
+    only (where a sum is split is its own choice), so that variants are samples and no reference. cuts: results are cut
+    to their dtype where others round. dtypes are those of the outputs that it concerns.
     """
 
     name: str
@@ -55,6 +55,7 @@ class Behaviour:
     variants: tuple[Mode, ...]
     sampled: bool = False
     dtypes: tuple[str, ...] = ("float32", "complex64")
+    cuts: bool = False
 
     @property
     def rounds(self) -> bool:
@@ -64,7 +65,7 @@ class Behaviour:
     @property
     def flushes(self) -> bool:
         """Does it flush, and nothing else?"""
-        return not self.sampled and all(mode.flush for mode in self.variants)
+        return bool(self.variants) and not self.sampled and all(mode.flush for mode in self.variants)
 
 
 def _inputs(bits: int) -> tuple[Mode, ...]:
@@ -94,6 +95,7 @@ MODES: Mapping[str, Behaviour] = {
             sampled=True,
             dtypes=NARROW_DTYPES,
         ),
+        Behaviour("truncate", "results cut to 16 bit", (), dtypes=NARROW_DTYPES, cuts=True),
         Behaviour("fast-math", "fast intrinsics", (Mode(approximate=True, flush=True),) * 4, sampled=True),
     )
 }

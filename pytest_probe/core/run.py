@@ -38,13 +38,18 @@ class Steps:
     """Round what passes from step to step inside a call to dtype; fine splits kernels into their decompositions, whose
     library functions are off by what seed draws. wide names the arguments that are wider than dtype themselves. own:
     the call runs in its own dtypes, as under an autocast inside it, each kernel's results being float64's, rounded
-    once. kernels are those that run in the call's own dtypes; what they compute in float32 is not rounded to dtype."""
+    once; elsewhere: its kernels are an accelerator's, which compute in float32 inside; products: of 16-bit operands,
+    also where the CPU has those in float32; separate: attention is made of kernels that round. kernels are those that
+    run in the call's own dtypes; what they compute in float32 is not rounded to dtype."""
 
     dtype: str
     fine: bool
     seed: int = 0
     wide: frozenset[str] = frozenset()
     own: bool = False
+    elsewhere: bool = False
+    products: bool = False
+    separate: bool = False
     kernels: tuple[Kernel, ...] = ()
 
 

@@ -25,6 +25,9 @@ UNSURE = 4.0
 # emulated attention gave no alarm.
 CROSSED = 1.5
 
+# Runs in the call's own dtypes: one of another dtype than the device's says nothing of how that rounds.
+OWN_DTYPES = ("composed", "composed_moved", "separate", "separate_moved")
+
 Results = Mapping[str, Any]
 
 
@@ -59,7 +62,7 @@ class Alternatives:
         # A mode that changes nothing here explains nothing.
         if _same(expected, comparison.expected) and not flushes:
             return None
-        evidence: Evidence = OutputRuns(made.runs, name, expected.shape)
+        evidence: Evidence = OutputRuns(made.runs, name, expected.shape, comparison.actual.dtype)
         allowance = replace(comparison.allowance, emulated=True)
         # The output may lie anywhere between the runs that cross ties, so that its reference is the nearest point
         # there; runs move with it, enlarged back to a whole roundoff.
@@ -102,14 +105,19 @@ class Alternatives:
 
 @dataclass(frozen=True, slots=True)
 class OutputRuns(Evidence):
-    """The perturbed runs of one output, but for those of another shape (unique values of perturbed inputs)."""
+    """The perturbed runs of one output, but for those of another shape (unique values of perturbed inputs), and of runs
+    in the call's own dtypes those of another dtype."""
 
     source: PerturbedRuns
     name: str
     shape: tuple[int, ...]
+    dtype: np.dtype[Any]
 
     def runs(self, kind: RunKind, count: int) -> list[AnyArray]:
-        return [run for run in self.source.output(self.name, kind, count) if run.shape == self.shape]
+        found = [run for run in self.source.output(self.name, kind, count) if run.shape == self.shape]
+        if kind in OWN_DTYPES:
+            found = [run for run in found if run.dtype == self.dtype]
+        return [widen(run) for run in found]
 
 
 def _reached(actual: AnyArray, expected: AnyArray, crossed: list[AnyArray | None]) -> AnyArray:

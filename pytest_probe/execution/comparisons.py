@@ -77,7 +77,9 @@ def comparisons(
     # A choice among equal values must stay the same in perturbed runs, so equal values move together there.
     together = bool(classes & {"ties", "kinks"})
     fixed = frozenset(call.paths[name] for name in details(classes, "labels") if name in call.paths)
-    how = Perturbation(f"{call.api}\0{seed}", direction, SINGLE, narrowest, None, together, fixed)
+    how = Perturbation(
+        f"{call.api}\0{seed}", direction, SINGLE, narrowest, None, together, fixed, "attention" in classes
+    )
     # Outputs of one call may be of both kinds; runs are made when they are asked for.
     runs = {roundoff: PerturbedRuns(replay, replace(how, roundoff=roundoff)) for roundoff in (SINGLE, DOUBLE)}
     alternatives = Alternatives(replay, how)
@@ -102,7 +104,7 @@ def comparisons(
         precision = _precision(reference, name, actual.dtype)
         roundoff = DOUBLE if precision.name in WIDE else SINGLE
         source, run_name = runs[roundoff], name.removeprefix("grad.")
-        evidence = CaseEvidence(source, run_name, expected.shape, replay, direction, alternatives)
+        evidence = CaseEvidence(source, run_name, expected.shape, actual.dtype, replay, direction, alternatives)
         yield Comparison(name, case, actual, expected, precision, roundoff, evidence)
 
 

@@ -27,6 +27,16 @@ REDRAWS = 3
 PERTURBATIONS: Mapping[RunKind, float] = {"nudged": 4.0, "shrunk": 1 / 16}
 # Draws that tell scatter from what is always the same: their mean has a third of the scatter of one.
 SAMPLES = 8
+# Runs on the very inputs of another kind, so that the difference of both is what they round.
+ON_INPUTS_OF: Mapping[RunKind, RunKind] = {
+    "rounded": "narrowed",
+    "composed_moved": "neighbours",
+    "separate_moved": "neighbours",
+}
+# Of the largest value: beside it nothing but a choice shows such a number.
+UNTIED = 2.0**-80
+MOVED_BY_NARROW = ("narrowed", "rounded", "composed_moved", "separate_moved", "neighbours")
+ACCELERATORS = ("composed", "composed_moved", "separate", "separate_moved")
 NUMPY_COMPLEX: Mapping[str, type] = {"float32": np.complex64, "float64": np.complex128}
 
 
@@ -41,6 +51,8 @@ def ways(
         "nudged": reference,
         "shrunk": reference,
         "narrowed": reference,
+        "neighbours": reference,
+        "untied": reference,
         "float32": Way(dtype="float32"),
         "fine": Way(dtype="float64", steps=Steps("float32", fine=True)),
         "coarse": Way(dtype="float64", steps=rounded),
@@ -55,7 +67,8 @@ class Perturbation:
 
     key seeds what is drawn; roundoff is u_c; narrow the dtype for `coarse` and `narrow` runs. together: equal values
     move alike, so that a choice among them stays, and inward, since the arguments' ranges may differ. fixed names
-    arguments that hold labels, which stay as they are: moved, they would be none. Under a mode that rounds operands the
+    arguments that hold labels, which stay as they are: moved, they would be none. attends: it is attention, whose
+    products take 16-bit operands. Under a mode that rounds operands the
     arguments stay as they are, since that rounding would swallow a roundoff: what moves is operands after it, and
     results of kernels.
     """
@@ -67,6 +80,7 @@ class Perturbation:
     mode: Mode | None = None
     together: bool = False
     fixed: frozenset[str] = frozenset()
+    attends: bool = False
 
     @property
     def inside(self) -> bool:
@@ -101,12 +115,12 @@ class PerturbedRuns:
             return []
         # What is off by the same in each run is a fault, which must not excuse itself: the steps of the call as one
         # count then.
-        if self._own(kind) is not None and not self._is_rounding(name):
+        if kind in ("coarse", "rounded") and self._own(kind) is not None and not self._is_rounding(name):
             self._made.pop("coarse", None)
             self._whole = True
         runs = self._runs(kind, count)
         also = self._other_readings() if kind == "coarse" else []
-        return [widen(run[name]) for run in (*runs[:count], *also) if name in run]
+        return [run[name] for run in (*runs[:count], *also) if name in run]
 
     def _runs(self, kind: RunKind, count: int) -> list[dict[str, AnyArray]]:
         runs = self._made.setdefault(kind, [])
@@ -135,9 +149,9 @@ class PerturbedRuns:
 
     def _run(self, kind: RunKind, index: int, reference: Reference) -> dict[str, AnyArray] | None:
         # Ties between 16-bit numbers are common and go to even in every kernel; a roundoff sends each one anywhere.
-        exact = kind == "coarse" and index == 0
+        exact = kind in ("composed", "separate") or (kind == "coarse" and index == 0)
         for attempt in range(REDRAWS):
-            generator = _generator(self._how.key, "narrowed" if kind == "rounded" else kind, index)
+            generator = _generator(self._how.key, ON_INPUTS_OF.get(kind, kind), index)
             shrink = 0.0 if exact else 0.25**attempt
             try:
                 return self._results(reference, kind, generator, inward=attempt > 0, shrink=shrink)
@@ -155,12 +169,22 @@ class PerturbedRuns:
         floats = {name: leaf.array.dtype for name, leaf in leaves.items() if is_floating(leaf.array.dtype)}
         return frozenset(name for name, dtype in floats.items() if float_format(dtype).precision > least)
 
+    def _mixed(self) -> bool:
+        """Do arguments of the narrow dtype stand beside wider ones? What each step rounds to, the call tells."""
+        narrow = any(leaf.array.dtype.name == self._how.narrow for leaf in self._reference.leaves.values())
+        return narrow and bool(self._wide())
+
     def _own(self, kind: RunKind) -> Way | None:
         """How 16-bit steps are run where an autocast casts for calls inside this one: in the call's own dtypes."""
         reference = self._reference
-        if self._whole or kind not in ("coarse", "rounded") or not reference.narrow:
+        if kind in ACCELERATORS:
+            how, apart = self._how, kind in ("separate", "separate_moved")
+            steps = Steps(how.narrow, False, own=True, elsewhere=True, products=how.attends, separate=apart)
+            return Way(reference.framework.device("cpu"), autocast=reference.autocast, steps=steps)
+        if self._whole or kind not in ("coarse", "rounded"):
             return None
-        if reference.framework.casts(reference.candidate.path):
+        by_autocast = reference.narrow and not reference.framework.casts(reference.candidate.path)
+        if not by_autocast and not self._mixed():
             return None
         steps = Steps(self._how.narrow, fine=False, own=True)
         return Way(reference.framework.device("cpu"), autocast=reference.autocast, steps=steps)
@@ -185,7 +209,7 @@ class PerturbedRuns:
             framework.gradients(reference.in_own_dtypes(framework.device("cpu")), self._incoming)
 
     def _size(self, kind: RunKind) -> float:
-        if kind in ("narrowed", "rounded"):
+        if kind in MOVED_BY_NARROW:
             return float_format(self._how.narrow).roundoff
         return self._how.roundoff * PERTURBATIONS.get(kind, 1.0)
 
@@ -195,8 +219,8 @@ class PerturbedRuns:
         how = self._how
         size = self._size(kind) * shrink
         kernels = self._kernels if kind in ("coarse", "rounded") else ()
-        known = ways(how.narrow, reference.way, self._wide(), kernels)
-        way = self._own(kind) or replace(known[kind], mode=how.mode)
+        own = self._own(kind)
+        way = own or replace(ways(how.narrow, reference.way, self._wide(), kernels)[kind], mode=how.mode)
         # One way of moving at a time: inside the call, by what flushing may lose, or by a library's ulp.
         if how.inside:
             way, size = replace(way, jitter=Jitter(size, int(generator.integers(2**62)))), 0.0
@@ -206,10 +230,13 @@ class PerturbedRuns:
             way = replace(way, steps=replace(way.steps, seed=int(generator.integers(2**62))))
         draw = _apart(generator)
         move = functools.partial(by_value, salt=int(generator.integers(2**62))) if how.together else draw
-        leaves = self._moved_leaves(reference, move, size, inward or how.together, way.dtype)
+        dtype = "" if kind == "neighbours" else way.dtype
+        if kind == "untied":
+            move = Untying(move)
+        leaves = self._moved_leaves(reference, move, size, inward or how.together, dtype)
         if how.direction == "forward":
             return results(reference.again(leaves, way, None), reference.changed)
-        incoming = {name: perturbed(array, draw, size, inward, way.dtype) for name, array in self._incoming.items()}
+        incoming = {name: perturbed(array, draw, size, inward, dtype) for name, array in self._incoming.items()}
         return reference.framework.gradients(reference.again(leaves, way, reference.wanted), incoming)
 
     def _moved_leaves(self, reference: Reference, move: Draw, size: float, inward: bool, dtype: str) -> dict[str, Leaf]:
@@ -248,6 +275,16 @@ def perturbed(array: AnyArray, draw: Draw, size: float, inward: bool, dtype: str
     return _moved(widen(array), draw, size, inward).astype(dtype or array.dtype)
 
 
+class Untying:
+    """A draw that moves zeros, too: of two equal zeros either may be chosen."""
+
+    def __init__(self, draw: Draw) -> None:
+        self._draw = draw
+
+    def __call__(self, values: AnyArray) -> AnyArray:
+        return self._draw(values)
+
+
 def _apart(generator: np.random.Generator) -> Draw:
     return lambda values: generator.random(values.shape)
 
@@ -267,6 +304,8 @@ def _moved(values: AnyArray, draw: Draw, size: float, inward: bool) -> AnyArray:
         return values
     # Uniform from -1 to 1 has a variance of 1/3.
     xi = 3.0**0.5 * (2 * draw(values) - 1)
+    if isinstance(draw, Untying):
+        values = np.where(values == 0, UNTIED * np.max(np.abs(values), initial=0.0, where=np.isfinite(values)), values)
     low, high = np.min(values), np.max(values)
     if inward or low == high:
         # A constant has no range of its own to stay in: towards zero, where few functions have an edge.

@@ -6,8 +6,10 @@ The rule and the evidence behind its constants are in docs/standards.md.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +35,8 @@ WINOGRAD_LARGEST = 8.0
 WINOGRAD_RMS = 4.0
 # c, the share of RMS(S). A convolution by FFT errs alike everywhere, also where the signal is empty and S is 0.
 FLOOR = 0.5
+# Of the reference's RMS: less than any roundoff of float64, and more than what moved zeros leave.
+UNMOVED = 2.0**-70
 # Elements on either side, in the order of their arguments. Chosen: with none gelu's gradient fails in its tail; other
 # numbers were not measured.
 NEIGHBOURS = 8
@@ -90,16 +94,36 @@ def limits_for(*, elementwise: bool, fan_in: int, count: int, winograd: bool = F
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """S of each element, and where runs disagree on finiteness: one is finite, another is not."""
+    """S of each element; where runs disagree on finiteness, one being finite and another not; and where one of those is
+    inf and where -inf (a complex number that is infinite counts as inf)."""
 
     size: AnyArray
     disagree: BoolArray
+    above: BoolArray
+    below: BoolArray
+
+    @classmethod
+    def of(cls, size: AnyArray) -> Spread:
+        """S of elements that are finite in all runs."""
+        none = np.zeros(size.shape, dtype=bool)
+        return cls(size, none, none, none)
 
     def joined(self, other: Spread | None) -> Spread:
         """The larger of both, element by element."""
         if other is None:
             return self
-        return Spread(np.maximum(self.size, other.size), self.disagree | other.disagree)
+        return Spread(
+            np.maximum(self.size, other.size),
+            self.disagree | other.disagree,
+            self.above | other.above,
+            self.below | other.below,
+        )
+
+    def excuses(self, values: AnyArray) -> BoolArray:
+        """Where values are infinities that a run has as well, of the same sign."""
+        if np.iscomplexobj(values):
+            return np.asarray(np.isinf(values) & self.above)
+        return np.asarray((np.isposinf(values) & self.above) | (np.isneginf(values) & self.below))
 
 
 def spread_of(runs: Iterable[AnyArray], expected: AnyArray, dtype: npt.DTypeLike) -> Spread | None:
@@ -107,20 +131,25 @@ def spread_of(runs: Iterable[AnyArray], expected: AnyArray, dtype: npt.DTypeLike
 
     Where the reference is beyond the range of dtype, the output's, only what falls back into the range deviates.
     """
-    return _widest(_distance(run, expected, dtype) for run in runs)
+    return _widest((_distance(run, expected, dtype), run) for run in runs)
 
 
 def among(runs: list[AnyArray], dtype: npt.DTypeLike) -> Spread | None:
     """The largest deviation between any two of the runs; None for fewer than two."""
     pairs = itertools.combinations(runs, 2)
-    return _widest(_distance(second, first, dtype) for first, second in pairs)
+    return _widest((_distance(second, first, dtype), second) for first, second in pairs)
 
 
-def _widest(distances: Iterable[AnyArray]) -> Spread | None:
+def _widest(distances: Iterable[tuple[AnyArray, AnyArray]]) -> Spread | None:
     found = None
-    for distance in distances:
+    for distance, run in distances:
         disagree = np.isnan(distance)
-        found = Spread(np.where(disagree, 0.0, distance) if disagree.any() else distance, disagree).joined(found)
+        spread = Spread.of(distance)
+        if disagree.any():
+            infinite = np.isinf(run) & disagree
+            below = infinite & (run < 0) if run.dtype.kind == "f" else np.zeros_like(infinite)
+            spread = Spread(np.where(disagree, 0.0, distance), disagree, infinite & ~below, below)
+        found = spread.joined(found)
     return found
 
 
@@ -137,16 +166,31 @@ def nearest_run(actual: AnyArray, runs: list[AnyArray]) -> AnyArray:
 
 
 def scale(
-    expected: AnyArray, spread: Spread | None, *, dtype: npt.DTypeLike, roundoff: float, floor: float
+    expected: AnyArray,
+    spread: Spread | None,
+    *,
+    dtype: npt.DTypeLike,
+    roundoff: float,
+    floor: float,
+    still: float = math.inf,
 ) -> AnyArray:
-    """A, the allowed scale of each element: max(S, u_c |R|, c RMS(S), smallest subnormal / 2); NaN where R is."""
+    """A, the allowed scale of each element: max(S, u_c |R|, c RMS(S), smallest subnormal / 2); NaN where R is.
+
+    floor: c; still: what elements are granted that are zero in the reference and in every run, as what a mask hides, in
+    units of the reference's RMS; inf: c, as all others.
+    """
     form = float_format(dtype)
     least = form.smallest / 2 or form.smallest or TINY  # nothing is half of float64's, which may itself be flushed
     allowed = np.maximum(roundoff * np.minimum(np.abs(expected), form.max), least)
     if spread is not None:
         allowed = np.maximum(allowed, spread.size)
         if floor:
-            allowed = np.maximum(allowed, floor * root_mean_square(spread.size))
+            share: Any = floor * root_mean_square(spread.size)
+            if still < math.inf:
+                size = np.abs(expected[np.isfinite(expected)])
+                rms = root_mean_square(size)
+                share = np.where((expected == 0) & (spread.size <= UNMOVED * rms), still * rms, share)
+            allowed = np.maximum(allowed, share)
     return np.asarray(allowed)
 
 
@@ -176,7 +220,7 @@ def pooled(spread: Spread, order: AnyArray) -> Spread:
         np.maximum(largest[:-away], sizes[away:], out=largest[:-away], where=alike)
     result = np.empty(size.size)
     result[ranks] = largest
-    return Spread(result.reshape(size.shape), spread.disagree)
+    return replace(spread, size=result.reshape(size.shape))
 
 
 def measure_noise(
@@ -187,28 +231,35 @@ def measure_noise(
     dtype: npt.DTypeLike,
     roundoff: float,
     floor: float,
+    still: float = math.inf,
 ) -> Noise:
     """Noise ratios of an output.
 
     actual: what the device gave. expected: the float64 (complex128) reference R, same shape. spread: S, or None for
-    none. dtype: in whose half ulp the output may be rounded. roundoff: u_c of the arithmetic inside. floor: c.
+    none. dtype: in whose half ulp the output may be rounded. roundoff: u_c of the arithmetic inside. floor: c;
+    still as of `scale`.
     Ratio = max(0, |actual - R| - ulp(R) / 2) / A.
     """
     wide = _settled(actual, expected, dtype)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         error = _excess(wide, expected, dtype)
-        allowed = scale(expected, spread, dtype=dtype, roundoff=roundoff, floor=floor)
+        allowed = scale(expected, spread, dtype=dtype, roundoff=roundoff, floor=floor, still=still)
         ratios = np.asarray(error / allowed)
     ratios = np.where(np.isnan(expected), 0.0, ratios)
     ratios = np.where(np.isnan(wide) != np.isnan(expected), np.inf, ratios)
     undecided = 0
     if spread is not None and spread.disagree.any():
-        # NaN where the reference is finite is an error whatever perturbed runs do.
-        judged = np.isfinite(expected) & ~np.isinf(wide)
-        excused = spread.disagree & ~judged & (ratios != 0)
+        # Whatever runs do, NaN is an error where the reference is finite, and so is inf of a sign that none has.
+        excused = spread.excuses(wide) if np.isfinite(expected).all() else _unsettled(wide, expected, spread)
+        excused = excused & (ratios != 0)
         undecided = int(np.count_nonzero(excused))
         ratios = np.where(excused, 0.0, ratios)
     return noise_of_ratios(ratios, expected, undecided)
+
+
+def _unsettled(wide: AnyArray, expected: AnyArray, spread: Spread) -> BoolArray:
+    """Where the values are infinities that a run has, or numbers where a run has a number and the reference none."""
+    return np.asarray(spread.excuses(wide) | (spread.disagree & ~np.isfinite(expected)))
 
 
 def noise_of_ratios(ratios: AnyArray, expected: AnyArray, undecided: int) -> Noise:

@@ -11,7 +11,7 @@ from pytest_probe.core.comparison import Comparison
 from pytest_probe.core.verdict import OutputVerdict
 from pytest_probe.standards.api_class import details
 from pytest_probe.standards.base import Standard
-from pytest_probe.standards.classes.discrete import Discrete
+from pytest_probe.standards.classes.discrete import Discrete, OwnIntegers
 from pytest_probe.standards.classes.dtype_defined import OwnDtype
 from pytest_probe.standards.classes.factorisation import Factorisation
 from pytest_probe.standards.classes.indexed_writes import Writes
@@ -81,6 +81,8 @@ BY_ARGUMENT: tuple[tuple[str, Standard], ...] = (
 def _by_arguments(comparison: Comparison) -> Standard | None:
     """The judge where an argument, a dtype or the output decides: one API, several functions."""
     classes = comparison.classes
+    if not comparison.call.name and comparison.actual.dtype.kind in "iu":
+        return OwnIntegers()
     if "second_output_selects" in classes and is_index(comparison):
         return SelectionStandard()
     if f"bin_edges@{comparison.name}" in classes:

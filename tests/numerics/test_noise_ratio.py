@@ -15,7 +15,14 @@ U = 2.0**-24
 
 
 def spread_of(*sizes: float) -> Spread:
-    return Spread(np.array(sizes), np.zeros(len(sizes), dtype=bool))
+    return Spread.of(np.array(sizes))
+
+
+def torn(sizes: Any, below: Any, above: Any = False) -> Spread:
+    """Runs disagree on finiteness where one is -inf, or inf."""
+    size, low = np.asarray(sizes), np.asarray(below)
+    high = np.broadcast_to(np.asarray(above), low.shape)
+    return Spread(size, low | high, high, low)
 
 
 def ratios(
@@ -116,7 +123,7 @@ def test_among_takes_the_widest_pair() -> None:
 
 
 def test_joined_is_the_larger_of_both() -> None:
-    one, other = spread_of(1.0, 4.0), Spread(np.array([3.0, 2.0]), np.array([False, True]))
+    one, other = spread_of(1.0, 4.0), torn([3.0, 2.0], [False, True])
     both = one.joined(other)
     assert (both.size.tolist(), both.disagree.tolist()) == ([3.0, 4.0], [False, True])
     assert one.joined(None) is one
@@ -125,21 +132,21 @@ def test_joined_is_the_larger_of_both() -> None:
 def test_pooled_takes_the_largest_among_eight_neighbours_on_either_side() -> None:
     size = np.zeros(40)
     size[20] = 7.0
-    found = noise_ratio.pooled(Spread(size, size > 1), np.arange(40.0))
+    found = noise_ratio.pooled(torn(size, size > 1), np.arange(40.0))
     assert np.flatnonzero(found.size).tolist() == list(range(12, 29))
     assert np.flatnonzero(found.disagree).tolist() == [20]
 
 
 def test_pooled_leaves_out_what_is_twice_as_large_or_half() -> None:
     order = np.array([-8.0, -3.0, 0.0, 0.5, 1.0, 2.0, 3.0, 8.0])
-    found = noise_ratio.pooled(Spread(np.array([9.0, 3.0, 0.25, 1.0, 2.0, 4.0, 5.0, 8.0]), order > 9), order)
+    found = noise_ratio.pooled(Spread.of(np.array([9.0, 3.0, 0.25, 1.0, 2.0, 4.0, 5.0, 8.0])), order)
     assert found.size.tolist() == [9.0, 5.0, 0.25, 2.0, 4.0, 5.0, 5.0, 9.0]
 
 
 def test_pooled_goes_by_the_order_and_keeps_the_shape() -> None:
     size = np.zeros((2, 20))
     size[0, 0] = 1.0
-    found = noise_ratio.pooled(Spread(size, size > 1), np.arange(40.0)[::-1].reshape(2, 20))
+    found = noise_ratio.pooled(torn(size, size > 1), np.arange(40.0)[::-1].reshape(2, 20))
     assert found.size.shape == (2, 20)
     assert np.flatnonzero(found.size).tolist() == list(range(9))
 
@@ -280,15 +287,15 @@ def test_complex_is_judged_by_modulus(actual: complex, expected: complex, ratio:
 
 
 def test_where_runs_are_torn_the_device_may_disagree_on_finiteness_too() -> None:
-    torn = Spread(np.array([0.0, 0.0, 0.0]), np.array([True, True, True]))
-    found = ratios([-INF, INF, 2.0], [1.0, 1.0, INF], torn)
+    runs = torn([0.0] * 3, [True, False, True], [False, True, True])
+    found = ratios([-INF, INF, 2.0], [1.0, 1.0, INF], runs)
     assert (found.largest, found.undecided) == (0.0, 3)
-    assert ratios([NAN, INF, 2.0], [1.0, 1.0, INF], torn).largest == INF
+    assert ratios([INF, INF, 2.0], [1.0, 1.0, INF], runs).largest > 1e45
+    assert ratios([NAN, INF, 2.0], [1.0, 1.0, INF], runs).largest == INF
 
 
 def test_where_runs_are_torn_finite_values_are_judged() -> None:
-    torn = Spread(np.array([0.0]), np.array([True]))
-    found = ratios([1.5], [1.0], torn)
+    found = ratios([1.5], [1.0], torn([0.0], [True]))
     assert found.undecided == 0
     assert found.largest == 2.0**24 * (0.5 - 2.0**-24)
 

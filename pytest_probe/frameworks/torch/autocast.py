@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from pytest_probe.core.run import Kernel
-from pytest_probe.frameworks.torch.rounding import SplittingMode, StepsMode, computes, only_moves
+from pytest_probe.frameworks.torch.rounding import SplittingMode, StepsMode, accelerator_kernel, computes, only_moves
 
 # What an autocast casts to, and what it casts. float64 is left alone.
 NARROW_TENSORS = (torch.bfloat16, torch.float16)
@@ -25,6 +25,7 @@ FLOAT_TENSORS = (*NARROW_TENSORS, torch.float32)
 # By these an autocast casts; anything else that gives 16 bit was asked for by the call.
 CASTS = (torch.ops.aten.to, torch.ops.aten._to_copy)
 # Where torch registers kernels made of other operators that autograd has a formula for.
+PRODUCTS = (torch.ops.aten.bmm.default, torch.ops.aten.mm.default)
 COMPOSED_KEYS = ("CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
 
 
@@ -60,11 +61,17 @@ class KernelsMode(SplittingMode):  # type: ignore[no-untyped-call]
     """Gives every kernel's results the numbers that float64 gives, rounded to their dtype.
 
     An operator that autograd has a formula for is one kernel to a mode, also where it is made of others that an
-    autocast casts for: those are met one by one. Raises NotImplementedError at a kernel that float64 has not.
+    autocast casts for: those are met one by one. elsewhere: kernels round inside as an accelerator's, not as the CPU's;
+    operands: the dtype that those of float32 products are rounded to, as a fused attention's; separate: attention is
+    not fused, and its scores are rounded as well.
+    Raises NotImplementedError at a kernel that float64 has not.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, elsewhere: bool = False, operands: torch.dtype | None = None, separate: bool = False) -> None:
         super().__init__()
+        self.separate = separate
+        self.operands = operands
+        self.elsewhere = elsewhere
         self.casts = False  # does an autocast cast what the call is at?
         self.cast = False  # did it, in the operator that is taken apart?
         self._calls = _Calls(self)
@@ -113,11 +120,20 @@ class KernelsMode(SplittingMode):  # type: ignore[no-untyped-call]
         cast, self.cast = self.cast, before or self.cast
         return result if cast else NotImplemented
 
+    def _product(self, func: Any, args: Any) -> Any:
+        """A float32 product in float64, of rounded operands where an attention's are."""
+        if self.operands is None:
+            return func(*args)
+        result = func(*(value.to(self.operands).to(torch.float64) for value in args))
+        return result.to(self.operands).to(torch.float64) if self.separate else result
+
     def _exact(self, func: Any, args: Any, kwargs: Any, found: list[torch.Tensor]) -> Any:
         narrow = next((tensor.dtype for tensor in found if tensor.dtype in NARROW_TENSORS), None)
         try:
             if narrow is None:
-                return func(*args, **kwargs)
+                return self._product(func, args) if func in PRODUCTS else func(*args, **kwargs)
+            if self.elsewhere:
+                return accelerator_kernel(func, narrow, separate=self.separate)(*args, **kwargs)
             with StepsMode(narrow, fine=False):
                 return func(*args, **kwargs)
         except (RuntimeError, TypeError) as error:

@@ -80,7 +80,8 @@ class Binder:
 
     def _steps(self, steps: Steps) -> StepsMode | KernelsMode:
         if steps.own:
-            return KernelsMode()
+            operands = getattr(torch, steps.dtype) if steps.products else None
+            return KernelsMode(elsewhere=steps.elsewhere, operands=operands, separate=steps.separate)
         wide = (tensor for name, tensor in self.tensors.items() if name in steps.wide)
         return StepsMode(getattr(torch, steps.dtype), steps.fine, steps.seed, wide, steps.kernels)
 

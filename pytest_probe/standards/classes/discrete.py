@@ -14,6 +14,8 @@ from pytest_probe.standards.exact import Exact, correctly_rounded, elements, ide
 # Perturbed runs, and how far their inputs move, in roundoffs. As many runs as the noise rule makes at most; a roundoff
 # alone would be one rounding inside, and kernels have a few. Chosen, not measured.
 STEP_RUNS = 4
+# One of two equal values is in none of so many runs once in 65,536 elements.
+INDEX_RUNS = 16
 NEAR_STEPS = 4.0
 
 
@@ -26,9 +28,7 @@ class Discrete:
         exact = Exact().judge(comparison)
         if exact.verdict == "pass":
             return exact
-        runs = [comparison.expected, *comparison.evidence.perturbed_more(STEP_RUNS)]
-        if comparison.case.narrow:
-            runs += comparison.evidence.perturbed_narrow(STEP_RUNS) + comparison.evidence.narrow_steps(STEP_RUNS)
+        runs = [comparison.expected, *self.runs(comparison)]
         with np.errstate(invalid="ignore"):
             # A step may fall to either side of an edge that the runs cross, and anywhere between.
             low = correctly_rounded(np.minimum.reduce(runs), comparison.actual.dtype)
@@ -37,6 +37,7 @@ class Discrete:
         # A step such as 0.1 is no number of the dtype: the runs round it, and the device may have, otherwise.
         inside |= _near_inexact_step(comparison)
         inside |= identical(comparison.actual, correctly_rounded(comparison.expected, comparison.actual.dtype))
+        inside &= self.fits(comparison, runs)
         shape, dtype = comparison.actual.shape, comparison.actual.dtype.name
         measured = metrics.describe(comparison.actual, comparison.expected)
         if inside.all():
@@ -46,6 +47,33 @@ class Discrete:
         return OutputVerdict(
             comparison.name, shape, dtype, "error", self.name, reason, measured, elements(comparison, ~inside)
         )
+
+    def runs(self, comparison: Comparison) -> list[AnyArray]:
+        """Where a step may fall to the other side."""
+        evidence, runs = comparison.evidence, comparison.evidence.perturbed_more(STEP_RUNS)
+        if comparison.case.narrow:
+            runs += evidence.perturbed_narrow(STEP_RUNS) + evidence.narrow_steps(STEP_RUNS)
+        return runs
+
+    def fits(self, comparison: Comparison, runs: list[AnyArray]) -> AnyArray:
+        """Anything between the runs fits a staircase."""
+        return np.ones(comparison.expected.shape, dtype=bool)
+
+
+class OwnIntegers(Discrete):
+    """Integers of a function of no known API: a neighbouring step where the argument lies on an edge, or, where runs
+    are further apart, as indices of equal values are, what a run gives."""
+
+    def runs(self, comparison: Comparison) -> list[AnyArray]:
+        evidence, narrow = comparison.evidence, comparison.case.narrow
+        steps = evidence.narrow_steps(STEP_RUNS) if narrow else []
+        if narrow and not comparison.case.on_cpu:
+            steps = evidence.composed_steps()
+        return evidence.perturbed_more(INDEX_RUNS) + steps
+
+    def fits(self, comparison: Comparison, runs: list[AnyArray]) -> AnyArray:
+        near = np.maximum.reduce(runs) - np.minimum.reduce(runs) <= 1
+        return np.asarray(near | np.logical_or.reduce([comparison.actual == run for run in runs]))
 
 
 def _near_inexact_step(comparison: Comparison) -> AnyArray:

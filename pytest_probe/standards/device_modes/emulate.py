@@ -17,6 +17,7 @@ from pytest_probe.numerics import noise_ratio
 from pytest_probe.numerics.dtypes import SMALLEST_FLOAT32, AnyArray, is_floating, round_to, widen
 from pytest_probe.standards.base import Standard
 from pytest_probe.standards.exact import correctly_rounded
+from pytest_probe.standards.noise.steps import truncated
 from pytest_probe.standards.noise.summed_terms import summed_terms
 
 # Sampled rounding is what the device does, but for where: limits of 8 and 1.
@@ -26,6 +27,8 @@ SCALED_T = 6.0
 # Of the share of elements that the mode would change. Chosen: a device that rounds so changes about as many, one that
 # does not changes next to none.
 IN_USE = 0.25
+# Roundoffs that a kernel may be off by before it cuts, and runs that say where it is more, as many as the noise rule's.
+REACH, CUT_RUNS = 4.0, 4
 # What rounds to the smallest normal number may as well be below it.
 BORDER = 1.01
 
@@ -70,6 +73,9 @@ def emulations(comparison: Comparison, behaviour: Behaviour) -> Iterator[Compari
         if sampled is not None:
             yield sampled
         return
+    if behaviour.cuts:
+        yield _cut(comparison)
+        return
     if behaviour.flushes:
         yield from _flushed(comparison, behaviour.variants)
         return
@@ -80,6 +86,18 @@ def emulations(comparison: Comparison, behaviour: Behaviour) -> Iterator[Compari
             yield emulated
         elif mode.bits and mode.attention == "fused":
             return  # no products in this call
+
+
+def _cut(comparison: Comparison) -> Comparison:
+    """The comparison to a device that cuts: what float32 inside may have come to, cut, counts as rounded."""
+    expected, dtype = comparison.expected, comparison.precision
+    near = REACH * comparison.roundoff * np.abs(expected)
+    reached = [expected - near, expected + near, *comparison.evidence.perturbed(CUT_RUNS)]
+    ends = [truncated(value, dtype) for value in (np.minimum.reduce(reached), np.maximum.reduce(reached))]
+    wide = widen(comparison.actual)
+    cut = (wide >= ends[0]) & (wide <= ends[1])
+    actual = np.where(cut, round_to(expected, dtype), comparison.actual).astype(comparison.actual.dtype)
+    return replace(comparison, actual=actual, allowance=replace(comparison.allowance, emulated=True))
 
 
 def _flushed(comparison: Comparison, variants: Sequence[Mode]) -> Iterator[Comparison]:

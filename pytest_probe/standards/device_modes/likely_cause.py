@@ -248,6 +248,7 @@ def _few(bad: BoolArray, comparison: Comparison) -> str | None:
 # The first that explains an error is named. Accumulations, which explain any error of their size, come last.
 CAUSES: Sequence[Cause] = (
     DeviceMode([MODES["ftz"]]),
+    DeviceMode([MODES["truncate"]]),
     Confined(),
     DeviceMode([MODES[name] for name in ("tf32", "hf32", "bf16x3", "bf16")]),
     OtherArgument("eps", EPS_VALUES),

@@ -19,6 +19,12 @@ STAGES = (0, 1, 2, 4)
 # What results say in scale_from; decide() and the biases ask for them.
 AMONG_THEMSELVES = "float32 among themselves"
 BETWEEN_STEPS = "16-bit steps"
+# Roundoffs of the reference's RMS, in the scale of elements that no run moves from zero. An FFT errs by 2 or 3 of them
+# there, by 64 times the scale at most; a mask of -10 leaks 750.
+STILL = 0.25
+# A choice among many equal elements may fall on one that no run has chosen, and among zeros no run chooses another:
+# runs that tell, and the share of elements.
+CHOICES, FEW_CHOICES = 64, 0.05
 # What float32 kernels do among themselves shows their own rounding, and nothing else that may explain an error: a
 # kernel that rounds inside to 11 bits errs by about 24 times what its runs differ by.
 AMONG = Limits(16.0, 4.0)
@@ -75,9 +81,15 @@ def in_turn(comparison: Comparison) -> Iterator[Stage]:
             break
         last = len(runs)
         yield _stage(comparison, run_spread(comparison, runs), limits, len(runs), "float64")
+    if _chose_otherwise(comparison, runs):
+        untied = run_spread(comparison, evidence.untied(CHOICES))
+        spread = run_spread(comparison, runs)
+        if untied is not None and spread is not None:
+            spread = replace(spread, size=np.maximum(spread.size, untied.size))
+            yield _stage(comparison, spread, limits, CHOICES, "float64")
     # Another device's fault is not in the CPU's kernels: their float32 runs may count against R.
     if not comparison.case.on_cpu:
-        runs = runs + evidence.float32(STAGES[-1])
+        runs = runs + _not_vanished(comparison, runs, evidence.float32(STAGES[-1]))
         yield _stage(comparison, run_spread(comparison, runs), limits, STAGES[-1], "float32")
     runs = runs + evidence.float32_steps(STAGES[-1])
     spread = pooled_spread(comparison, run_spread(comparison, runs))
@@ -92,6 +104,23 @@ def in_turn(comparison: Comparison) -> Iterator[Stage]:
         wider = own.joined(spread)
         tight = Limits(min(limits.largest, AMONG.largest), min(limits.rms, AMONG.rms * (limits.rms / noise_ratio.RMS)))
         yield _stage(comparison, wider, tight, STAGES[-1], AMONG_THEMSELVES)
+
+
+def _chose_otherwise(comparison: Comparison, runs: list[AnyArray]) -> bool:
+    """Has the device numbers in few elements where the reference and every run have zero?"""
+    moved = np.logical_or.reduce([comparison.expected != 0, *(run != 0 for run in runs)])
+    found = np.count_nonzero(~moved & (widen(comparison.actual) != 0))
+    return bool(0 < found <= FEW_CHOICES * comparison.actual.size)
+
+
+def _not_vanished(comparison: Comparison, exact: list[AnyArray], runs: list[AnyArray]) -> list[AnyArray]:
+    """float32 runs without zeros that overflow, or underflow, on the way gave: their distance from the reference is all
+    of it, and is no scale. Where numbers cancel, perturbed runs in float64 move as far."""
+    spread = run_spread(comparison, exact)
+    if spread is None:
+        return runs
+    lost = np.abs(comparison.expected) > noise_ratio.LARGEST * spread.size
+    return [np.where((run == 0) & lost, comparison.expected, run) for run in runs]
 
 
 def between_steps(comparison: Comparison, runs: list[AnyArray], limits: Limits) -> Stage:
@@ -172,7 +201,7 @@ def _stage(comparison: Comparison, spread: Spread | None, limits: Limits, k: int
     if "factory" in comparison.classes:
         # A factory has no inputs to perturb: its numbers follow from two ends, with an error of theirs everywhere.
         size = comparison.roundoff * noise_ratio.root_mean_square(np.abs(expected[np.isfinite(expected)]))
-        spread = Spread(np.full(expected.shape, size), np.zeros(expected.shape, dtype=bool))
+        spread = Spread.of(np.full(expected.shape, size))
     return Stage(noise_of(comparison, spread), limits, k, source, spread, expected)
 
 
@@ -210,7 +239,33 @@ def noise_of(comparison: Comparison, spread: Spread | None, floor: float | None 
         dtype=comparison.precision,
         roundoff=comparison.roundoff,
         floor=floor_of(comparison) if floor is None else floor,
+        still=still_of(comparison),
     )
+
+
+def noise_beside(comparison: Comparison, stage: Stage, values: AnyArray) -> Noise:
+    """The noise of other values in the place of the output."""
+    return noise_of(replace(comparison, actual=values), stage.spread)
+
+
+def scale_of(comparison: Comparison, spread: Spread | None) -> AnyArray:
+    """A of each element."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        return noise_ratio.scale(
+            comparison.expected,
+            spread,
+            dtype=comparison.precision,
+            roundoff=comparison.roundoff,
+            floor=floor_of(comparison),
+            still=still_of(comparison),
+        )
+
+
+def still_of(comparison: Comparison) -> float:
+    """What is granted where nothing moves. A convolution by tiles, or by Fourier transforms, spreads its rounding over
+    all elements; of any other function it may be the rounding of a sum of all."""
+    spreads = comparison.classes & {"terms_of_kernel", "terms_of_transposed_kernel"}
+    return math.inf if spreads else STILL * comparison.roundoff
 
 
 def floor_of(comparison: Comparison) -> float:

@@ -10,21 +10,14 @@ import numpy as np
 from pytest_probe.core.comparison import Comparison
 from pytest_probe.core.verdict import Metric, Outcome, OutputVerdict
 from pytest_probe.numerics import metrics, noise_ratio
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, round_to, widen
-from pytest_probe.numerics.noise_ratio import Bias, Limits, Noise, Spread
+from pytest_probe.numerics.dtypes import AnyArray, float_format, round_to
+from pytest_probe.numerics.noise_ratio import Bias
 from pytest_probe.standards.exact import Exact, elements
-from pytest_probe.standards.noise import stages
+from pytest_probe.standards.noise import stages, steps
 from pytest_probe.standards.noise.instability import unstable
-from pytest_probe.standards.noise.stages import AMONG_THEMSELVES, BETWEEN_STEPS, INSIDE_LIMITS, STAGES, Stage
+from pytest_probe.standards.noise.stages import AMONG_THEMSELVES, BETWEEN_STEPS, STAGES, Stage
 from pytest_probe.standards.noise.summed_terms import summed_terms
 
-# A device may err so many times as much as the CPU's own kernel; one whose ratio is beyond the last has no digits left.
-CPU_LARGEST, CPU_RMS, CPU_HOPELESS = 2.0, 1.5, 1000.0
-# Another device's steps need not be torch's, but it rounds between them in more than one element.
-OTHERS = Limits(5.0, 1.0)
-# The largest ratio there: granted always, or in units of the other elements' RMS.
-OTHERS_LEAST, OTHERS_SHARE = 2.0, 40.0
-# Noise scales of a mean shift. The RMS limit beside known steps is 0.5, and a shift is no larger.
 STEPS_BIAS = 0.5
 
 
@@ -39,43 +32,49 @@ class NoiseStandard:
         stage = decide(comparison)
         if stage.unstable:
             return _verdict(comparison, stage, *_beside_unstable(comparison, stage))
-        if not stage.within_limits:
-            return self._above(comparison, stage)
-        bias = _bias(comparison, stage)
-        if bias is None:
-            return _verdict(comparison, stage, "pass")
-        # Only the CPU's own steps may pass: those of another device are not known.
-        stepped = _unbiased(comparison) if comparison.case.narrow and stage.source != BETWEEN_STEPS else None
-        if stepped is None:
-            return _verdict(comparison, stage, "error", bias)
-        if comparison.case.on_cpu:
-            return _verdict(comparison, stepped, "pass")
-        return _verdict(comparison, stage, "warning", f"rounds between its steps: {bias}")
+        trouble = _bias(comparison, stage) if stage.within_limits else stage.reason
+        if trouble is None:
+            return _verdict(comparison, stage, *_share_judged(stage))
+        return _verdict(comparison, *_explained(comparison, stage, trouble))
 
-    def _above(self, comparison: Comparison, stage: Stage) -> OutputVerdict:
-        """Above the limits: what else may explain it, in the order of the rule."""
-        if comparison.case.on_cpu:
-            return _verdict(comparison, stage, "error", stage.reason)
-        outcome = _beside_cpu(comparison, stage)
-        if outcome is not None:
-            return _verdict(comparison, stage, *outcome)
-        if comparison.case.narrow and self._by_steps(comparison):
-            return _verdict(comparison, stage, "warning", f"rounds between its steps: {stage.reason}")
-        return _verdict(comparison, stage, "error", stage.reason)
 
-    def _by_steps(self, comparison: Comparison) -> bool:
-        """Is it what 16-bit steps give: those of the framework's decompositions, or those of the CPU's kernels?"""
-        evidence = comparison.evidence
-        narrow = stages.pooled_spread(comparison, stages.run_spread(comparison, evidence.narrow_steps_inside(2)))
-        if narrow is not None and _by_other_steps(comparison, stages.noise_of(comparison, narrow)):
-            return True
-        sampled = evidence.narrow_steps(STAGES[-1])
-        if not sampled:
-            return False
-        moved = replace(comparison, expected=stages.nearest_sample(comparison, [comparison.expected, *sampled]))
-        runs = evidence.perturbed(STAGES[-1]) + evidence.float32_steps(STAGES[-1])
-        spread = stages.pooled_spread(comparison, stages.run_spread(comparison, runs))
-        return stages.noise_of(moved, spread).within(stages.limits_of(comparison))
+def _explained(comparison: Comparison, stage: Stage, trouble: str) -> tuple[Stage, Outcome, str]:
+    """What rounding to 16 bit explains, of an output that is above the limits or biased."""
+    if comparison.case.on_cpu:
+        stepped = None
+        if stage.within_limits and comparison.case.narrow and stage.source != BETWEEN_STEPS:
+            stepped = _unbiased(comparison)
+        return (stage, "error", _named(comparison, trouble)) if stepped is None else (stepped, "pass", "")
+    if not stage.within_limits:
+        beside = steps.by_cpu_result(comparison, stage)
+        if beside is not None:
+            return stage, "pass", beside
+    if comparison.case.narrow:
+        found = steps.by_composed_steps(comparison)
+        if found is not None and not found.why_not:
+            return replace(stage, source=BETWEEN_STEPS), "pass", "rounds between its kernels"
+        if found is not None:
+            trouble = f"{trouble}; no rounding between kernels: {found.why_not}"
+    return stage, "error", _named(comparison, trouble)
+
+
+def _named(comparison: Comparison, trouble: str) -> str:
+    """The trouble, with its name where the output is cut and not rounded."""
+    if not steps.truncates(comparison):
+        return trouble
+    return f"truncates to {comparison.precision.name} where it should round: {trouble}"
+
+
+def _share_judged(stage: Stage) -> tuple[Outcome, str]:
+    """Elements that nobody could judge are no pass."""
+    size = stage.noise.ratios.size
+    judged = size - stage.noise.undecided
+    if 2 * judged >= size:
+        return "pass", ""
+    return (
+        "warning",
+        f"undecided: {judged:,} of {size:,} elements could be judged, perturbed runs overflow in the others",
+    )
 
 
 def decide(comparison: Comparison) -> Stage:
@@ -108,7 +107,7 @@ def _without_unstable(comparison: Comparison, stage: Stage) -> Stage | None:
     jumps = unstable(comparison, spread)
     if jumps is None or not jumps.any():
         return None
-    stable = stages.noise_of(moved, Spread(np.where(jumps, 0.0, spread.size), spread.disagree))
+    stable = stages.noise_of(moved, replace(spread, size=np.where(jumps, 0.0, spread.size)))
     ratios = np.where(jumps, stage.noise.ratios, stable.ratios)
     found = noise_ratio.noise_of_ratios(ratios, comparison.expected, stage.noise.undecided)
     count = int(np.count_nonzero(jumps))
@@ -117,11 +116,14 @@ def _without_unstable(comparison: Comparison, stage: Stage) -> Stage | None:
 
 def _beside_unstable(comparison: Comparison, stage: Stage) -> tuple[Outcome, str]:
     """A device that chooses otherwise errs in fewer elements than are unstable, since not each jumps in a few runs; one
-    that rounds between 16-bit steps may err in all."""
+    that rounds between 16-bit kernels may err in all."""
     wrong = int(np.count_nonzero(stage.noise.ratios > stage.limits.largest))
     found = f"{stage.unstable:,} of {stage.noise.ratios.size:,} elements leap as inputs move by a roundoff"
-    # More elements err than may leap: choices do not explain it.
-    if wrong > stage.unstable and (comparison.case.on_cpu or not comparison.case.narrow):
+    if wrong > stage.unstable:
+        if comparison.case.narrow and not comparison.case.on_cpu:
+            explained = steps.by_composed_steps(comparison)
+            if explained is not None and not explained.why_not:
+                return "pass", "rounds between its kernels"
         return "error", f"{found}; beside them {stage.reason}, {wrong:,} above it"
     return "warning", f"undecided: {found}; beside them {stage.reason}"
 
@@ -134,48 +136,6 @@ def _unbiased(comparison: Comparison) -> Stage | None:
     runs = evidence.perturbed(STAGES[-1]) + evidence.float32_steps(STAGES[-1])
     stepped = stages.between_steps(comparison, runs, stages.limits_of(comparison))
     return stepped if stepped.within_limits and _bias(comparison, stepped) is None else None
-
-
-def _by_other_steps(comparison: Comparison, measured: Noise) -> bool:
-    """Is it of the size that rounding between steps has, torch's own or others? Element by element neighbours show
-    that size, and the limits are close."""
-    limits = INSIDE_LIMITS
-    if comparison.elementwise:
-        limits = Limits(OTHERS.largest, OTHERS.rms * (1 + 1 / max(measured.count, 1) ** 0.5))
-    largest = min(limits.largest, max(OTHERS_LEAST, OTHERS_SHARE * stages.rms_of_others(measured)))
-    return measured.within(Limits(largest, limits.rms))
-
-
-def _beside_cpu(comparison: Comparison, stage: Stage) -> tuple[Outcome, str] | None:
-    """What the framework's own CPU kernel in the case's dtype says, where it is another device than the tested one."""
-    result = comparison.evidence.cpu_result()
-    if result is None:
-        return None
-    # An overflow of the CPU's is taken out of both sides: it says nothing of the other elements.
-    lost = _overflown(comparison, result)
-    alike = lost & np.isinf(widen(comparison.actual))
-    seen = _measure_instead(comparison, stage, np.where(lost, comparison.expected, widen(result)))
-    # A witness that gives NaN says nothing.
-    if not np.isfinite(seen.largest):
-        return "warning", "undecided: the CPU's own kernel gives NaN"
-    if seen.largest > CPU_HOPELESS and comparison.precision.name in ("float32", "complex64"):
-        return "warning", f"undecided: the CPU's own kernel has noise ratio {seen.largest:,.4g}, no digits are left"
-    ours = _measure_instead(comparison, stage, np.where(alike, comparison.expected, widen(comparison.actual)))
-    if ours.within(stage.limits):
-        return "pass", "as-cpu: the CPU's own kernel overflows as well"
-    if ours.largest <= CPU_LARGEST * seen.largest and ours.rms <= CPU_RMS * seen.rms:
-        return "pass", f"as-cpu: the CPU's own kernel errs as much ({seen.largest:,.4g})"
-    return None
-
-
-def _overflown(comparison: Comparison, result: AnyArray) -> BoolArray:
-    """Where the CPU's result overflows and the reference does not: it excuses an overflow there, and no number."""
-    return np.asarray(np.isinf(widen(result)) & np.isfinite(comparison.expected))
-
-
-def _measure_instead(comparison: Comparison, stage: Stage, values: AnyArray) -> Noise:
-    """The noise of other values in the place of the output."""
-    return stages.noise_of(replace(comparison, actual=values), stage.spread)
 
 
 def _bias(comparison: Comparison, stage: Stage) -> str | None:

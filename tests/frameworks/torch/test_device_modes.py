@@ -173,5 +173,5 @@ def test_ascends_flags_are_read_where_its_plugin_is_loaded(monkeypatch: pytest.M
 
 
 def test_every_mode_says_what_it_is() -> None:
-    assert list(MODES) == ["tf32", "hf32", "bf16x3", "bf16", "ftz", "reduced-reduction", "fast-math"]
-    assert all(mode.words and mode.variants for mode in MODES.values())
+    assert list(MODES) == ["tf32", "hf32", "bf16x3", "bf16", "ftz", "reduced-reduction", "truncate", "fast-math"]
+    assert all(mode.words and (mode.variants or mode.cuts) for mode in MODES.values())

@@ -1,0 +1,115 @@
+"""Are errors those of rounding? Rounding has a signature that a fault has not: it has no direction, and no place.
+
+Errors under test are compared with errors of samples that do round, in the same statistics: no statistic has limits of
+its own, and what samples have in common (a constant that each of them rounds) is granted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from pytest_probe.numerics.dtypes import AnyArray
+from pytest_probe.numerics.noise_ratio import root_mean_square
+
+# How many times the samples' own RMS and largest error another way of rounding at as many places may have: two
+# roundings more in each element make it sqrt(2), and a sample of a few runs misses the tail.
+SIZE_RMS, SIZE_LARGEST = 2.0, 3.0
+# A common factor of one row is uniform: its square is up to 3 times the mean square. Samples show the rest.
+GROUP = 2.0
+# The samples' own mean, and so many standard errors of a mean beyond it.
+MEAN, SIGMAS = 1.5, 6.0
+# Fewer elements have no mean to speak of, and fewer groups no scatter.
+FEW_ELEMENTS, FEW_GROUPS = 16, 4
+# Chunks of the elements in order, and tiles of the last two dimensions on each side.
+CHUNKS, TILES = 16, 8
+
+
+def unlike_rounding(errors: AnyArray, samples: Sequence[AnyArray], values: AnyArray) -> str:
+    """Why errors are not those of rounding; "" where they are.
+
+    errors: in units of the scale of each element, finite, any shape. samples: the same of runs that round as a healthy
+    device may, at least one. values: the reference, whose signs tell errors that grow from errors that shift.
+    """
+    size = root_mean_square(np.abs(errors))
+    if not size:
+        return ""
+    usual = max(root_mean_square(np.abs(sample)) for sample in samples)
+    largest = max(float(np.abs(sample).max()) for sample in samples)
+    found = float(np.abs(errors).max())
+    if size > SIZE_RMS * usual:
+        return f"RMS {size:.3g} scales, of rounding {usual:.3g}"
+    if found > SIZE_LARGEST * largest:
+        return f"an element errs by {found:.3g} scales, of rounding none by more than {largest:.3g}"
+    return direction(errors, samples, values) or _place(errors, samples)
+
+
+def direction(errors: AnyArray, samples: Sequence[AnyArray], values: AnyArray) -> str:
+    """Why errors have a direction, a mean shift or a mean scale, that those of rounding have not; "" where they have
+    none. Arguments as of `unlike_rounding`, in any unit."""
+    if errors.size < FEW_ELEMENTS:
+        return ""
+    signs = np.sign(values)
+    for word, weights in (("shifted", np.ones_like(signs)), ("scaled", signs)):
+        mean = float((errors * weights).mean())
+        usual = max(abs(float((sample * weights).mean())) for sample in samples)
+        error = max(_standard_error(item * weights) for item in (errors, *samples))
+        if abs(mean) > MEAN * usual + SIGMAS * error:
+            return f"{word} on average by {abs(mean):.3g} scales, {abs(mean) / max(error, 1e-300):.3g} standard errors"
+    return ""
+
+
+def _standard_error(errors: AnyArray) -> float:
+    """Of the mean, where elements of a group may share a rounding: the largest by any grouping. Means of few groups
+    scatter by chance less than they should, so that few count for more."""
+    found = float(errors.std() / errors.size**0.5)
+    for _, groups in partitions(errors.shape):
+        counts = np.bincount(groups)
+        if counts.size >= FEW_GROUPS:
+            means = np.bincount(groups, weights=errors.ravel()) / np.maximum(counts, 1)
+            spread = float(means[counts > 0].std(ddof=1))
+            found = max(found, float(spread / counts.size**0.5 * (1 + FEW_GROUPS / counts.size)))
+    return found
+
+
+def _place(errors: AnyArray, samples: Sequence[AnyArray]) -> str:
+    """A row, a column, a tile, a tail or a parity class that errs more than the others."""
+    for word, groups in partitions(errors.shape):
+        counts = np.bincount(groups)
+        if counts.size < 2:
+            continue
+        shares = [_shares(item, groups, counts) for item in (errors, *samples)]
+        most, usual = float(shares[0].max()), max(float(share.max()) for share in shares[1:])
+        if most > GROUP * max(usual, 1.0):
+            place = f"{word} {int(shares[0].argmax())}"
+            return f"{place} errs {most:.3g} times as much as all, of rounding {usual:.3g} times"
+    return ""
+
+
+def _shares(errors: AnyArray, groups: AnyArray, counts: AnyArray) -> AnyArray:
+    """RMS of each group over that of all."""
+    squares = np.bincount(groups, weights=errors.ravel() ** 2) / np.maximum(counts, 1)
+    mean = float((errors**2).mean())
+    return np.sqrt(squares / mean) if mean else np.ones_like(squares)
+
+
+def partitions(shape: Sequence[int]) -> Iterator[tuple[str, AnyArray]]:
+    """Ways to group elements, each by a number for every element in order: along dimensions, rows of all leading ones,
+    chunks, parity and tiles. Groups of fewer than 4 elements say nothing."""
+    size = int(np.prod(shape, dtype=np.int64))
+    order = np.arange(size)
+    index = np.unravel_index(order, shape) if size and shape else ()
+    for axis, extent in enumerate(shape):
+        if 2 <= extent <= size // 4:
+            yield f"dimension {axis}, index", index[axis]
+    if len(shape) > 2 and shape[-1] >= 4:
+        yield "row", order // shape[-1]
+    if size >= 4 * CHUNKS:
+        yield f"part of {CHUNKS}:", order * CHUNKS // size
+    for axis, extent in list(enumerate(shape))[-2:]:
+        if extent >= 4 and size >= 8:
+            yield f"parity in dimension {axis}:", index[axis] % 2
+    if len(shape) >= 2 and min(shape[-2:]) >= 2 * TILES:
+        rows, columns = (index[axis] * TILES // shape[axis] for axis in (-2, -1))
+        yield "tile", rows * TILES + columns

@@ -1,0 +1,189 @@
+"""What rounding explains on another device than the CPU: between the kernels of a call, or as the CPU's own kernel.
+
+Nothing is granted for its size alone: the errors must have the signature of rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pytest_probe.core.comparison import Comparison
+from pytest_probe.numerics import noise_ratio
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, round_to, widen
+from pytest_probe.numerics.rounding_signature import direction, unlike_rounding
+from pytest_probe.numerics.ulp import ulp
+from pytest_probe.standards.noise import stages
+from pytest_probe.standards.noise.stages import Stage
+
+# Runs that sample where a call rounds between its kernels.
+SAMPLES = 4
+# The share of the RMS scale that each element is granted: a sum that is composed otherwise rounds small elements too.
+SHARE = 2.0**-6
+# One rounding, in ulps: its standard deviation.
+ROUNDING = 12.0**-0.5
+# A device may err so many times as much as the CPU's own kernel.
+CPU_LARGEST, CPU_RMS = 2.0, 1.5
+# A CPU result with a larger ratio has lost its digits: it excuses errors where it errs itself. Both err alike in an
+# element by chance alone, hence the share of elements that may be above the limits where the CPU's is far below them.
+LOST_DIGITS, BELOW, ALONE = 1000.0, 0.125, 0.02
+# Half an ulp, and what the number that was rounded is off by itself.
+LAST = 0.51
+# Ulps beyond which an error counts by its sign.
+CLIPPED = 4.0
+# A sample tells of rounding inside where it is off by more than its last rounding, and by more than a scale of float32.
+INSIDE = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """Whether rounding between kernels explains an output: why not, "" where it does."""
+
+    why_not: str
+
+
+def by_composed_steps(comparison: Comparison) -> Explained | None:
+    """None where the call rounds nowhere but at its end: one kernel computes in float32 and rounds once."""
+    fused = _composed(comparison, separate=False)
+    if not any(_rounds_inside(comparison, sample) for sample in fused):
+        fused = []
+    found = _explained(comparison, fused) if fused else None
+    if found is not None and not found.why_not:
+        return found
+    separate = _composed(comparison, separate=True)
+    if not any(_rounds_inside(comparison, sample) for sample in separate):
+        return found
+    return _explained(comparison, separate)
+
+
+def _explained(comparison: Comparison, samples: Sequence[AnyArray]) -> Explained:
+    wide, expected = widen(comparison.actual), comparison.expected
+    usable = np.isfinite(expected)
+    lost = usable & ~np.isfinite(wide)
+    if (lost & ~_overflows_too(wide, samples)).any():
+        return Explained("not finite where the reference is")
+    usable &= ~lost
+    errors = [_error(comparison, run, usable) for run in (wide, *samples)]
+    scales = [_scale(comparison, [*samples[:k], *samples[k + 1 :]]) for k in range(len(samples))]
+    own = _divided(errors[0], _scale(comparison, samples))
+    theirs = [_divided(error, scale) for error, scale in zip(errors[1:], scales, strict=True)]
+    ulps = [_in_ulps(comparison, error) for error in errors]
+    return Explained(unlike_rounding(own, theirs, expected) or direction(ulps[0], ulps[1:], expected))
+
+
+def _composed(comparison: Comparison, *, separate: bool) -> list[AnyArray]:
+    """The reference's call as kernels of an accelerator make it, and what such kernels round on other inputs."""
+    evidence = comparison.evidence
+    exact = evidence.composed_steps(separate=separate)
+    if not exact:
+        return []
+    moved, apart = evidence.composed_steps_moved(SAMPLES, separate=separate), evidence.neighbours(SAMPLES)
+    return exact + [_drawn(comparison, *pair) for pair in zip(moved, apart, strict=False)]
+
+
+def _drawn(comparison: Comparison, rounded: AnyArray, plain: AnyArray) -> AnyArray:
+    """The reference with what was rounded on other inputs. What one last rounding explains there is one here, where the
+    number may be much smaller."""
+    expected, dtype = comparison.expected, comparison.precision
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        error = rounded - plain
+        last = np.abs(error) <= ulp(plain, dtype) * LAST
+        share = np.where(last, np.minimum(1.0, ulp(expected, dtype) / ulp(plain, dtype)), 1.0)
+        return np.asarray(expected + error * share)
+
+
+def _in_ulps(comparison: Comparison, errors: AnyArray) -> AnyArray:
+    """Errors in ulps of the reference; larger ones count by their sign alone, since other steps rounded there."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        return np.clip(errors / ulp(comparison.expected, comparison.precision), -CLIPPED, CLIPPED)
+
+
+def _rounds_inside(comparison: Comparison, sample: AnyArray) -> bool:
+    expected = comparison.expected
+    with np.errstate(invalid="ignore", over="ignore"):
+        error = np.abs(sample - expected) - LAST * ulp(expected, comparison.precision)
+        return bool((error > INSIDE * comparison.roundoff * np.abs(expected)).any())
+
+
+def _overflows_too(wide: AnyArray, samples: Sequence[AnyArray]) -> BoolArray:
+    """Where a sample overflows to the same infinity."""
+    return np.asarray(np.logical_or.reduce([np.isinf(wide) & (sample == wide) for sample in samples]))
+
+
+def _error(comparison: Comparison, run: AnyArray, usable: BoolArray) -> AnyArray:
+    with np.errstate(invalid="ignore", over="ignore"):
+        error = run - comparison.expected
+    return np.where(usable & np.isfinite(error), error, 0.0)
+
+
+def _scale(comparison: Comparison, samples: Sequence[AnyArray]) -> AnyArray:
+    """A, from samples, and one rounding at least."""
+    spread = stages.pooled_spread(comparison, stages.run_spread(comparison, list(samples)))
+    allowed = noise_ratio.scale(
+        comparison.expected, spread, dtype=comparison.precision, roundoff=comparison.roundoff, floor=SHARE
+    )
+    return np.maximum(allowed, ROUNDING * ulp(comparison.expected, comparison.precision))
+
+
+def _divided(errors: AnyArray, scale: AnyArray) -> AnyArray:
+    with np.errstate(invalid="ignore"):
+        return np.where(errors == 0, 0.0, errors / scale)
+
+
+def by_cpu_result(comparison: Comparison, stage: Stage) -> str | None:
+    """Why the output passes beside the framework's own CPU kernel in the case's dtype; None where it does not.
+
+    What that kernel makes NaN, or of another dtype, says nothing; an overflow excuses an overflow of its sign.
+    """
+    result = comparison.evidence.cpu_result()
+    if result is None or result.dtype != comparison.actual.dtype:
+        return None
+    theirs, wide = widen(result), widen(comparison.actual)
+    alike = np.isinf(theirs) & (theirs == wide) & np.isfinite(comparison.expected)
+    theirs = np.where(np.isfinite(theirs), theirs, comparison.expected)
+    ours = stages.noise_beside(comparison, stage, np.where(alike, comparison.expected, wide))
+    if ours.within(stage.limits):
+        return "as-cpu: the CPU's own kernel overflows as well"
+    seen = stages.noise_beside(comparison, stage, theirs)
+    if not (ours.largest <= CPU_LARGEST * seen.largest and ours.rms <= CPU_RMS * seen.rms):
+        return None
+    if seen.largest > LOST_DIGITS:
+        above = ours.ratios > stage.limits.largest
+        if np.count_nonzero(above & (seen.ratios < BELOW * ours.ratios)) > ALONE * np.count_nonzero(above):
+            return None
+    usable = np.isfinite(comparison.expected) & np.isfinite(wide)
+    scale = stages.scale_of(comparison, stage.spread)
+    samples = [theirs, *comparison.evidence.narrow_steps(SAMPLES)]
+    errors = [_divided(_error(comparison, run, usable), scale) for run in (wide, *samples)]
+    if unlike_rounding(errors[0], errors[1:], comparison.expected):
+        return None
+    return f"as-cpu: the CPU's own kernel errs as much ({seen.largest:,.4g})"
+
+
+def truncates(comparison: Comparison) -> bool:
+    """Is the output the reference cut to its dtype, where rounding would have been up? Only 16 bit shows it."""
+    if float_format(comparison.precision).precision >= 24:
+        return False
+    expected = comparison.expected
+    if expected.dtype.kind != "f":
+        return False
+    cut, rounded = truncated(expected, comparison.precision), round_to(expected, comparison.precision)
+    told = np.isfinite(expected) & (cut != widen(rounded))
+    if np.count_nonzero(told) < TOLD:
+        return False
+    return bool(np.mean(widen(comparison.actual)[told] == cut[told]) >= TRUNCATED)
+
+
+# Elements that tell cutting from rounding, and the share of them that must be cut: float32 inside errs near a border.
+TOLD, TRUNCATED = 8, 0.95
+
+
+def truncated(expected: AnyArray, dtype: np.dtype) -> AnyArray:
+    """float64 numbers cut towards zero to a dtype."""
+    nearest = widen(round_to(expected, dtype))
+    above = np.abs(nearest) > np.abs(expected)
+    with np.errstate(invalid="ignore", over="ignore"):
+        below = widen(round_to(nearest - np.copysign(ulp(expected, dtype), nearest), dtype))
+    return np.where(above, below, nearest)
