@@ -47,6 +47,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "inputs/roles.py": {"all axes": "all"},
     "numerics/accumulators.py": {"where an eps is added": "all"},
     "numerics/conventions.py": {"where an eps is added": "all zeros"},
+    "numerics/rounding_signature.py": {"an English word": "tile"},
     "options.py": {"an option": "repeat"},
     "plugin/checks.py": {"as a program spells a dtype": "torch"},
     "plugin/session.py": {"a value of an option": "all"},
