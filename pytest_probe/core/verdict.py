@@ -11,6 +11,8 @@ Metric: TypeAlias = "float | int | str | bool"
 
 # The metric that names the rule, where a verdict is a warning for no other reason than an API's table.
 TABLE_METRIC = "table"
+# How the reason of a warning begins where nobody could judge; the summary counts such cases.
+UNDECIDED = "undecided: "
 # The worst output decides. A skip says nothing, so whatever was judged outranks it.
 SEVERITY: Mapping[Outcome, int] = {"skip": 0, "pass": 1, "warning": 2, "error": 3}
 

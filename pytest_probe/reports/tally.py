@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pytest_probe.core.result import Plain, Result, number, rank
-from pytest_probe.core.verdict import SEVERITY, Outcome
+from pytest_probe.core.verdict import SEVERITY, UNDECIDED, Outcome
 from pytest_probe.execution.determinism import NON_DETERMINISTIC
 
 # Perturbed runs of a verdict that asked for all.
@@ -34,17 +34,22 @@ class Worst:
 
 @dataclass(slots=True)
 class Tally:
-    """What a run adds up to, kept small: no result is held. differing counts cases whose runs differ, warnings holds
-    id and reason of the first WARNINGS."""
+    """What a run adds up to, kept small: no result is held.
+
+    differing counts cases whose runs differ, undecided those of which an output could not be judged; warnings holds id
+    and reason of the first WARNINGS.
+    """
 
     verdicts: Counter[str] = field(default_factory=Counter)
     skips: Counter[str] = field(default_factory=Counter)
     apis: dict[str, Worst] = field(default_factory=dict)
     differing: int = 0
+    undecided: int = 0
     warnings: list[tuple[str, str]] = field(default_factory=list)
 
     def add(self, result: Result) -> None:
         self.differing += any(note.startswith(NON_DETERMINISTIC) for note in result.notes)
+        self.undecided += any(output.reason.startswith(UNDECIDED) for output in result.outputs)
         self.verdicts[result.verdict] += 1
         if result.verdict == "skip":
             self.skips[result.kind or result.reason] += 1

@@ -180,6 +180,8 @@ def summary_lines(tally: Tally, *, not_run: int) -> Iterator[str]:
     yield ", ".join([_count(tally.verdicts.total(), "case"), *counts])
     if tally.differing:
         yield f"{_count(tally.differing, 'case')} non-deterministic: runs on the same inputs differ"
+    if tally.undecided:
+        yield f"{_count(tally.undecided, 'case')} undecided: elements of an output could not be judged"
     if not_run:
         yield f"{_count(not_run, 'item')} did not run"
     if tally.skips:

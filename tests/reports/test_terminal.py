@@ -86,3 +86,12 @@ def test_summary_fits_the_screen_and_shows_ten_apis() -> None:
     assert lines[5] == "Functional.very_very_very_very_very_v...    1.5e+06      512   1.25e+38   error"
     assert len(lines) == 15
     assert max(map(len, lines)) <= WIDTH
+
+
+def test_undecided_cases_have_a_line_of_their_own() -> None:
+    tally = Tally()
+    for reason in ("undecided: 3 of 100 elements could be judged", "beyond msprobe's table"):
+        verdict = OutputVerdict("output.0", (100,), "float32", "warning", "noise", reason)
+        tally.add(outcome("warning", verdict))
+    lines = list(summary_lines(tally, not_run=0))
+    assert lines[:2] == ["2 cases, 2 warning", "1 case undecided: elements of an output could not be judged"]

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from pytest_probe.core.comparison import Comparison
-from pytest_probe.core.verdict import Metric, Outcome, OutputVerdict
+from pytest_probe.core.verdict import UNDECIDED, Metric, Outcome, OutputVerdict
 from pytest_probe.numerics import metrics, noise_ratio
 from pytest_probe.numerics.dtypes import AnyArray, float_format, round_to
 from pytest_probe.numerics.noise_ratio import Bias
@@ -73,7 +73,7 @@ def _share_judged(stage: Stage) -> tuple[Outcome, str]:
         return "pass", ""
     return (
         "warning",
-        f"undecided: {judged:,} of {size:,} elements could be judged, perturbed runs overflow in the others",
+        f"{UNDECIDED}{judged:,} of {size:,} elements could be judged, perturbed runs overflow in the others",
     )
 
 
@@ -125,7 +125,7 @@ def _beside_unstable(comparison: Comparison, stage: Stage) -> tuple[Outcome, str
             if explained is not None and not explained.why_not:
                 return "pass", "rounds between its kernels"
         return "error", f"{found}; beside them {stage.reason}, {wrong:,} above it"
-    return "warning", f"undecided: {found}; beside them {stage.reason}"
+    return "warning", f"{UNDECIDED}{found}; beside them {stage.reason}"
 
 
 def _unbiased(comparison: Comparison) -> Stage | None:
