@@ -107,9 +107,10 @@ def _pattern_trouble(kept: BoolArray, telling: BoolArray, probability: float, ch
         kept, telling = np.asarray((kept & telling).any(-1)), np.asarray(telling.any(-1))
     trials = int(np.count_nonzero(telling))
     dropped = trials - int(np.count_nonzero(kept & telling))
-    run, longest = _longest_run(telling & ~kept), _longest_likely(trials, probability)
-    if run > longest:
-        return f"{run:,} elements in a row are dropped where p = {probability:g} explains {longest:,}"
+    for word, flags, chance in (("dropped", ~kept, probability), ("kept", kept, 1 - probability)):
+        run, longest = _longest_run(telling & flags), _longest_likely(trials, chance)
+        if run > longest:
+            return f"{run:,} elements in a row are {word} where p = {probability:g} explains {longest:,}"
     spread = DROPOUT_SIGMAS * (trials * probability * (1 - probability)) ** 0.5
     if abs(dropped - trials * probability) <= spread + 1:
         # The share is right; a pattern that repeats itself has the right share as well.

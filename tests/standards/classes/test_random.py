@@ -156,3 +156,12 @@ def test_other_random_values_cannot_be_judged(api: str) -> None:
     with pytest.raises(Unsupported, match="gives random values") as caught:
         judge(X, api=api)
     assert caught.value.kind == "random values"
+
+
+def test_rows_that_keep_all_are_an_error_though_their_share_is_right() -> None:
+    wrong = dropped(0.5)
+    wrong[-2:] = 2 * X[-2:]
+    found = judge(wrong, p=0.5)
+    assert found.verdict == "error"
+    assert "elements in a row are kept where p = 0.5 explains" in found.reason
+    assert judge(dropped(0.5), p=0.5).verdict == "pass"
