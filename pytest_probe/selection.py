@@ -9,16 +9,6 @@ from fnmatch import fnmatchcase
 from pytest_probe.core.dump import Call, Direction, Dump, Record
 from pytest_probe.errors import RecordError
 
-# How the framework spells what a dump calls by its prefix; the longest comes first.
-_SPELLINGS = (
-    ("torch.nn.functional.", "Functional."),
-    ("torch.Tensor.", "Tensor."),
-    ("torch.ops.aten.", "Aten."),
-    ("torch._VF.", "VF."),
-    ("torch_npu.", "NPU."),
-    ("torch.", "Torch."),
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Selection:
@@ -58,14 +48,6 @@ def matches(glob: str, records: Iterable[Record]) -> bool:
 
 def _names(record: Record, direction: Direction) -> tuple[str, ...]:
     return record.api, f"{record.namespace}.{record.api}", record.name, f"{record.name}.{direction}"
-
-
-def normalise(glob: str) -> str:
-    """A glob with the framework's own spelling replaced by the dump's: `torch.nn.functional.x` is `Functional.x`."""
-    for spelling, prefix in _SPELLINGS:
-        if glob.startswith(spelling):
-            return prefix + glob[len(spelling) :]
-    return glob
 
 
 def select(

@@ -12,12 +12,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from pytest_probe import frameworks
 from pytest_probe.core.device_modes import MODES
 from pytest_probe.errors import SettingsError
 from pytest_probe.execution.conditions import RECORDED
 from pytest_probe.options import NAMED, OPTIONS
 from pytest_probe.records import asked_for
-from pytest_probe.selection import Selection, normalise
+from pytest_probe.selection import Selection
 from pytest_probe.standards.tools.project_rules import StandardsFile, read_standards_file
 from pytest_probe.standards.tools.table import BENCHMARK
 
@@ -318,8 +319,8 @@ def _check_recorded(raw: _Raw, settings: Settings) -> None:
 def _selection(raw: _Raw, rules: StandardsFile) -> Selection:
     dtypes = [check_name(raw.name("dtype"), dtype, DTYPE_CHOICES) for dtype in _comma_list(raw, "dtype")]
     return Selection(
-        apis=tuple(map(normalise, raw.value("api") or ())),
-        skip_apis=tuple(map(normalise, raw.value("skip-api") or ())),
+        apis=tuple(map(frameworks.signatures().spelled, raw.value("api") or ())),
+        skip_apis=tuple(map(frameworks.signatures().spelled, raw.value("skip-api") or ())),
         directions=DIRECTION_CHOICES[_choice(raw, "direction", tuple(DIRECTION_CHOICES))],
         dtypes=tuple(None if dtype == "recorded" else dtype for dtype in dtypes),
         white_list=rules.white_list,

@@ -63,7 +63,6 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "reports/msprobe_csv/checker.py": {"dtypes, as msprobe's files have them": "torch"},
     "reports/msprobe_csv/rows.py": {"dtypes, as msprobe's files have them": "torch"},
     "reports/terminal.py": {"English words": "index item take"},
-    "selection.py": {"torch's own spellings, which frameworks.signatures().spelled has as well": "torch"},
     "settings.py": {"an option": "repeat", "a value of an option": "all"},
     "standards/auto.py": {"a class": "random"},
     "standards/classes/distributions.py": {

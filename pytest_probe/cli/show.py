@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pytest_probe import frameworks
 from pytest_probe.core.dump import Call, Dump, named_tensors
 from pytest_probe.core.verdict import Verdict
 from pytest_probe.errors import DumpError, RecordError
@@ -19,7 +20,7 @@ from pytest_probe.options import NAMED
 from pytest_probe.records import find_dumps, labels, read_dump
 from pytest_probe.registry import Registry
 from pytest_probe.reports.terminal import holds
-from pytest_probe.selection import Selection, normalise, select
+from pytest_probe.selection import Selection, select
 from pytest_probe.settings import DIRECTION_CHOICES, DTYPE_CHOICES, check_name
 
 SIZES = ((1_000, "up to 1,000 elements"), (1_000_000, "up to 1,000,000"), (1_000_000_000, "up to 1,000,000,000"))
@@ -65,8 +66,8 @@ def add_parser(commands: Any) -> None:
 def _selection(arguments: argparse.Namespace) -> Selection:
     dtypes = [check_name("--dtype", dtype.strip(), DTYPE_CHOICES) for dtype in arguments.dtype.split(",")]
     return Selection(
-        apis=tuple(map(normalise, arguments.api or ())),
-        skip_apis=tuple(map(normalise, arguments.skip_api or ())),
+        apis=tuple(map(frameworks.signatures().spelled, arguments.api or ())),
+        skip_apis=tuple(map(frameworks.signatures().spelled, arguments.skip_api or ())),
         directions=DIRECTION_CHOICES[check_name("--direction", arguments.direction, DIRECTION_CHOICES)],
         dtypes=tuple(None if dtype == "recorded" else dtype for dtype in dtypes),
     )

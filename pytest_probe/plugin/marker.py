@@ -15,7 +15,7 @@ from pytest_probe.errors import DumpError, HookFailed, SettingsError
 from pytest_probe.execution import Case, floating_dtypes
 from pytest_probe.plugin.session import state_of
 from pytest_probe.records import NO_SUCH, asked_for, labels
-from pytest_probe.selection import Selection, normalise, select
+from pytest_probe.selection import Selection, select
 from pytest_probe.settings import DIRECTION_CHOICES, DTYPE_CHOICES, check_name
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def _records(dump: Dump, given: Mapping[str, Any]) -> Iterator[Marked]:
         check_name("pytest.mark.probe: dtype", name, DTYPE_CHOICES) for name in _listed(given.get("dtype", "recorded"))
     ]
     selection = Selection(
-        apis=tuple(map(normalise, _listed(given.get("api", ())))),
+        apis=tuple(map(frameworks.signatures().spelled, _listed(given.get("api", ())))),
         directions=wanted[:1],
         dtypes=tuple(None if dtype == "recorded" else dtype for dtype in dtypes),
     )

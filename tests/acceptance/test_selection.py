@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from pytest_probe.core.dump import Record
-from pytest_probe.selection import Selection, normalise
+from pytest_probe.frameworks import signatures
+from pytest_probe.selection import Selection
 
 LINEAR = Record("Functional.linear.0", "Functional", "linear", 0, b"", b"")
 NORM = Record("Torch.linalg.norm.12", "Torch", "linalg.norm", 12, b"")
@@ -20,7 +21,7 @@ NORM = Record("Torch.linalg.norm.12", "Torch", "linalg.norm", 12, b"")
     ],
 )
 def test_spellings(glob: str, expected: str) -> None:
-    assert normalise(glob) == expected
+    assert signatures().spelled(glob) == expected
 
 
 @pytest.mark.parametrize("glob", ["linear", "Functional.lin*", "Functional.linear.0", "Functional.linear.0.forward"])
