@@ -21,8 +21,8 @@ sys.path.insert(0, str(ROOT))
 
 import torch  # noqa: E402
 
-from benchmarks.kernels import closed, open  # noqa: E402
-from benchmarks.kernels.entry import ALL, DEVICES, Entry  # noqa: E402
+from benchmarks import kernels  # noqa: E402
+from benchmarks.kernels.entry import ALL, DEVICES  # noqa: E402
 from benchmarks.kernels.scoring import CRASH, Found, scored, short, troubles  # noqa: E402
 
 VERDICTS = ("error", "warning", "pass", "skip", CRASH)
@@ -83,10 +83,11 @@ def main() -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     start = time.process_time()
-    every: list[Entry] = (closed if options.closed else open).entries()
+    part = "closed" if options.closed else "open"
+    every = kernels.entries(part)
     entries = [entry for entry in every if not options.family or entry.family in options.family]
     healthy = sum(entry.healthy for entry in entries)
-    print(f"{'closed' if options.closed else 'open'}: {healthy} healthy kernels, {len(entries) - healthy} faults")
+    print(f"{part}: {healthy} healthy kernels, {len(entries) - healthy} faults")
     wrong = list(troubles(entries))
     for line in wrong:
         print(f"wrong entry: {line}")
