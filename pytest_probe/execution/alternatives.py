@@ -12,7 +12,7 @@ from pytest_probe.core.arguments import with_value
 from pytest_probe.core.comparison import Assumption, Comparison, Evidence, RunKind
 from pytest_probe.core.device_modes import Mode
 from pytest_probe.core.run import Jitter, Way
-from pytest_probe.execution.perturbed import Perturbation, PerturbedRuns, results
+from pytest_probe.execution.perturbed import IN_OWN_DTYPES, Perturbation, PerturbedRuns, results
 from pytest_probe.execution.replay import Reference, Replay
 from pytest_probe.numerics.dtypes import AnyArray, is_floating, widen
 
@@ -24,9 +24,6 @@ UNSURE = 4.0
 # Times what those two runs move an output by: not all operands that may cross do so in either. Chosen; 480 outputs of
 # emulated attention gave no alarm.
 CROSSED = 1.5
-
-# Runs in the call's own dtypes: one of another dtype than the device's says nothing of how that rounds.
-OWN_DTYPES = ("composed", "composed_moved", "separate", "separate_moved")
 
 Results = Mapping[str, Any]
 
@@ -115,7 +112,7 @@ class OutputRuns(Evidence):
 
     def runs(self, kind: RunKind, count: int) -> list[AnyArray]:
         found = [run for run in self.source.output(self.name, kind, count) if run.shape == self.shape]
-        if kind in OWN_DTYPES:
+        if kind in IN_OWN_DTYPES:  # one of another dtype than the device's says nothing of how that rounds
             found = [run for run in found if run.dtype == self.dtype]
         return [widen(run) for run in found]
 

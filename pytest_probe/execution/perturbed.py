@@ -35,8 +35,9 @@ ON_INPUTS_OF: Mapping[RunKind, RunKind] = {
 }
 # Of the largest value: beside it nothing but a choice shows such a number.
 UNTIED = 2.0**-80
+# Kinds whose inputs move by a roundoff of the case's 16-bit dtype, and those that run in the call's own dtypes.
 MOVED_BY_NARROW = ("narrowed", "rounded", "composed_moved", "separate_moved", "neighbours")
-ACCELERATORS = ("composed", "composed_moved", "separate", "separate_moved")
+IN_OWN_DTYPES = ("composed", "composed_moved", "separate", "separate_moved")
 NUMPY_COMPLEX: Mapping[str, type] = {"float32": np.complex64, "float64": np.complex128}
 
 
@@ -68,9 +69,8 @@ class Perturbation:
     key seeds what is drawn; roundoff is u_c; narrow the dtype for `coarse` and `narrow` runs. together: equal values
     move alike, so that a choice among them stays, and inward, since the arguments' ranges may differ. fixed names
     arguments that hold labels, which stay as they are: moved, they would be none. attends: it is attention, whose
-    products take 16-bit operands. Under a mode that rounds operands the
-    arguments stay as they are, since that rounding would swallow a roundoff: what moves is operands after it, and
-    results of kernels.
+    products take 16-bit operands. Under a mode that rounds operands the arguments stay as they are, since that rounding
+    would swallow a roundoff: what moves is operands after it, and results of kernels.
     """
 
     key: str
@@ -175,9 +175,10 @@ class PerturbedRuns:
         return narrow and bool(self._wide())
 
     def _own(self, kind: RunKind) -> Way | None:
-        """How 16-bit steps are run where an autocast casts for calls inside this one: in the call's own dtypes."""
+        """How steps are run in the call's own dtypes; None where float64 is rounded. An accelerator's are always, the
+        CPU's where an autocast casts for calls inside this one, or where several dtypes meet."""
         reference = self._reference
-        if kind in ACCELERATORS:
+        if kind in IN_OWN_DTYPES:
             how, apart = self._how, kind in ("separate", "separate_moved")
             steps = Steps(how.narrow, False, own=True, elsewhere=True, products=how.attends, separate=apart)
             return Way(reference.framework.device("cpu"), autocast=reference.autocast, steps=steps)
@@ -231,15 +232,22 @@ class PerturbedRuns:
         draw = _apart(generator)
         move = functools.partial(by_value, salt=int(generator.integers(2**62))) if how.together else draw
         dtype = "" if kind == "neighbours" else way.dtype
-        if kind == "untied":
-            move = Untying(move)
-        leaves = self._moved_leaves(reference, move, size, inward or how.together, dtype)
+        before = untied if kind == "untied" else _as_it_is
+        leaves = self._moved_leaves(reference, before, move, size, inward or how.together, dtype)
         if how.direction == "forward":
             return results(reference.again(leaves, way, None), reference.changed)
         incoming = {name: perturbed(array, draw, size, inward, dtype) for name, array in self._incoming.items()}
         return reference.framework.gradients(reference.again(leaves, way, reference.wanted), incoming)
 
-    def _moved_leaves(self, reference: Reference, move: Draw, size: float, inward: bool, dtype: str) -> dict[str, Leaf]:
+    def _moved_leaves(
+        self,
+        reference: Reference,
+        before: Callable[[AnyArray], AnyArray],
+        move: Draw,
+        size: float,
+        inward: bool,
+        dtype: str,
+    ) -> dict[str, Leaf]:
         """The arguments moved; a tensor that was passed twice moves as one."""
         moved: dict[tuple[int, bool], AnyArray] = {}
         leaves: dict[str, Leaf] = {}
@@ -247,7 +255,7 @@ class PerturbedRuns:
             # By identity: the builder gives one array to all places of a tensor.
             key = id(leaf.array), name in self._how.fixed
             if key not in moved:
-                moved[key] = perturbed(leaf.array, move, 0.0 if key[1] else size, inward, dtype)
+                moved[key] = perturbed(before(leaf.array), move, 0.0 if key[1] else size, inward, dtype)
             leaves[name] = replace(leaf, array=moved[key])
         return leaves
 
@@ -275,14 +283,17 @@ def perturbed(array: AnyArray, draw: Draw, size: float, inward: bool, dtype: str
     return _moved(widen(array), draw, size, inward).astype(dtype or array.dtype)
 
 
-class Untying:
-    """A draw that moves zeros, too: of two equal zeros either may be chosen."""
+def untied(array: AnyArray) -> AnyArray:
+    """A floating array without zeros, in float64: of two equal zeros either may be chosen, once they move."""
+    if not (is_floating(array.dtype) or is_complex(array.dtype)):
+        return array
+    wide = widen(array)
+    largest = np.max(np.abs(wide), initial=0.0, where=np.isfinite(wide))
+    return np.where(wide == 0, UNTIED * largest, wide)
 
-    def __init__(self, draw: Draw) -> None:
-        self._draw = draw
 
-    def __call__(self, values: AnyArray) -> AnyArray:
-        return self._draw(values)
+def _as_it_is(array: AnyArray) -> AnyArray:
+    return array
 
 
 def _apart(generator: np.random.Generator) -> Draw:
@@ -304,8 +315,6 @@ def _moved(values: AnyArray, draw: Draw, size: float, inward: bool) -> AnyArray:
         return values
     # Uniform from -1 to 1 has a variance of 1/3.
     xi = 3.0**0.5 * (2 * draw(values) - 1)
-    if isinstance(draw, Untying):
-        values = np.where(values == 0, UNTIED * np.max(np.abs(values), initial=0.0, where=np.isfinite(values)), values)
     low, high = np.min(values), np.max(values)
     if inward or low == high:
         # A constant has no range of its own to stay in: towards zero, where few functions have an edge.

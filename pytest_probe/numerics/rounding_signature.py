@@ -45,9 +45,9 @@ def unlike_rounding(errors: AnyArray, samples: Sequence[AnyArray], values: AnyAr
     return direction(errors, samples, values) or _place(errors, samples)
 
 
-def direction(errors: AnyArray, samples: Sequence[AnyArray], values: AnyArray) -> str:
+def direction(errors: AnyArray, samples: Sequence[AnyArray], values: AnyArray, *, unit: str = "scales") -> str:
     """Why errors have a direction, a mean shift or a mean scale, that those of rounding have not; "" where they have
-    none. Arguments as of `unlike_rounding`, in any unit."""
+    none. Arguments as of `unlike_rounding`; unit says in which the errors are given."""
     if errors.size < FEW_ELEMENTS:
         return ""
     signs = np.sign(values)
@@ -56,7 +56,7 @@ def direction(errors: AnyArray, samples: Sequence[AnyArray], values: AnyArray) -
         usual = max(abs(float((sample * weights).mean())) for sample in samples)
         error = max(_standard_error(item * weights) for item in (errors, *samples))
         if abs(mean) > MEAN * usual + SIGMAS * error:
-            return f"{word} on average by {abs(mean):.3g} scales, {abs(mean) / max(error, 1e-300):.3g} standard errors"
+            return f"{word} on average by {abs(mean):.3g} {unit}, {abs(mean) / max(error, 1e-300):.3g} standard errors"
     return ""
 
 

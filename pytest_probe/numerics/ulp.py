@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from pytest_probe.numerics.dtypes import BoolArray, Float64Array, FloatFormat, float_format, widen
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, Float64Array, FloatFormat, float_format, round_to, widen
 
 
 def ulp(reference: npt.ArrayLike, dtype: npt.DTypeLike) -> Float64Array:
@@ -56,3 +56,12 @@ def alike(actual: Float64Array, expected: Float64Array) -> BoolArray:
     """Where both are the same value, NaN being like NaN and -0 like 0."""
     same: BoolArray = (actual == expected) | (np.isnan(actual) & np.isnan(expected))
     return same
+
+
+def truncated(expected: AnyArray, dtype: np.dtype) -> AnyArray:
+    """float64 numbers cut towards zero to a dtype."""
+    nearest = widen(round_to(expected, dtype))
+    above = np.abs(nearest) > np.abs(expected)
+    with np.errstate(invalid="ignore", over="ignore"):
+        below = widen(round_to(nearest - np.copysign(ulp(expected, dtype), nearest), dtype))
+    return np.where(above, below, nearest)

@@ -15,9 +15,9 @@ from pytest_probe.core.verdict import TABLE_METRIC, OutputVerdict
 from pytest_probe.errors import Unsupported
 from pytest_probe.numerics import noise_ratio
 from pytest_probe.numerics.dtypes import SMALLEST_FLOAT32, AnyArray, is_floating, round_to, widen
+from pytest_probe.numerics.ulp import truncated
 from pytest_probe.standards.base import Standard
 from pytest_probe.standards.exact import correctly_rounded
-from pytest_probe.standards.noise.steps import truncated
 from pytest_probe.standards.noise.summed_terms import summed_terms
 
 # Sampled rounding is what the device does, but for where: limits of 8 and 1.

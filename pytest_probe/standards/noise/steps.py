@@ -6,7 +6,6 @@ Nothing is granted for its size alone: the errors must have the signature of rou
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,12 +13,13 @@ from pytest_probe.core.comparison import Comparison
 from pytest_probe.numerics import noise_ratio
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, round_to, widen
 from pytest_probe.numerics.rounding_signature import direction, unlike_rounding
-from pytest_probe.numerics.ulp import ulp
+from pytest_probe.numerics.ulp import truncated, ulp
 from pytest_probe.standards.noise import stages
 from pytest_probe.standards.noise.stages import Stage
 
-# Runs that sample where a call rounds between its kernels.
-SAMPLES = 4
+# Runs on moved inputs that sample what a call rounds between its kernels, beside one on the exact inputs: as many as
+# the noise rule makes at most.
+DRAWN = 4
 # The share of the RMS scale that each element is granted: a sum that is composed otherwise rounds small elements too.
 SHARE = 2.0**-6
 # One rounding, in ulps: its standard deviation.
@@ -35,42 +35,40 @@ LAST = 0.51
 CLIPPED = 4.0
 # A sample tells of rounding inside where it is off by more than its last rounding, and by more than a scale of float32.
 INSIDE = 4.0
+# Elements that tell cutting from rounding, and the share of them that must be cut: what float32 inside rounds near a
+# border may be cut to the number below.
+TOLD, TRUNCATED = 8, 0.95
 
 
-@dataclass(frozen=True, slots=True)
-class Explained:
-    """Whether rounding between kernels explains an output: why not, "" where it does."""
+def unlike_composed_steps(comparison: Comparison) -> str | None:
+    """Why rounding between kernels does not explain the output; "" where it does.
 
-    why_not: str
-
-
-def by_composed_steps(comparison: Comparison) -> Explained | None:
-    """None where the call rounds nowhere but at its end: one kernel computes in float32 and rounds once."""
-    fused = _composed(comparison, separate=False)
-    if not any(_rounds_inside(comparison, sample) for sample in fused):
-        fused = []
-    found = _explained(comparison, fused) if fused else None
-    if found is not None and not found.why_not:
-        return found
-    separate = _composed(comparison, separate=True)
-    if not any(_rounds_inside(comparison, sample) for sample in separate):
-        return found
-    return _explained(comparison, separate)
+    None where the call rounds nowhere but at its end: one kernel computes in float32 and rounds once. Attention may be
+    one fused kernel, or several.
+    """
+    why_not = None
+    for separate in (False, True):
+        samples = _composed(comparison, separate=separate)
+        if any(_rounds_inside(comparison, sample) for sample in samples):
+            why_not = _unlike(comparison, samples)
+            if not why_not:
+                break
+    return why_not
 
 
-def _explained(comparison: Comparison, samples: Sequence[AnyArray]) -> Explained:
+def _unlike(comparison: Comparison, samples: Sequence[AnyArray]) -> str:
     wide, expected = widen(comparison.actual), comparison.expected
     usable = np.isfinite(expected)
     lost = usable & ~np.isfinite(wide)
     if (lost & ~_overflows_too(wide, samples)).any():
-        return Explained("not finite where the reference is")
+        return "not finite where the reference is"
     usable &= ~lost
     errors = [_error(comparison, run, usable) for run in (wide, *samples)]
     scales = [_scale(comparison, [*samples[:k], *samples[k + 1 :]]) for k in range(len(samples))]
     own = _divided(errors[0], _scale(comparison, samples))
     theirs = [_divided(error, scale) for error, scale in zip(errors[1:], scales, strict=True)]
     ulps = [_in_ulps(comparison, error) for error in errors]
-    return Explained(unlike_rounding(own, theirs, expected) or direction(ulps[0], ulps[1:], expected))
+    return unlike_rounding(own, theirs, expected) or direction(ulps[0], ulps[1:], expected, unit="ulps")
 
 
 def _composed(comparison: Comparison, *, separate: bool) -> list[AnyArray]:
@@ -79,7 +77,7 @@ def _composed(comparison: Comparison, *, separate: bool) -> list[AnyArray]:
     exact = evidence.composed_steps(separate=separate)
     if not exact:
         return []
-    moved, apart = evidence.composed_steps_moved(SAMPLES, separate=separate), evidence.neighbours(SAMPLES)
+    moved, apart = evidence.composed_steps_moved(DRAWN, separate=separate), evidence.neighbours(DRAWN)
     return exact + [_drawn(comparison, *pair) for pair in zip(moved, apart, strict=False)]
 
 
@@ -155,7 +153,7 @@ def by_cpu_result(comparison: Comparison, stage: Stage) -> str | None:
             return None
     usable = np.isfinite(comparison.expected) & np.isfinite(wide)
     scale = stages.scale_of(comparison, stage.spread)
-    samples = [theirs, *comparison.evidence.narrow_steps(SAMPLES)]
+    samples = [theirs, *comparison.evidence.narrow_steps(DRAWN)]
     errors = [_divided(_error(comparison, run, usable), scale) for run in (wide, *samples)]
     if unlike_rounding(errors[0], errors[1:], comparison.expected):
         return None
@@ -174,16 +172,3 @@ def truncates(comparison: Comparison) -> bool:
     if np.count_nonzero(told) < TOLD:
         return False
     return bool(np.mean(widen(comparison.actual)[told] == cut[told]) >= TRUNCATED)
-
-
-# Elements that tell cutting from rounding, and the share of them that must be cut: float32 inside errs near a border.
-TOLD, TRUNCATED = 8, 0.95
-
-
-def truncated(expected: AnyArray, dtype: np.dtype) -> AnyArray:
-    """float64 numbers cut towards zero to a dtype."""
-    nearest = widen(round_to(expected, dtype))
-    above = np.abs(nearest) > np.abs(expected)
-    with np.errstate(invalid="ignore", over="ignore"):
-        below = widen(round_to(nearest - np.copysign(ulp(expected, dtype), nearest), dtype))
-    return np.where(above, below, nearest)

@@ -7,9 +7,9 @@ import pytest
 
 from pytest_probe.core.device_modes import MODES
 from pytest_probe.numerics.dtypes import AnyArray, widen
+from pytest_probe.numerics.ulp import truncated
 from pytest_probe.standards.device_modes.emulate import emulations
 from pytest_probe.standards.noise.standard import NoiseStandard
-from pytest_probe.standards.noise.steps import truncated
 from tests.support.asking import comparison, normal
 
 VALUES = np.exp(normal(2000)) * np.sign(normal(2000, seed=1))
