@@ -40,10 +40,14 @@ class Discrete:
         inside &= self.fits(comparison, runs)
         shape, dtype = comparison.actual.shape, comparison.actual.dtype.name
         measured = metrics.describe(comparison.actual, comparison.expected)
-        if inside.all():
+        reason = _miscounted(comparison)
+        if inside.all() and not reason:
             return OutputVerdict(comparison.name, shape, dtype, "pass", self.name, "", measured)
         count = int(np.count_nonzero(~inside))
-        reason = f"{count:,} of {inside.size:,} elements are on another step, and not within 4 roundoffs of its edge"
+        if count:
+            reason = (
+                f"{count:,} of {inside.size:,} elements are on another step, and not within 4 roundoffs of its edge"
+            )
         return OutputVerdict(
             comparison.name, shape, dtype, "error", self.name, reason, measured, elements(comparison, ~inside)
         )
@@ -58,6 +62,18 @@ class Discrete:
     def fits(self, comparison: Comparison, runs: list[AnyArray]) -> AnyArray:
         """Anything between the runs fits a staircase."""
         return np.ones(comparison.expected.shape, dtype=bool)
+
+
+def _miscounted(comparison: Comparison) -> str:
+    """Are more, or fewer, elements counted than lie in the range? "" where they are not, or counts are rounded."""
+    wanted = comparison.expected
+    whole = np.array_equal(wanted, np.floor(wanted)) if "counts" in comparison.classes else False
+    if not whole or not np.array_equal(widen(correctly_rounded(wanted, comparison.actual.dtype)), wanted):
+        return ""
+    found, all_of_them = float(np.sum(widen(comparison.actual))), float(np.sum(wanted))
+    return (
+        "" if found == all_of_them else f"{found:,.0f} elements are counted where {all_of_them:,.0f} lie in the range"
+    )
 
 
 class OwnIntegers(Discrete):

@@ -43,7 +43,8 @@ class Random:
         trouble = distributions.trouble(comparison)
         dtype = comparison.actual.dtype.name
         outcome: Outcome = "pass" if trouble is None else "error"
-        return OutputVerdict(comparison.name, comparison.actual.shape, dtype, outcome, self.name, trouble or "")
+        reason = trouble or _too_few(comparison.actual.size)
+        return OutputVerdict(comparison.name, comparison.actual.shape, dtype, outcome, self.name, reason)
 
     def _dropout(self, comparison: Comparison, values: AnyArray, probability: float) -> OutputVerdict:
         source = values if comparison.direction == "forward" else widen(comparison.case.incoming["output.0"])
@@ -54,6 +55,12 @@ class Random:
         if verdict.verdict == "error" or trouble is None:
             return replace(verdict, standard=self.name)
         return replace(verdict, verdict="error", standard=self.name, reason=trouble)
+
+
+def _too_few(draws: int) -> str:
+    if draws >= distributions.ENOUGH:
+        return ""
+    return f"too few to tell what is a few per cent off: {draws:,} of {distributions.ENOUGH:,} draws"
 
 
 def _judged(comparison: Comparison, kept: AnyArray, factor: float) -> OutputVerdict:

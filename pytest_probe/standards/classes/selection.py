@@ -13,7 +13,7 @@ from pytest_probe.standards.exact import Exact, identical
 
 
 class SelectionStandard:
-    """Values exact. Indices: in range, distinct where they must be, and pointing at the reference's values; a warning
+    """Values exact. Indices: in range, distinct where they must be, and pointing at the reference's values. A note says
     where the framework promises the first of equal values and another was taken."""
 
     name = "selection"
@@ -27,11 +27,10 @@ class SelectionStandard:
             return exact
         trouble = self._trouble(comparison)
         shape, dtype = comparison.actual.shape, comparison.actual.dtype.name
-        if trouble is None and "first_of_equals" in comparison.classes:
-            other = "indices of equal values that are not the first"
-            return OutputVerdict(comparison.name, shape, dtype, "warning", self.name, other, exact.metrics, exact.worst)
         if trouble is None:
-            return OutputVerdict(comparison.name, shape, dtype, "pass", self.name, "", exact.metrics)
+            first = "first_of_equals" in comparison.classes
+            note = "indices of equal values that are not the first" if first else ""
+            return OutputVerdict(comparison.name, shape, dtype, "pass", self.name, note, exact.metrics)
         return OutputVerdict(comparison.name, shape, dtype, "error", self.name, trouble, exact.metrics, exact.worst)
 
     def _trouble(self, comparison: Comparison) -> str | None:

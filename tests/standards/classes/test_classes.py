@@ -30,8 +30,9 @@ DTYPES = ("float32", "bfloat16", "float16")
 # Lists that say how a judge reads an API's arguments and outputs; the tests of those judges prove them.
 READ_BY_JUDGES = frozenset(
     "written_places only_indices distinct_indices first_of_equals second_output_selects noise_with discrete_with "
-    "nearest_with nearest noise_of_complex bin_edges windows adaptive_windows random_with dropout channel_dropout "
-    "distribution inner_dropout attention sized_by_float running_statistics eps approximate contraction "
+    "counts nearest_with nearest noise_of_complex bin_edges windows adaptive_windows random_with dropout "
+    "channel_dropout distribution inner_dropout attention sized_by_float running_statistics eps approximate "
+    "contraction "
     "terms_of_last_dimension terms_of_kernel terms_of_transposed_kernel terms_of_reduction terms_of_row".split()
 )
 LISTS = {kind: names for kind, names in _classes().items() if kind not in READ_BY_JUDGES}

@@ -57,3 +57,14 @@ def test_the_step_that_16_bit_arithmetic_leads_to_passes() -> None:
     asked: dict[str, Any] = {"api": "Torch.histc", "dtype": "bfloat16", "runs": runs}
     assert Discrete().judge(comparison([4.0, 3.0], [3.0, 4.0], **asked)).verdict == "pass"
     assert Discrete().judge(comparison([5.0, 2.0], [3.0, 4.0], **asked)).verdict == "error"
+
+
+@pytest.mark.parametrize(("actual", "words"), [([3.0, 3.0], "6 elements"), ([3.0, 5.0], "8 elements")])
+def test_no_rounding_decides_how_many_elements_lie_in_the_range(actual: list[float], words: str) -> None:
+    """The upper end that is left out, and an outlier that is counted: each bin could have another number."""
+    runs = {"nudged": [[3.0, 3.0], [3.0, 5.0], [4.0, 3.0]]}
+    asked = comparison(actual, [3.0, 4.0], api="Torch.histc", dtype="float32", runs=runs)
+    found = Discrete().judge(asked)
+    assert found.verdict == "error"
+    assert found.reason == f"{words} are counted where 7 lie in the range"
+    assert Discrete().judge(comparison([4.0, 3.0], [3.0, 4.0], api="Torch.histc", runs=runs)).verdict == "pass"

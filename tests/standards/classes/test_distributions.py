@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -58,7 +59,10 @@ def drawn(name: str, seed: int = 0) -> AnyArray:
 def test_what_was_drawn_passes(name: str, dtype: str) -> None:
     for seed in range(10):
         found = judge(name, drawn(name, seed), dtype)
-        assert (found.verdict, found.standard, found.reason) == ("pass", "random", "")
+        assert (found.verdict, found.standard) == ("pass", "random")
+        assert (
+            found.reason == f"too few to tell what is a few per cent off: {math.prod(found.shape):,} of 100,000 draws"
+        )
 
 
 @pytest.mark.parametrize("name", ["rand", "randn", "normal_", "exponential_", "bernoulli", "randint"])
@@ -83,14 +87,15 @@ def test_a_stale_row_is_an_error(name: str) -> None:
     values[-1] = values[-2]
     found = judge(name, values)
     assert found.verdict == "error"
-    if values.ndim == 2:
+    # Means that differ from row to row show in the numbers themselves.
+    if values.ndim == 2 and name != "normal of tensors":
         assert found.reason == "row 39 repeats the row before it"
 
 
 @pytest.mark.parametrize(
     ("name", "change", "reason"),
     [
-        ("randn", lambda x: x * 1.25, "variance of the probabilities off by"),
+        ("randn", lambda x: x * 1.25, "the width off by"),
         ("randn", lambda x: x + 0.25, "distributed otherwise"),
         ("rand", lambda x: x**2, "Kolmogorov-Smirnov distance"),
         ("rand", lambda x: x * 1.01, "values cannot be drawn"),
