@@ -19,7 +19,9 @@ from pytest_probe.numerics.dtypes import AnyArray
 # case's 16-bit dtype. narrowed: inputs perturbed by the roundoff of that dtype, in float64. rounded: coarse on the very
 # inputs of narrowed. composed: the call in its own dtypes, each kernel as an accelerator has it; composed_moved: the
 # same on the very inputs of neighbours. neighbours: narrowed, with inputs that are numbers of their own dtypes again.
-# untied: float64, with zeros moved as well. separate, separate_moved: composed, with attention of separate kernels too.
+# untied: float64, with zeros moved as well. slight: float64, equal values alike, by nothing that rounding shows.
+# chance: fine on exact inputs, every rounding up or down by chance. separate, separate_moved: composed, with attention
+# of separate kernels too.
 RunKind: TypeAlias = Literal[
     "float64",
     "nudged",
@@ -34,6 +36,8 @@ RunKind: TypeAlias = Literal[
     "composed_moved",
     "neighbours",
     "untied",
+    "slight",
+    "chance",
     "separate",
     "separate_moved",
 ]
@@ -66,6 +70,14 @@ class Evidence:
     def untied(self, count: int) -> list[AnyArray]:
         """The same, with zeros moved by a number that only a choice among equal ones shows."""
         return self.runs("untied", count)
+
+    def moved_slightly(self, count: int) -> list[AnyArray]:
+        """The same, by less than any rounding and equal values alike; every second run is the opposite of the first."""
+        return self.runs("slight", count)
+
+    def rounded_by_chance(self, count: int) -> list[AnyArray]:
+        """`float32_steps` on exact inputs, each rounding up or down by chance."""
+        return self.runs("chance", count)
 
     def perturbed_more(self, count: int) -> list[AnyArray]:
         """The same, moved by 4 roundoffs."""
@@ -113,6 +125,10 @@ class Evidence:
     def neighbours(self, count: int) -> list[AnyArray]:
         """In float64, with inputs and incoming gradients at neighbouring numbers of their own 16-bit dtypes."""
         return self.runs("neighbours", count)
+
+    def terms(self) -> int | None:
+        """The most values of one argument that meet in one element of the output, measured; None where that fails."""
+        return None
 
     def cpu_result(self) -> AnyArray | None:
         """The output of the framework's own CPU kernel in the case's dtype; None where there is none."""
@@ -177,7 +193,8 @@ class Comparison:
 
     actual has the output's dtype, expected is float64, complex128, an integer type or bool; both have one shape.
     precision is the dtype whose half ulp the output is granted: its own, or narrower where a wider tensor carries
-    16-bit values. roundoff is that of the arithmetic inside, u_c.
+    16-bit values. roundoff is that of the arithmetic inside, u_c. terms is how many values meet in one element, where
+    that was measured.
     """
 
     name: str
@@ -188,6 +205,7 @@ class Comparison:
     roundoff: float
     evidence: Evidence
     allowance: Allowance = Allowance()
+    terms: int | None = None
 
     @property
     def call(self) -> BoundCall:
@@ -199,7 +217,7 @@ class Comparison:
 
     @property
     def elementwise(self) -> bool:
-        return "elementwise" in self.case.classes
+        return "elementwise" in self.case.classes or self.terms == 1
 
     @property
     def direction(self) -> Direction:

@@ -25,7 +25,8 @@ class Mode:
     bits: significand bits that the operands of products are rounded to, 0 for all; split: each operand is the sum of
     two such numbers, the product of both remainders is dropped. sums: the dtype that partial sums are rounded to, of
     `chunks` pieces of a sum, "" for none, "narrow" for the case's own. scope: which products these concern. attention:
-    in which steps that is computed. flush: subnormal float32 numbers are zero; fine: inside kernels as well.
+    in which steps that is computed. cut: sums of products lose a roundoff with each term, towards zero, in `chunks`
+    pieces. flush: subnormal float32 numbers are zero; fine: inside kernels as well.
     approximate: exp, log, sin and their like are off by what CUDA's fast intrinsics may err.
     """
 
@@ -36,6 +37,7 @@ class Mode:
     attention: Attention = "fused"
     sums: str = ""
     chunks: int = 0
+    cut: bool = False
     flush: bool = False
     fine: bool = False
     approximate: bool = False
@@ -111,6 +113,11 @@ ACCUMULATIONS: tuple[Behaviour, ...] = tuple(
     for dtype, bits in (("float16", 11), ("bfloat16", 8))
     for count in CHAINS
 )
+
+
+# Tensor cores align the products of a few terms, and the sum so far, to the largest and cut: half a place of float32 is
+# lost with each, a roundoff, so that a sum of K terms alike loses at most K / 2 roundoffs. 16 pieces tell how it grew.
+CUT_SUMS = Mode(cut=True, chunks=16)
 
 
 def behaviour(name: str) -> Behaviour:

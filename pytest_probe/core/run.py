@@ -40,7 +40,8 @@ class Steps:
     the call runs in its own dtypes, as under an autocast inside it, each kernel's results being float64's, rounded
     once; elsewhere: its kernels are an accelerator's, which compute in float32 inside; products: of 16-bit operands,
     also where the CPU has those in float32; separate: attention is made of kernels that round. kernels are those that
-    run in the call's own dtypes; what they compute in float32 is not rounded to dtype."""
+    run in the call's own dtypes; what they compute in float32 is not rounded to dtype. by_chance: what is no number of
+    dtype becomes either neighbour."""
 
     dtype: str
     fine: bool
@@ -50,6 +51,7 @@ class Steps:
     elsewhere: bool = False
     products: bool = False
     separate: bool = False
+    by_chance: bool = False
     kernels: tuple[Kernel, ...] = ()
 
 

@@ -13,6 +13,7 @@ from pytest_probe.core.comparison import Assumption, ComparedCase, Comparison
 from pytest_probe.core.dump import Direction
 from pytest_probe.core.verdict import OutputVerdict
 from pytest_probe.execution.alternatives import Alternatives, OutputRuns
+from pytest_probe.execution.dependence import Dependence
 from pytest_probe.execution.perturbed import Perturbation, PerturbedRuns, results
 from pytest_probe.execution.prepare import cast_of, narrow_dtype, python_numbers
 from pytest_probe.execution.replay import Reference, Replay
@@ -42,6 +43,10 @@ class CaseEvidence(OutputRuns):
     replay: Replay
     direction: Direction
     alternatives: Alternatives
+    dependence: Dependence
+
+    def terms(self) -> int | None:
+        return self.dependence.terms(self.name)
 
     def alternative(self, comparison: Comparison, assumption: Assumption) -> Comparison | None:
         return self.alternatives.of(comparison, assumption)
@@ -82,7 +87,7 @@ def comparisons(
     )
     # Outputs of one call may be of both kinds; runs are made when they are asked for.
     runs = {roundoff: PerturbedRuns(replay, replace(how, roundoff=roundoff)) for roundoff in (SINGLE, DOUBLE)}
-    alternatives = Alternatives(replay, how)
+    alternatives, dependence = Alternatives(replay, how), Dependence(replay, direction)
     on_cpu = replay.source.name == "cpu"
     case = ComparedCase(
         call=call,
@@ -104,7 +109,8 @@ def comparisons(
         precision = _precision(reference, name, actual.dtype)
         roundoff = DOUBLE if precision.name in WIDE else SINGLE
         source, run_name = runs[roundoff], name.removeprefix("grad.")
-        evidence = CaseEvidence(source, run_name, expected.shape, actual.dtype, replay, direction, alternatives)
+        shared = (replay, direction, alternatives, dependence)
+        evidence = CaseEvidence(source, run_name, expected.shape, actual.dtype, *shared)
         yield Comparison(name, case, actual, expected, precision, roundoff, evidence)
 
 

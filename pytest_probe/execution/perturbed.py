@@ -24,7 +24,7 @@ Draw: TypeAlias = Callable[[AnyArray], AnyArray]
 # Attempts at a run that the call refuses, each a quarter as far from the recorded inputs: 1, 1/4, 1/16 of a roundoff.
 REDRAWS = 3
 # Roundoffs that inputs move by, where it is not one.
-PERTURBATIONS: Mapping[RunKind, float] = {"nudged": 4.0, "shrunk": 1 / 16}
+PERTURBATIONS: Mapping[RunKind, float] = {"nudged": 4.0, "shrunk": 1 / 16, "slight": 2.0**-20}
 # Draws that tell scatter from what is always the same: their mean has a third of the scatter of one.
 SAMPLES = 8
 # Runs on the very inputs of another kind, so that the difference of both is what they round.
@@ -54,8 +54,10 @@ def ways(
         "narrowed": reference,
         "neighbours": reference,
         "untied": reference,
+        "slight": reference,
         "float32": Way(dtype="float32"),
         "fine": Way(dtype="float64", steps=Steps("float32", fine=True)),
+        "chance": Way(dtype="float64", steps=Steps("float32", fine=True, by_chance=True)),
         "coarse": Way(dtype="float64", steps=rounded),
         "rounded": Way(dtype="float64", steps=rounded),
         "narrow": Way(dtype="float64", steps=Steps(narrow, fine=True)),
@@ -109,7 +111,7 @@ class PerturbedRuns:
     def output(self, name: str, kind: RunKind, count: int) -> list[AnyArray]:
         """One output in `count` runs; fewer where the reference cannot be perturbed that often."""
         # Beside float64 outputs a float32 run shows nothing of the kernel's own rounding.
-        if kind in ("float32", "fine", "shrunk") and self._how.roundoff < 2.0**-24:
+        if kind in ("float32", "fine", "shrunk", "slight", "chance") and self._how.roundoff < 2.0**-24:
             return []
         if self._how.inside and kind != "float64":
             return []
@@ -149,10 +151,12 @@ class PerturbedRuns:
 
     def _run(self, kind: RunKind, index: int, reference: Reference) -> dict[str, AnyArray] | None:
         # Ties between 16-bit numbers are common and go to even in every kernel; a roundoff sends each one anywhere.
-        exact = kind in ("composed", "separate") or (kind == "coarse" and index == 0)
+        exact = kind in ("composed", "separate", "chance") or (kind == "coarse" and index == 0)
+        # Every second slight run is the first with the other sign, so that each edge is crossed in one of both.
+        pairs = 2 if kind == "slight" else 1
         for attempt in range(REDRAWS):
-            generator = _generator(self._how.key, ON_INPUTS_OF.get(kind, kind), index)
-            shrink = 0.0 if exact else 0.25**attempt
+            generator = _generator(self._how.key, ON_INPUTS_OF.get(kind, kind), index // pairs)
+            shrink = 0.0 if exact else 0.25**attempt * (-1) ** (index % pairs)
             try:
                 return self._results(reference, kind, generator, inward=attempt > 0, shrink=shrink)
             except Exception as error:
@@ -230,7 +234,8 @@ class PerturbedRuns:
         elif way.steps is not None and way.steps.fine:
             way = replace(way, steps=replace(way.steps, seed=int(generator.integers(2**62))))
         draw = _apart(generator)
-        move = functools.partial(by_value, salt=int(generator.integers(2**62))) if how.together else draw
+        alike = how.together or kind == "slight"
+        move = functools.partial(by_value, salt=int(generator.integers(2**62))) if alike else draw
         dtype = "" if kind == "neighbours" else way.dtype
         before = untied if kind == "untied" else _as_it_is
         leaves = self._moved_leaves(reference, before, move, size, inward or how.together, dtype)

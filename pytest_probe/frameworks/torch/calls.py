@@ -83,7 +83,8 @@ class Binder:
             operands = getattr(torch, steps.dtype) if steps.products else None
             return KernelsMode(elsewhere=steps.elsewhere, operands=operands, separate=steps.separate)
         wide = (tensor for name, tensor in self.tensors.items() if name in steps.wide)
-        return StepsMode(getattr(torch, steps.dtype), steps.fine, steps.seed, wide, steps.kernels)
+        dtype = getattr(torch, steps.dtype)
+        return StepsMode(dtype, steps.fine, steps.seed, wide, steps.kernels, by_chance=steps.by_chance)
 
     def _value(self, value: Any, name: str) -> Any:
         if isinstance(value, Leaf):

@@ -16,6 +16,8 @@ from pytest_probe.frameworks.torch import attention
 from pytest_probe.frameworks.torch.rounding import SplittingMode, decompositions, only_moves
 from pytest_probe.numerics.dtypes import SMALLEST_FLOAT32, ULP_FLOAT32
 
+ROUNDOFF_FLOAT32 = ULP_FLOAT32 / 2
+
 ATEN = torch.ops.aten
 # Of how many terms or more a flushed sum is perturbed by SMALLEST_FLOAT32, a 64th of all that it may lose of so many.
 MANY = 64
@@ -101,7 +103,7 @@ class ModeEmulation(SplittingMode):  # type: ignore[no-untyped-call]
         return self._kernel(func, args, kwargs)
 
     def _concerns(self, func: Any) -> bool:
-        if not (self.mode.bits or self.mode.sums):
+        if not (self.mode.bits or self.mode.sums or self.mode.cut):
             return False
         convolves = func in (ATEN.convolution.default, ATEN.convolution_backward.default)
         return self.mode.scope in ("all", "convolution" if convolves else "matmul")
@@ -186,23 +188,27 @@ class ModeEmulation(SplittingMode):  # type: ignore[no-untyped-call]
         first, second = self._operands(a), self._operands(b)
         if self.mode.split:
             return function(first[0], second[0]) + function(first[0], second[1]) + function(first[1], second[0])
-        if not self.mode.sums:
+        if not (self.mode.sums or self.mode.cut):
             return function(first[0], second[0])
         if axes is None:
             return self._as_sum(function(first[0], second[0]))
         pieces = zip(self._chunks(first[0], axes[0]), self._chunks(second[0], axes[1]), strict=True)
         total: torch.Tensor | None = None
+        lost: Any = 0.0
         for left, right in pieces:
             part = self._as_sum(function(left, right))
             total = part if total is None else self._as_sum(total + part)
+            lost = lost + total * left.shape[axes[0]]
         assert total is not None
-        return total
+        return total - lost * ROUNDOFF_FLOAT32 if self.mode.cut else total
 
     def _chunks(self, tensor: torch.Tensor, axis: int) -> tuple[torch.Tensor, ...]:
         return tensor.chunk(max(1, min(self.mode.chunks, tensor.shape[axis])), axis)
 
     def _as_sum(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.to(getattr(torch, self.mode.sums)).to(tensor.dtype) if not tensor.is_complex() else tensor
+        if not self.mode.sums or tensor.is_complex():
+            return tensor
+        return tensor.to(getattr(torch, self.mode.sums)).to(tensor.dtype)
 
 
 def _shifted(tensor: torch.Tensor, size: float) -> torch.Tensor:

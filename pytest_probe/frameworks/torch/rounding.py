@@ -148,7 +148,8 @@ class StepsMode(SplittingMode):  # type: ignore[no-untyped-call]
     What no later step reads, the outputs, stays as it is: their rounding is the half ulp that every output is
     granted. With `fine`, kernels are split by torch's own decompositions, and a library's functions are off by up to
     a float32 ulp, as seed draws it: correctly rounded ones may all meet a number that the reference lies on.
-    wide are arguments of a wider dtype; kernels those of the call in its own dtypes, one for one.
+    wide are arguments of a wider dtype; kernels those of the call in its own dtypes, one for one. by_chance: what is no
+    number of dtype becomes one of its neighbours there, as seed draws.
     """
 
     def __init__(
@@ -158,8 +159,11 @@ class StepsMode(SplittingMode):  # type: ignore[no-untyped-call]
         seed: int = 0,
         wide: Iterable[torch.Tensor] = (),
         kernels: Iterable[Kernel] = (),
+        *,
+        by_chance: bool = False,
     ) -> None:
         super().__init__()
+        self.by_chance = by_chance
         self.dtype = dtype
         self.fine = fine
         self.wide = {_storage(tensor) for tensor in wide}
@@ -242,9 +246,16 @@ class StepsMode(SplittingMode):  # type: ignore[no-untyped-call]
         """Rounded to dtype. No rounding leads beyond its range where another device's steps are guessed in 16 bit: who
         overflows there, and divides by inf, has lost the number."""
         rounded = tensor.to(self.dtype)
+        if self.by_chance:
+            return self._either_side(tensor, rounded)
         if not self.fine or self.dtype is not torch.float16:
             return rounded
         return torch.where(rounded.isinf(), tensor, rounded.to(tensor.dtype))
+
+    def _either_side(self, tensor: torch.Tensor, nearest: torch.Tensor) -> torch.Tensor:
+        beyond = torch.where(nearest.double() < tensor, math.inf, -math.inf).to(nearest.dtype)
+        other = torch.where(nearest.double() == tensor, nearest, nearest.nextafter(beyond))
+        return torch.where(torch.rand(tensor.shape, generator=self.generator) < 0.5, nearest, other)
 
 
 def _none(*args: Any, **kwargs: Any) -> Any:

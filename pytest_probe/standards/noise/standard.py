@@ -13,7 +13,7 @@ from pytest_probe.numerics import metrics, noise_ratio
 from pytest_probe.numerics.dtypes import AnyArray, float_format, round_to
 from pytest_probe.numerics.noise_ratio import Bias
 from pytest_probe.standards.exact import Exact, elements
-from pytest_probe.standards.noise import stages, steps
+from pytest_probe.standards.noise import cut_sums, edges, stages, steps
 from pytest_probe.standards.noise.instability import unstable
 from pytest_probe.standards.noise.stages import AMONG_THEMSELVES, BETWEEN_STEPS, STAGES, Stage
 from pytest_probe.standards.noise.summed_terms import summed_terms
@@ -30,13 +30,33 @@ class NoiseStandard:
     def judge(self, comparison: Comparison) -> OutputVerdict:
         if comparison.actual.dtype.kind in "iub" or not comparison.actual.size:
             return Exact().judge(comparison)
-        stage = decide(comparison)
-        if stage.unstable:
-            return _verdict(comparison, stage, *_beside_unstable(comparison, stage))
-        trouble = _bias(comparison, stage) if stage.within_limits else stage.reason
-        if trouble is None:
-            return _verdict(comparison, stage, *_share_judged(stage))
-        return _verdict(comparison, *_explained(comparison, stage, trouble))
+        stage, outcome, reason = _decided(comparison)
+        if outcome != "error" and summed_terms(comparison).assumed and _matters(comparison, stage):
+            comparison = replace(comparison, terms=comparison.evidence.terms())
+            stage, outcome, reason = _decided(comparison)
+        if outcome == "error":
+            beside = cut_sums.beside(comparison, stage.spread)
+            other = None if beside is None else _decided(beside)
+            if beside is not None and other is not None and other[1] == "pass":
+                return _verdict(beside, other[0], "pass", cut_sums.WORDS)
+        return _verdict(comparison, stage, outcome, reason)
+
+
+def _decided(comparison: Comparison) -> tuple[Stage, Outcome, str]:
+    stage = decide(comparison)
+    if stage.unstable:
+        return stage, *_beside_unstable(comparison, stage)
+    trouble = _bias(comparison, stage) if stage.within_limits else stage.reason
+    if trouble is None:
+        crossed = edges.crossed(comparison, stage)
+        return (stage, "error", crossed) if crossed else (stage, *_share_judged(stage))
+    return _explained(comparison, stage, trouble)
+
+
+def _matters(comparison: Comparison, stage: Stage) -> bool:
+    """May the output pass only since it is assumed to be a sum of many terms?"""
+    alone = replace(comparison, terms=1)
+    return not stages.noise_of(alone, stage.spread).within(stages.limits_of(alone))
 
 
 def _explained(comparison: Comparison, stage: Stage, trouble: str) -> tuple[Stage, Outcome, str]:

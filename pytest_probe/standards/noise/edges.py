@@ -1,0 +1,58 @@
+"""Edges that an input meets exactly (`x > 0.5` at 0.5): perturbed runs cross them, and a device may not."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pytest_probe.core.comparison import Comparison
+from pytest_probe.numerics import noise_ratio
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, widen
+from pytest_probe.standards.noise.stages import Stage
+
+# Roundoffs of the element, or of the output's RMS. What crosses an edge moves by more, and rounding by less.
+FAR = 64.0
+# A scale of so small a part of the error is no edge that was crossed.
+OWED = 1 / 16
+# A run has crossed an edge where it moves by so much of what the device is off by.
+CROSSED = 0.25
+# Runs that round by chance, of which one leads across in a quarter; and the share of elements for which none may do so
+# where it does for others.
+CHANCES, SETTLED = 16, 0.9
+
+
+def crossed(comparison: Comparison, stage: Stage) -> str:
+    """What is wrong where only runs that cross an edge explain an error, and no rounding leads across; "" where that is
+    nowhere so."""
+    if stage.spread is None or stage.center.dtype.kind != "f":
+        return ""
+    off = np.abs(widen(comparison.actual) - stage.center)
+    beyond = _beyond_rounding(comparison, off) & (off >= OWED * stage.spread.size)
+    if not beyond.any():
+        return ""
+    evidence, reach = comparison.evidence, CROSSED * off
+    beyond &= _any_further(evidence.moved_slightly(2), stage.center, reach)
+    met = int(np.count_nonzero(beyond))
+    runs = evidence.rounded_by_chance(CHANCES) if met else []
+    if not runs:
+        return ""
+    if comparison.case.narrow:
+        runs = runs + evidence.narrow_steps(1) + evidence.composed_steps() + evidence.composed_steps(separate=True)
+    beyond &= ~_any_further(runs, stage.center, reach)
+    count = int(np.count_nonzero(beyond))
+    if count < SETTLED * met:
+        return ""
+    return f"{count:,} of {beyond.size:,} elements are beyond an edge that inputs meet exactly, and no rounding crosses"
+
+
+def _beyond_rounding(comparison: Comparison, off: AnyArray) -> BoolArray:
+    roundoff = max(float_format(comparison.precision).roundoff, comparison.roundoff)
+    values = np.abs(comparison.expected)
+    typical = noise_ratio.root_mean_square(values[np.isfinite(values)])
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.isfinite(off) & (off > FAR * roundoff * np.maximum(values, typical)))
+
+
+def _any_further(runs: list[AnyArray], center: AnyArray, reach: AnyArray) -> BoolArray:
+    with np.errstate(invalid="ignore"):
+        further = [np.abs(run - center) >= reach for run in runs]
+    return np.logical_or.reduce(further) if further else np.zeros(center.shape, dtype=bool)

@@ -1,0 +1,87 @@
+"""Sums that tensor cores cut: healthy on an accelerator, and no excuse for anything else."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pytest_probe.core.verdict import Verdict
+from pytest_probe.execution.checker import Checker
+from pytest_probe.execution.conditions import Conditions
+from pytest_probe.registry import Registry
+from pytest_probe.standards.noise.cut_sums import WORDS
+from tests.support.devices import Emulated
+
+TERMS = 1024
+Tensor = torch.Tensor
+
+
+def wide(a: Tensor, b: Tensor) -> Tensor:
+    """A product of 16-bit tensors with a float32 result."""
+    return torch.matmul(*(tensor if tensor.dtype is torch.float64 else tensor.float() for tensor in (a, b)))
+
+
+def tensor_cores(a: Tensor, b: Tensor, step: int = 4) -> Tensor:
+    """float32 sums of `step` products at once, aligned with the sum so far to the largest of them, and cut."""
+    total = torch.zeros(a.shape[0], b.shape[1], dtype=torch.float64)
+    for k in range(0, a.shape[1], step):
+        products = a[:, k : k + step].double().T[:, :, None] * b[k : k + step].double()[:, None, :]
+        terms = torch.cat([products, total[None]])
+        place = 2.0 ** (terms.abs().amax(0).clamp_min(2.0**-500).log2().floor() - 23)
+        total = ((terms / place).trunc() * place).sum(0)
+    return total.float()
+
+
+def operands(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    a, b = torch.rand(24, TERMS, generator=generator), torch.rand(TERMS, 32, generator=generator)
+    return a.to(dtype), (b / TERMS**0.5).to(dtype)
+
+
+def judged(result: Tensor, a: Tensor, b: Tensor, api: str, device: str = "other") -> Verdict:
+    registry = Registry()
+    registry.devices["other"] = Emulated
+    checker = Checker(Conditions(device=device, allow=("none",)), registry)
+    reference = torch.matmul if result.dtype is a.dtype else wide
+    return checker.compare(lambda a, b: result.clone(), reference, [a, b], api=api)[0]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "output", "api", "words"),
+    [
+        (torch.float16, torch.float16, "Torch.matmul", WORDS),
+        (torch.float16, torch.float16, "", WORDS),
+        (torch.float16, torch.float32, "", WORDS),
+        (torch.bfloat16, torch.bfloat16, "Torch.matmul", ""),  # less than its own rounding
+        (torch.bfloat16, torch.float32, "", WORDS),
+    ],
+)
+def test_an_accelerator_may_cut_sums(dtype: torch.dtype, output: torch.dtype, api: str, words: str) -> None:
+    a, b = operands(dtype)
+    for step in (4, 8, 16):
+        found = judged(tensor_cores(a, b, step).to(output), a, b, api)
+        assert found.verdict == "pass", found.reason
+        assert found.outputs[0].reason in ("", words)
+
+
+@pytest.mark.parametrize("factor", [0.999, 1 + TERMS * 2.0**-26], ids=["too small", "away from zero"])
+def test_another_factor_is_an_error(factor: float) -> None:
+    a, b = operands(torch.bfloat16)
+    assert judged((wide(a.double(), b.double()) * factor).float(), a, b, "").verdict == "error"
+
+
+def test_a_lost_term_is_an_error() -> None:
+    a, b = operands(torch.bfloat16)
+    assert judged(tensor_cores(a[:, :-1], b[:-1]), a, b, "").verdict == "error"
+
+
+def test_a_row_that_loses_more_is_an_error() -> None:
+    a, b = operands(torch.bfloat16)
+    result = tensor_cores(a, b)
+    result[7] *= 1 - TERMS * 2.0**-24
+    assert judged(result, a, b, "").verdict == "error"
+
+
+def test_the_cpu_cuts_nothing() -> None:
+    a, b = operands(torch.float16)
+    assert judged(tensor_cores(a, b), a, b, "", device="cpu").verdict == "error"

@@ -1,0 +1,82 @@
+"""Edges that inputs meet exactly: what a device may not cross, and what it may."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from pytest_probe.core.verdict import Verdict
+from pytest_probe.execution.checker import Checker
+from pytest_probe.execution.conditions import Conditions
+from pytest_probe.registry import Registry
+from tests.support.devices import Emulated
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+@pytest.fixture(params=["cpu", "other"])
+def compare(request: pytest.FixtureRequest) -> Callable[..., Verdict]:
+    registry = Registry()
+    registry.devices["other"] = Emulated
+    checker = Checker(Conditions(device=request.param, allow=("none",)), registry)
+
+    def run(kernel: Callable[..., Any], reference: Callable[..., Any], args: Sequence[Any], **how: Any) -> Verdict:
+        return checker.compare(kernel, reference, args, **how)[0]
+
+    return run
+
+
+def numbers(dtype: torch.dtype, *shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0)).to(dtype)
+
+
+def met(dtype: torch.dtype) -> torch.Tensor:
+    """Numbers of which every 50th is 0.5."""
+    values = numbers(dtype, 4000)
+    values[::50] = 0.5
+    return values
+
+
+def above(x: torch.Tensor) -> torch.Tensor:
+    return torch.where(x > 0.5, x * 3, -x)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_device_that_takes_the_edge_itself_is_wrong(compare: Callable[..., Verdict], dtype: torch.dtype) -> None:
+    found = compare(lambda x: torch.where(x >= 0.5, x * 3, -x), above, [met(dtype)])
+    assert found.verdict == "error"
+    assert re.search(r"8\d of 4,000 elements are beyond an edge that inputs meet exactly", found.reason)
+    assert compare(lambda x: above(x.double()).to(x.dtype), above, [met(dtype)]).verdict == "pass"
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rounding_may_lead_across_an_edge(compare: Callable[..., Verdict], dtype: torch.dtype) -> None:
+    """0.7 x / 0.7 is x again, or its neighbour."""
+
+    def scaled(x: torch.Tensor) -> torch.Tensor:
+        return above(x * 0.7 / 0.7)
+
+    def up(x: torch.Tensor) -> torch.Tensor:
+        scaled = x.float() * 0.7 / 0.7 * (1 + 2**-23)
+        return torch.where(scaled > 0.5, x.float() * 3, -x.float()).to(x.dtype)
+
+    assert compare(up, scaled, [met(dtype)]).verdict == "pass"
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_another_of_equal_values_may_be_chosen(compare: Callable[..., Verdict], dtype: torch.dtype) -> None:
+    """The gradient of the largest, where several are equal: the first of them has it, or the last."""
+    values = numbers(dtype, 40, 100).round()
+
+    def first(x: torch.Tensor) -> torch.Tensor:
+        return (x * torch.zeros_like(x).scatter(-1, x.argmax(-1, keepdim=True), 1)).cumsum(-1)
+
+    def last(x: torch.Tensor) -> torch.Tensor:
+        place = x.shape[-1] - 1 - x.flip(-1).argmax(-1, keepdim=True)
+        return (x * torch.zeros_like(x).scatter(-1, place, 1)).cumsum(-1)
+
+    assert compare(last, first, [values]).verdict != "error"
