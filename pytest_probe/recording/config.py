@@ -156,7 +156,7 @@ def _content(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise SettingsError(str(path), error.strerror, "give a configuration file that can be read") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SettingsError(str(path), str(error), "give a JSON object, as msprobe's config.json") from None
     if not isinstance(content, dict):
         raise SettingsError(str(path), content, "give a JSON object, as msprobe's config.json")

@@ -112,7 +112,7 @@ def test_what_cannot_be_used_is_named(content: dict[str, Any], words: list[str],
         assert word in str(error.value) or (word == "config.json" and "PrecisionDebugger" in str(error.value))
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '"a"'])
+@pytest.mark.parametrize("text", ["{", "[]", '"a"', "[" * 100_000])
 def test_a_file_that_is_no_configuration_is_named(text: str, tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text(text)
