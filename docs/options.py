@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pytest_probe.options import OPTIONS, Option
-from pytest_probe.standards.tools import TOOLS
+from pytest_probe.options import OPTIONS, Option, standards
 
 HEAD = """# Options
 
@@ -16,7 +15,6 @@ A wrong value stops the run before anything is collected.
 | option | ini key | |
 |---|---|---|
 """
-# The options' own help may not import what judges: pytest asks for it in every run.
 STANDARDS = """
 Standards of tools, for `--probe-standard`; [standards](standards.md) says what each one catches:
 
@@ -33,7 +31,7 @@ def row(option: Option) -> str:
 
 def text() -> str:
     """The whole page."""
-    tools = "".join(f"| `{tool.name}` | {tool.help} |\n" for tool in TOOLS)
+    tools = "".join(f"| `{name}` | {help_} |\n" for name, help_ in standards().items())
     return HEAD + "".join(map(row, OPTIONS)) + STANDARDS + tools
 
 

@@ -68,8 +68,8 @@ OPTIONS = (
     Option("direction", "Run both, forward or backward (default: both)", "DIRECTION", "both"),
     Option(
         "standard",
-        "The standard that judges: auto, noise, exact, one of msprobe's rules, as ulp, or a tool's, as msprobe-1.0; "
-        "the message about a name that is unknown lists all (default: auto)",
+        "The standard that judges: auto, noise, exact, or a tool's, or a rule of msprobe's, which are listed at the "
+        "end (default: auto)",
         "NAME",
         "auto",
     ),
@@ -120,6 +120,15 @@ OPTIONS = (
 )
 
 NAMED = {option.name: option for option in OPTIONS}
+
+
+def standards() -> dict[str, str]:
+    """What --probe-standard knows of tools, by name. It imports what judges, so an option's help cannot have it."""
+    from pytest_probe.standards.tools import TOOLS
+    from pytest_probe.standards.tools.table import RULES
+
+    rules = dict.fromkeys(RULES, "this rule of msprobe's for every API")
+    return {tool.name: tool.help for tool in TOOLS} | rules
 
 
 def register(parser: pytest.Parser) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_probe import frameworks
+from pytest_probe.core.decoding import one_of
 from pytest_probe.core.device_modes import MODES
 from pytest_probe.errors import SettingsError
 from pytest_probe.execution.conditions import RECORDED
@@ -160,11 +161,7 @@ def check_name(option: str, value: str, choices: Iterable[str]) -> str:
     choices = tuple(choices)
     if value in choices:
         return value
-    from difflib import get_close_matches
-
-    close = get_close_matches(value, choices, n=1)
-    hint = f" (did you mean {close[0]}?)" if close else ""
-    raise SettingsError(option, value, f"give one of {', '.join(choices)}{hint}")
+    raise SettingsError(option, value, one_of(choices, value))
 
 
 def passed_over(config: pytest.Config, positional: Iterable[str]) -> str | None:

@@ -31,6 +31,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     options.register(parser)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object]:
+    status = yield
+    if config.option.help:
+        from pytest_probe.plugin.standards_help import text
+
+        print(text())
+    return status
+
+
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
     from pytest_probe.plugin import hookspecs
 

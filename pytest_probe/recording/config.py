@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
+from msgspec import Meta, Struct, defstruct, field
+from msgspec.structs import asdict, fields
+
+from pytest_probe.core.decoding import WrongField, decoded
 from pytest_probe.errors import SettingsError
 
 # The words of msprobe's config.json, and `kinds`, which is ours.
-TASKS = ("statistics", "tensor", "structure", "overflow_check")
-LEVELS = ("L0", "L1", "mix")
-SUMMARIES = ("statistics", "md5")
-DATA_MODES = ("forward", "backward", "input", "output")
-KINDS = ("float", "int", "bool", "scalar")
+Task: TypeAlias = Literal["statistics", "tensor", "structure", "overflow_check"]
+Mode: TypeAlias = Literal["forward", "backward", "input", "output"]
+Kind: TypeAlias = Literal["float", "int", "bool", "scalar"]
+TASKS: tuple[Task, ...] = get_args(Task)
+DATA_MODES: tuple[Mode, ...] = get_args(Mode)
+KINDS: tuple[Kind, ...] = get_args(Kind)
+# Those of the tasks, and two for msprobe's checker.
+SECTIONS = (*TASKS, "run_ut", "acc_check")
 
-FieldReader: TypeAlias = Callable[[str, Any], Any]
+# None: not said.
+Text: TypeAlias = Annotated[str | None, Meta(description="give a string")]
+Texts: TypeAlias = Annotated[tuple[str, ...] | None, Meta(description="give a list of strings")]
+Numbers: TypeAlias = Annotated[
+    tuple[Annotated[int, Meta(ge=0)] | Annotated[str, Meta(pattern=r"^\d{1,9}(-\d{1,9})?$")], ...] | None,
+    Meta(description='give a list of numbers from 0 on, and of ranges as "4-6"'),
+]
 
-# Keys of msprobe's that choose how it works, or that concern other tasks: a configuration that has them is good.
+# Keys of msprobe's that choose how it works, that concern other tasks, or that ask for what is recorded anyway.
 _WITHOUT_EFFECT = frozenset(
     "enable_dataloader async_dump precision risk_level dump_enable grad_probe free_benchmark nan_check diff_check "
-    "load error_data_path file_format tensor_list check_mode".split()
+    "load error_data_path file_format tensor_list check_mode custom_op_namespaces".split()
 )
 
 
@@ -55,17 +67,88 @@ class CaptureConfig:
     namespaces: tuple[tuple[str, str], ...] = ()
 
 
+class _Settings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Fields are named as CaptureConfig's, keys as msprobe's."""
+
+    def __post_init__(self) -> None:
+        for name, fits in _FITS.items():
+            value = getattr(self, name, None)
+            if value is not None and not fits(value):
+                raise WrongField(name)
+
+
+class _Section(_Settings, frozen=True):
+    """What concerns one task."""
+
+    scope: Annotated[
+        tuple[str, ...] | None,
+        Meta(description="give the first and the last name of an interval, or an empty list"),
+    ] = None
+    names: Texts = field(default=None, name="list")
+    modes: Annotated[
+        tuple[Mode | Literal["all"], ...] | None, Meta(description=f"give a list of {', '.join(DATA_MODES)}, or of all")
+    ] = field(default=None, name="data_mode")
+    summary: Literal["statistics", "md5"] | None = field(default=None, name="summary_mode")
+    overflows: Annotated[
+        Annotated[int, Meta(ge=-1)] | None, Meta(description="give a number from 1 on, or -1 to go on for ever")
+    ] = field(default=None, name="overflow_nums")
+    white: Texts = field(default=None, name="white_list")
+    black: Texts = field(default=None, name="black_list")
+
+
+class _Top(_Settings, frozen=True):
+    """What concerns all tasks."""
+
+    task: Task | None = None
+    dump_path: Text = None
+    level: Literal["L0", "L1", "mix"] | None = None
+    steps: Numbers = field(default=None, name="step")
+    ranks: Numbers = field(default=None, name="rank")
+    stacks: Annotated[bool | None, Meta(description="give true or false")] = field(default=None, name="extra_info")
+    kinds: Annotated[
+        tuple[Kind | Literal["all"], ...] | None, Meta(description=f"give a list of {', '.join(KINDS)}, or of all")
+    ] = None
+    namespaces: Annotated[
+        dict[str, str] | None, Meta(description='give an object of modules by prefix, as {"Flash": "flash_attn_cuda"}')
+    ] = None
+
+
+class _File(_Top, frozen=True):
+    statistics: _Section = field(default_factory=_Section)
+    tensor: _Section = field(default_factory=_Section)
+    structure: _Section = field(default_factory=_Section)
+    overflow_check: _Section = field(default_factory=_Section)
+    run_ut: _Section = field(default_factory=_Section)
+    acc_check: _Section = field(default_factory=_Section)
+
+
+# Arguments need no section. A Struct has one base that has fields.
+_ARGUMENTS = defstruct(
+    "_Arguments",
+    [(each.name, each.type, field(default=None, name=each.encode_name)) for each in fields(_Top)],
+    bases=(_Section,),
+    frozen=True,
+)
+
+
 def configured(path: str | os.PathLike[str] | None, **given: Any) -> CaptureConfig:
     """The configuration of a file, where there is one, with what is given besides (None: not given) on top.
 
     Raises SettingsError, which names the file, the key and what would do.
     """
-    content = {} if path is None else _content(Path(path))
-    task = given.get("task") or content.get("task") or TASKS[0]
-    merged = _merged(str(path), content, task)
-    for key, value in given.items():
-        merged.update(_read("PrecisionDebugger", key, value, _TOP | _TASK | _CHECKS))
-    return _whole("PrecisionDebugger" if path is None else str(path), replace(CaptureConfig(dump_path=""), **merged))
+    where = "PrecisionDebugger" if path is None else str(path)
+    file = _File() if path is None else decoded(_effective(_content(Path(path))), _File, lambda steps: where)
+    plain = {key: os.fspath(value) if isinstance(value, os.PathLike) else value for key, value in given.items()}
+    arguments = asdict(decoded(_effective(plain), _ARGUMENTS, lambda steps: "PrecisionDebugger"))
+    # The checker's lists hold where the task has none.
+    checker = {name: getattr(file.run_ut, name) or getattr(file.acc_check, name) for name in ("white", "black")}
+    top = {name: getattr(file, name) for name in _Top.__struct_fields__}
+    section = asdict(getattr(file, arguments["task"] or file.task or TASKS[0]))
+    merged: dict[str, Any] = {"dump_path": ""}
+    for layer in (checker, top, section, arguments):
+        merged.update((name, value) for name, value in layer.items() if value is not None)
+    made = {name: _MADE[name](value) if name in _MADE else value for name, value in merged.items()}
+    return _whole(where, CaptureConfig(**made))
 
 
 def _content(path: Path) -> dict[str, Any]:
@@ -73,24 +156,11 @@ def _content(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise SettingsError(str(path), error.strerror, "give a configuration file that can be read") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SettingsError(str(path), str(error), "give a JSON object, as msprobe's config.json") from None
     if not isinstance(content, dict):
         raise SettingsError(str(path), content, "give a JSON object, as msprobe's config.json")
     return content
-
-
-def _merged(where: str, content: Mapping[str, Any], task: str) -> dict[str, Any]:
-    """What a file says, of the tasks' sections that of this task."""
-    merged: dict[str, Any] = {}
-    for key, value in content.items():
-        if key in _SECTIONS:
-            section = _section(f"{where}: {key}", value)
-            # white and black lists stand in the section of msprobe's checker, all else in that of its task.
-            merged.update(section if key == task else {k: v for k, v in section.items() if k in ("white", "black")})
-        elif key not in _WITHOUT_EFFECT:
-            merged.update(_read(where, key, value, _TOP))
-    return merged
 
 
 def _whole(where: str, config: CaptureConfig) -> CaptureConfig:
@@ -101,130 +171,49 @@ def _whole(where: str, config: CaptureConfig) -> CaptureConfig:
     return config
 
 
-def _section(where: str, content: Any) -> dict[str, Any]:
-    if not isinstance(content, Mapping):
-        raise SettingsError(where, content, "give an object")
-    found: dict[str, Any] = {}
-    for key, value in content.items():
-        if key not in _WITHOUT_EFFECT:
-            found.update(_read(where, key, value, _TASK | _CHECKS))
-    return found
+def _effective(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Without the keys that have no effect here, in sections too."""
+    return {
+        key: _effective(value) if key in SECTIONS and isinstance(value, dict) else value
+        for key, value in content.items()
+        if key not in _WITHOUT_EFFECT
+    }
 
 
-def _read(where: str, key: str, value: Any, known: Mapping[str, tuple[str, FieldReader]]) -> dict[str, Any]:
-    if key not in known:
-        near = difflib.get_close_matches(key, [*known, *_SECTIONS], 1, 0.0)
-        raise SettingsError(where, key, f"is no key that is known here; the nearest is {near[0]!r}")
-    if value is None:
-        return {}
-    field, read = known[key]
-    return {field: read(f"{where}: {key}", value)}
+def _range(number: int | str) -> range:
+    """An integer, or a range as "4-6", both ends included."""
+    first, _, last = str(number).partition("-")
+    return range(int(first), int(last or first) + 1)
 
 
-def _text(where: str, value: Any) -> str:
-    if not isinstance(value, str | os.PathLike):
-        raise SettingsError(where, value, "give a string")
-    return os.fspath(value)
+def _numbers(numbers: tuple[int | str, ...]) -> frozenset[int]:
+    return frozenset(each for number in numbers for each in _range(number))
 
 
-def _flag(where: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise SettingsError(where, value, "give true or false")
-    return value
+def _kinds(chosen: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(KINDS if not chosen or "all" in chosen else chosen)
 
 
-def _one_of(known: tuple[str, ...]) -> Callable[[str, Any], str]:
-    def read(where: str, value: Any) -> str:
-        if value not in known:
-            raise SettingsError(where, value, f"give one of {', '.join(known)}")
-        return str(value)
-
-    return read
-
-
-def _some_of(known: tuple[str, ...]) -> Callable[[str, Any], frozenset[str]]:
-    def read(where: str, value: Any) -> frozenset[str]:
-        chosen = _texts(where, value)
-        if not chosen or chosen == ("all",):
-            return frozenset(known)
-        return frozenset(_one_of(known)(where, item) for item in chosen)
-
-    return read
-
-
-def _modes(where: str, value: Any) -> frozenset[str]:
+def _modes(chosen: tuple[str, ...]) -> frozenset[str]:
     """["forward"] keeps both halves of forward entries, ["input"] that half of either entry."""
-    chosen = _some_of(DATA_MODES)(where, value)
+    if "all" in chosen:
+        return frozenset(DATA_MODES)
     pairs = (("forward", "backward"), ("input", "output"))
     # A list that names no half, or no direction, means both.
-    return chosen.union(*(pair for pair in pairs if not chosen.intersection(pair)))
+    return frozenset(chosen).union(*(pair for pair in pairs if not set(pair).intersection(chosen)))
 
 
-def _texts(where: str, value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
-        raise SettingsError(where, value, "give a list of strings")
-    return tuple(value)
-
-
-def _scope(where: str, value: Any) -> tuple[str, ...]:
-    scope = _texts(where, value)
-    if len(scope) not in (0, 2):
-        raise SettingsError(where, value, "give the first and the last name of an interval, or an empty list")
-    return scope
-
-
-def _numbers(where: str, value: Any) -> frozenset[int]:
-    """Integers from 0 on, and ranges as "4-6", both ends included."""
-    if not isinstance(value, list | tuple):
-        raise SettingsError(where, value, 'give a list of numbers and of ranges as "4-6"')
-    found: set[int] = set()
-    for item in value:
-        if isinstance(item, int) and not isinstance(item, bool) and item >= 0:
-            found.add(item)
-            continue
-        first, dash, last = item.partition("-") if isinstance(item, str) else ("", "", "")
-        whole = first.isdecimal() and (last.isdecimal() if dash else True)
-        if not whole or (dash and int(first) > int(last)):
-            raise SettingsError(where, item, 'give numbers from 0 on, or ranges as "4-6"')
-        found.update(range(int(first), int(last or first) + 1))
-    return frozenset(found)
-
-
-def _overflows(where: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or (value < 1 and value != -1):
-        raise SettingsError(where, value, "give a number from 1 on, or -1 to go on for ever")
-    return value
-
-
-def _spaces(where: str, value: Any) -> tuple[tuple[str, str], ...]:
-    """A mapping, or a list of torch.ops' namespaces as msprobe's, which are recorded anyway."""
-    if isinstance(value, Mapping):
-        return tuple((_text(where, prefix), _text(where, module)) for prefix, module in value.items())
-    _texts(where, value)
-    return ()
-
-
-# By key of a configuration: our field and what reads it. At the top, in a task's section, in that of msprobe's checker.
-_TOP: dict[str, tuple[str, FieldReader]] = {
-    "task": ("task", _one_of(TASKS)),
-    "dump_path": ("dump_path", _text),
-    "level": ("level", _one_of(LEVELS)),
-    "step": ("steps", _numbers),
-    "rank": ("ranks", _numbers),
-    "extra_info": ("stacks", _flag),
-    "kinds": ("kinds", _some_of(KINDS)),
-    "namespaces": ("namespaces", _spaces),
-    "custom_op_namespaces": ("namespaces", _spaces),
+# By field: what its type cannot say, and what is made of it.
+_FITS: Mapping[str, Callable[[Any], bool]] = {
+    "scope": lambda names: len(names) in (0, 2),
+    "overflows": lambda count: count != 0,
+    "steps": lambda numbers: all(map(_range, numbers)),
+    "ranks": lambda numbers: all(map(_range, numbers)),
 }
-_TASK: dict[str, tuple[str, FieldReader]] = {
-    "scope": ("scope", _scope),
-    "list": ("names", _texts),
-    "data_mode": ("modes", _modes),
-    "summary_mode": ("summary", _one_of(SUMMARIES)),
-    "overflow_nums": ("overflows", _overflows),
+_MADE: Mapping[str, Callable[[Any], Any]] = {
+    "steps": _numbers,
+    "ranks": _numbers,
+    "modes": _modes,
+    "kinds": _kinds,
+    "namespaces": lambda modules: tuple(modules.items()),
 }
-_CHECKS: dict[str, tuple[str, FieldReader]] = {
-    "white_list": ("white", _texts),
-    "black_list": ("black", _texts),
-}
-_SECTIONS = (*TASKS, "run_ut", "acc_check")

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from pytest_probe.standards import STANDARDS
+from pytest_probe.standards.tools import TOOLS
 from tests.acceptance.conftest import DumpMaker, entries
 
 ONE = {"Torch.argmax.0.forward": entries()["Torch.argmax.0.forward"]}
@@ -140,3 +142,11 @@ def test_help_names_every_option(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest("--help")
     result.stdout.fnmatch_lines(["API precision checks:", "*--probe-dump=PATH*", "*--probe-skip-api=GLOB*"])
     result.stdout.fnmatch_lines(["*probe_namespaces (linelist):*"])
+
+
+def test_help_ends_with_the_standards_that_are_registered(pytester: pytest.Pytester) -> None:
+    lines = pytester.runpytest("--help").outlines
+    listed = lines[lines.index("Standards of tools, for --probe-standard:") + 1 :]
+    names = {line.split()[0] for line in listed if line.startswith("  ") and line[2] != " "}
+    assert names == set(STANDARDS) - {"auto", "noise", "exact"}
+    assert all(tool.help in " ".join(" ".join(listed).split()) for tool in TOOLS)

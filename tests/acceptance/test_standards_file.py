@@ -61,4 +61,6 @@ def test_a_wrong_file_stops_before_anything_is_collected(pytester: pytest.Pytest
     (pytester.path / "rules.yaml").write_text("apis:\n  linear:\n    float23: {}\n")
     result = pytester.runpytest("--probe-dump=dump.json", "--probe-standards-file=rules.yaml")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*rules.yaml:3: 'float23' cannot be used; give one of *(did you mean float32?)"])
+    result.stderr.fnmatch_lines(
+        ["*rules.yaml:3: apis: linear: 'float23' cannot be used; give one of *(did you mean float32?)"]
+    )

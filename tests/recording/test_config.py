@@ -57,6 +57,26 @@ def test_the_section_of_the_task_counts(tmp_path: Path) -> None:
     assert config.modes == {"forward", "input", "output"}
 
 
+def test_a_section_of_the_checkers_that_is_empty_hides_no_other(tmp_path: Path) -> None:
+    path = written(tmp_path, dump_path="d", run_ut={"black_list": []}, acc_check={"black_list": ["relu"]})
+    assert configured(path).black == ("relu",)
+    assert configured(path, black_list=["gelu"]).black == ("gelu",)
+
+
+def test_all_is_said_by_an_empty_list_too(tmp_path: Path) -> None:
+    for chosen in ([], ["all"]):
+        config = configured(None, dump_path=tmp_path, data_mode=chosen, kinds=chosen)
+        assert (len(config.modes), len(config.kinds), config.dump_path) == (4, 4, str(tmp_path))
+
+
+def test_a_wrong_argument_is_one_of_all_keys() -> None:
+    with pytest.raises(SettingsError, match=r"PrecisionDebugger: 'scop' .*level, .*did you mean scope\?"):
+        configured(None, dump_path="d", scop=[])
+    with pytest.raises(SettingsError, match=r"PrecisionDebugger: step: '4-' .*numbers from 0 on"):
+        configured(None, dump_path="d", step=["4-"])
+    assert configured(None, dump_path="d", async_dump=True, level=None) == configured(None, dump_path="d")
+
+
 def test_arguments_count_more_than_the_file(tmp_path: Path) -> None:
     path = written(tmp_path, **SHIPPED)
     config = configured(path, task="tensor", step=[1, "4-6"], scope=["Torch.a.0.forward", "Torch.b.0.forward"])
@@ -66,16 +86,20 @@ def test_arguments_count_more_than_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ({"tasks": "tensor"}, ["tasks", "no key", "'task'"]),
+        ({"tasks": "tensor"}, ["tasks", "give one of task, ", "did you mean task?"]),
         ({"task": "tensors"}, ["tensors", "statistics, tensor, structure, overflow_check"]),
+        ({"task": 3}, ["task: 3", "statistics, tensor, structure, overflow_check"]),
+        ({"scope": []}, ["'scope'", "give one of task, "]),
         ({"level": "L2"}, ["level", "L2", "L0, L1, mix"]),
         ({"step": ["6-4"]}, ["step", "6-4"]),
         ({"step": 3}, ["step", "list"]),
         ({"rank": [-1]}, ["rank", "-1"]),
         ({"statistics": {"scope": ["one"]}}, ["scope", "first and the last"]),
-        ({"statistics": {"data_modes": []}}, ["statistics", "data_modes", "'data_mode'"]),
+        ({"statistics": {"data_modes": []}}, ["statistics", "data_modes", "did you mean data_mode?"]),
         ({"statistics": {"data_mode": ["up"]}}, ["data_mode", "up", "forward, backward, input, output"]),
+        ({"statistics": {"data_mode": "forward"}}, ["statistics: data_mode: 'forward'", "a list of forward, "]),
         ({"statistics": ["all"]}, ["statistics", "an object"]),
+        ({"namespaces": {"Mine": 1}}, ["namespaces: {'Mine': 1}", "modules by prefix"]),
         ({"extra_info": "yes"}, ["extra_info", "true or false"]),
         ({"task": "overflow_check", "overflow_check": {"overflow_nums": 0}}, ["overflow_nums", "-1"]),
         ({"task": "overflow_check", "level": "L0"}, ["level", "L1"]),
@@ -88,7 +112,7 @@ def test_what_cannot_be_used_is_named(content: dict[str, Any], words: list[str],
         assert word in str(error.value) or (word == "config.json" and "PrecisionDebugger" in str(error.value))
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '"a"'])
+@pytest.mark.parametrize("text", ["{", "[]", '"a"', "[" * 100_000])
 def test_a_file_that_is_no_configuration_is_named(text: str, tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text(text)

@@ -12,33 +12,28 @@ Every error names file, line and key.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, cast
 
 import yaml
+from msgspec import UNSET, Meta, Struct, UnsetType, defstruct, field
+from yaml.constructor import BaseConstructor, ConstructorError
 
+from pytest_probe.core.decoding import MAPPING, Steps, decoded
 from pytest_probe.errors import SettingsError
 from pytest_probe.standards.tools.table import ANY, BENCHMARK, RULES, Entry, packaged
 
-RULE_DTYPES = (
-    "float64",
-    "float32",
-    "float16",
-    "bfloat16",
-    "float8_e4m3fn",
-    "float8_e5m2",
-    "complex64",
-    "complex128",
-    ANY,
-)
-LISTS = ("white_list", "black_list")
-# What else msprobe's checker finds in its config.json; SECTIONS hold it where the file is for all of msprobe's tasks.
-IGNORED = ("error_data_path", "precision", "is_online", "is_benchmark_log", "nfs_path", "host", "port", "rank_list")
+T = TypeVar("T")
+Keys: TypeAlias = tuple[str, ...]
+Names: TypeAlias = Annotated[tuple[str, ...], Meta(description="give a list of APIs' names, as [conv2d, linear]")]
+Limit: TypeAlias = Annotated[
+    Annotated[float, Meta(ge=0, le=sys.float_info.max)] | UnsetType, Meta(description="give a number, 0 or more")
+]
+# They hold the lists where a file is for all of msprobe's tasks.
 SECTIONS = ("acc_check", "run_ut")
-WORDS = ("standard", "justification")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,110 +45,126 @@ class StandardsFile:
     black_list: tuple[str, ...] = ()
 
 
+class _File(Struct, frozen=True, forbid_unknown_fields=True):
+    """Behind the lists what else msprobe's checker finds there."""
+
+    apis: Annotated[dict[str, Any], Meta(description=MAPPING)] = {}
+    white_list: Names = ()
+    black_list: Names = ()
+    error_data_path: Any = None
+    precision: Any = None
+    is_online: Any = None
+    is_benchmark_log: Any = None
+    nfs_path: Any = None
+    host: Any = None
+    port: Any = None
+    rank_list: Any = None
+
+
+class _Dtypes(Struct, frozen=True, forbid_unknown_fields=True):
+    """An API's entries, in the dtypes that may have one."""
+
+    float64: Any = UNSET
+    float32: Any = UNSET
+    float16: Any = UNSET
+    bfloat16: Any = UNSET
+    float8_e4m3fn: Any = UNSET
+    float8_e5m2: Any = UNSET
+    complex64: Any = UNSET
+    complex128: Any = UNSET
+    all: Any = field(default=UNSET, name=ANY)
+
+
+class _Standard(Struct, frozen=True):
+    """The key that decides which others an entry may have."""
+
+    standard: Literal[(*RULES, BENCHMARK)] | None = None  # type: ignore[valid-type]
+
+
+class _Entry(_Standard, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    justification: Annotated[
+        Annotated[str, Meta(pattern=r"\S")], Meta(description="say why in a text: add justification")
+    ]
+
+
+def _entry_of(rule: str) -> type[_Entry]:
+    """With the rule's limits."""
+    limits = [(limit, Limit, UNSET) for limit in RULES.get(rule, ())]
+    return cast(type[_Entry], defstruct("_Entry", limits, bases=(_Entry,), frozen=True, kw_only=True))
+
+
+_ENTRIES = {rule: _entry_of(rule) for rule in (*RULES, BENCHMARK)}
+
+
 def read_standards_file(path: Path) -> StandardsFile:
     """Raises SettingsError."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(str(path), "the file", f"it cannot be read: {error}") from None
-    return _Reader(path).read(text)
+    try:
+        # JSON is YAML but for tabs between its tokens.
+        root = yaml.compose(text.replace("\t", " ") if text.lstrip().startswith("{") else text, yaml.SafeLoader)
+        return StandardsFile() if root is None else _Reader(path, root).read(_Texts().construct_document(root))
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise SettingsError(f"{path}:{line}", "the file", f"it is no YAML or JSON: {error.problem}") from None
+    except yaml.YAMLError as error:
+        raise SettingsError(str(path), "the file", f"it is no YAML or JSON: {error}") from None
+    except RecursionError:
+        raise SettingsError(str(path), "the file", "it is nested too deeply") from None
+
+
+class _Texts(BaseConstructor):
+    """Scalars stay texts: 1e-6 is one in YAML, and an API may be called `on`."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        content = super().construct_mapping(node, deep)
+        keys = [key.value for key, _ in node.value]
+        for index, (key, _) in enumerate(node.value):
+            if key.value in keys[:index]:
+                raise ConstructorError(None, None, f"{key.value!r} is there twice; give it once", key.start_mark)
+        return content
 
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
     path: Path
+    root: yaml.Node
 
-    def read(self, text: str) -> StandardsFile:
-        root = self._parsed(text)
-        if root is None:
-            return StandardsFile()
-        keys = {key: node for key, node, _ in self._items(root)}
-        section = next((keys[name] for name in SECTIONS if name in keys), None)
-        if section is not None:
-            root = section
-            keys = {key: node for key, node, _ in self._items(root)}
-        self._check_keys(root, ("apis", *LISTS, *IGNORED))
-        entries = self._entries(keys["apis"]) if "apis" in keys else ()
-        lists = [self._list(key, keys[key]) if key in keys else () for key in LISTS]
-        return StandardsFile(tuple(entries), *lists)
+    def read(self, content: Any) -> StandardsFile:
+        section = [name for name in SECTIONS if isinstance(content, dict) and name in content][:1]
+        file = self._decoded(content[section[0]] if section else content, _File, tuple(section))
+        entries = tuple(self._entries(file.apis, (*section, "apis")))
+        return StandardsFile(entries, file.white_list, file.black_list)
 
-    def _parsed(self, text: str) -> yaml.Node | None:
-        # JSON is YAML but for tabs between its tokens.
-        try:
-            return yaml.compose(text.replace("\t", " ") if text.lstrip().startswith("{") else text, yaml.SafeLoader)
-        except yaml.MarkedYAMLError as error:
-            line = error.problem_mark.line + 1 if error.problem_mark else 1
-            raise SettingsError(f"{self.path}:{line}", "the file", f"it is no YAML or JSON: {error.problem}") from None
-        except yaml.YAMLError as error:
-            raise SettingsError(str(self.path), "the file", f"it is no YAML or JSON: {error}") from None
+    def _entries(self, apis: Mapping[str, Any], keys: Keys) -> Iterator[Entry]:
+        for pattern, dtypes in apis.items():
+            self._decoded(dtypes, _Dtypes, (*keys, pattern))
+            for dtype, entry in dtypes.items():
+                yield self._entry(pattern, dtype, entry, (*keys, pattern, dtype))
 
-    def _entries(self, node: yaml.Node) -> Iterator[Entry]:
-        for pattern, dtypes, _ in self._items(node):
-            for dtype, rule, line in self._items(dtypes):
-                if dtype not in RULE_DTYPES:
-                    raise self._unknown(line, dtype, RULE_DTYPES)
-                yield self._entry(pattern, dtype, rule)
+    def _entry(self, pattern: str, dtype: str, content: Any, keys: Keys) -> Entry:
+        named = self._decoded(content, _Standard, keys).standard
+        rule = named or packaged().listing(pattern)
+        if named is None and rule == BENCHMARK:
+            wanted = "no list of msprobe's has it: say which standard"
+            raise SettingsError(self._place(keys), f"{pattern}: {dtype}", wanted)
+        entry = self._decoded(content, _ENTRIES[rule], keys)
+        limits = {key: value for key in RULES.get(rule, ()) if (value := getattr(entry, key)) is not UNSET}
+        return Entry(pattern, dtype, rule, limits, " ".join(entry.justification.split()))
 
-    def _entry(self, pattern: str, dtype: str, node: yaml.Node) -> Entry:
-        values = {key: value for key, value, _ in self._items(node)}
-        line = node.start_mark.line + 1
-        rule = self._rule(values["standard"]) if "standard" in values else packaged().listing(pattern)
-        if rule == BENCHMARK and "standard" not in values:
-            raise self._wrong(line, f"{pattern}: {dtype}", "no list of msprobe's has it: say which standard")
-        self._check_keys(node, (*WORDS, *RULES.get(rule, ())))
-        limits = {key: self._number(key, value) for key, value in values.items() if key not in WORDS}
-        why = values.get("justification")
-        if not isinstance(why, yaml.ScalarNode) or not why.value.strip():
-            raise self._wrong(line, f"{pattern}: {dtype}", "say why in a text: add justification")
-        return Entry(pattern, dtype, rule, limits, " ".join(why.value.split()))
+    def _decoded(self, content: Any, kind: type[T], keys: Keys) -> T:
+        return decoded(content, kind, lambda steps: self._place((*keys, *steps)), keys, strict=False)
 
-    def _rule(self, node: yaml.Node) -> str:
-        names = (*RULES, BENCHMARK)
-        if not isinstance(node, yaml.ScalarNode) or node.value not in names:
-            raise self._unknown(node.start_mark.line + 1, _shown(node), names, "standard: ")
-        return str(node.value)
-
-    def _number(self, key: str, node: yaml.Node) -> float:
-        # YAML takes 1e-6 for a text.
-        try:
-            value = float(node.value) if isinstance(node, yaml.ScalarNode) else math.nan
-        except ValueError:
-            value = math.nan
-        if not 0 <= value < math.inf:
-            raise self._wrong(node.start_mark.line + 1, f"{key}: {_shown(node)}", "give a number, 0 or more")
-        return value
-
-    def _list(self, key: str, node: yaml.Node) -> tuple[str, ...]:
-        if not isinstance(node, yaml.SequenceNode) or not all(isinstance(item, yaml.ScalarNode) for item in node.value):
-            raise self._wrong(node.start_mark.line + 1, key, "give a list of APIs' names, as [conv2d, linear]")
-        return tuple(str(item.value) for item in node.value)
-
-    def _items(self, node: yaml.Node) -> Iterator[tuple[str, yaml.Node, int]]:
-        """The keys of a mapping, with their values and lines."""
-        if not isinstance(node, yaml.MappingNode):
-            raise self._wrong(node.start_mark.line + 1, _shown(node), "give a mapping here: lines of `key: value`")
-        seen = set()
-        for key, value in node.value:
-            line = key.start_mark.line + 1
-            if key.value in seen:
-                raise self._wrong(line, str(key.value), "it is there twice; give it once")
-            seen.add(key.value)
-            yield str(key.value), value, line
-
-    def _check_keys(self, node: yaml.Node, known: Iterable[str]) -> None:
-        known = tuple(known)
-        for key, _, line in self._items(node):
-            if key not in known:
-                raise self._unknown(line, key, known)
-
-    def _unknown(self, line: int, key: str, known: tuple[str, ...], prefix: str = "") -> SettingsError:
-        close = get_close_matches(key, known, n=1, cutoff=0.5)
-        hint = f" (did you mean {close[0]}?)" if close else ""
-        return self._wrong(line, prefix + key, f"give one of {', '.join(known)}{hint}")
-
-    def _wrong(self, line: int, key: str, wanted: str) -> SettingsError:
-        return SettingsError(f"{self.path}:{line}", key, wanted)
-
-
-def _shown(node: yaml.Node) -> str:
-    return str(node.value) if isinstance(node, yaml.ScalarNode) else "a list or mapping"
+    def _place(self, steps: Steps) -> str:
+        """The file, and the line of the key or item that the steps from the root lead to, as far as there is one."""
+        node = self.root
+        line = node.start_mark.line
+        for step in steps:
+            if isinstance(step, int):
+                node = node.value[step]
+                line = node.start_mark.line
+            elif pair := next((pair for pair in node.value if pair[0].value == step), None):
+                line, node = pair[0].start_mark.line, pair[1]
+        return f"{self.path}:{line + 1}"

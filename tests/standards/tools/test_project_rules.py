@@ -12,7 +12,7 @@ from pytest_probe.core.verdict import OutputVerdict
 from pytest_probe.errors import SettingsError
 from pytest_probe.standards import standards
 from pytest_probe.standards.tools.project_rules import StandardsFile, read_standards_file
-from pytest_probe.standards.tools.table import Table, packaged
+from pytest_probe.standards.tools.table import Entry, Table, packaged
 from tests.support.asking import comparison
 
 WHY = "the kernel rounds by design"
@@ -133,23 +133,28 @@ def test_an_empty_file_says_nothing(file: Path) -> None:
     [
         ("api: {}", 1, "'api' cannot be used; give one of apis, .*did you mean apis"),
         ("apis:\n  mul:\n    flaot32: {}", 3, "'flaot32' .*did you mean float32"),
-        ("apis:\n  mul:\n    float32:\n      standard: uulp", 4, "'standard: uulp' .*did you mean ulp"),
+        ("apis:\n  mul:\n    float32:\n      standard: uulp", 4, "mul: float32: standard: 'uulp' .*did you mean ulp"),
         ("apis:\n  mul:\n    float32:\n      rtoll: 1", 4, "'rtoll' .*did you mean rtol"),
         ("apis:\n  mul:\n    float32: {standard: binary, rtol: 1}", 3, "'rtol' .*give one of standard, justification"),
-        ("apis:\n  mul:\n    float32: {rtol: 1}", 3, "'mul: float32' .*add justification"),
-        ("apis:\n  mul:\n    float32: {rtol: 1, justification: ''}", 3, "'mul: float32' .*add justification"),
-        ("apis:\n  mul:\n    float32:\n      rtol: wide\n      justification: x", 4, "'rtol: wide' .*give a number"),
-        ("apis:\n  mul:\n    float32:\n      rtol: -1\n      justification: x", 4, "'rtol: -1' .*give a number"),
-        ("apis:\n  mul:\n    float32:\n      rtol: .nan\n      justification: x", 4, "'rtol: .nan' .*give a number"),
-        ("apis:\n  mul:\n    float32:\n      rtol: [1]\n      justification: x", 4, "'rtol: a list.*' .*give a number"),
+        ("apis:\n  mul:\n    float32: {rtol: 1}", 3, "mul: float32: justification: .*say why"),
+        ("apis:\n  mul:\n    float32: {rtol: 1, justification: ' '}", 3, "mul: float32: justification: ' ' .*say why"),
+        ("apis:\n  mul:\n    float32:\n      rtol: wide\n      justification: x", 4, "rtol: 'wide' .*give a number"),
+        ("apis:\n  mul:\n    float32:\n      rtol: -1\n      justification: x", 4, "rtol: '-1' .*give a number"),
+        ("apis:\n  mul:\n    float32:\n      rtol: .nan\n      justification: x", 4, "rtol: '.nan' .*give a number"),
+        ("apis:\n  mul:\n    float32:\n      rtol: [1]\n      justification: x", 4, r"rtol: \['1'\] .*give a number"),
         ("apis:\n  softmax:\n    float32: {rtol: 1, justification: x}", 3, "'softmax: float32' .*say which standard"),
         ("apis:\n  'mu*':\n    float32: {rtol: 1, justification: x}", 3, "'mu.: float32' .*say which standard"),
         ("apis:\n  mul:\n    float32: {mean: 1, justification: x}", 3, "'mean' .*small_value"),
         ("apis:\n  mul: ulp", 2, "'ulp' .*give a mapping"),
-        ("apis: [mul]", 1, "'a list or mapping' .*give a mapping"),
-        ("white_list: conv2d", 1, "'white_list' .*give a list"),
-        ("black_list:\n  - [relu]", 2, "'black_list' .*give a list"),
-        ("apis: {}\napis: {}", 2, "'apis' .*twice"),
+        ("apis: [mul]", 1, r"apis: \['mul'\] .*give a mapping"),
+        ("white_list: conv2d", 1, "white_list: 'conv2d' .*give a list"),
+        ("black_list:\n  - [relu]", 2, r"black_list: \['relu'\] .*give a list"),
+        ("apis: {}\napis: {}", 2, "'apis' is there twice"),
+        ("apis:\n  mul:\n    float32: {rtol: 1}\n    float32: {}", 4, "'float32' is there twice"),
+        ("apis:\n  mul:\n    float32:\n      rtol: .inf\n      justification: x", 4, "rtol: '.inf' .*give a number"),
+        ("run_ut:\n  white_lst: []", 2, "run_ut: 'white_lst' .*did you mean white_list"),
+        ("apis: {mul: &a {float32: *a}}", 1, "recursive"),
+        ("? [mul]\n: {}", 1, "unhashable key"),
         ("apis: {", 1, "'the file' .*no YAML"),
         ('{\n\t"white_lst": []\n}', 2, "'white_lst' .*did you mean white_list"),
         ("- mul", 1, "give a mapping"),
@@ -162,6 +167,17 @@ def test_a_wrong_file_names_line_and_key(file: Path, text: str, line: int, words
     assert str(raised.value).startswith(str(file))
     if "\x00" not in text:
         assert str(raised.value).startswith(f"{file}:{line}: ")
+
+
+def test_a_file_of_a_thousand_levels(file: Path) -> None:
+    with pytest.raises(SettingsError, match=r"rules.yaml: 'the file' .*nested too deeply"):
+        read(file, "[" * 3000)
+
+
+def test_a_limit_is_as_large_as_it_likes_and_names_stay_texts(file: Path) -> None:
+    found = read(file, "white_list: [on, 1]\napis: {on: {'*': {standard: ulp, over: 1e300, justification: 1e-6}}}")
+    assert found.white_list == ("on", "1")
+    assert found.entries == (Entry("on", "*", "ulp", {"over": 1e300}, "1e-6"),)
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:

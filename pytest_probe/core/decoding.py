@@ -1,0 +1,103 @@
+"""Files of settings and arguments, decoded into msgspec Structs; what does not fit is a SettingsError that says why.
+
+A Struct's annotations say all of it: Literal the words that are known, Meta the bounds, and Meta's description what
+would do. Structs forbid unknown fields, and stand in each other directly, not in lists or mappings.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
+from typing import Any, Literal, TypeAlias, TypeVar, get_args, get_origin
+
+import msgspec
+
+from pytest_probe.errors import SettingsError
+
+T = TypeVar("T")
+Steps: TypeAlias = tuple[str | int, ...]
+MAPPING = "give a mapping, `key: value` (in JSON an object)"
+
+# What msgspec says: the two messages that name a key, and where all name the place.
+_MESSAGE = re.compile(
+    r"(?:Object (?:contains unknown|missing required) field `(?P<key>.*?)`|.*?)(?: - at `\$(?P<steps>[^`]*)`)?",
+    re.DOTALL,
+)
+_STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
+
+
+class WrongField(ValueError):
+    """A Struct's __post_init__ raises it with the name of a field that is not as its description says."""
+
+
+def decoded(
+    content: object, kind: type[T], place: Callable[[Steps], str], keys: Sequence[str] = (), *, strict: bool = True
+) -> T:
+    """The content as this kind of Struct, or as one of a Literal's words.
+
+    place gives the file, and the line where there are lines, of what lies at keys and indices inside the content; keys
+    name what holds the content. strict is msgspec's: without it numbers may be texts.
+
+    Raises SettingsError, which names place, keys and what was found, and says what would do, with the closest match.
+    """
+    try:
+        return msgspec.convert(content, kind, strict=strict)
+    except msgspec.ValidationError as error:
+        raise _refusal(_steps(error, kind), content, kind, place, keys) from None
+
+
+def one_of(known: Iterable[str], found: str) -> str:
+    """The advice to give one of the known words, and which of them was meant, where one is close."""
+    known = tuple(known)
+    close = get_close_matches(found, known, n=1)
+    return f"give one of {', '.join(known)}{f' (did you mean {close[0]}?)' if close else ''}"
+
+
+def _steps(error: msgspec.ValidationError, kind: Any) -> Steps:
+    """Where the error is: the keys and indices that lead there, a key that is unknown or missing included."""
+    message = _MESSAGE.fullmatch(str(error))
+    assert message is not None
+    steps: list[str | int] = [key or int(index) for key, index in _STEP.findall(message["steps"] or "")]
+    if isinstance(error.__cause__, WrongField):
+        for step in steps:
+            kind = _fields(kind)[str(step)].type
+        steps += [key for key, field in _fields(kind).items() if field.name == error.__cause__.args[0]]
+    elif message["key"] is not None:
+        steps.append(message["key"])
+    return tuple(steps)
+
+
+def _refusal(
+    steps: Steps, found: Any, annotation: Any, place: Callable[[Steps], str], keys: Sequence[str]
+) -> SettingsError:
+    where = [place(steps), *keys]
+    for step in steps:
+        if isinstance(step, int):
+            found = found[step] if isinstance(found, list | tuple) else found
+            continue
+        fields = _fields(annotation)
+        if step not in fields:
+            return SettingsError(": ".join(where), step, one_of(fields, step))
+        where.append(step)
+        found, annotation = found.get(step), fields[step].type
+    words, description = _words(annotation), _description(annotation)
+    item = bool(steps) and isinstance(steps[-1], int)
+    wanted = one_of(words, str(found)) if words and (item or not description) else description
+    return SettingsError(": ".join(where), found, wanted or MAPPING)
+
+
+def _fields(kind: Any) -> dict[str, msgspec.structs.FieldInfo]:
+    is_struct = isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+    return {field.encode_name: field for field in msgspec.structs.fields(kind)} if is_struct else {}
+
+
+def _words(annotation: Any) -> tuple[str, ...]:
+    """The words of the Literal in it."""
+    parts = get_args(annotation)
+    return parts if get_origin(annotation) is Literal else tuple(word for part in parts for word in _words(part))
+
+
+def _description(annotation: Any) -> str | None:
+    metas = getattr(annotation, "__metadata__", ())
+    return next((meta.description for meta in metas if meta.description), None)
