@@ -1,6 +1,6 @@
 """Healthy and faulty kernels, family by family, written from the field's published kernels and bugs.
 
-`parts` has what both halves use; `open` may be read by whoever works on the rule, `closed` only once the rule stands.
+`open`, with its tasks in `parts`, may be read by whoever works on the rule, `closed` only once the rule stands.
 """
 
 from __future__ import annotations

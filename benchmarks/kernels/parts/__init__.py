@@ -1,1 +1,1 @@
-"""Healthy kernels, references and inputs, for both halves of the benchmark."""
+"""Tasks of the open entries: healthy kernels, references and inputs."""

@@ -1,4 +1,4 @@
-"""Activations: GELU, SiLU, softplus, SwiGLU, sigmoid, tanh, ReLU and their like: what both halves use."""
+"""Activations: GELU, SiLU, softplus, SwiGLU, sigmoid, tanh, ReLU and their like: tasks and healthy kernels."""
 
 from __future__ import annotations
 

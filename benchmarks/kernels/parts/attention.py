@@ -1,4 +1,4 @@
-"""Attention: flash, grouped queries, causal, sliding window, masks, ALiBi: what both halves use."""
+"""Attention: flash, grouped queries, causal, sliding window, masks, ALiBi: tasks and healthy kernels."""
 
 from __future__ import annotations
 

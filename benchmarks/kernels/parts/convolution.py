@@ -1,4 +1,4 @@
-"""Convolutions and pooling: what both halves use."""
+"""Convolutions and pooling: tasks and healthy kernels."""
 
 from __future__ import annotations
 

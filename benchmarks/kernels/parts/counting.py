@@ -1,4 +1,4 @@
-"""Counting: histograms, bincount, bucketize, thresholds, sorting: what both halves use."""
+"""Counting: histograms, bincount, bucketize, thresholds, sorting: tasks and healthy kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cross entropy: chunks, label smoothing, z-loss, fused with a linear layer: what both halves use."""
+"""Cross entropy: chunks, label smoothing, z-loss, fused with a linear layer: tasks and healthy kernels."""
 
 from __future__ import annotations
 

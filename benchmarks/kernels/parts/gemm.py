@@ -1,4 +1,4 @@
-"""Matrix products: split-K, epilogues, tensor cores, int8 weights, groups: what both halves use."""
+"""Matrix products: split-K, epilogues, tensor cores, int8 weights, groups: tasks and healthy kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Losses: squared, absolute, Huber, Kullback-Leibler, binary, cosine, contrastive: what both halves use."""
+"""Losses: squared, absolute, Huber, Kullback-Leibler, binary, cosine, contrastive: tasks and healthy kernels."""
 
 from __future__ import annotations
 

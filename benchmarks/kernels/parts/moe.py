@@ -1,4 +1,4 @@
-"""Mixture of experts: gating, dispatch, combination, balance: what both halves use."""
+"""Mixture of experts: gating, dispatch, combination, balance: tasks and healthy kernels."""
 
 from __future__ import annotations
 

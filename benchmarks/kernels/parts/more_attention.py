@@ -1,4 +1,4 @@
-"""Attention: grouped queries, sliding window, ALiBi, soft caps, packed sequences, a cache: what both halves use."""
+"""Attention: grouped queries, sliding window, ALiBi, soft caps, packed sequences, a cache: tasks and kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Norms: composed RMS, fused with a residual, group, batch with running statistics: what both halves use."""
+"""Norms: composed RMS, fused with a residual, group, batch with running statistics: tasks and healthy kernels."""
 
 from __future__ import annotations
 

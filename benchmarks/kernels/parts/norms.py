@@ -1,4 +1,4 @@
-"""Norms: layer and RMS: what both halves use."""
+"""Norms: layer and RMS: tasks and healthy kernels."""
 
 from __future__ import annotations
 

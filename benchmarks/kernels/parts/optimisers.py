@@ -1,4 +1,4 @@
-"""Optimisers: Adam, momentum, Lion, master weights, averages, clipping, loss scale: what both halves use."""
+"""Optimisers: Adam, momentum, Lion, master weights, averages, clipping, loss scale: tasks and healthy kernels."""
 
 from __future__ import annotations
 

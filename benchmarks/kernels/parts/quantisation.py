@@ -1,4 +1,4 @@
-"""Quantisation: int8, per channel, fake, float8-like: what both halves use."""
+"""Quantisation: int8, per channel, fake, float8-like: tasks and healthy kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random numbers: dropout, normal, uniform, Bernoulli, multinomial, exponential: what both halves use."""
+"""Random numbers: dropout, normal, uniform, Bernoulli, multinomial, exponential: tasks and healthy kernels."""
 
 from __future__ import annotations
 

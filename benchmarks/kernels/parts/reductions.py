@@ -1,4 +1,4 @@
-"""Reductions: sums, means, norms, variance, log-sum-exp, extremes: what both halves use."""
+"""Reductions: sums, means, norms, variance, log-sum-exp, extremes: tasks and healthy kernels."""
 
 from __future__ import annotations
 

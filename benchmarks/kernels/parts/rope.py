@@ -1,4 +1,4 @@
-"""Rotary embeddings and position tables: what both halves use."""
+"""Rotary embeddings and position tables: tasks and healthy kernels."""
 
 from __future__ import annotations
 

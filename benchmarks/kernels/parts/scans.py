@@ -1,4 +1,4 @@
-"""Scans: cumulative sums and products, linear recurrences as in Mamba, linear attention: what both halves use."""
+"""Scans: cumulative sums and products, linear recurrences as in Mamba, linear attention: tasks and healthy kernels."""
 
 from __future__ import annotations
 

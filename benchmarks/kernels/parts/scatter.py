@@ -1,4 +1,4 @@
-"""Scatter, gather, embedding and their gradients: what both halves use."""
+"""Scatter, gather, embedding and their gradients: tasks and healthy kernels."""
 
 from __future__ import annotations
 

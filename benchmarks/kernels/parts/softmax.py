@@ -1,4 +1,4 @@
-"""Softmax, log-softmax and cross entropy: what both halves use."""
+"""Softmax, log-softmax and cross entropy: tasks and healthy kernels."""
 
 from __future__ import annotations
 
