@@ -98,7 +98,13 @@ MODES: Mapping[str, Behaviour] = {
             dtypes=NARROW_DTYPES,
         ),
         Behaviour("truncate", "results cut to 16 bit", (), dtypes=NARROW_DTYPES, cuts=True),
-        Behaviour("fast-math", "fast intrinsics", (Mode(approximate=True, flush=True),) * 4, sampled=True),
+        Behaviour(
+            "fast-math",
+            "fast intrinsics",
+            (Mode(approximate=True, flush=True),) * 4,
+            sampled=True,
+            dtypes=("float32", "complex64", *NARROW_DTYPES),
+        ),
     )
 }
 # What explains an error but is nobody's intent.

@@ -178,6 +178,26 @@ def test_fast_intrinsics_pass_where_they_are_allowed(tmp_path: Path, monkeypatch
     assert found.verdict == "error"
 
 
+def tanh_approx(x: torch.Tensor) -> torch.Tensor:
+    """Off by up to 2^-11 of itself, as PTX's tanh.approx, whatever the dtype of the tensor."""
+    wide = x.float()
+    return (wide.tanh() * (1 + 2.0**-11 * (37.7 * wide).sin())).to(x.dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_approximate_tanh_passes_in_16_bit_too(
+    dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = ("Torch.tanh", torch, "tanh", (normal(100, 100).to(dtype),))
+    assert only(outputs(call, tanh_approx, tmp_path, monkeypatch, backward=False)).verdict == "error"
+    monkeypatch.undo()
+    found = only(outputs(call, tanh_approx, tmp_path, monkeypatch, ("fast-math",), backward=False))
+    assert (found.verdict, found.metrics["mode"]) == ("pass", "fast-math")
+    monkeypatch.undo()
+    wrong = only(outputs(call, lambda x: tanh_approx(x) * 1.01, tmp_path, monkeypatch, ("fast-math",), backward=False))
+    assert wrong.verdict == "error"
+
+
 # The planted faults: what is found is found under every mode too, and says its likely cause.
 
 CAUSES = {

@@ -138,7 +138,7 @@ def test_double_precision_has_no_float32_runs(kind: RunKind) -> None:
 
 def test_ways() -> None:
     found = ways("bfloat16", FLOAT64)
-    known = "float64 nudged shrunk narrowed float32 fine coarse narrow rounded neighbours untied"
+    known = "float64 nudged shrunk narrowed float32 fine chance coarse narrow rounded neighbours untied slight"
     assert set(found) == set(known.split())
     steps = found["coarse"].steps
     assert steps is not None

@@ -154,7 +154,9 @@ def _factors(comparison: Comparison) -> Iterator[float]:
         return
     half = ulp(actual[usable], comparison.precision) / 2
     ends = [(np.abs(actual[usable]) + side * half) / np.abs(expected[usable]) for side in (-1, 1)]
-    yield float((ends[0].max() + ends[1].min()) / 2)
+    least, most = float(ends[0].max()), float(ends[1].min())
+    if least <= most:
+        yield (least + most) / 2
 
 
 class Confined:
