@@ -208,3 +208,27 @@ def test_labels_stay() -> None:
     (found,) = PerturbedRuns(made, fixed).output("output.0", "float64", 1)
     shift = np.abs(found - np.arange(1.0, 9.0) - labels)
     assert 0 < shift.max() <= ROOT * U
+
+
+def test_slight_runs_move_equal_values_alike_and_then_the_other_way() -> None:
+    made = runs_of(replay("Torch.mul", leaf([3.0, 5.0, 3.0, 7.0]), leaf([1.0])))
+    first, second = (run - [3.0, 5.0, 3.0, 7.0] for run in made.output("output.0", "slight", 2))
+    assert first[0] == first[2] != 0
+    assert np.abs(first).max() < 7 * U * 2.0**-18
+    # 3 and 7 are the ends of their range, which they do not leave.
+    assert np.sign(first[1]) == -np.sign(second[1])
+
+
+def test_rounding_by_chance_leaves_what_is_exact() -> None:
+    def steps(x: torch.Tensor) -> torch.Tensor:
+        return torch.stack([x * 0.5, x / 3]) + 0
+
+    made = runs_of(
+        replay("Mine.steps", leaf([3.0, 5.0]), calls={"Mine.steps": steps}, references={"Mine.steps": steps})
+    )
+    runs = np.stack(made.output("output.0", "chance", 16))
+    assert (runs[:, 0] == [1.5, 2.5]).all()
+    assert (runs[:, 1, 0] == 1.0).all()
+    below = np.float64(np.float32(5 / 3))
+    neighbours = sorted([below, np.float64(np.nextafter(np.float32(below), np.float32(2 if below < 5 / 3 else 1)))])
+    assert sorted(set(runs[:, 1, 1])) == neighbours
