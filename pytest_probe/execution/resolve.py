@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pytest_probe import frameworks
+from pytest_probe import frameworks, inputs
 from pytest_probe.core.arguments import Arguments, BoundCall, floats_of, named_leaves, with_leaves
 from pytest_probe.core.case import Pair
 from pytest_probe.core.dump import Call, Record
 from pytest_probe.core.run import Device, Run, Wanted, Way
-from pytest_probe.errors import HookFailed, NoReference, ReplayDiffers, Unsupported
+from pytest_probe.errors import HookFailed, NoReference, ReplayDiffers, TooLarge, Unsupported
 from pytest_probe.execution.large.contractions import Contraction, contraction, cut
 from pytest_probe.execution.prepare import (
     as_tuples,
@@ -54,7 +54,8 @@ CORNER = 2
 @dataclass(frozen=True, slots=True)
 class Resolver:
     """Finds the calls of records. calls and references are the functions that a project registered, by API; namespaces
-    those that it allows; budget is the FLOP of a contraction from which on only samples of it are computed."""
+    those that it allows; budget is the FLOP of a contraction from which on only samples of it are computed; memory the
+    bytes that may be taken."""
 
     framework: Framework
     calls: Mapping[str, Callable[..., Any]]
@@ -62,6 +63,7 @@ class Resolver:
     namespaces: Mapping[str, str]
     way: Way = FLOAT64
     budget: float = math.inf
+    memory: int = 1 << 62
 
     def record(
         self, record: Record, call: Call, arguments: Arguments, device: Device, *, check_dtypes: bool
@@ -93,6 +95,8 @@ class Resolver:
         candidate = Candidate(api, name, api or label, pair.function, reference, arguments, False)
         try:
             run, wanted = self._run(candidate, pair.with_gradient)
+        except MemoryError:
+            raise
         except Exception as error:
             raise NoReference(f"the reference raised {type(error).__name__}: {first_line(error)}") from error
         check_wide(run)
@@ -145,8 +149,11 @@ class Resolver:
             if any(item.path == candidate.path for item, _, _ in fitting):
                 continue
             try:
+                self._check_call(record, candidate)
                 run, wanted = self._run(candidate, with_gradient=record.backward is not None)
                 self._check_registered(record, call, run)
+            except MemoryError:
+                raise
             except Exception as error:
                 troubles.append(error)
                 continue
@@ -161,6 +168,14 @@ class Resolver:
             paths = " and ".join(candidate.path for candidate, _, _ in fitting)
             raise ReplayDiffers(f"{record.name} may be {paths}: the record fits both", "ambiguous name")
         return fitting[0]
+
+    def _check_call(self, record: Record, candidate: Candidate) -> None:
+        """Raises TooLarge. What a project registered is trusted."""
+        if f"{record.namespace}.{record.api}" in self.references:
+            return
+        arguments, limit = candidate.arguments, inputs.bytes_of_run(self.memory)
+        call = candidate.reference, arguments.args, arguments.kwargs
+        inputs.check_run(self.framework.bytes_inside(candidate.name, *call, self.way, limit), self.memory)
 
     def _check_registered(self, record: Record, call: Call, run: Run) -> None:
         """Raises HookFailed where a registered reference gave no tensor and the record has one."""
@@ -177,6 +192,9 @@ class Resolver:
         hook = next((trouble for trouble in troubles if isinstance(trouble, HookFailed)), None)
         if hook is not None:
             return hook
+        too_large = next((trouble for trouble in troubles if isinstance(trouble, TooLarge)), None)
+        if too_large is not None:
+            return too_large
         if misfits:
             return ReplayDiffers(f"{'; '.join(misfits)}; recorded: {recorded(call)}")
         trouble = troubles[0]
@@ -188,6 +206,8 @@ class Resolver:
             # A record that the device refuses as well is a wrong record, and no fault of the reference.
             way = Way(device=device, default=default_dtype(call))
             self.framework.run(candidate.on_device, arguments.args, arguments.kwargs, way, None)
+        except MemoryError:
+            raise
         except Exception as error:
             return Unsupported(
                 f"{device.name} raised {type(error).__name__}: {first_line(error)}; the reference raised {said}",
@@ -249,6 +269,8 @@ def other_reading(reference: Reference) -> Reference | None:
     rounding = functools.partial(with_rounded_floats, candidate.reference, narrow, tensors, read)
     try:
         run = reference.framework.run(rounding, arguments.args, arguments.kwargs, reference.way, reference.wanted)
+    except MemoryError:
+        raise
     except Exception:
         return None  # beyond the call's domain there (a probability that rounds to 1)
     notes = (*reference.notes, "Python floats rounded to the tensors' dtype, as the device does")

@@ -75,6 +75,18 @@ class Framework(Protocol):
     ) -> Run:
         """Make a call. Raises whatever the call raises."""
 
+    def bytes_inside(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        way: Way,
+        limit: int,
+    ) -> int:
+        """Bytes of tensors that the reference's run of a call holds at a time, its arguments apart, found before any
+        are taken; 0 where they are certain to be below the limit. name is the API's canonical one."""
+
     def as_single(self, function: Callable[..., Any], largest: float) -> Callable[..., Any]:
         """The function with defaults that its API takes from the dtype of its tensors: an eps as for float32, in the
         place of inf the largest number."""

@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 from pytest_probe.core.dump import Call, TensorSpec, named_tensors
-from pytest_probe.errors import Unsupported
+from pytest_probe.errors import TooLarge
 from pytest_probe.numerics.dtypes import is_complex, is_floating, numpy_dtype
 
 # Device, float64 reference and one perturbed run, twice: for what the calls themselves hold on to.
 _HELD_TWICE = 2
 # Bytes an element: the reference and one perturbed run, float64 each.
 _WIDE_COPIES = 16
-# Bytes. Chosen: a usual machine for training; a larger one skips calls that it could run.
-_UNKNOWN_MEMORY = 1 << 36
-
-
-def available_memory() -> int:
-    """Bytes of memory that this machine has; 64 GiB where the system does not say.
-
-    The whole, not what is free now: what is skipped must not depend on the state of the page cache.
-    """
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return _UNKNOWN_MEMORY
+# Runs whose tensors are there at a time: the reference, a perturbed one, the device's.
+_RUNS = 3
 
 
 def memory_needed(call: Call, dtype: str | None) -> int:
@@ -34,17 +22,36 @@ def memory_needed(call: Call, dtype: str | None) -> int:
 
 
 def check_size(call: Call, dtype: str | None, available: int) -> None:
-    """Refuse a call that needs more than the available bytes. Raises Unsupported, of the kind "too large"."""
+    """Refuse a call that needs more than the available bytes. Raises TooLarge."""
     needed = memory_needed(call, dtype)
     if needed <= available:
         return
     field, spec = max(_all_tensors(call), key=lambda item: _extent(item[1]))
     found = f"{spec.dtype} of shape {list(spec.shape)}{_strided(spec)}"
-    raise Unsupported(
-        f"{field}: found {found}, expected what this machine's memory of "
-        f"{available / 1e9:,.1f} GB is enough for; checking the call takes about {needed / 1e9:,.1f} GB",
-        kind="too large",
+    raise TooLarge(
+        f"{field}: found {found}, expected what the {_gigabytes(available)} of memory that may be taken here is "
+        f"enough for; checking the call takes about {_gigabytes(needed)}"
     )
+
+
+def bytes_of_run(available: int) -> int:
+    """How many bytes one run in float64 may hold at a time where so many are available."""
+    return available // _RUNS
+
+
+def check_run(inside: int, available: int) -> None:
+    """Refuse a call that holds so many bytes at a time in float64. Raises TooLarge."""
+    needed = _RUNS * inside
+    if needed > available:
+        raise TooLarge(
+            f"found arguments that make {_gigabytes(inside)} of tensors in float64, expected what the "
+            f"{_gigabytes(available)} of memory that may be taken here is enough for; checking the call takes about "
+            f"{_gigabytes(needed)}"
+        )
+
+
+def _gigabytes(count: int) -> str:
+    return f"{count / 1e9:,.1f} GB"
 
 
 def _all_tensors(call: Call) -> Iterator[tuple[str, TensorSpec]]:

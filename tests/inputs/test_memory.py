@@ -25,7 +25,7 @@ def test_a_million_million_elements_are_refused() -> None:
         check_size(call((10**6, 10**6)), None, available_memory())
     assert caught.value.kind == "too large"
     assert str(caught.value).startswith("input_args.0.0: found float32 of shape [1000000, 1000000], expected what ")
-    assert str(caught.value).endswith(" GB is enough for; checking the call takes about 160,000.0 GB")
+    assert str(caught.value).endswith("is enough for; checking the call takes about 160,000.0 GB")
 
 
 def test_the_limit_itself_is_allowed() -> None:
