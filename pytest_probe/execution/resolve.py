@@ -69,10 +69,15 @@ class Resolver:
         self, record: Record, call: Call, arguments: Arguments, device: Device, *, check_dtypes: bool
     ) -> Reference:
         """The reference of a record's call. check_dtypes: the reference has the recorded dtypes, floats taken as
-        float64. device is asked what it says where the reference raises. Raises Unsupported or HookFailed."""
+        float64. device is asked what it says where the reference raises. Raises Unsupported or HookFailed; where a
+        kernel would not check its arguments, or take too much memory, before anything runs.
+        """
         api = f"{record.namespace}.{record.api}"
         arguments, notes = prepared(self._bound(api, arguments), call, arguments)
-        large = self._large(contraction(self._bound(api, arguments)), call, arguments)
+        bound = self._bound(api, arguments)
+        if api not in self.references:  # what a project registered is trusted
+            self.framework.check_arguments(bound)
+        large = self._large(contraction(bound), call, arguments)
         # Which function the record is, the corner of a large call tells as well.
         shown = (arguments, call) if large is None else _corner(large, arguments, call)
         candidates = self._candidates(record, shown[0], listed=call.surroundings is not None)
@@ -149,7 +154,7 @@ class Resolver:
             if any(item.path == candidate.path for item, _, _ in fitting):
                 continue
             try:
-                self._check_call(record, candidate)
+                self._check_memory(record, candidate)
                 run, wanted = self._run(candidate, with_gradient=record.backward is not None)
                 self._check_registered(record, call, run)
             except MemoryError:
@@ -169,7 +174,7 @@ class Resolver:
             raise ReplayDiffers(f"{record.name} may be {paths}: the record fits both", "ambiguous name")
         return fitting[0]
 
-    def _check_call(self, record: Record, candidate: Candidate) -> None:
+    def _check_memory(self, record: Record, candidate: Candidate) -> None:
         """Raises TooLarge. What a project registered is trusted."""
         if f"{record.namespace}.{record.api}" in self.references:
             return
@@ -201,6 +206,12 @@ class Resolver:
         if isinstance(trouble, Unsupported):
             return trouble
         said = f"{type(trouble).__name__}: {first_line(trouble)}"
+        if device.name != "cpu" and _is_index(trouble):
+            # An accelerator's kernel does not raise for it: it ends every later case of the process.
+            return Unsupported(
+                f"the reference raised {said}; {device.name} was not asked, which an index out of range may end",
+                "index out of range",
+            )
         try:
             arguments = candidate.arguments
             # A record that the device refuses as well is a wrong record, and no fault of the reference.
@@ -252,6 +263,12 @@ class Resolver:
             if run.differentiable:
                 return run, wanted
         return None
+
+
+def _is_index(error: Exception) -> bool:
+    """Does a framework say that an index names no element?"""
+    text = str(error).lower()
+    return isinstance(error, IndexError) or "out of bounds" in text or "out of range" in text
 
 
 def other_reading(reference: Reference) -> Reference | None:

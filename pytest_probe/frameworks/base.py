@@ -75,6 +75,10 @@ class Framework(Protocol):
     ) -> Run:
         """Make a call. Raises whatever the call raises."""
 
+    def check_arguments(self, call: BoundCall) -> None:
+        """Raises UnsafeArguments where a kernel of the call would not notice that they are wrong, and may end the
+        process."""
+
     def bytes_inside(
         self,
         name: str,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 
 from pytest_probe.core.dump import Call, TensorSpec, named_tensors
@@ -18,7 +19,14 @@ _RUNS = 3
 
 def memory_needed(call: Call, dtype: str | None) -> int:
     """Bytes that checking the call in a dtype (None: as recorded) will take, roughly, all of its tensors together."""
-    return sum(_extent(spec) * _bytes_per_element(spec, dtype) for _, spec in _all_tensors(call))
+    needed = 0
+    for value in (*call.args, *call.kwargs.values(), *(call.outputs or ()), *(call.gradients or ())):
+        # Most arguments stand in no list: their places, which cost more than their sizes, are not asked for.
+        if isinstance(value, TensorSpec):
+            needed += _extent(value) * _bytes_per_element(value.dtype, dtype)
+        elif isinstance(value, (list, tuple, dict)):
+            needed += sum(_extent(spec) * _bytes_per_element(spec.dtype, dtype) for _, spec in named_tensors(value))
+    return needed
 
 
 def check_size(call: Call, dtype: str | None, available: int) -> None:
@@ -64,16 +72,17 @@ def _all_tensors(call: Call) -> Iterator[tuple[str, TensorSpec]]:
 
 def _extent(spec: TensorSpec) -> int:
     """Elements in memory: an expanded tensor is also had in full."""
-    return max(spec.size, spec.span)
+    return spec.size if spec.stride is None else max(spec.size, spec.span)
 
 
 def _strided(spec: TensorSpec) -> str:
     return f" and stride {list(spec.stride)}" if spec.stride is not None else ""
 
 
-def _bytes_per_element(spec: TensorSpec, dtype: str | None) -> int:
+@functools.cache
+def _bytes_per_element(own: str, dtype: str | None) -> int:
     try:
-        target = numpy_dtype(dtype) if dtype is not None and is_floating(spec.dtype) else numpy_dtype(spec.dtype)
+        target = numpy_dtype(dtype) if dtype is not None and is_floating(own) else numpy_dtype(own)
     except ValueError:
         return _HELD_TWICE * 2 * _WIDE_COPIES
     wide = 2 * _WIDE_COPIES if is_complex(target) else _WIDE_COPIES

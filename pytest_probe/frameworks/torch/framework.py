@@ -11,10 +11,11 @@ import numpy as np
 import torch
 import torch.overrides
 
+from pytest_probe.core.arguments import BoundCall
 from pytest_probe.core.run import Device, Kernel, Run, Wanted, Way
 from pytest_probe.errors import SettingsError
 from pytest_probe.frameworks.base import API, Bound
-from pytest_probe.frameworks.torch import allowlist, autocast, calls, defaults, flags, sizes
+from pytest_probe.frameworks.torch import allowlist, autocast, calls, defaults, flags, safety, sizes
 from pytest_probe.frameworks.torch.arrays import to_array, to_tensor
 from pytest_probe.frameworks.torch.memory import memory_errors
 
@@ -100,6 +101,9 @@ class TorchFramework:
         wanted: Wanted | None = None,
     ) -> Run:
         return calls.run(function, args, kwargs, way, wanted)
+
+    def check_arguments(self, call: BoundCall) -> None:
+        safety.check_arguments(call)
 
     def bytes_inside(
         self,

@@ -100,6 +100,7 @@ SIGNATURES: Mapping[str, str] = {
     "repeat_interleave": "input repeats dim",
     **{f"max_unpool{rank}d": "input indices" for rank in (1, 2, 3)},
     "searchsorted": "sorted_sequence input",
+    "segment_reduce": "input/data reduce lengths indices offsets axis=0 unsafe=False initial",
     "bucketize": "input boundaries",
     # Choices among equal values.
     **dict.fromkeys(("sort", "argsort"), "input dim/axis=-1"),
@@ -130,6 +131,7 @@ SIGNATURES: Mapping[str, str] = {
     "Functional.batch_norm": _NORM,
     "Functional.instance_norm": _NORM.replace("training=False", "use_input_stats=True"),
     **dict.fromkeys(("batch_norm", "native_batch_norm"), _NATIVE_NORM),
+    "batch_norm_update_stats": "input running_mean running_var momentum",
     "instance_norm": _NATIVE_NORM.replace("training", "use_input_stats"),
     "layer_norm": "input normalized_shape weight bias eps=1e-05",
     "native_layer_norm": "input normalized_shape weight bias eps",

@@ -48,6 +48,7 @@ WITHOUT_SIZES = frozenset(
     "min multi_head_attention_forward nll_loss norm normalize rms_norm scaled_dot_product_attention softmax sort "
     "stack std sum topk tril triu var vector_norm".split()
 )
+TENSORS = (Leaf, Array)
 # The numbers in their tensors are sizes.
 COUNTING = frozenset("bincount ctc_loss one_hot repeat_interleave".split())
 # What is beyond torch's own count of bytes, and what it says then.
@@ -62,7 +63,8 @@ def bytes_inside(
     name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], way: Way, limit: int
 ) -> int:
     """Bytes of tensors that a run holds at a time, its arguments apart; see Framework.bytes_inside."""
-    if _bound(name, args, kwargs) * 8 * SLACK <= limit:
+    enough = limit / (8 * SLACK)
+    if _bound(name, args, kwargs, enough) <= enough:
         return 0
     way = replace(way, place="cpu")
     with _quiet(), surroundings(way, None, grad=False), _fake():
@@ -80,8 +82,9 @@ def bytes_inside(
     return held.peak if held.peak > limit else _watched(function, args, kwargs, way, limit)
 
 
-def _bound(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> float:
-    """More elements than these a kernel of the call makes only by a small factor."""
+def _bound(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], enough: float) -> float:
+    """More elements than these a kernel of the call makes only by a small factor; a rougher bound that says enough is
+    not refined."""
     if name in RESHAPING:
         return 0.0
     if name in UNBOUNDED:
@@ -90,18 +93,20 @@ def _bound(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> float:
         return _steps(args, kwargs)
     shapes: list[tuple[int, ...]] = []
     numbers = [1.0]
-    for tree in (args, kwargs):
-        for _, value in leaves(tree):
-            if isinstance(value, Leaf | Array) and value.array.ndim:
-                shapes.append(value.array.shape)
-                numbers += _extremes(value.array) if name in COUNTING else []
-            else:
-                numbers += _numbers(value)
-    if _is_pointwise(name):
-        return _broadcast(shapes)
+    for value in _flat(args, kwargs):
+        if isinstance(value, TENSORS) and value.array.ndim:
+            shapes.append(value.array.shape)
+            numbers += _extremes(value.array) if name in COUNTING else ()
+        elif value is not None:
+            numbers += _numbers(value)
     # One number may count for each of three dimensions: a kernel's size, a scale.
     factor = 1.0 if name in WITHOUT_SIZES else math.prod(numbers) * max(numbers) ** 2
-    return _of_tensors(shapes) * factor
+    rough = factor * max(map(max, shapes), default=1)
+    for shape in shapes:
+        rough *= math.prod(shape) or 1
+    if rough <= enough:
+        return rough
+    return _broadcast(shapes) if _is_pointwise(name) else _of_tensors(shapes) * factor
 
 
 def _of_tensors(shapes: Sequence[tuple[int, ...]]) -> float:
@@ -122,17 +127,26 @@ def _steps(args: Sequence[Any], kwargs: Mapping[str, Any]) -> float:
     return 2 * max(map(abs, numbers), default=0.0) / min(least, 1.0) + 1
 
 
-def _extremes(array: np.ndarray) -> list[float]:
-    return [1.0 + abs(int(array.max()))] if array.dtype.kind in "iu" and array.size else []
+def _extremes(array: np.ndarray) -> Sequence[float]:
+    return (1.0 + abs(int(array.max())),) if array.dtype.kind in "iu" and array.size else ()
 
 
-def _numbers(value: Any) -> list[float]:
+def _flat(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]:
+    """All leaves of the arguments, without their places."""
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, (list, tuple, dict)):
+            yield from (leaf for _, leaf in leaves(value))
+        else:
+            yield value
+
+
+def _numbers(value: Any) -> Sequence[float]:
     """What a number, or a tensor that is one, adds to the bound."""
-    if isinstance(value, Leaf | Array):
+    if isinstance(value, TENSORS):
         value = value.array.item() if value.array.dtype.kind in "iuf" else 0
     if isinstance(value, SizeSpec):
         return [float(abs(extent)) for extent in value.shape if extent]
-    return [float(abs(value))] if type(value) in (int, float) and abs(value) > 1 else []
+    return (float(abs(value)),) if type(value) in (int, float) and abs(value) > 1 else ()
 
 
 @functools.cache
