@@ -45,7 +45,9 @@ class Draw:
             return None if self.rng.random() < 0.3 else self.value(kind[9:-1], name)
         if kind.startswith("List["):
             if kind == "List[Tensor]" and self.rng.random() < 0.8:
-                return [torch.randn(self.shape) for _ in range(self.count)]
+                shape = () if name == "state_steps" else self.shape
+                dtype = torch.float32 if self.rng.random() < 0.9 else self._dtype()
+                return [torch.randn(shape).to(dtype) for _ in range(self.count)]
             count = self.rng.choice((0, 1, 2, 2, 3, 4))
             return [self.value(kind[5:-1], name) for _ in range(count)]
         make = _KINDS.get(kind)

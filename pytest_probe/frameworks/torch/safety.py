@@ -15,6 +15,10 @@ from pytest_probe.errors import UnsafeArguments
 
 # Kernels over lists of tensors: they walk along all lists by the length and the sizes of the first.
 LISTED = ("_foreach_", "_fused_")
+# Lists of fused optimisers that are empty where another argument does not ask for them, and that of the steps so far.
+OPTIONAL = {"max_exp_avg_sqs": "amsgrad", "momentum_buffer_list": "momentum"}
+STEPS = "state_steps"
+PRODUCTS = frozenset(["mm"])  # whose operands have shapes of their own
 # Parts of quantisation libraries, which read packed memory as it is given.
 PACKED = ("fbgemm_", "quantized_")
 
@@ -35,13 +39,19 @@ def check_arguments(bound: BoundCall) -> None:
 
 def _lists(bound: BoundCall) -> Iterator[str]:
     lists = {name: value for name, value in bound.given.items() if isinstance(value, (list, tuple))}
+    for name, wanting in OPTIONAL.items():
+        if name in lists and not lists[name] and not bound.argument(wanting):
+            del lists[name]
     if len({len(value) for value in lists.values()}) > 1:
         lengths = ", ".join(f"{bound.paths[name]} of {len(value)}" for name, value in lists.items())
         yield f"lists of other lengths, {lengths}, expected one length"
         return
+    steps = lists.pop(STEPS, ())
+    if any(not isinstance(step, Leaf) or step.array.size != 1 for step in steps):
+        yield f"{bound.paths[STEPS]} with something else than single numbers, expected a tensor of one for each"
     for place, values in enumerate(zip(*lists.values(), strict=True)):
         tensors = [value.array for value in values if isinstance(value, Leaf)]
-        if len({array.shape for array in tensors}) > 1:
+        if len({array.shape for array in tensors}) > 1 and bound.name not in PRODUCTS:
             yield f"shapes {_shapes(tensors)} at place {place} of the lists, expected one shape"
 
 

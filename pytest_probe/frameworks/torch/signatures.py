@@ -102,6 +102,12 @@ SIGNATURES: Mapping[str, str] = {
     "searchsorted": "sorted_sequence input",
     "segment_reduce": "input/data reduce lengths indices offsets axis=0 unsafe=False initial",
     "bucketize": "input boundaries",
+    # Optimisers over lists.
+    **dict.fromkeys(
+        ("_fused_adam", "_fused_adamw"), "input/self grads exp_avgs exp_avg_sqs max_exp_avg_sqs state_steps"
+    ),
+    "_fused_adagrad": "input/self grads state_sums state_steps",
+    "_fused_sgd": "input/self grads momentum_buffer_list",
     # Choices among equal values.
     **dict.fromkeys(("sort", "argsort"), "input dim/axis=-1"),
     "msort": "input dim=0",  # it has no such parameter, and sorts along that dimension

@@ -13,6 +13,7 @@ from pytest_probe.frameworks.torch.signatures import bind
 from tests.support.replaying import leaf, normal
 
 X, ROWS = normal(3, 5), normal(5)
+STEP = leaf(3)
 LENGTHS, OFFSETS = leaf([1, 2], "int64"), leaf([0, 1, 3], "int64")
 LU, PIVOTS = normal(2, 4, 3), leaf(np.ones((2, 3)), "int32")
 
@@ -21,6 +22,10 @@ RIGHT: tuple[tuple[str, list[Any], dict[str, Any]], ...] = (
     ("Torch._foreach_addcmul_", [[X, X], [X, X], [X, X], [1.0, 2.0]], {}),
     ("Torch._foreach_norm", [[X, ROWS, ROWS], 2], {}),
     ("Torch._fused_sgd_", [[X], [X], [X]], {"lr": 0.1}),
+    ("Torch._fused_sgd_", [[X], [X], []], {"lr": 0.1, "momentum": 0.0}),
+    ("Torch._fused_adam_", [[X, ROWS], [X, ROWS], [X, ROWS], [X, ROWS], [], [STEP, STEP]], {"amsgrad": False}),
+    ("Torch._fused_adagrad_", [[X], [X], [X], [STEP]], {}),
+    ("Torch._foreach_mm", [[X], [normal(5, 2)]], {}),
     ("Torch.segment_reduce", [X, "sum"], {"lengths": LENGTHS}),
     ("Torch.segment_reduce", [X, "sum"], {"offsets": OFFSETS}),
     ("Torch.lu_unpack", [LU, PIVOTS], {}),
@@ -34,6 +39,9 @@ WRONG: tuple[tuple[str, list[Any], dict[str, Any], str], ...] = (
     ("Torch._foreach_lerp_", [[X, X], [X, X], []], {}, "found lists of other lengths, input.0 of 2, input.1 of 2, inp"),
     ("Torch._foreach_addcmul_", [[X], [X], [ROWS]], {}, "found shapes [3, 5] and [3, 5] and [5] at place 0 of the lis"),
     ("Torch._fused_sgd_", [[X, X], [X, X], [X]], {}, "found lists of other lengths"),
+    ("Torch._fused_sgd_", [[X], [X], []], {"momentum": 0.9}, "found lists of other lengths"),
+    ("Torch._fused_adam_", [[X], [X], [X], [X], [], [STEP]], {"amsgrad": True}, "found lists of other lengths"),
+    ("Torch._fused_adam_", [[X], [X], [X], [X], [], [X]], {}, "found input.5 with something else than single numbers"),
     ("Torch.segment_reduce", [X, "sum"], {"lengths": leaf([1, 9], "int64")}, "found lengths that do not add up to 3"),
     ("Torch.segment_reduce", [X, "sum"], {"lengths": leaf([-1, 4], "int64")}, "found lengths that do not add up to 3"),
     ("Torch.segment_reduce", [X, "sum"], {"offsets": leaf([0, 100], "int64")}, "found offsets that do not rise from 0"),
