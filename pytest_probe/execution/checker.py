@@ -299,6 +299,7 @@ class Checker:
 
     def _arguments(self, case: Case, call: Call) -> Arguments:
         inputs.check_size(call, case.dtype, self._memory)
+        inputs.check_device_size(call, case.dtype, self.setup.device_memory)
         arguments = inputs.build(
             call,
             bound=frameworks.signatures(case.dump.framework).bind(case.api, call.args, call.kwargs),

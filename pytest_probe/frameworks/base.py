@@ -59,6 +59,9 @@ class Framework(Protocol):
         """The framework's own device of that name. Raises SettingsError, of the option that named it, where there is
         none."""
 
+    def memory_left(self, device: Device) -> int | None:
+        """Bytes that nobody has taken of a device's own memory; None for the host's, and where nothing tells."""
+
     def allowed(self, device: str) -> tuple[str, ...]:
         """The device modes that the framework's flags allow on a device: "tf32", "tf32 in convolution"."""
 

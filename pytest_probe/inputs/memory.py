@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from pytest_probe.core.dump import Call, TensorSpec, named_tensors
 from pytest_probe.errors import TooLarge
@@ -19,25 +19,41 @@ _RUNS = 3
 
 def memory_needed(call: Call, dtype: str | None) -> int:
     """Bytes that checking the call in a dtype (None: as recorded) will take, roughly, all of its tensors together."""
+    return _total(call, lambda own: _bytes_per_element(own, dtype))
+
+
+def _total(call: Call, each: Callable[[str], int]) -> int:
+    """Bytes of all tensors; each: bytes an element of a recorded dtype."""
     needed = 0
     for value in (*call.args, *call.kwargs.values(), *(call.outputs or ()), *(call.gradients or ())):
         # Most arguments stand in no list: their places, which cost more than their sizes, are not asked for.
         if isinstance(value, TensorSpec):
-            needed += _extent(value) * _bytes_per_element(value.dtype, dtype)
+            needed += _extent(value) * each(value.dtype)
         elif isinstance(value, (list, tuple, dict)):
-            needed += sum(_extent(spec) * _bytes_per_element(spec.dtype, dtype) for _, spec in named_tensors(value))
+            needed += sum(_extent(spec) * each(spec.dtype) for _, spec in named_tensors(value))
     return needed
 
 
 def check_size(call: Call, dtype: str | None, available: int) -> None:
     """Refuse a call that needs more than the available bytes. Raises TooLarge."""
     needed = memory_needed(call, dtype)
-    if needed <= available:
-        return
+    if needed > available:
+        _refuse(call, needed, available, "that may be taken here")
+
+
+def check_device_size(call: Call, dtype: str | None, left: int | None) -> None:
+    """Refuse a call whose tensors take more than the bytes that the device has left (None: nobody knows). Raises
+    TooLarge."""
+    needed = 0 if left is None else _total(call, lambda own: _bytes_on_device(own, dtype))
+    if left is not None and needed > left:
+        _refuse(call, needed, left, "that the device has left")
+
+
+def _refuse(call: Call, needed: int, available: int, whose: str) -> None:
     field, spec = max(_all_tensors(call), key=lambda item: _extent(item[1]))
     found = f"{spec.dtype} of shape {list(spec.shape)}{_strided(spec)}"
     raise TooLarge(
-        f"{field}: found {found}, expected what the {_gigabytes(available)} of memory that may be taken here is "
+        f"{field}: found {found}, expected what the {_gigabytes(available)} of memory {whose} is "
         f"enough for; checking the call takes about {_gigabytes(needed)}"
     )
 
@@ -87,3 +103,11 @@ def _bytes_per_element(own: str, dtype: str | None) -> int:
         return _HELD_TWICE * 2 * _WIDE_COPIES
     wide = 2 * _WIDE_COPIES if is_complex(target) else _WIDE_COPIES
     return _HELD_TWICE * (wide + target.itemsize)
+
+
+def _bytes_on_device(own: str, dtype: str | None) -> int:
+    """What the tensors themselves take there, twice: in float64 nothing runs on it."""
+    try:
+        return _HELD_TWICE * numpy_dtype(dtype if dtype is not None and is_floating(own) else own).itemsize
+    except ValueError:
+        return _HELD_TWICE * _WIDE_COPIES

@@ -28,7 +28,7 @@ def named(record: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
 
 X, ROW = tensor(8), tensor(5)
 MATRIX = tensor(3, 5)
-# Every one of these ends a process with torch 2.13 on the CPU.
+# Each is like a call that ended a process with torch 2.13 on the CPU.
 DEADLY: dict[str, dict[str, Any]] = {
     "Torch._foreach_lerp_": forward([X, X], [X, X], [], output=[X, X]),
     "Torch._foreach_addcmul_": forward([X, X], [X, X], [X, X], [], output=[X, X]),

@@ -17,7 +17,7 @@ from pytest_probe.errors import SettingsError
 from pytest_probe.frameworks.base import API, Bound
 from pytest_probe.frameworks.torch import allowlist, autocast, calls, defaults, flags, safety, sizes
 from pytest_probe.frameworks.torch.arrays import to_array, to_tensor
-from pytest_probe.frameworks.torch.memory import memory_errors
+from pytest_probe.frameworks.torch.memory import memory_errors, memory_left
 
 # What torch's errors say, in lower case, where a device has no kernel: it gives them no type of their own.
 NO_KERNEL = (
@@ -64,6 +64,9 @@ class TorchFramework:
             "deterministic": str(torch.are_deterministic_algorithms_enabled()),
             "threads": str(torch.get_num_threads()),
         }
+
+    def memory_left(self, device: Device) -> int | None:
+        return memory_left(calls.place(device))
 
     def allowed(self, device: str) -> tuple[str, ...]:
         return tuple(flags.allowed(device.split(":", 1)[0]))

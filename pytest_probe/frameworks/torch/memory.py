@@ -26,6 +26,17 @@ def memory_errors() -> Iterator[None]:
         raise MemoryError(first_line(error)) from error
 
 
+def memory_left(place: torch.device) -> int | None:
+    """Bytes that nobody has taken of a device's own memory; None for the host's, and where the device does not say."""
+    if place.type == "cpu":
+        return None
+    try:
+        left, _ = torch.get_device_module(place.type).mem_get_info(place)
+    except (AttributeError, AssertionError, NotImplementedError, RuntimeError, TypeError, ValueError):
+        return None
+    return int(left)
+
+
 def _ran_out(error: BaseException | None) -> bool:
     """Is it such an error, or one that a project's own code made of it?"""
     while error is not None:
