@@ -117,6 +117,14 @@ def _batch_norm(bound: BoundCall) -> Iterator[str]:
             yield f"no {name} outside of training, expected one"
 
 
+def _labels(bound: BoundCall) -> Iterator[str]:
+    scores, labels = _array(bound, "log_probs"), _array(bound, "targets")
+    if scores is None or labels is None or not scores.ndim or not labels.size:
+        return
+    if not 0 <= labels.min() <= labels.max() < scores.shape[-1]:
+        yield f"targets from {labels.min()} to {labels.max()}, expected classes from 0 to {scores.shape[-1] - 1}"
+
+
 def _filled(bound: BoundCall) -> Iterator[str]:
     for name, value in leaves(dict(bound.given)):
         if isinstance(value, Leaf) and not value.array.size:
@@ -129,6 +137,7 @@ CHECKS: Mapping[str, Callable[[BoundCall], Iterator[str]]] = {
     "lu_unpack": _pivots,
     "native_batch_norm": _batch_norm,
     "batch_norm_update_stats": _batch_norm,
+    "ctc_loss": _labels,
     "pdist": _filled,
     "lstsq": _filled,
 }

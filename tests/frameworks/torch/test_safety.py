@@ -32,6 +32,7 @@ RIGHT: tuple[tuple[str, list[Any], dict[str, Any]], ...] = (
     ("Torch.native_batch_norm", [X, None, None, ROWS, ROWS, False, 0.1, 1e-5], {}),
     ("Torch.native_batch_norm", [X, ROWS, ROWS, None, None, True, 0.1, 1e-5], {}),
     ("Functional.pdist", [X], {}),
+    ("Functional.ctc_loss", [normal(9, 2, 5), leaf([[1, 4], [2, 3]], "int64"), [9, 9], [2, 2]], {}),
     ("Torch.linalg.lstsq", [X, X], {}),
     ("Torch.add", [[X, ROWS], [X]], {}),
 )
@@ -51,6 +52,7 @@ WRONG: tuple[tuple[str, list[Any], dict[str, Any], str], ...] = (
     ("Torch.native_batch_norm", [X, None, None, None, None, False, 0.1, 1e-5], {}, "found no running_mean outside of "),
     ("Torch.native_batch_norm", [X, ROWS, normal(4), ROWS, ROWS, True, 0.1, 1e-5], {}, "found bias of shape [4], exp"),
     ("Torch.batch_norm_update_stats", [X, ROWS, normal(4), 0.1], {}, "found running_var of shape [4], expected [5]"),
+    ("Functional.ctc_loss", [normal(9, 1, 5), leaf([[1, 5]], "int64"), [9], [2]], {}, "found targets from 1 to 5, ex"),
     ("Functional.pdist", [normal(0, 3)], {}, "found input of shape [0, 3], expected a tensor with elements"),
     ("Torch.linalg.lstsq", [X, normal(3, 0)], {}, "of shape [3, 0], expected a tensor with elements"),
     ("Torch.fbgemm_pack_gemm_matrix_fp16", [X], {}, "found a part of a quantisation library"),
