@@ -13,6 +13,9 @@ ProbeError
     ├── UnknownAPI      the name leads to no API inside the allow-list
     ├── NoKernel        the device has no kernel for the call
     ├── NoReference     float64 on the CPU cannot compute the call
+    ├── UnsafeArguments the call's kernel would not check its arguments, and they are wrong
+    ├── TooLarge        the call needs more memory than may be taken
+    ├── OutOfMemory     memory ran out all the same
     └── ReplayDiffers   the outputs are unlike those that were recorded
 """
 
@@ -104,6 +107,24 @@ class NoReference(Unsupported):
     """Float64 on the CPU cannot compute the call."""
 
     kind = "no reference"
+
+
+class UnsafeArguments(Unsupported):
+    """The arguments are wrong, and the call's kernel would not notice: it may read memory that is not its own."""
+
+    kind = "unsafe arguments"
+
+
+class TooLarge(Unsupported):
+    """The call needs more memory than may be taken; none was."""
+
+    kind = "too large"
+
+
+class OutOfMemory(Unsupported):
+    """The machine's memory, or the device's, ran out in the middle of a case; what the case had taken is given back."""
+
+    kind = "out of memory"
 
 
 class ReplayDiffers(Unsupported):

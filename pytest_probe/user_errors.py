@@ -22,7 +22,7 @@ def reporting_failures_of(what: str) -> Iterator[None]:
     """Raises HookFailed, which names what is run here, for any exception but our own."""
     try:
         yield
-    except ProbeError:
+    except (ProbeError, MemoryError):
         raise
     except Exception as error:
         raise HookFailed("\n".join([f"{what} raised {exception_text(error)}", *frames(error)])) from error

@@ -44,6 +44,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "execution/user_code.py": {"a method of a device": "put"},
     "execution/verdicts.py": {"an English word": "empty"},
     "inputs/indexing.py": {"all axes": "all"},
+    "inputs/machine.py": {"a file of a control group": "max"},
     "inputs/roles.py": {"all axes": "all"},
     "numerics/accumulators.py": {"where an eps is added": "all"},
     "numerics/conventions.py": {"where an eps is added": "all zeros"},

@@ -82,6 +82,8 @@ class Alternatives:
         try:
             found = self._results(replay, way)
             crossed = tuple(self._results(replay, replace(way, jitter=Jitter(0.0, unsure=shift))) for shift in shifts)
+        except MemoryError:
+            raise
         except Exception:
             return None  # beyond the call's domain like that
         size = roundoff * SHARE if rounds else roundoff

@@ -27,6 +27,7 @@ from pytest_probe.execution.determinism import Repeats
 from pytest_probe.execution.gradients import gradient_sides, with_incoming
 from pytest_probe.execution.large.compare import compared_in_samples, placed
 from pytest_probe.execution.large.sampler import Sampler
+from pytest_probe.execution.memory import out_of_memory
 from pytest_probe.execution.replay import NO_CALL, Reference, Replay
 from pytest_probe.execution.resolve import Resolver
 from pytest_probe.execution.run import CallerResult, DeviceSource, replayed, run_on_device, settled_on_cpu
@@ -187,11 +188,13 @@ class Checker:
             call = case.dump.decode(case.record)
             reference, autocast = self._reference(case, call)
             reference = settled_on_cpu(reference, autocast)
+            arguments = reference.candidate.arguments
+            wanted = reference.wanted if gradient else None
+            bound = self.setup.framework.bind(arguments.args, arguments.kwargs, Way(self.setup.device), wanted)
         except (Unsupported, RecordError, DeviceRaised, HookFailed) as error:
             return self._undecided(case, error)
-        arguments = reference.candidate.arguments
-        wanted = reference.wanted if gradient else None
-        bound = self.setup.framework.bind(arguments.args, arguments.kwargs, Way(self.setup.device), wanted)
+        except MemoryError as error:
+            return self._undecided(case, out_of_memory(error))
         return PreparedCall(case, reference, bound)
 
     def judge(self, prepared: PreparedCall, result: Any, direction: Direction = "forward") -> Checked:
@@ -207,6 +210,8 @@ class Checker:
             found = judged()
         except (Unsupported, RecordError, DeviceRaised, HookFailed) as error:
             found = self._undecided(case, error)
+        except MemoryError as error:
+            found = self._undecided(case, out_of_memory(error))
         try:
             adjusted = self._adjust_verdict(case, found.verdict) if self._adjust_verdict is not None else None
         except HookFailed as error:
@@ -232,6 +237,8 @@ class Checker:
                 kept = self._replay(case)
             except (Unsupported, RecordError, DeviceRaised, HookFailed) as error:
                 kept = error
+            except MemoryError as error:
+                kept = out_of_memory(error)
         # The backward of a record whose forward could not run is undecided for the same reason, without another try.
         if isinstance(kept, ProbeError):
             return replace(self._undecided(case, kept), forward=kept)
@@ -266,7 +273,13 @@ class Checker:
             registry.namespaces,
             self.setup.reference,
             self.conditions.flops,
+            self._memory,
         )
+
+    @property
+    def _memory(self) -> int:
+        """Bytes that may be taken."""
+        return inputs.available_memory(self.conditions.workers)
 
     def _reference(self, case: Case, call: Call) -> tuple[Reference, str]:
         """The reference of a record's call, and the dtype of an autocast that it may have run under."""
@@ -285,7 +298,8 @@ class Checker:
         return StoredTensors(dump.path, dump.data_dirs, self.setup.framework.load)
 
     def _arguments(self, case: Case, call: Call) -> Arguments:
-        inputs.check_size(call, case.dtype, inputs.available_memory())
+        inputs.check_size(call, case.dtype, self._memory)
+        inputs.check_device_size(call, case.dtype, self.setup.device_memory)
         arguments = inputs.build(
             call,
             bound=frameworks.signatures(case.dump.framework).bind(case.api, call.args, call.kwargs),

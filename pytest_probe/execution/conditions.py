@@ -72,6 +72,12 @@ class Setup:
         made = self.registry.devices.get(name.split(":", 1)[0])
         return self.framework.device(name) if made is None else user_code.device(made, name)
 
+    @cached_property
+    def device_memory(self) -> int | None:
+        """Bytes that the device under test has left before the first case; None where it is the host, or nothing
+        tells."""
+        return self.framework.memory_left(self.device)
+
     @property
     def device_name(self) -> str:
         return RECORDED if self.conditions.judges_stored else self.device.name

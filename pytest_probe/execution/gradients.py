@@ -64,6 +64,8 @@ def gradient_sides(replay: Replay) -> list[Sides]:
     readings = list(replay.readings())
     try:
         expected = [reading.reference.gradients(replay.incoming) for reading in readings]
+    except MemoryError:
+        raise
     except Exception as error:
         raise NoReference(f"the gradient in float64 raised {type(error).__name__}: {first_line(error)}") from error
     actual = named_gradients(replay.source.gradients(replay))

@@ -159,6 +159,8 @@ class PerturbedRuns:
             shrink = 0.0 if exact else 0.25**attempt * (-1) ** (index % pairs)
             try:
                 return self._results(reference, kind, generator, inward=attempt > 0, shrink=shrink)
+            except MemoryError:
+                raise
             except Exception as error:
                 # Beyond the domain (a probability above 1, a matrix no longer positive definite): towards it, nearer.
                 self._whole |= isinstance(error, NotImplementedError)
@@ -202,6 +204,8 @@ class PerturbedRuns:
             return ()
         try:
             found = self._reference.framework.kernels(self._run_on_cpu)
+        except MemoryError:
+            raise
         except Exception:  # no kernel of that dtype, or one without a gradient
             return ()
         return found if any(single for _, single in found) else ()

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pytest_probe import frameworks
+from pytest_probe import frameworks, inputs
 from pytest_probe.core.arguments import Arguments, BoundCall, floats_of, named_leaves, with_leaves
 from pytest_probe.core.case import Pair
 from pytest_probe.core.dump import Call, Record
 from pytest_probe.core.run import Device, Run, Wanted, Way
-from pytest_probe.errors import HookFailed, NoReference, ReplayDiffers, Unsupported
+from pytest_probe.errors import HookFailed, NoReference, ReplayDiffers, TooLarge, Unsupported
 from pytest_probe.execution.large.contractions import Contraction, contraction, cut
 from pytest_probe.execution.prepare import (
     as_tuples,
@@ -54,7 +54,8 @@ CORNER = 2
 @dataclass(frozen=True, slots=True)
 class Resolver:
     """Finds the calls of records. calls and references are the functions that a project registered, by API; namespaces
-    those that it allows; budget is the FLOP of a contraction from which on only samples of it are computed."""
+    those that it allows; budget is the FLOP of a contraction from which on only samples of it are computed; memory the
+    bytes that may be taken."""
 
     framework: Framework
     calls: Mapping[str, Callable[..., Any]]
@@ -62,15 +63,21 @@ class Resolver:
     namespaces: Mapping[str, str]
     way: Way = FLOAT64
     budget: float = math.inf
+    memory: int = 1 << 62
 
     def record(
         self, record: Record, call: Call, arguments: Arguments, device: Device, *, check_dtypes: bool
     ) -> Reference:
         """The reference of a record's call. check_dtypes: the reference has the recorded dtypes, floats taken as
-        float64. device is asked what it says where the reference raises. Raises Unsupported or HookFailed."""
+        float64. device is asked what it says where the reference raises. Raises Unsupported or HookFailed; where a
+        kernel would not check its arguments, or take too much memory, before anything runs.
+        """
         api = f"{record.namespace}.{record.api}"
         arguments, notes = prepared(self._bound(api, arguments), call, arguments)
-        large = self._large(contraction(self._bound(api, arguments)), call, arguments)
+        bound = self._bound(api, arguments)
+        if api not in self.references:  # what a project registered is trusted
+            self.framework.check_arguments(bound)
+        large = self._large(contraction(bound), call, arguments)
         # Which function the record is, the corner of a large call tells as well.
         shown = (arguments, call) if large is None else _corner(large, arguments, call)
         candidates = self._candidates(record, shown[0], listed=call.surroundings is not None)
@@ -93,6 +100,8 @@ class Resolver:
         candidate = Candidate(api, name, api or label, pair.function, reference, arguments, False)
         try:
             run, wanted = self._run(candidate, pair.with_gradient)
+        except MemoryError:
+            raise
         except Exception as error:
             raise NoReference(f"the reference raised {type(error).__name__}: {first_line(error)}") from error
         check_wide(run)
@@ -145,8 +154,11 @@ class Resolver:
             if any(item.path == candidate.path for item, _, _ in fitting):
                 continue
             try:
+                self._check_memory(record, candidate)
                 run, wanted = self._run(candidate, with_gradient=record.backward is not None)
                 self._check_registered(record, call, run)
+            except MemoryError:
+                raise
             except Exception as error:
                 troubles.append(error)
                 continue
@@ -161,6 +173,14 @@ class Resolver:
             paths = " and ".join(candidate.path for candidate, _, _ in fitting)
             raise ReplayDiffers(f"{record.name} may be {paths}: the record fits both", "ambiguous name")
         return fitting[0]
+
+    def _check_memory(self, record: Record, candidate: Candidate) -> None:
+        """Raises TooLarge. What a project registered is trusted."""
+        if f"{record.namespace}.{record.api}" in self.references:
+            return
+        arguments, limit = candidate.arguments, inputs.bytes_of_run(self.memory)
+        call = candidate.reference, arguments.args, arguments.kwargs
+        inputs.check_run(self.framework.bytes_inside(candidate.name, *call, self.way, limit), self.memory)
 
     def _check_registered(self, record: Record, call: Call, run: Run) -> None:
         """Raises HookFailed where a registered reference gave no tensor and the record has one."""
@@ -177,17 +197,28 @@ class Resolver:
         hook = next((trouble for trouble in troubles if isinstance(trouble, HookFailed)), None)
         if hook is not None:
             return hook
+        too_large = next((trouble for trouble in troubles if isinstance(trouble, TooLarge)), None)
+        if too_large is not None:
+            return too_large
         if misfits:
             return ReplayDiffers(f"{'; '.join(misfits)}; recorded: {recorded(call)}")
         trouble = troubles[0]
         if isinstance(trouble, Unsupported):
             return trouble
         said = f"{type(trouble).__name__}: {first_line(trouble)}"
+        if device.name != "cpu" and _is_index(trouble):
+            # An accelerator's kernel does not raise for it: it ends every later case of the process.
+            return Unsupported(
+                f"the reference raised {said}; {device.name} was not asked, which an index out of range may end",
+                "index out of range",
+            )
         try:
             arguments = candidate.arguments
             # A record that the device refuses as well is a wrong record, and no fault of the reference.
             way = Way(device=device, default=default_dtype(call))
             self.framework.run(candidate.on_device, arguments.args, arguments.kwargs, way, None)
+        except MemoryError:
+            raise
         except Exception as error:
             return Unsupported(
                 f"{device.name} raised {type(error).__name__}: {first_line(error)}; the reference raised {said}",
@@ -234,6 +265,12 @@ class Resolver:
         return None
 
 
+def _is_index(error: Exception) -> bool:
+    """Does a framework say that an index names no element?"""
+    text = str(error).lower()
+    return isinstance(error, IndexError) or "out of bounds" in text or "out of range" in text
+
+
 def other_reading(reference: Reference) -> Reference | None:
     """The reference with Python floats, and tensors that are such numbers, rounded to the tensors' 16-bit dtype, or to
     that of an autocast; None where that changes nothing."""
@@ -249,6 +286,8 @@ def other_reading(reference: Reference) -> Reference | None:
     rounding = functools.partial(with_rounded_floats, candidate.reference, narrow, tensors, read)
     try:
         run = reference.framework.run(rounding, arguments.args, arguments.kwargs, reference.way, reference.wanted)
+    except MemoryError:
+        raise
     except Exception:
         return None  # beyond the call's domain there (a probability that rounds to 1)
     notes = (*reference.notes, "Python floats rounded to the tensors' dtype, as the device does")

@@ -47,7 +47,7 @@ class DeviceSource:
         """What the device gives. Raises NoKernel, or DeviceRaised, whose cause is the device's error."""
         try:
             return call()
-        except ProbeError:
+        except (ProbeError, MemoryError):
             raise
         except Exception as error:
             if self.framework.has_no_kernel(error):

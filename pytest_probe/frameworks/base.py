@@ -59,6 +59,9 @@ class Framework(Protocol):
         """The framework's own device of that name. Raises SettingsError, of the option that named it, where there is
         none."""
 
+    def memory_left(self, device: Device) -> int | None:
+        """Bytes that nobody has taken of a device's own memory; None for the host's, and where nothing tells."""
+
     def allowed(self, device: str) -> tuple[str, ...]:
         """The device modes that the framework's flags allow on a device: "tf32", "tf32 in convolution"."""
 
@@ -74,6 +77,22 @@ class Framework(Protocol):
         wanted: Wanted | None = None,
     ) -> Run:
         """Make a call. Raises whatever the call raises."""
+
+    def check_arguments(self, call: BoundCall) -> None:
+        """Raises UnsafeArguments where a kernel of the call would not notice that they are wrong, and may end the
+        process."""
+
+    def bytes_inside(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        way: Way,
+        limit: int,
+    ) -> int:
+        """Bytes of tensors that the reference's run of a call holds at a time, its arguments apart, found before any
+        are taken; 0 where they are certain to be below the limit. name is the API's canonical one."""
 
     def as_single(self, function: Callable[..., Any], largest: float) -> Callable[..., Any]:
         """The function with defaults that its API takes from the dtype of its tensors: an eps as for float32, in the

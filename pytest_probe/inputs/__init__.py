@@ -4,7 +4,17 @@ In: a recorded call. Out: its arguments as NumPy arrays, the same for the same s
 """
 
 from pytest_probe.inputs.build import build
-from pytest_probe.inputs.memory import available_memory, check_size, memory_needed
+from pytest_probe.inputs.machine import available_memory
+from pytest_probe.inputs.memory import bytes_of_run, check_device_size, check_run, check_size, memory_needed
 from pytest_probe.inputs.stored import StoredTensors
 
-__all__ = ["StoredTensors", "available_memory", "build", "check_size", "memory_needed"]
+__all__ = [
+    "StoredTensors",
+    "available_memory",
+    "build",
+    "bytes_of_run",
+    "check_device_size",
+    "check_run",
+    "check_size",
+    "memory_needed",
+]

@@ -2,49 +2,80 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 
 from pytest_probe.core.dump import Call, TensorSpec, named_tensors
-from pytest_probe.errors import Unsupported
+from pytest_probe.errors import TooLarge
 from pytest_probe.numerics.dtypes import is_complex, is_floating, numpy_dtype
 
 # Device, float64 reference and one perturbed run, twice: for what the calls themselves hold on to.
 _HELD_TWICE = 2
 # Bytes an element: the reference and one perturbed run, float64 each.
 _WIDE_COPIES = 16
-# Bytes. Chosen: a usual machine for training; a larger one skips calls that it could run.
-_UNKNOWN_MEMORY = 1 << 36
-
-
-def available_memory() -> int:
-    """Bytes of memory that this machine has; 64 GiB where the system does not say.
-
-    The whole, not what is free now: what is skipped must not depend on the state of the page cache.
-    """
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return _UNKNOWN_MEMORY
+# Runs whose tensors are there at a time: the reference, a perturbed one, the device's.
+_RUNS = 3
 
 
 def memory_needed(call: Call, dtype: str | None) -> int:
     """Bytes that checking the call in a dtype (None: as recorded) will take, roughly, all of its tensors together."""
-    return sum(_extent(spec) * _bytes_per_element(spec, dtype) for _, spec in _all_tensors(call))
+    return _total(call, lambda own: _bytes_per_element(own, dtype))
+
+
+def _total(call: Call, each: Callable[[str], int]) -> int:
+    """Bytes of all tensors; each: bytes an element of a recorded dtype."""
+    needed = 0
+    for value in (*call.args, *call.kwargs.values(), *(call.outputs or ()), *(call.gradients or ())):
+        # Most arguments stand in no list: their places, which cost more than their sizes, are not asked for.
+        if isinstance(value, TensorSpec):
+            needed += _extent(value) * each(value.dtype)
+        elif isinstance(value, (list, tuple, dict)):
+            needed += sum(_extent(spec) * each(spec.dtype) for _, spec in named_tensors(value))
+    return needed
 
 
 def check_size(call: Call, dtype: str | None, available: int) -> None:
-    """Refuse a call that needs more than the available bytes. Raises Unsupported, of the kind "too large"."""
+    """Refuse a call that needs more than the available bytes. Raises TooLarge."""
     needed = memory_needed(call, dtype)
-    if needed <= available:
-        return
+    if needed > available:
+        _refuse(call, needed, available, "that may be taken here")
+
+
+def check_device_size(call: Call, dtype: str | None, left: int | None) -> None:
+    """Refuse a call whose tensors take more than the bytes that the device has left (None: nobody knows). Raises
+    TooLarge."""
+    needed = 0 if left is None else _total(call, lambda own: _bytes_on_device(own, dtype))
+    if left is not None and needed > left:
+        _refuse(call, needed, left, "that the device has left")
+
+
+def _refuse(call: Call, needed: int, available: int, whose: str) -> None:
     field, spec = max(_all_tensors(call), key=lambda item: _extent(item[1]))
     found = f"{spec.dtype} of shape {list(spec.shape)}{_strided(spec)}"
-    raise Unsupported(
-        f"{field}: found {found}, expected what this machine's memory of "
-        f"{available / 1e9:,.1f} GB is enough for; checking the call takes about {needed / 1e9:,.1f} GB",
-        kind="too large",
+    raise TooLarge(
+        f"{field}: found {found}, expected what the {_gigabytes(available)} of memory {whose} is "
+        f"enough for; checking the call takes about {_gigabytes(needed)}"
     )
+
+
+def bytes_of_run(available: int) -> int:
+    """How many bytes one run in float64 may hold at a time where so many are available."""
+    return available // _RUNS
+
+
+def check_run(inside: int, available: int) -> None:
+    """Refuse a call that holds so many bytes at a time in float64. Raises TooLarge."""
+    needed = _RUNS * inside
+    if needed > available:
+        raise TooLarge(
+            f"found arguments that make {_gigabytes(inside)} of tensors in float64, expected what the "
+            f"{_gigabytes(available)} of memory that may be taken here is enough for; checking the call takes about "
+            f"{_gigabytes(needed)}"
+        )
+
+
+def _gigabytes(count: int) -> str:
+    return f"{count / 1e9:,.1f} GB"
 
 
 def _all_tensors(call: Call) -> Iterator[tuple[str, TensorSpec]]:
@@ -57,17 +88,26 @@ def _all_tensors(call: Call) -> Iterator[tuple[str, TensorSpec]]:
 
 def _extent(spec: TensorSpec) -> int:
     """Elements in memory: an expanded tensor is also had in full."""
-    return max(spec.size, spec.span)
+    return spec.size if spec.stride is None else max(spec.size, spec.span)
 
 
 def _strided(spec: TensorSpec) -> str:
     return f" and stride {list(spec.stride)}" if spec.stride is not None else ""
 
 
-def _bytes_per_element(spec: TensorSpec, dtype: str | None) -> int:
+@functools.cache
+def _bytes_per_element(own: str, dtype: str | None) -> int:
     try:
-        target = numpy_dtype(dtype) if dtype is not None and is_floating(spec.dtype) else numpy_dtype(spec.dtype)
+        target = numpy_dtype(dtype) if dtype is not None and is_floating(own) else numpy_dtype(own)
     except ValueError:
         return _HELD_TWICE * 2 * _WIDE_COPIES
     wide = 2 * _WIDE_COPIES if is_complex(target) else _WIDE_COPIES
     return _HELD_TWICE * (wide + target.itemsize)
+
+
+def _bytes_on_device(own: str, dtype: str | None) -> int:
+    """What the tensors themselves take there, twice: in float64 nothing runs on it."""
+    try:
+        return _HELD_TWICE * numpy_dtype(dtype if dtype is not None and is_floating(own) else own).itemsize
+    except ValueError:
+        return _HELD_TWICE * _WIDE_COPIES

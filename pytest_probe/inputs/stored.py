@@ -74,6 +74,8 @@ class StoredTensors:
                 return self.load(path)
             # Mapped, not read: a header that promises more than the file holds is refused before memory is taken.
             return np.array(np.load(path, mmap_mode="r", allow_pickle=False))
+        except MemoryError:
+            raise
         except Exception as failure:  # damage makes a framework raise whatever it happens to trip over
             found = f"{path}, which cannot be read ({_said(failure)})"
             raise error(found, f"a stored tensor; {_GENERATE}") from failure

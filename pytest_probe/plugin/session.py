@@ -27,7 +27,7 @@ from pytest_probe.registry import Registry
 from pytest_probe.settings import Settings, check_name, parse
 from pytest_probe.standards import standards
 from pytest_probe.standards.tools.table import packaged
-from pytest_probe.user_errors import reporting_failures_of
+from pytest_probe.user_errors import first_line, reporting_failures_of
 
 if TYPE_CHECKING:
     import pluggy
@@ -128,8 +128,8 @@ class Probe:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             checked.save(path)
-        except OSError as error:
-            return replace(verdict, notes=(*verdict.notes, f"not saved: {error}"))
+        except (OSError, MemoryError) as error:
+            return replace(verdict, notes=(*verdict.notes, f"not saved: {first_line(error)}"))
         return verdict
 
     def readable(self) -> list[tuple[str, Dump]]:

@@ -161,7 +161,28 @@ def test_a_tensor_beyond_the_memory(pytester: pytest.Pytester, make_dump: DumpMa
     assert kind == "too large"
     start = f"{dump}: Functional.gelu.0.forward: input_args.0: found float32 of shape [1000000, 1000000], expected what"
     assert reason.startswith(start)
-    assert reason.endswith("GB is enough for; checking the call takes about 80,000.0 GB")
+    assert reason.endswith("is enough for; checking the call takes about 80,000.0 GB")
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        ("9" * 10_000, "a value that cannot be decoded"),
+        ('"' + "x" * 100_000_000 + '"', "an entry of 100,000,"),
+        ("[" + ",".join(["1"] * 10_000_000) + "]", "an entry of 20,000,"),
+    ],
+    ids=["digits", "text", "list"],
+)
+def test_a_value_beyond_all_bounds(pytester: pytest.Pytester, make_dump: DumpMaker, value: str, found: str) -> None:
+    """It is refused before it is decoded."""
+    record = forward(tensor(2, 3), {"type": "int", "value": "VALUE"}, output=tensor(2, 3))
+    dump = make_dump(data={"Torch.add.0.forward": record, **GOOD})
+    dump.write_text(dump.read_text().replace('"VALUE"', value))
+    probe(pytester).assert_outcomes(passed=5, skipped=1)
+    kind, reason = reasons(pytester, "skip")["Torch.add.0.forward"]
+    assert kind == "broken record"
+    assert reason.startswith(f"{dump}: Torch.add.0.forward: found {found}")
+    assert len(reason) < 500 + len(str(dump))
 
 
 def test_a_lost_argument_that_cannot_be_told(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from pytest_probe.core.dump import Call, TensorSpec
-from pytest_probe.errors import Unsupported
-from pytest_probe.inputs import available_memory, check_size, memory_needed
+from pytest_probe.errors import TooLarge, Unsupported
+from pytest_probe.inputs import available_memory, check_device_size, check_size, memory_needed
 
 
 def call(shape: tuple[int, ...], dtype: str = "float32") -> Call:
@@ -25,7 +25,7 @@ def test_a_million_million_elements_are_refused() -> None:
         check_size(call((10**6, 10**6)), None, available_memory())
     assert caught.value.kind == "too large"
     assert str(caught.value).startswith("input_args.0.0: found float32 of shape [1000000, 1000000], expected what ")
-    assert str(caught.value).endswith(" GB is enough for; checking the call takes about 160,000.0 GB")
+    assert str(caught.value).endswith("is enough for; checking the call takes about 160,000.0 GB")
 
 
 def test_the_limit_itself_is_allowed() -> None:
@@ -33,6 +33,14 @@ def test_the_limit_itself_is_allowed() -> None:
     check_size(call((100,)), None, needed)
     with pytest.raises(Unsupported):
         check_size(call((100,)), None, needed - 1)
+
+
+def test_a_device_holds_tensors_in_their_own_dtypes() -> None:
+    check_device_size(call((100,)), None, 4 * 100 * 4 * 2)
+    check_device_size(call((100,)), "bfloat16", 4 * 100 * 2 * 2)
+    check_device_size(call((10**6, 10**6)), None, None)
+    with pytest.raises(TooLarge, match="of memory that the device has left is enough for; checking the call takes"):
+        check_device_size(call((100,)), None, 4 * 100 * 4 * 2 - 1)
 
 
 def test_this_machine_has_memory() -> None:

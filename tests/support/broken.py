@@ -12,6 +12,7 @@ DTYPES = (
     "uint32, uint64, float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz, float8_e8m0fnu"
 )
 SIZE, NUMBER = "an integer from 0 on, below 2**63", "a number, true, false or null"
+HELD = "an integer of at most 64 bits"
 BARE = "the bare name of a file, without a folder"
 
 # What stands in place of a whole forward entry.
@@ -44,6 +45,16 @@ ARGUMENTS: tuple[tuple[Any, str, str, str], ...] = (
     ({"type": "int"}, ".value", "nothing", "an integer"),
     ({"type": "int", "value": "3"}, ".value", '"3"', "an integer"),
     ({"type": "int", "value": True}, ".value", "true", "an integer"),
+    ({"type": "int", "value": 2**64}, ".value", str(2**64), HELD),
+    ({"type": "int64", "value": -(10**50)}, ".value", str(-(10**50)), HELD),
+    ({"type": "slice", "value": [0, 2**70, 1]}, ".value.1", str(2**70), HELD),
+    (
+        {"type": "range", "value": [0, 10**15, 1]},
+        ".value",
+        '"range(0, 1000000000000000, 1)"',
+        "at most 1,048,576 numbers",
+    ),
+    ({"type": "str", "value": "x" * 70_000}, ".value", "a text of 70,000 characters", "at most 65,536"),
     ({"type": "bool", "value": 1}, ".value", "1", "true or false"),
     ({"type": "float", "value": True}, ".value", "true", "a number"),
     ({"type": "str", "value": 2}, ".value", "2", "a string"),

@@ -36,6 +36,8 @@ def compared_in_samples(sampler: Sampler, actual: Mapping[str, Any]) -> Compared
 def _sample(sampler: Sampler, name: str, array: AnyArray) -> Sample:
     try:
         return sampler.sample(name, array)
+    except MemoryError:
+        raise
     except Exception as error:
         raise NoReference(f"float64 on the CPU raised {type(error).__name__}: {first_line(error)}") from error
 

@@ -17,6 +17,7 @@ from pytest_probe.frameworks.torch.arrays import TORCH_COMPLEX, copied, restride
 from pytest_probe.frameworks.torch.autocast import KernelsMode
 from pytest_probe.frameworks.torch.cpu16 import cpu_kernels
 from pytest_probe.frameworks.torch.device_modes import emulated
+from pytest_probe.frameworks.torch.memory import memory_errors
 from pytest_probe.frameworks.torch.rounding import StepsMode
 
 # What a call takes, and results hold, as it is.
@@ -136,7 +137,7 @@ class Binder:
 
 
 @contextlib.contextmanager
-def _surroundings(way: Way, steps: StepsMode | KernelsMode | None, grad: bool) -> Iterator[None]:
+def surroundings(way: Way, steps: StepsMode | KernelsMode | None, grad: bool) -> Iterator[None]:
     """Default dtype, gradient mode, autocast and step rounding of one run; all restored."""
     default = torch.get_default_dtype()
     with contextlib.ExitStack() as stack:
@@ -167,7 +168,7 @@ def run(
 ) -> Run:
     """Make one call; see Framework.run."""
     bound = bind_function(args, kwargs, way, wanted)
-    with _surroundings(way, bound.steps, wanted is not None):
+    with surroundings(way, bound.steps, wanted is not None):
         if way.device is None:
             result = function(*bound.args, **bound.kwargs)
         else:
@@ -186,6 +187,7 @@ def left(bound: TorchBound, result: Any) -> Run:
     outputs = dict(_flatten(result, "output", top=True))
     bring = torch.Tensor.cpu if way.device is None else way.device.get
 
+    @memory_errors()
     def get(tensor: torch.Tensor) -> np.ndarray:
         return to_array(bring(tensor.detach()))
 
@@ -225,7 +227,7 @@ def gradients(run: Run, seeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray
     outputs, leaves, way, steps, get = run.handle
     incoming = [_seed(seeds[name], outputs[name], way) for name in seeds]
     # Programs go backward outside of autocast, whose casts the graph holds.
-    with _surroundings(replace(way, autocast=""), steps, grad=False):
+    with surroundings(replace(way, autocast=""), steps, grad=False):
         found = torch.autograd.grad(
             [outputs[name] for name in seeds],
             list(leaves.values()),

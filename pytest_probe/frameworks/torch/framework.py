@@ -11,11 +11,13 @@ import numpy as np
 import torch
 import torch.overrides
 
+from pytest_probe.core.arguments import BoundCall
 from pytest_probe.core.run import Device, Kernel, Run, Wanted, Way
 from pytest_probe.errors import SettingsError
 from pytest_probe.frameworks.base import API, Bound
-from pytest_probe.frameworks.torch import allowlist, autocast, calls, defaults, flags
+from pytest_probe.frameworks.torch import allowlist, autocast, calls, defaults, flags, safety, sizes
 from pytest_probe.frameworks.torch.arrays import to_array, to_tensor
+from pytest_probe.frameworks.torch.memory import memory_errors, memory_left
 
 # What torch's errors say, in lower case, where a device has no kernel: it gives them no type of their own.
 NO_KERNEL = (
@@ -63,6 +65,9 @@ class TorchFramework:
             "threads": str(torch.get_num_threads()),
         }
 
+    def memory_left(self, device: Device) -> int | None:
+        return memory_left(calls.place(device))
+
     def allowed(self, device: str) -> tuple[str, ...]:
         return tuple(flags.allowed(device.split(":", 1)[0]))
 
@@ -89,6 +94,7 @@ class TorchFramework:
     def candidates(self, namespace: str, api: str, namespaces: Mapping[str, str]) -> tuple[API, ...]:
         return allowlist.candidates(namespace, api, namespaces)
 
+    @memory_errors()
     def run(
         self,
         function: Callable[..., Any],
@@ -98,6 +104,20 @@ class TorchFramework:
         wanted: Wanted | None = None,
     ) -> Run:
         return calls.run(function, args, kwargs, way, wanted)
+
+    def check_arguments(self, call: BoundCall) -> None:
+        safety.check_arguments(call)
+
+    def bytes_inside(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        way: Way,
+        limit: int,
+    ) -> int:
+        return sizes.bytes_inside(name, function, args, kwargs, way, limit)
 
     def as_single(self, function: Callable[..., Any], largest: float) -> Callable[..., Any]:
         return functools.partial(defaults.as_single, function, largest)
@@ -109,19 +129,24 @@ class TorchFramework:
     def casts(self, path: str) -> bool:
         return autocast.casts(path)
 
+    @memory_errors()
     def take(self, value: Any, device: Device) -> Any:
         return calls.taken(value, device)
 
+    @memory_errors()
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any], way: Way, wanted: Wanted | None) -> calls.TorchBound:
         return calls.bind_function(args, kwargs, way, wanted)
 
+    @memory_errors()
     def left(self, bound: Bound, result: Any) -> Run:
         assert isinstance(bound, calls.TorchBound)
         return calls.left(bound, result)
 
+    @memory_errors()
     def gradients(self, run: Run, seeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         return calls.gradients(run, seeds)
 
+    @memory_errors()
     def kernels(self, run: Callable[[], object]) -> tuple[Kernel, ...]:
         with autocast.WatchMode() as watch:
             run()
@@ -131,6 +156,7 @@ class TorchFramework:
         text = str(error).lower()
         return isinstance(error, NotImplementedError) or any(words in text for words in NO_KERNEL)
 
+    @memory_errors()
     def load(self, path: Path) -> np.ndarray:
         try:
             value = torch.load(path, map_location="cpu", weights_only=True)
@@ -142,6 +168,7 @@ class TorchFramework:
             raise ValueError(f"holds a {type(value).__name__}, not a tensor")
         return to_array(value)
 
+    @memory_errors()
     def save(self, path: Path, arrays: Mapping[str, np.ndarray]) -> None:
         torch.save({name: to_tensor(array) for name, array in arrays.items()}, path)
 

@@ -100,7 +100,14 @@ SIGNATURES: Mapping[str, str] = {
     "repeat_interleave": "input repeats dim",
     **{f"max_unpool{rank}d": "input indices" for rank in (1, 2, 3)},
     "searchsorted": "sorted_sequence input",
+    "segment_reduce": "input/data reduce lengths indices offsets axis=0 unsafe=False initial",
     "bucketize": "input boundaries",
+    # Optimisers over lists.
+    **dict.fromkeys(
+        ("_fused_adam", "_fused_adamw"), "input/self grads exp_avgs exp_avg_sqs max_exp_avg_sqs state_steps"
+    ),
+    "_fused_adagrad": "input/self grads state_sums state_steps",
+    "_fused_sgd": "input/self grads momentum_buffer_list",
     # Choices among equal values.
     **dict.fromkeys(("sort", "argsort"), "input dim/axis=-1"),
     "msort": "input dim=0",  # it has no such parameter, and sorts along that dimension
@@ -130,6 +137,7 @@ SIGNATURES: Mapping[str, str] = {
     "Functional.batch_norm": _NORM,
     "Functional.instance_norm": _NORM.replace("training=False", "use_input_stats=True"),
     **dict.fromkeys(("batch_norm", "native_batch_norm"), _NATIVE_NORM),
+    "batch_norm_update_stats": "input running_mean running_var momentum",
     "instance_norm": _NATIVE_NORM.replace("training", "use_input_stats"),
     "layer_norm": "input normalized_shape weight bias eps=1e-05",
     "native_layer_norm": "input normalized_shape weight bias eps",

@@ -49,6 +49,11 @@ _MAX_RANK = 64  # of torch and of NumPy
 _MAX_EXTENT = 2**63
 # Bytes of a file's name on usual file systems.
 _MAX_NAME = 255
+# What an untrusted record may hold. Bytes of an entry: 20,000 tensors in one call; an entry takes ten times as much
+# memory once it is decoded. Characters of a text. Numbers of a range, which an index makes a list of.
+_MAX_ENTRY, _MAX_TEXT, _MAX_RANGE = 1 << 24, 1 << 16, 1 << 20
+# No argument of torch's is wider; uint64 has the largest.
+_LEAST, _LARGEST = -(2**63), 2**64 - 1
 
 
 def decode(path: Path, record: Record, ours: bool = False) -> Call:
@@ -103,6 +108,9 @@ class _Entry:
         return RecordError(self.path, self.name, field, found, wanted)
 
     def _object(self, raw: Any) -> dict[str, Any]:
+        size = memoryview(raw).nbytes
+        if size > _MAX_ENTRY:
+            raise self.error("", f"an entry of {size:,} bytes", f"at most {_MAX_ENTRY:,}")
         try:
             body = msgspec.json.decode(raw)
         except ValueError as error:
@@ -363,6 +371,8 @@ class _Entry:
         parts = self.need(value, "value", field, list, "a list of start, stop and step")
         if len(parts) != 3 or not all(type(part) is int for part in parts) or not parts[2]:
             raise self.error(f"{field}.value", quoted(parts), "three integers: start, stop, and a step that is not 0")
+        if not all(map(_is_held, parts)) or len(range(*parts)) > _MAX_RANGE:
+            raise self.error(f"{field}.value", quoted(f"range{tuple(parts)}"), f"at most {_MAX_RANGE:,} numbers")
         return range(*parts)
 
     def slice(self, value: Mapping[str, Any], field: str) -> slice:
@@ -370,7 +380,29 @@ class _Entry:
         whole = all(part is None or (isinstance(part, int) and not isinstance(part, bool)) for part in parts)
         if len(parts) != 3 or not whole:
             raise self.error(f"{field}.value", quoted(parts), "three integers or nulls: start, stop and step")
+        for index, part in enumerate(parts):
+            if part is not None and not _is_held(part):
+                raise self.error(f"{field}.value.{index}", quoted(part), _HELD)
         return slice(*parts)
+
+    def integer(self, value: Mapping[str, Any], field: str) -> int:
+        number: int = self.need(value, "value", field, int, "an integer")
+        if not _is_held(number):
+            raise self.error(f"{field}.value", quoted(number), _HELD)
+        return number
+
+    def text(self, value: Mapping[str, Any], field: str) -> str:
+        text: str = self.need(value, "value", field, str, "a string")
+        if len(text) > _MAX_TEXT:
+            raise self.error(f"{field}.value", f"a text of {len(text):,} characters", f"at most {_MAX_TEXT:,}")
+        return text
+
+
+_HELD = "an integer of at most 64 bits"
+
+
+def _is_held(number: int) -> bool:
+    return _LEAST <= number <= _LARGEST
 
 
 def _plain(kind: type, wanted: str) -> Callable[[_Entry, Mapping[str, Any], str], Argument]:
@@ -400,13 +432,13 @@ def _kinds(value: Any) -> Iterator[str]:
         yield value["type"].removeprefix("numpy.")
 
 
-_INTEGER, _BOOL, _STR = _plain(int, "an integer"), _plain(bool, "true or false"), _plain(str, "a string")
+_BOOL = _plain(bool, "true or false")
 # By the type that a dump names: what reads such a leaf. Others are said to have no place here.
 _LEAVES: Mapping[str, Callable[[_Entry, Mapping[str, Any], str], Argument]] = {
     "bool": _BOOL,
-    "int": _INTEGER,
+    "int": _Entry.integer,
     "float": _Entry.floating,
-    "str": _STR,
+    "str": _Entry.text,
     "complex": _Entry.complex,
     "dict": lambda entry, value, field: {},
     "torch._C.Generator": lambda entry, value, field: None,  # what a generator draws is known by its law only
@@ -420,10 +452,10 @@ _LEAVES: Mapping[str, Callable[[_Entry, Mapping[str, Any], str], Argument]] = {
     "torch.memory_format": _Entry.memory_format,
     "ndarray": lambda entry, value, field: replace(entry.tensor(value, field), ndarray=True),
     "bool_": _BOOL,
-    "str_": _STR,
+    "str_": _Entry.text,
     **dict.fromkeys(("float16", "float32", "float64"), _Entry.floating),
     **dict.fromkeys(("complex64", "complex128"), _Entry.complex),
-    **dict.fromkeys(("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"), _INTEGER),
+    **dict.fromkeys(("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"), _Entry.integer),
 }
 
 

@@ -1,0 +1,47 @@
+"""PyTorch: errors that say that memory ran out, for which torch has no type of its own on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from pytest_probe.user_errors import first_line
+
+# What torch's allocators, oneDNN and C++ say, in lower case.
+RAN_OUT = ("can't allocate memory", "cannot allocate memory", "not enough memory", "out of memory", "bad_alloc")
+
+
+@contextmanager
+def memory_errors() -> Iterator[None]:
+    """Raises MemoryError where torch, or code that it ran, says in words of its own that memory ran out."""
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception as error:
+        if not _ran_out(error):
+            raise
+        raise MemoryError(first_line(error)) from error
+
+
+def memory_left(place: torch.device) -> int | None:
+    """Bytes that nobody has taken of a device's own memory; None for the host's, and where the device does not say."""
+    if place.type == "cpu":
+        return None
+    try:
+        left, _ = torch.get_device_module(place.type).mem_get_info(place)
+    except (AttributeError, AssertionError, NotImplementedError, RuntimeError, TypeError, ValueError):
+        return None
+    return int(left)
+
+
+def _ran_out(error: BaseException | None) -> bool:
+    """Is it such an error, or one that a project's own code made of it?"""
+    while error is not None:
+        text = str(error).lower()
+        if isinstance(error, torch.OutOfMemoryError | MemoryError) or any(words in text for words in RAN_OUT):
+            return True
+        error = error.__cause__
+    return False

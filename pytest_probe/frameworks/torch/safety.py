@@ -1,0 +1,143 @@
+"""PyTorch: calls whose kernels do not check what they are given, and end the process where it is wrong.
+
+A dump is untrusted, so it is checked here. Which calls these are, benchmarks/crashing_calls.py finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+from pytest_probe.core.arguments import BoundCall, Leaf
+from pytest_probe.core.dump import leaves
+from pytest_probe.errors import UnsafeArguments
+
+# Kernels over lists of tensors: they walk along all lists by the length and the sizes of the first.
+LISTED = ("_foreach_", "_fused_")
+# Lists of fused optimisers that are empty where another argument does not ask for them, and that of the steps so far.
+OPTIONAL = {"max_exp_avg_sqs": "amsgrad", "momentum_buffer_list": "momentum"}
+STEPS = "state_steps"
+PRODUCTS = frozenset(["mm"])  # whose operands have shapes of their own
+# Parts of quantisation libraries, which read packed memory as it is given.
+PACKED = ("fbgemm_", "quantized_")
+
+
+def check_arguments(bound: BoundCall) -> None:
+    """Raises UnsafeArguments where a call may end the process."""
+    name = bound.api.rpartition(".")[2]
+    if bound.native and name.startswith(PACKED):
+        raise UnsafeArguments(
+            f"{bound.api}: found a part of a quantisation library, whose kernels do not check the memory that they are "
+            "given, expected an API that does; to run it all the same register a function for it"
+        )
+    check = _lists if name.startswith(LISTED) else CHECKS.get(bound.name)
+    problem = next(check(bound), None) if check is not None else None
+    if problem is not None:
+        raise UnsafeArguments(f"{bound.api}: found {problem}; its kernel would not check that, and may end the process")
+
+
+def _lists(bound: BoundCall) -> Iterator[str]:
+    lists = {name: value for name, value in bound.given.items() if isinstance(value, (list, tuple))}
+    for name, wanting in OPTIONAL.items():
+        if name in lists and not lists[name] and not bound.argument(wanting):
+            del lists[name]
+    if len({len(value) for value in lists.values()}) > 1:
+        lengths = ", ".join(f"{bound.paths[name]} of {len(value)}" for name, value in lists.items())
+        yield f"lists of other lengths, {lengths}, expected one length"
+        return
+    steps = lists.pop(STEPS, ())
+    if any(not isinstance(step, Leaf) or step.array.size != 1 for step in steps):
+        yield f"{bound.paths[STEPS]} with something else than single numbers, expected a tensor of one for each"
+    for place, values in enumerate(zip(*lists.values(), strict=True)):
+        tensors = [value.array for value in values if isinstance(value, Leaf)]
+        if len({array.shape for array in tensors}) > 1 and bound.name not in PRODUCTS:
+            yield f"shapes {_shapes(tensors)} at place {place} of the lists, expected one shape"
+
+
+def _shapes(arrays: list[np.ndarray]) -> str:
+    return " and ".join(str(list(array.shape)) for array in arrays)
+
+
+def _array(bound: BoundCall, name: str) -> np.ndarray | None:
+    value = bound.argument(name)
+    return value.array if isinstance(value, Leaf) else None
+
+
+def _segments(bound: BoundCall) -> Iterator[str]:
+    data, axis = _array(bound, "input"), bound.argument("axis")
+    if data is None or type(axis) is not int or not 0 <= axis < data.ndim:
+        yield f"axis {axis!r}, expected one of the data's"
+        return
+    for name in ("lengths", "offsets"):
+        array = _array(bound, name)
+        if array is None:
+            continue
+        if array.dtype.kind not in "iu" or array.shape[:-1] != data.shape[:axis] or not array.ndim:
+            found = f"{name} of {array.dtype} and shape {list(array.shape)}"
+            yield f"{found}, expected integers for each of the data's rows"
+        elif name == "lengths" and ((array < 0).any() or (_total(array) != data.shape[axis]).any()):
+            yield f"lengths that do not add up to {data.shape[axis]}, the data's size along axis {axis}"
+        elif name == "offsets" and not _rises(array, data.shape[axis]):
+            yield f"offsets that do not rise from 0 to {data.shape[axis]}, the data's size along axis {axis}"
+
+
+def _total(lengths: np.ndarray) -> np.ndarray:
+    """Sums along the last axis that do not wrap around."""
+    return np.asarray(lengths.astype(np.float64).sum(axis=-1))
+
+
+def _rises(offsets: np.ndarray, size: int) -> bool:
+    if not offsets.size:
+        return False
+    ends = bool((offsets >= 0).all() and (offsets <= size).all())
+    return ends and bool((offsets[..., 1:] >= offsets[..., :-1]).all())
+
+
+def _pivots(bound: BoundCall) -> Iterator[str]:
+    matrix, pivots = _array(bound, "LU"), _array(bound, "pivots")
+    if matrix is None or pivots is None:
+        return
+    if matrix.ndim < 2 or pivots.shape != (*matrix.shape[:-2], min(matrix.shape[-2:])):
+        yield f"pivots of shape {list(pivots.shape)} for a matrix of {list(matrix.shape)}, expected one for each column"
+    elif pivots.size and not 1 <= pivots.min() <= pivots.max() <= matrix.shape[-2]:
+        yield f"pivots from {pivots.min()} to {pivots.max()}, expected numbers from 1 to {matrix.shape[-2]}"
+
+
+def _batch_norm(bound: BoundCall) -> Iterator[str]:
+    data = _array(bound, "input")
+    if data is None or data.ndim < 2 or not data.size:
+        yield "an input without elements or channels, expected at least one of each"
+        return
+    for name in ("weight", "bias", "running_mean", "running_var"):
+        array = _array(bound, name)
+        if array is not None and array.shape != data.shape[1:2]:
+            yield f"{name} of shape {list(array.shape)}, expected {list(data.shape[1:2])}, one for each channel"
+        elif array is None and name.startswith("running") and not bound.argument("training"):
+            yield f"no {name} outside of training, expected one"
+
+
+def _labels(bound: BoundCall) -> Iterator[str]:
+    scores, labels = _array(bound, "log_probs"), _array(bound, "targets")
+    if scores is None or labels is None or not scores.ndim or not labels.size:
+        return
+    if not 0 <= labels.min() <= labels.max() < scores.shape[-1]:
+        yield f"targets from {labels.min()} to {labels.max()}, expected classes from 0 to {scores.shape[-1] - 1}"
+
+
+def _filled(bound: BoundCall) -> Iterator[str]:
+    for name, value in leaves(dict(bound.given)):
+        if isinstance(value, Leaf) and not value.array.size:
+            yield f"{name} of shape {list(value.array.shape)}, expected a tensor with elements"
+
+
+# By canonical name: what is wrong with the arguments of a call.
+CHECKS: Mapping[str, Callable[[BoundCall], Iterator[str]]] = {
+    "segment_reduce": _segments,
+    "lu_unpack": _pivots,
+    "native_batch_norm": _batch_norm,
+    "batch_norm_update_stats": _batch_norm,
+    "ctc_loss": _labels,
+    "pdist": _filled,
+    "lstsq": _filled,
+}

@@ -1,0 +1,297 @@
+"""PyTorch: how much memory a call would take, found before it takes any.
+
+A bound that costs microseconds lets most calls pass. The others run once on fake tensors, which have shapes and no
+memory; where values decide on a shape (one_hot without a number of classes), once more on real ones with every kernel
+asked first what it will make.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import math
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+    UnsupportedOperatorException,
+)
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from pytest_probe.core.arguments import Array, Leaf
+from pytest_probe.core.dump import SizeSpec, leaves
+from pytest_probe.core.run import Way
+from pytest_probe.frameworks.torch.arrays import to_tensor, widened
+from pytest_probe.frameworks.torch.calls import Binder, surroundings
+
+# These give what they take in another shape, whatever numbers they are given.
+RESHAPING = frozenset(
+    "chunk clone contiguous detach flatten movedim narrow permute reshape reshape_as select size split squeeze "
+    "swapaxes swapdims t to transpose unbind unflatten unsqueeze view view_as".split()
+)
+# A product of two arguments is no bound on what these make of three.
+UNBOUNDED = frozenset("block_diag cartesian_prod combinations einsum meshgrid".split())
+# Numbers that these take are no sizes, but dimensions, classes, shares, or what their tensors have already.
+WITHOUT_SIZES = frozenset(
+    "argmax argmin avg_pool1d avg_pool2d avg_pool3d batch_norm cat concat cross_entropy cumsum dropout embedding "
+    "gather group_norm instance_norm layer_norm linear log_softmax logsumexp max max_pool1d max_pool2d max_pool3d mean "
+    "min multi_head_attention_forward nll_loss norm normalize rms_norm scaled_dot_product_attention softmax sort "
+    "stack std sum topk tril triu var vector_norm".split()
+)
+TENSORS = (Leaf, Array)
+# The numbers in their tensors are sizes.
+COUNTING = frozenset("bincount ctc_loss one_hot repeat_interleave".split())
+# What is beyond torch's own count of bytes, and what it says then.
+BEYOND, OVERFLOWED = 1 << 63, "calculation overflowed"
+# Tensors that a kernel may hold beside those that its arguments' sizes tell of: the coordinates of nonzero, copies.
+SLACK = 16
+# Values decide on a shape, or there is no kernel that tells it.
+NOT_KNOWN = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException)
+
+
+def bytes_inside(
+    name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], way: Way, limit: int
+) -> int:
+    """Bytes of tensors that a run holds at a time, its arguments apart; see Framework.bytes_inside."""
+    enough = limit / (8 * SLACK)
+    if _bound(name, args, kwargs, enough) <= enough:
+        return 0
+    way = replace(way, place="cpu")
+    with _quiet(), surroundings(way, None, grad=False), _fake():
+        bound = _FakeBinder(way, None).bind(args, kwargs)
+        held = _Held()
+        try:
+            with held:
+                result = function(*bound.args, **bound.kwargs)
+            outputs: int = sum(map(_dense, tree_leaves(result)))
+            return max(held.peak, outputs)
+        except NOT_KNOWN:
+            pass
+        except Exception as error:  # it raises on the real arguments, too
+            return BEYOND if OVERFLOWED in str(error) else held.peak
+    return held.peak if held.peak > limit else _watched(function, args, kwargs, way, limit)
+
+
+def _bound(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], enough: float) -> float:
+    """More elements than these a kernel of the call makes only by a small factor; a rougher bound that says enough is
+    not refined."""
+    if name in RESHAPING:
+        return 0.0
+    if name in UNBOUNDED:
+        return math.inf
+    if name in ("arange", "range"):
+        return _steps(args, kwargs)
+    shapes: list[tuple[int, ...]] = []
+    numbers = [1.0]
+    for value in _flat(args, kwargs):
+        if isinstance(value, TENSORS) and value.array.ndim:
+            shapes.append(value.array.shape)
+            numbers += _extremes(value.array) if name in COUNTING else ()
+        elif value is not None:
+            numbers += _numbers(value)
+    # One number may count for each of three dimensions: a kernel's size, a scale.
+    factor = 1.0 if name in WITHOUT_SIZES else math.prod(numbers) * max(numbers) ** 2
+    rough = factor * max(map(max, shapes), default=1)
+    for shape in shapes:
+        rough *= math.prod(shape) or 1
+    if rough <= enough:
+        return rough
+    return _broadcast(shapes) if _is_pointwise(name) else _of_tensors(shapes) * factor
+
+
+def _of_tensors(shapes: Sequence[tuple[int, ...]]) -> float:
+    """Elements of what tensors make: products of two of them, of one's size with a dimension of its own, copies."""
+    sizes = sorted(map(math.prod, shapes), reverse=True)
+    if len(sizes) < 2:
+        return sizes[0] * max(shapes[0]) if sizes else 1
+    return max(sizes[0] * sizes[1], sum(sizes), _broadcast(shapes), 1)
+
+
+def _steps(args: Sequence[Any], kwargs: Mapping[str, Any]) -> float:
+    """How many numbers a range has; any where a tensor says where it ends."""
+    given = [value for value in (*args, *kwargs.values()) if value is not None]
+    numbers = [float(value) for value in given if type(value) in (int, float)]
+    if any(isinstance(value, Leaf) for value in given) or not all(map(math.isfinite, numbers)):
+        return math.inf
+    least = min((abs(value) for value in numbers if value), default=1.0)
+    return 2 * max(map(abs, numbers), default=0.0) / min(least, 1.0) + 1
+
+
+def _extremes(array: np.ndarray) -> Sequence[float]:
+    return (1.0 + abs(int(array.max())),) if array.dtype.kind in "iu" and array.size else ()
+
+
+def _flat(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]:
+    """All leaves of the arguments, without their places."""
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, (list, tuple, dict)):
+            yield from (leaf for _, leaf in leaves(value))
+        else:
+            yield value
+
+
+def _numbers(value: Any) -> Sequence[float]:
+    """What a number, or a tensor that is one, adds to the bound."""
+    if isinstance(value, TENSORS):
+        value = value.array.item() if value.array.dtype.kind in "iuf" else 0
+    if isinstance(value, SizeSpec):
+        return [float(abs(extent)) for extent in value.shape if extent]
+    return (float(abs(value)),) if type(value) in (int, float) and abs(value) > 1 else ()
+
+
+@functools.cache
+def _is_pointwise(name: str) -> bool:
+    """Does torch say that each element of the API's output comes of one element of each argument?"""
+    packet = getattr(torch.ops.aten, name, None)
+    overloads = [] if packet is None else [getattr(packet, overload) for overload in packet.overloads()]
+    return any(torch.Tag.pointwise in overload.tags for overload in overloads)
+
+
+def _broadcast(shapes: Sequence[tuple[int, ...]]) -> float:
+    try:
+        return math.prod(np.broadcast_shapes(*shapes))
+    except ValueError:
+        return 0.0  # it will raise
+
+
+class _FakeBinder(Binder):
+    """Arguments as fake tensors; a single number keeps its value, since it may be a size."""
+
+    def _tensor(self, leaf: Leaf, name: str) -> torch.Tensor:
+        dtype = widened(to_tensor(np.empty(0, leaf.array.dtype)), self.way.dtype).dtype
+        if not leaf.array.ndim:
+            return torch.tensor(leaf.array.item(), dtype=dtype)
+        if leaf.strides is None:
+            return torch.empty(leaf.array.shape, dtype=dtype)
+        return torch.empty_strided(leaf.array.shape, leaf.strides, dtype=dtype)
+
+
+def _fake(real: bool = False) -> FakeTensorMode:
+    # Without fallback kernels, which would take the memory that is asked about.
+    return FakeTensorMode(allow_fallback_kernels=False, allow_non_fake_inputs=real)
+
+
+class _Held(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Adds up the memory of the tensors that are there at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.peak = 0
+        self._storages: dict[int, tuple[StorageWeakRef, int]] = {}
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        for value in tree_leaves(result):
+            if isinstance(value, torch.Tensor) and value.layout is torch.strided:
+                storage = value.untyped_storage()
+                self._storages[storage._cdata] = (StorageWeakRef(storage), storage.nbytes())  # type: ignore[no-untyped-call]
+        self._storages = {key: held for key, held in self._storages.items() if not held[0].expired()}  # type: ignore[no-untyped-call]
+        self.peak = max(self.peak, sum(size for _, size in self._storages.values()))
+        return result
+
+
+def _dense(value: Any) -> int:
+    """Bytes of an output once it is an array: an expanded tensor in full."""
+    return value.numel() * value.element_size() if isinstance(value, torch.Tensor) else 0
+
+
+class _TooMuch(Exception):
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.size = size
+
+
+def _watched(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], way: Way, limit: int) -> int:
+    """Bytes that a kernel of the call would make beyond the limit, on the real arguments; 0 where none does."""
+    with surroundings(way, None, grad=False):
+        bound = Binder(way, None).bind(args, kwargs)
+        with _quiet(), _Watch(limit):
+            try:
+                function(*bound.args, **bound.kwargs)
+            except _TooMuch as refused:
+                return refused.size
+            except Exception:
+                return 0  # as the run itself will
+    return 0
+
+
+class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Stops a call before a kernel that makes more bytes than the limit."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._limit = limit
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        size = self._size(function, args, kwargs or {})
+        if size > self._limit:
+            raise _TooMuch(size)
+        return function(*args, **(kwargs or {}))
+
+    def _size(self, function: Any, args: Any, kwargs: Any) -> int:
+        rule = BY_VALUES.get(function.overloadpacket.__name__)
+        if rule is not None:
+            return rule(*args, **kwargs)
+        try:
+            with _fake(real=True):
+                return sum(map(_dense, tree_leaves(function(*args, **kwargs))))
+        except Exception as error:
+            return BEYOND if OVERFLOWED in str(error) else 0
+
+
+def _repeated(repeats: torch.Tensor, **others: Any) -> int:
+    return 8 * int(repeats.sum())
+
+
+def _counted(values: torch.Tensor, weights: Any = None, minlength: int = 0) -> int:
+    return 8 * max(int(values.max()) + 1 if values.numel() else 0, minlength)
+
+
+def _selected(tensor: torch.Tensor, mask: torch.Tensor) -> int:
+    # The kernel counts along the mask, broadcast, whatever that selects.
+    return 8 * math.prod(np.broadcast_shapes(tensor.shape, mask.shape))
+
+
+def _aligned(log_probs: torch.Tensor, targets: Any, input_lengths: Any, target_lengths: Any, *others: Any) -> int:
+    longest = max(map(int, target_lengths), default=0)
+    return 8 * math.prod(log_probs.shape[:-1]) * (2 * longest + 1)
+
+
+def _binned(values: torch.Tensor, bins: Any, *others: Any, **named: Any) -> int:
+    each = bins if isinstance(bins, (list, tuple)) else [bins]
+    return 8 * math.prod(count.numel() if isinstance(count, torch.Tensor) else count for count in each)
+
+
+# Kernels whose output's size is known by the values of their arguments alone, or has no rule of torch's.
+BY_VALUES: Mapping[str, Callable[..., int]] = {
+    "repeat_interleave": _repeated,
+    "bincount": _counted,
+    "masked_select": _selected,
+    "_ctc_loss": _aligned,
+    "histogram": _binned,
+    "_histogramdd_bin_edges": _binned,
+    "_histogramdd_from_bin_cts": _binned,
+}
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """torch logs every error of a fake run, and warns as it does on real tensors."""
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    before, log.disabled = log.disabled, True
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        log.disabled = before
