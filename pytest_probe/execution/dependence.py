@@ -49,6 +49,8 @@ class Dependence:
         if self._runs is None:
             try:
                 self._plain, self._runs = self._run({}), list(self._exchanged())
+            except MemoryError:
+                raise
             except Exception:  # beyond the call's domain: offsets are out of order, a matrix is not definite
                 self._plain, self._runs = {}, []
         counts: dict[str, float] = {}
