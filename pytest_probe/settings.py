@@ -188,6 +188,14 @@ def passed_over(config: pytest.Config, positional: Iterable[str]) -> str | None:
     )
 
 
+def moves_rootdir(root: Path, path: Path) -> bool:
+    """Would this path as a positional argument make pytest choose another rootdir, with another ini file?"""
+    if not path.is_relative_to(root):
+        return True
+    below = (folder for folder in path.parents if folder != root and folder.is_relative_to(root))
+    return any((folder / name).is_file() for folder in below for name in (*CONFIG_FILES, "setup.py"))
+
+
 class _Raw:
     """The values as the user wrote them: command line before ini before default."""
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import cache
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -23,6 +23,9 @@ from pytest_probe.records import user_frame
 from pytest_probe.reports import junit, terminal
 from pytest_probe.selection import select
 
+if TYPE_CHECKING:
+    import pluggy
+
 
 class CaseFailed(Exception):
     """A case ended in a verdict that fails its item; its text is the whole report, its reason one line."""
@@ -30,6 +33,34 @@ class CaseFailed(Exception):
     def __init__(self, text: str, reason: str) -> None:
         super().__init__(text)
         self.reason = reason
+
+
+class DumpFolder(pytest.Collector):
+    """A folder of dumps, or on the way to one: neither a package nor a place of conftests and tests.
+
+    It is no pytest.Directory, for which pytest loads conftests, and no pytest.File, which --lf passes over.
+    """
+
+    def __init__(self, *, probe: Probe, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.probe = probe
+
+    @classmethod
+    def of(cls, probe: Probe, path: Path, parent: pytest.Collector) -> DumpFolder:
+        return cls.from_parent(parent, name=path.name, path=path, nodeid=path.as_posix(), probe=probe)
+
+    @property
+    def ihook(self) -> pluggy.HookRelay:
+        """The hooks of the folder above, since none lie here."""
+        assert self.parent is not None
+        return self.parent.ihook
+
+    def collect(self) -> Iterator[pytest.Collector]:
+        for path in self.probe.below(self.path):
+            if self.probe.is_dump(path):
+                yield ProbeFile.of(self.probe, path, self)
+            else:
+                yield DumpFolder.of(self.probe, path, self)
 
 
 class ProbeFile(pytest.File):
@@ -46,6 +77,12 @@ class ProbeFile(pytest.File):
         if path.is_relative_to(probe.config.rootpath):
             return cls.from_parent(parent, path=path, probe=probe)
         return cls.from_parent(parent, path=path, probe=probe, name=path.name, nodeid=path.as_posix())
+
+    @property
+    def ihook(self) -> pluggy.HookRelay:
+        """Those of the folder, which may be one in which no conftest counts."""
+        assert self.parent is not None
+        return self.parent.ihook
 
     def collect(self) -> list[pytest.Item]:
         with paused_gc():
@@ -117,6 +154,12 @@ class NoticeItem(pytest.Item):
     def __init__(self, *, verdict: Verdict | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.verdict = verdict
+
+    @property
+    def ihook(self) -> pluggy.HookRelay:
+        """Those of the dump."""
+        assert self.parent is not None
+        return self.parent.ihook
 
     @property
     def probe(self) -> Probe:
