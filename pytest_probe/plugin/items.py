@@ -14,6 +14,7 @@ import pytest
 from pytest_probe import frameworks
 from pytest_probe.core.dump import Direction, Dump, Frame, Record
 from pytest_probe.core.garbage_collection import paused_gc
+from pytest_probe.core.printable import printable, printable_line
 from pytest_probe.core.result import PortableId, Result
 from pytest_probe.core.verdict import Verdict
 from pytest_probe.errors import DumpError, RecordError
@@ -74,9 +75,9 @@ class ProbeFile(pytest.File):
     @classmethod
     def of(cls, probe: Probe, path: Path, parent: pytest.Collector) -> ProbeFile:
         """The collector of a dump; outside rootdir its node id is its absolute path."""
-        if path.is_relative_to(probe.config.rootpath):
-            return cls.from_parent(parent, path=path, probe=probe)
-        return cls.from_parent(parent, path=path, probe=probe, name=path.name, nodeid=path.as_posix())
+        root = probe.config.rootpath
+        node = (path.relative_to(root) if path.is_relative_to(root) else path).as_posix()
+        return cls.from_parent(parent, path=path, probe=probe, name=path.name, nodeid=printable_line(node))
 
     @property
     def ihook(self) -> pluggy.HookRelay:
@@ -175,11 +176,11 @@ class NoticeItem(pytest.Item):
         if verdict.verdict == "skip":
             pytest.skip(self.shown(verdict.reason))
         if verdict.fails(self.probe.settings.strict):
-            raise CaseFailed(self.text(verdict), _one_line(verdict))
+            raise CaseFailed(printable(self.text(verdict)), printable(_one_line(verdict)))
 
     def shown(self, reason: str) -> str:
         """A skip's reason as pytest shows it, beside the path."""
-        return reason.removeprefix(f"{self.path}: ")
+        return printable(reason.removeprefix(f"{self.path}: "))
 
     def text(self, verdict: Verdict) -> str:
         command = self.probe.command(self.path, self.name, None, None)
@@ -218,7 +219,7 @@ class NoticeItem(pytest.Item):
         return Result.of(verdict, self.portable_id, api="", direction="", dtype="", device="", duration=duration)
 
     def reportinfo(self) -> tuple[PathLike[str] | str, int | None, str]:
-        return self.path, None, self.name
+        return printable_line(str(self.path)), None, self.name
 
     def shares_run_with(self, other: pytest.Item | None) -> bool:
         """Does the other item use what this one's run left?"""
@@ -300,7 +301,7 @@ class ProbeItem(NoticeItem):
         frame = self._frame()
         title = f"{self.name} "
         if frame is None:
-            return self.path, None, title
+            return printable_line(str(self.path)), None, title
         return frame.file, frame.line - 1, title
 
     def _frame(self) -> Frame | None:

@@ -15,6 +15,7 @@ import pytest
 
 from pytest_probe import frameworks
 from pytest_probe.core.dump import Dump
+from pytest_probe.core.printable import printable_line
 from pytest_probe.core.result import PortableId, Result
 from pytest_probe.errors import Unsupported
 from pytest_probe.execution.large.forecast import sampled_cases
@@ -181,7 +182,10 @@ def _run(probe: Probe, devices: list[dict[str, str]]) -> dict[str, Any]:
         "seed": probe.settings.seed,
         "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
         "devices": devices,
-        "dumps": [{"label": probe.label(path), "path": str(path), "digest": digest(path)} for path in probe.dumps],
+        "dumps": [
+            {"label": probe.label(path), "path": printable_line(str(path)), "digest": digest(path)}
+            for path in probe.dumps
+        ],
         "started": _now(),
         "finished": None,
     }

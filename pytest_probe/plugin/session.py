@@ -20,6 +20,7 @@ import pytest
 from pytest_probe.baselines.benchmark import Benchmark
 from pytest_probe.core.dump import Dump
 from pytest_probe.core.garbage_collection import paused_gc
+from pytest_probe.core.printable import printable_line
 from pytest_probe.core.verdict import Verdict
 from pytest_probe.errors import DumpError, SettingsError
 from pytest_probe.execution import Case, Checked, Checker, Conditions, user_code
@@ -101,7 +102,10 @@ class Probe:
         """The dump at this path, read once. Raises DumpError."""
         if path not in self._read:
             with paused_gc():
-                self._read[path] = read_dump(path, self.registry.readers)
+                dump = read_dump(path, self.registry.readers)
+            if self.settings.data_dir is not None:
+                dump = replace(dump, data_dirs=(self.settings.data_dir,), anywhere=True)
+            self._read[path] = dump
         return self._read[path]
 
     def check(self, case: Case) -> Checked:
@@ -190,7 +194,7 @@ class Probe:
         """The dump's part of portable ids: its shortest unique path tail."""
         self.know(path)
         if not self._labels:
-            self._labels = dict(labels(sorted(self._known)))
+            self._labels = {path: printable_line(label) for path, label in labels(sorted(self._known)).items()}
         return self._labels[path]
 
     def command(self, path: Path, name: str, dtype: str | None, device: str | None) -> str:
@@ -235,7 +239,11 @@ def make_probe(config: pytest.Config, positional: Iterable[str] = ()) -> Probe:
         config.hook.pytest_probe_register.call_historic(kwargs={"registry": registry})
     _check_namespaces(registry.namespaces)
     check_name("--probe-standard", settings.standard, registry.standards)
-    return Probe(config, settings, registry, positional)
+    probe = Probe(config, settings, registry, positional)
+    if settings.data_dir is not None and len(probe.dumps) > 1:
+        wanted = f"the run has {len(probe.dumps)} dumps, each with tensors of its own: give one"
+        raise SettingsError("--probe-data-dir", str(settings.data_dir), wanted)
+    return probe
 
 
 def _check_namespaces(namespaces: Mapping[str, str]) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from pytest_probe.core.regular_file import opened
 from pytest_probe.errors import SettingsError
 
 # The words of msprobe's config.json, and `kinds`, which is ours.
@@ -70,10 +71,11 @@ def configured(path: str | os.PathLike[str] | None, **given: Any) -> CaptureConf
 
 def _content(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8-sig"))
+        with opened(path) as file:
+            content = json.loads(file.read().decode("utf-8-sig"))
     except OSError as error:
         raise SettingsError(str(path), error.strerror, "give a configuration file that can be read") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SettingsError(str(path), str(error), "give a JSON object, as msprobe's config.json") from None
     if not isinstance(content, dict):
         raise SettingsError(str(path), content, "give a JSON object, as msprobe's config.json")

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pytest_probe.core.dump import TENSOR_FOLDER, Call, Dump, Reader, Record
+from pytest_probe.core.regular_file import opened, special
 from pytest_probe.errors import DumpError, HookFailed, RecordError, SettingsError
 from pytest_probe.records.labels import labels, natural
 from pytest_probe.records.msprobe.reader import MsprobeReader
@@ -35,6 +36,9 @@ def find_dumps(path: Path, readers: Sequence[Reader] = READERS) -> list[Path]:
     """
     if not os.path.exists(path):  # Path.exists raises where a name is too long
         raise DumpError(path, NO_SUCH)
+    kind = special(path)
+    if kind:
+        raise DumpError(path, f"is {kind}", "give a file, or a folder of dumps")
     if not os.path.isdir(path):
         return [path]
     found = sorted((file for file in _json_files(path) if recognised(file, readers)), key=natural)
@@ -112,5 +116,5 @@ def _read(reader: Reader, path: Path) -> Dump:
 
 
 def _head(path: Path) -> bytes:
-    with path.open("rb") as file:
+    with opened(path) as file:
         return file.read(_HEAD)

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from pytest_probe.core.regular_file import opened
 from pytest_probe.core.result import Result
 from pytest_probe.core.whole_file import replacing
 from pytest_probe.errors import ResultsError, SettingsError
@@ -66,10 +67,10 @@ def read_results(path: Path) -> Iterator[Result]:
     Raises OSError, and ResultsError where a line is no result of ours.
     """
     decoder = msgspec.json.Decoder(Result)
-    with path.open("rb") as file:
+    with opened(path) as file:
         for number, line in enumerate(file, 1):
             if line.endswith(b"\n"):
                 try:
                     yield decoder.decode(line)
-                except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                     raise ResultsError(f"{path}:{number}", str(error)) from None

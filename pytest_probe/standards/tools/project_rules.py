@@ -12,7 +12,9 @@ Every error names file, line and key.
 
 from __future__ import annotations
 
+import itertools
 import math
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -20,6 +22,7 @@ from pathlib import Path
 
 import yaml
 
+from pytest_probe.core.regular_file import opened
 from pytest_probe.errors import SettingsError
 from pytest_probe.standards.tools.table import ANY, BENCHMARK, RULES, Entry, packaged
 
@@ -39,6 +42,9 @@ LISTS = ("white_list", "black_list")
 IGNORED = ("error_data_path", "precision", "is_online", "is_benchmark_log", "nfs_path", "host", "port", "rank_list")
 SECTIONS = ("acc_check", "run_ut")
 WORDS = ("standard", "justification")
+# Bytes and nested brackets beyond which a file is none of rules.
+LARGEST, DEEPEST = 200_000, 50
+TOO_DEEP = "its lists or mappings are nested too deep: it is no file of rules"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +59,12 @@ class StandardsFile:
 def read_standards_file(path: Path) -> StandardsFile:
     """Raises SettingsError."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        with opened(path) as file:
+            text = file.read(LARGEST + 1).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(str(path), "the file", f"it cannot be read: {error}") from None
+    if len(text) > LARGEST:
+        raise SettingsError(str(path), "the file", f"it has more than {LARGEST:,} bytes: it is no file of rules")
     return _Reader(path).read(text)
 
 
@@ -78,12 +87,17 @@ class _Reader:
         return StandardsFile(tuple(entries), *lists)
 
     def _parsed(self, text: str) -> yaml.Node | None:
+        # PyYAML's time grows with the square of the depth.
+        if _depth(text) > DEEPEST:
+            raise SettingsError(str(self.path), "the file", TOO_DEEP)
         # JSON is YAML but for tabs between its tokens.
         try:
             return yaml.compose(text.replace("\t", " ") if text.lstrip().startswith("{") else text, yaml.SafeLoader)
         except yaml.MarkedYAMLError as error:
             line = error.problem_mark.line + 1 if error.problem_mark else 1
             raise SettingsError(f"{self.path}:{line}", "the file", f"it is no YAML or JSON: {error.problem}") from None
+        except RecursionError:
+            raise SettingsError(str(self.path), "the file", TOO_DEEP) from None
         except yaml.YAMLError as error:
             raise SettingsError(str(self.path), "the file", f"it is no YAML or JSON: {error}") from None
 
@@ -153,6 +167,12 @@ class _Reader:
 
     def _wrong(self, line: int, key: str, wanted: str) -> SettingsError:
         return SettingsError(f"{self.path}:{line}", key, wanted)
+
+
+def _depth(text: str) -> int:
+    """How deep brackets are nested, those in texts included."""
+    steps = (1 if bracket in "[{" else -1 for bracket in re.findall(r"[\[\]{}]", text))
+    return max(itertools.accumulate(steps), default=0)
 
 
 def _shown(node: yaml.Node) -> str:
