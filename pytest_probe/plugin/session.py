@@ -22,6 +22,7 @@ from pytest_probe.core.dump import Dump
 from pytest_probe.core.garbage_collection import paused_gc
 from pytest_probe.core.printable import printable_line
 from pytest_probe.core.verdict import Verdict
+from pytest_probe.core.whole_file import replacing
 from pytest_probe.errors import DumpError, SettingsError
 from pytest_probe.execution import Case, Checked, Checker, Conditions, user_code
 from pytest_probe.plugin.dump_folders import DumpFolders
@@ -30,11 +31,13 @@ from pytest_probe.registry import Registry
 from pytest_probe.settings import Settings, check_name, moves_rootdir, parse
 from pytest_probe.standards import standards
 from pytest_probe.standards.tools.table import packaged
-from pytest_probe.user_errors import reporting_failures_of
+from pytest_probe.user_errors import first_line, reporting_failures_of
 
 if TYPE_CHECKING:
     import pluggy
 
+# How the note about tensors that the disk did not take begins.
+NOT_SAVED = "not saved: "
 STATE: pytest.StashKey[Probe] = pytest.StashKey()
 
 
@@ -134,12 +137,14 @@ class Probe:
         return self.settings.out / "saved" / label / f"{safe}.pt"
 
     def save(self, checked: Checked, verdict: Verdict, path: Path) -> Verdict:
-        """Save a case's tensors; a disk that cannot take them is a note on the verdict, not its end."""
+        """Save a case's tensors; a disk that cannot take them is a note on the verdict, which the run tells."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            checked.save(path)
-        except OSError as error:
-            return replace(verdict, notes=(*verdict.notes, f"not saved: {error}"))
+            with replacing(path) as temporary:
+                checked.save(temporary)
+        except (OSError, RuntimeError) as error:
+            note = f"{NOT_SAVED}{path} cannot be written ({getattr(error, 'strerror', None) or first_line(error)})"
+            return replace(verdict, notes=(*verdict.notes, note))
         return verdict
 
     def readable(self) -> list[tuple[str, Dump]]:
