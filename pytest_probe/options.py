@@ -57,6 +57,7 @@ OPTIONS = (
         "KIND",
         "auto",
     ),
+    Option("data-dir", "Where the tensors of the dump lie, if not in its folder; for a run of one dump", "DIR"),
     Option("seed", "Seed of the generated inputs (default: 0)", "N", "0", kind="int"),
     Option(
         "api",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pytest_probe import frameworks
 from pytest_probe.core.decoding import one_of
 from pytest_probe.core.device_modes import MODES
+from pytest_probe.core.printable import printable_line
 from pytest_probe.errors import SettingsError
 from pytest_probe.execution.conditions import RECORDED
 from pytest_probe.options import NAMED, OPTIONS
@@ -56,6 +57,7 @@ class Settings:
     dump_files: tuple[Path, ...] = ()
     devices: tuple[str, ...] = ()
     inputs: str = "auto"
+    data_dir: Path | None = None
     seed: int = 0
     selection: Selection = field(default_factory=Selection)
     standard: str = "auto"
@@ -78,10 +80,11 @@ class Settings:
         """All settings as plain data, for `run.json`."""
         selection = self.selection
         return {
-            "dumps": [str(path) for path in self.dumps],
+            "dumps": [printable_line(str(path)) for path in self.dumps],
             "devices": list(self.devices),
             "dtypes": [dtype or "recorded" for dtype in selection.dtypes],
             "inputs": self.inputs,
+            "data_dir": str(self.data_dir) if self.data_dir else None,
             "seed": self.seed,
             "apis": list(selection.apis),
             "skip_apis": list(selection.skip_apis),
@@ -108,8 +111,8 @@ class Settings:
         elif "dtype" in self.from_ini:
             words.append(_option("dtype", "recorded"))
         words += [_option(name, self.given[name]) for name in REPEATED if name in self.given]
-        if "standards-file" in self.given and "standards-file" not in self.from_ini:
-            words.append(_option("standards-file", self.given["standards-file"]))
+        paths = (name for name in ("data-dir", "standards-file") if name in self.given and name not in self.from_ini)
+        words += [_option(name, self.given[name]) for name in paths]
         if self.strict:
             words.append(NAMED["strict"].flag)
         return " ".join(words)
@@ -129,6 +132,7 @@ def parse(config: pytest.Config, *, paths_given: bool) -> Settings:
         dump_files=tuple(dict.fromkeys(file for path in dumps for file in _dump_files(raw.name("dump"), path))),
         devices=_comma_list(raw, "device"),
         inputs=_choice(raw, "inputs", INPUTS),
+        data_dir=_data_dir(raw),
         seed=_seed(raw),
         selection=_selection(raw, rules),
         standard=raw.text("standard"),
@@ -170,7 +174,7 @@ def passed_over(config: pytest.Config, positional: Iterable[str]) -> str | None:
     pytest looks for rootdir before it knows our options, and takes PATH for a positional argument there.
     """
     words = [*shlex.split(os.environ.get("PYTEST_ADDOPTS", "")), *map(str, config.invocation_params.args)]
-    flags = {NAMED[name].flag for name in ("dump", "out", "standards-file")}
+    flags = {NAMED[name].flag for name in ("dump", "out", "data-dir", "standards-file")}
     pairs = [(flag, value) for flag, value in pairwise(words) if flag in flags]
     pairs = [(flag, value) for flag, value in pairs if (config.invocation_params.dir / value).exists()]
     if not pairs or config.getoption("inifilename", None):
@@ -183,6 +187,14 @@ def passed_over(config: pytest.Config, positional: Iterable[str]) -> str | None:
         f"{flag} {value}: with a space pytest takes the path for a positional argument and passes over {missed}; "
         f"write {flag}={value}"
     )
+
+
+def moves_rootdir(root: Path, path: Path) -> bool:
+    """Would this path as a positional argument make pytest choose another rootdir, with another ini file?"""
+    if not path.is_relative_to(root):
+        return True
+    below = (folder for folder in path.parents if folder != root and folder.is_relative_to(root))
+    return any((folder / name).is_file() for folder in below for name in (*CONFIG_FILES, "setup.py"))
 
 
 class _Raw:
@@ -265,6 +277,13 @@ def _comma_list(raw: _Raw, name: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(values))
 
 
+def _data_dir(raw: _Raw) -> Path | None:
+    path = next(iter(raw.paths("data-dir")), None)
+    if path is not None and not path.is_dir():
+        raise SettingsError(raw.name("data-dir"), str(path), "there is no such folder")
+    return path
+
+
 def _modes(raw: _Raw) -> tuple[str, ...]:
     """Device modes to allow, or "auto" or "none" alone."""
     values = tuple(check_name(raw.name("allow"), mode, (*MODES, *ALONE)) for mode in _comma_list(raw, "allow"))
@@ -337,10 +356,19 @@ def _namespaces(raw: _Raw) -> dict[str, str]:
 
 def _dump_files(option: str, path: Path) -> list[Path]:
     found = asked_for(option, path)
+    for file in found:
+        _check_utf8(option, file)
     if "[" in str(path) or "::" in str(path):
         wanted = "pytest cannot address a path with '[' or '::' in it; rename or link it"
         raise SettingsError(option, str(path), wanted)
     return found
+
+
+def _check_utf8(option: str, path: Path) -> None:
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise SettingsError(option, str(path), "its name is no UTF-8: rename or link it") from None
 
 
 def _ini_above(invocation_dir: Path, positional: Iterable[str]) -> Path | None:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from pytest_probe import frameworks
+from pytest_probe.core.regular_file import opened
 from pytest_probe.core.result import OutputResult, PortableId, Result
 from pytest_probe.core.verdict import OutputVerdict, Verdict, conclusion
 from pytest_probe.errors import ResultsError, SettingsError
@@ -37,8 +38,9 @@ class OtherRun(msgspec.Struct, frozen=True):
 
 def _run_at(path: Path) -> OtherRun:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=OtherRun)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        with opened(path) as file:
+            return msgspec.json.decode(file.read(), type=OtherRun)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ResultsError(str(path), str(error)) from None
 
 

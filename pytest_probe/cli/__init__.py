@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from pytest_probe.cli import capture, compare, show
 from pytest_probe.cli.show import USAGE_ERROR
+from pytest_probe.core.printable import printable
 from pytest_probe.errors import ProbeError
 
 
@@ -23,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         status: int = arguments.run(arguments)
         sys.stdout.flush()
     except ProbeError as error:
-        print(f"pytest-probe: error: {error}", file=sys.stderr)
+        print(printable(f"pytest-probe: error: {error}"), file=sys.stderr)
         return USAGE_ERROR
     except BrokenPipeError:
         # The reader has left, as `| head` does; Python would complain again when it flushes at exit.

@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from pytest_probe.core.printable import printable
 from pytest_probe.errors import SettingsError
 from pytest_probe.reports.msprobe_csv.compare import ComparedRow, compare, write_compared
 from pytest_probe.reports.msprobe_csv.rows import read_rows
@@ -52,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
         written = write_compared(arguments.out, datetime.now().strftime("%Y%m%d%H%M%S"), found)
     except OSError as error:
         raise SettingsError("--out", str(arguments.out), f"it cannot be written to: {error.strerror}") from None
-    print("\n".join(_lines(found, standard)))
+    print(printable("\n".join(_lines(found, standard))))
     print("\n".join(f"written: {path}" for path in written))
     return FAILED if any(item.status == "error" for item in found) else 0
 

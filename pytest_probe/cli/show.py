@@ -13,6 +13,7 @@ from typing import Any
 
 from pytest_probe import frameworks
 from pytest_probe.core.dump import Call, Dump, named_tensors
+from pytest_probe.core.printable import printable
 from pytest_probe.core.verdict import Verdict
 from pytest_probe.errors import DumpError, RecordError
 from pytest_probe.execution import Case, floating_dtypes, preview
@@ -84,15 +85,15 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             dump = read_dump(path, registry.readers)
         except DumpError as error:
-            print(f"pytest-probe: error: {error}", file=sys.stderr)
+            print(printable(f"pytest-probe: error: {error}"), file=sys.stderr)
             status = USAGE_ERROR
             continue
-        print(f"{named[path]}: {holds(dump)}")
+        print(printable(f"{named[path]}: {holds(dump)}"))
         for line in _lines(dump, selection, registry):
-            print(line.text)
+            print(printable(line.text))
             shown.append(line)
         for damage in dump.damage:
-            print(f"pytest-probe: error: {damage}", file=sys.stderr)
+            print(printable(f"pytest-probe: error: {damage}"), file=sys.stderr)
             status = USAGE_ERROR
     if shown or not status:
         print("\n".join(_totals(shown)))

@@ -179,7 +179,8 @@ class Dump:
 
     notes are remarks for the header (unknown keys, duplicate entries), damage is what makes the dump fail as a whole
     beside its good records, skipped names the entries that are no API calls, by kind ("Module entries": 12).
-    data_dirs are the folders in which `data_name` is looked up, in order.
+    data_dirs are the folders in which `data_name` is looked up, in order; links in them lead nowhere outside the dump's
+    folder, unless anywhere says that the user chose them.
     """
 
     path: Path
@@ -190,6 +191,7 @@ class Dump:
     decode: Callable[[Record], Call]
     stack: Callable[[str], tuple[Frame, ...]]
     data_dirs: tuple[Path, ...] = ()
+    anywhere: bool = False
     notes: tuple[str, ...] = ()
     damage: tuple[str, ...] = ()
     skipped: Mapping[str, int] = field(default_factory=dict)

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from pytest_probe.core.printable import printable, printable_line
 from pytest_probe.core.verdict import Element, Outcome, OutputVerdict, Verdict
 
 # A number as a result holds it: one that is not finite is the text "nan", "inf" or "-inf", which JSON takes.
@@ -85,12 +86,12 @@ class OutputResult(msgspec.Struct, frozen=True, omit_defaults=True):
     @classmethod
     def of(cls, output: OutputVerdict) -> OutputResult:
         return cls(
-            output.name,
+            printable_line(output.name),
             tuple(map(int, output.shape)),
             output.dtype,
             output.verdict,
             output.standard,
-            output.reason,
+            printable(output.reason),
             {name: plain(value) for name, value in output.metrics.items()},
             tuple(map(ElementResult.of, output.worst)),
             {name: plain(value) for name, value in output.measures.items()},
@@ -128,11 +129,11 @@ class Result(msgspec.Struct, frozen=True):
             device,
             verdict.verdict,
             verdict.standard,
-            verdict.reason,
-            verdict.kind,
+            printable(verdict.reason),
+            printable_line(verdict.kind),
             duration,
             tuple(map(OutputResult.of, verdict.outputs)),
-            tuple(verdict.notes),
+            tuple(map(printable, verdict.notes)),
         )
 
     @property

@@ -295,7 +295,7 @@ class Checker:
         return self._resolver.pair(pair, case.api if case.record.api else "", case.record.name)
 
     def _files(self, dump: Dump) -> StoredTensors:
-        return StoredTensors(dump.path, dump.data_dirs, self.setup.framework.load)
+        return StoredTensors(dump.path, dump.data_dirs, self.setup.framework.load, dump.anywhere)
 
     def _arguments(self, case: Case, call: Call) -> Arguments:
         inputs.check_size(call, case.dtype, self._memory)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +19,7 @@ _FILE_FACTOR = 4
 _FILE_EXTRA = 1 << 20
 # What every error about a file can advise.
 _GENERATE = "--probe-inputs=generated makes values from the statistics instead"
+_NAMED = "in a folder that --probe-data-dir=DIR names"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +27,14 @@ class StoredTensors:
     """The tensor files of one dump.
 
     data_dirs are the folders in which bare file names are looked up, in order; load reads what is not `.npy` (the
-    framework's own files) without running anything in it.
+    framework's own files) without running anything in it. A file lies in the dump's folder after links are resolved,
+    unless anywhere is true.
     """
 
     dump_path: Path
     data_dirs: tuple[Path, ...]
     load: Callable[[Path], AnyArray]
+    anywhere: bool = False
 
     def array(self, spec: TensorSpec, entry: str, field: str) -> AnyArray:
         """The stored values, in the recorded dtype and shape.
@@ -47,6 +52,7 @@ class StoredTensors:
         size, allowed = path.stat().st_size, _FILE_FACTOR * spec.size * dtype.itemsize + _FILE_EXTRA
         if not size:
             raise error(f"{path}, which is empty", f"a stored tensor; {_GENERATE}")
+        size = max(size, _unpacked(path))
         if size > allowed:
             raise error(f"a file of {size} bytes, {path}", f"at most {allowed} for {spec.dtype} of shape {spec.shape}")
         array = self._read(path, error)
@@ -64,9 +70,11 @@ class StoredTensors:
         for folder in self.data_dirs:
             path = folder / name
             if path.is_file():
-                return path
+                if self.anywhere or path.resolve().is_relative_to(self.dump_path.parent.resolve()):
+                    return path
+                raise error(f"{path}, a link out of the dump's folder", f"a file in it, or {_NAMED}")
         folders = ", ".join(str(folder) for folder in self.data_dirs) or "no folder"
-        raise error(f"no file {name!r} in {folders}", f"the stored tensor there; {_GENERATE}")
+        raise error(f"no file {name!r} in {folders}", f"the stored tensor there, or {_NAMED}; {_GENERATE}")
 
     def _read(self, path: Path, error: Callable[[str, str], RecordError]) -> AnyArray:
         try:
@@ -79,6 +87,15 @@ class StoredTensors:
         except Exception as failure:  # damage makes a framework raise whatever it happens to trip over
             found = f"{path}, which cannot be read ({_said(failure)})"
             raise error(found, f"a stored tensor; {_GENERATE}") from failure
+
+
+def _unpacked(path: Path) -> int:
+    """The bytes that an archive says it takes: torch packs none, and takes the memory before it looks. 0 for others."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return sum(entry.file_size for entry in archive.infolist())
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, struct.error):
+        return 0
 
 
 def _said(failure: Exception) -> str:

@@ -6,7 +6,7 @@ In: pytest's configuration. Out: items, their reports, and the files of a run.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -45,6 +45,15 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
     from pytest_probe.plugin import hookspecs
 
     pluginmanager.add_hookspecs(hookspecs)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    given: Any = early_config.known_args_namespace
+    if given.probe_dump or early_config.getini("probe_dump") or any(map(_is_data_file, given.file_or_dir)):
+        from pytest_probe.plugin import dump_folders
+
+        dump_folders.keep_out(early_config)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -128,11 +137,18 @@ class Collection:
         self._probe = probe
 
     def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-        if not (file_path in self._probe.dumps or self._is_found(file_path)):
+        if not (self._probe.is_dump(file_path) or self._is_found(file_path)):
             return None
         from pytest_probe.plugin.items import ProbeFile
 
         return ProbeFile.of(self._probe, file_path, parent)
+
+    def pytest_collect_directory(self, path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+        if not self._probe.folders.hold(path):
+            return None
+        from pytest_probe.plugin.items import DumpFolder
+
+        return DumpFolder.of(self._probe, path, parent)
 
     def _is_found(self, path: Path) -> bool:
         return self._probe.settings.collect and path.suffix != ".py" and self._probe.recognises(path)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import cache
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -14,6 +14,7 @@ import pytest
 from pytest_probe import frameworks
 from pytest_probe.core.dump import Direction, Dump, Frame, Record
 from pytest_probe.core.garbage_collection import paused_gc
+from pytest_probe.core.printable import printable, printable_line
 from pytest_probe.core.result import PortableId, Result
 from pytest_probe.core.verdict import Verdict
 from pytest_probe.errors import DumpError, RecordError
@@ -23,6 +24,9 @@ from pytest_probe.records import user_frame
 from pytest_probe.reports import junit, terminal
 from pytest_probe.selection import select
 
+if TYPE_CHECKING:
+    import pluggy
+
 
 class CaseFailed(Exception):
     """A case ended in a verdict that fails its item; its text is the whole report, its reason one line."""
@@ -30,6 +34,34 @@ class CaseFailed(Exception):
     def __init__(self, text: str, reason: str) -> None:
         super().__init__(text)
         self.reason = reason
+
+
+class DumpFolder(pytest.Collector):
+    """A folder of dumps, or on the way to one: neither a package nor a place of conftests and tests.
+
+    It is no pytest.Directory, for which pytest loads conftests, and no pytest.File, which --lf passes over.
+    """
+
+    def __init__(self, *, probe: Probe, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.probe = probe
+
+    @classmethod
+    def of(cls, probe: Probe, path: Path, parent: pytest.Collector) -> DumpFolder:
+        return cls.from_parent(parent, name=path.name, path=path, nodeid=path.as_posix(), probe=probe)
+
+    @property
+    def ihook(self) -> pluggy.HookRelay:
+        """The hooks of the folder above, since none lie here."""
+        assert self.parent is not None
+        return self.parent.ihook
+
+    def collect(self) -> Iterator[pytest.Collector]:
+        for path in self.probe.below(self.path):
+            if self.probe.is_dump(path):
+                yield ProbeFile.of(self.probe, path, self)
+            else:
+                yield DumpFolder.of(self.probe, path, self)
 
 
 class ProbeFile(pytest.File):
@@ -43,9 +75,15 @@ class ProbeFile(pytest.File):
     @classmethod
     def of(cls, probe: Probe, path: Path, parent: pytest.Collector) -> ProbeFile:
         """The collector of a dump; outside rootdir its node id is its absolute path."""
-        if path.is_relative_to(probe.config.rootpath):
-            return cls.from_parent(parent, path=path, probe=probe)
-        return cls.from_parent(parent, path=path, probe=probe, name=path.name, nodeid=path.as_posix())
+        root = probe.config.rootpath
+        node = (path.relative_to(root) if path.is_relative_to(root) else path).as_posix()
+        return cls.from_parent(parent, path=path, probe=probe, name=path.name, nodeid=printable_line(node))
+
+    @property
+    def ihook(self) -> pluggy.HookRelay:
+        """Those of the folder, which may be one in which no conftest counts."""
+        assert self.parent is not None
+        return self.parent.ihook
 
     def collect(self) -> list[pytest.Item]:
         with paused_gc():
@@ -119,6 +157,12 @@ class NoticeItem(pytest.Item):
         self.verdict = verdict
 
     @property
+    def ihook(self) -> pluggy.HookRelay:
+        """Those of the dump."""
+        assert self.parent is not None
+        return self.parent.ihook
+
+    @property
     def probe(self) -> Probe:
         assert isinstance(self.parent, ProbeFile)
         return self.parent.probe
@@ -132,11 +176,11 @@ class NoticeItem(pytest.Item):
         if verdict.verdict == "skip":
             pytest.skip(self.shown(verdict.reason))
         if verdict.fails(self.probe.settings.strict):
-            raise CaseFailed(self.text(verdict), _one_line(verdict))
+            raise CaseFailed(printable(self.text(verdict)), printable(_one_line(verdict)))
 
     def shown(self, reason: str) -> str:
         """A skip's reason as pytest shows it, beside the path."""
-        return reason.removeprefix(f"{self.path}: ")
+        return printable(reason.removeprefix(f"{self.path}: "))
 
     def text(self, verdict: Verdict) -> str:
         command = self.probe.command(self.path, self.name, None, None)
@@ -175,7 +219,7 @@ class NoticeItem(pytest.Item):
         return Result.of(verdict, self.portable_id, api="", direction="", dtype="", device="", duration=duration)
 
     def reportinfo(self) -> tuple[PathLike[str] | str, int | None, str]:
-        return self.path, None, self.name
+        return printable_line(str(self.path)), None, self.name
 
     def shares_run_with(self, other: pytest.Item | None) -> bool:
         """Does the other item use what this one's run left?"""
@@ -257,7 +301,7 @@ class ProbeItem(NoticeItem):
         frame = self._frame()
         title = f"{self.name} "
         if frame is None:
-            return self.path, None, title
+            return printable_line(str(self.path)), None, title
         return frame.file, frame.line - 1, title
 
     def _frame(self) -> Frame | None:

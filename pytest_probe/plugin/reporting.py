@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
 from difflib import get_close_matches
@@ -15,10 +15,12 @@ import pytest
 
 from pytest_probe import frameworks
 from pytest_probe.core.dump import Dump
+from pytest_probe.core.printable import printable_line
 from pytest_probe.core.result import PortableId, Result
 from pytest_probe.errors import Unsupported
 from pytest_probe.execution.large.forecast import sampled_cases
-from pytest_probe.plugin.session import Probe
+from pytest_probe.plugin.disk import fail, unwritten
+from pytest_probe.plugin.session import NOT_SAVED, Probe
 from pytest_probe.plugin.xdist import is_controller
 from pytest_probe.reports import terminal
 from pytest_probe.reports.msprobe_csv.checker import write_csv
@@ -35,7 +37,8 @@ class Reporting:
         self._probe = probe
         self._tally = Tally()
         self._finished = 0
-        self._trouble = ""
+        self._trouble: list[str] = []
+        self._unsaved = ""
         self._runs = not probe.config.option.collectonly
         dumps = probe.readable()
         devices = self._describe() if self._runs and self._needs_devices(dumps) else []
@@ -87,6 +90,8 @@ class Reporting:
             self._finished += 1
         for result in _results(report):
             self._tally.add(result)
+            if not self._unsaved:
+                self._unsaved = next((note for note in result.notes if note.startswith(NOT_SAVED)), "")
             if self._probe.benchmark is not None:
                 self._seen.add(result.portable_id)
             if self._writer is not None:
@@ -104,25 +109,41 @@ class Reporting:
         if self._probe.benchmark is not None and self._runs:
             for line in terminal.one_sided(self._alone(), self._probe.benchmark.only(self._seen)):
                 terminalreporter.write_line(line)
-        if self._trouble:
-            terminalreporter.write_line(self._trouble)
+        for trouble in self._trouble:
+            terminalreporter.write_line(f"probe: {trouble}", red=True)
 
     def _alone(self) -> list[str]:
         """Ids of cases that the benchmark's results do not have."""
         benchmark = self._probe.benchmark
         return sorted(str(each) for each in self._seen if benchmark is not None and benchmark.of(each) is None)
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+    # Innermost: the summary, which pytest writes around all others, tells what happened here.
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> Generator[None, None, None]:
+        try:
+            yield
+        except OSError as error:
+            self._trouble.append(unwritten(session.config, error))
+        if self._unsaved:
+            self._trouble.append(self._unsaved.removeprefix(NOT_SAVED) + ": the tensors of one case or more are lost")
         if self._writer is not None:
-            not_run = session.testscollected - self._finished
-            self._writer.close(
-                finished=_now(), exit_status=int(exitstatus), verdicts=dict(self._tally.verdicts), not_run=not_run
+            self._close(self._writer, session, int(exitstatus))
+        if self._trouble:
+            fail(session)
+
+    def _close(self, writer: ResultsWriter, session: pytest.Session, status: int) -> None:
+        not_run = session.testscollected - self._finished
+        status = status or int(bool(writer.trouble or self._trouble))
+        writer.close(finished=_now(), exit_status=status, verdicts=dict(self._tally.verdicts), not_run=not_run)
+        try:
+            write_csv(writer.folder, datetime.now().strftime("%Y%m%d%H%M%S"))
+        except OSError as error:
+            lost = (
+                f"CSV files in {writer.folder} cannot be written ({error.strerror}): results.jsonl has what they hold"
             )
-            try:
-                write_csv(self._writer.folder, datetime.now().strftime("%Y%m%d%H%M%S"))
-            except OSError as error:
-                self._trouble = f"probe: CSV files not written: {error}; results.jsonl has all that they would hold"
+            self._trouble.append(lost)
+        if writer.trouble:
+            self._trouble.insert(0, writer.trouble)
 
 
 def _results(report: pytest.TestReport) -> list[Result]:
@@ -181,7 +202,10 @@ def _run(probe: Probe, devices: list[dict[str, str]]) -> dict[str, Any]:
         "seed": probe.settings.seed,
         "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
         "devices": devices,
-        "dumps": [{"label": probe.label(path), "path": str(path), "digest": digest(path)} for path in probe.dumps],
+        "dumps": [
+            {"label": probe.label(path), "path": printable_line(str(path)), "digest": digest(path)}
+            for path in probe.dumps
+        ],
         "started": _now(),
         "finished": None,
     }

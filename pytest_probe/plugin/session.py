@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from glob import escape
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +20,15 @@ import pytest
 from pytest_probe.baselines.benchmark import Benchmark
 from pytest_probe.core.dump import Dump
 from pytest_probe.core.garbage_collection import paused_gc
+from pytest_probe.core.printable import printable_line
 from pytest_probe.core.verdict import Verdict
+from pytest_probe.core.whole_file import replacing
 from pytest_probe.errors import DumpError, SettingsError
 from pytest_probe.execution import Case, Checked, Checker, Conditions, user_code
-from pytest_probe.records import labels, read_dump, recognised_by
+from pytest_probe.plugin.dump_folders import DumpFolders
+from pytest_probe.records import labels, read_dump, recognised
 from pytest_probe.registry import Registry
-from pytest_probe.settings import Settings, check_name, parse
+from pytest_probe.settings import Settings, check_name, moves_rootdir, parse
 from pytest_probe.standards import standards
 from pytest_probe.standards.tools.table import packaged
 from pytest_probe.user_errors import first_line, reporting_failures_of
@@ -32,6 +36,8 @@ from pytest_probe.user_errors import first_line, reporting_failures_of
 if TYPE_CHECKING:
     import pluggy
 
+# How the note about tensors that the disk did not take begins.
+NOT_SAVED = "not saved: "
 STATE: pytest.StashKey[Probe] = pytest.StashKey()
 
 
@@ -42,7 +48,7 @@ class Probe:
     """
 
     def __init__(
-        self, config: pytest.Config, settings: Settings, registry: Registry, positional: Iterable[str] = ()
+        self, config: pytest.Config, settings: Settings, registry: Registry, positional: Sequence[str] = ()
     ) -> None:
         self.config = config
         self.settings = settings
@@ -51,7 +57,11 @@ class Probe:
         self.workers: int = worker.get("workercount", 1)
         self.device: str | None = worker.get("probe_device") or next(iter(settings.devices), None)
         self.asked = settings.dump_files
-        self.dumps = tuple(dict.fromkeys([*self.asked, *self._recognised(positional)]))
+        given = list(self._recognised(positional))
+        self.dumps = tuple(dict.fromkeys([*self.asked, *given]))
+        others = [path for path in map(self._path, positional) if path not in given]
+        self.folders = DumpFolders(config, [*settings.dumps, *given], others)
+        self._given = frozenset(self.dumps)
         self._known = set(self.dumps)
         self._read: dict[Path, Dump] = {}
         self._labels: dict[Path, str] = {}
@@ -95,7 +105,10 @@ class Probe:
         """The dump at this path, read once. Raises DumpError."""
         if path not in self._read:
             with paused_gc():
-                self._read[path] = read_dump(path, self.registry.readers)
+                dump = read_dump(path, self.registry.readers)
+            if self.settings.data_dir is not None:
+                dump = replace(dump, data_dirs=(self.settings.data_dir,), anywhere=True)
+            self._read[path] = dump
         return self._read[path]
 
     def check(self, case: Case) -> Checked:
@@ -124,12 +137,14 @@ class Probe:
         return self.settings.out / "saved" / label / f"{safe}.pt"
 
     def save(self, checked: Checked, verdict: Verdict, path: Path) -> Verdict:
-        """Save a case's tensors; a disk that cannot take them is a note on the verdict, not its end."""
+        """Save a case's tensors; a disk that cannot take them is a note on the verdict, which the run tells."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            checked.save(path)
-        except (OSError, MemoryError) as error:
-            return replace(verdict, notes=(*verdict.notes, f"not saved: {first_line(error)}"))
+            with replacing(path) as temporary:
+                checked.save(temporary)
+        except (OSError, RuntimeError, MemoryError) as error:
+            note = f"{NOT_SAVED}{path} cannot be written ({getattr(error, 'strerror', None) or first_line(error)})"
+            return replace(verdict, notes=(*verdict.notes, note))
         return verdict
 
     def readable(self) -> list[tuple[str, Dump]]:
@@ -146,19 +161,33 @@ class Probe:
 
     def recognises(self, path: Path) -> bool:
         """Is this file a dump?"""
-        try:
-            with path.open("rb") as file:
-                head = file.read(1 << 16)
-        except OSError:
-            return False
-        return recognised_by(self.registry.readers, path, head)
+        return recognised(path, self.registry.readers)
 
     def _recognised(self, positional: Iterable[str]) -> Iterator[Path]:
         """The dumps among positional arguments, node ids included."""
         for arg in positional:
-            path = Path(os.path.normpath(self.config.invocation_params.dir / arg.split("::")[0]))
+            path = self._path(arg)
             if path.suffix != ".py" and path.is_file() and self.recognises(path):
                 yield path
+
+    def _path(self, arg: str) -> Path:
+        return Path(os.path.normpath(self.config.invocation_params.dir / arg.split("::")[0]))
+
+    def is_dump(self, path: Path) -> bool:
+        """Was it given, by an option or as a positional argument?"""
+        return path in self._given
+
+    def below(self, folder: Path) -> Sequence[Path]:
+        """What lies in this folder and is a given dump, or leads to one."""
+        return self._below.get(folder, ())
+
+    @cached_property
+    def _below(self) -> Mapping[Path, Sequence[Path]]:
+        found: dict[Path, dict[Path, None]] = {}
+        for dump in self.dumps:
+            for path, folder in pairwise((dump, *dump.parents)):
+                found.setdefault(folder, {})[path] = None
+        return {folder: tuple(paths) for folder, paths in found.items()}
 
     def know(self, path: Path) -> None:
         """Count a dump that pytest found itself among those that were given."""
@@ -170,17 +199,18 @@ class Probe:
         """The dump's part of portable ids: its shortest unique path tail."""
         self.know(path)
         if not self._labels:
-            self._labels = dict(labels(sorted(self._known)))
+            self._labels = {path: printable_line(label) for path, label in labels(sorted(self._known)).items()}
         return self._labels[path]
 
     def command(self, path: Path, name: str, dtype: str | None, device: str | None) -> str:
         """The command that runs the item of this name again.
 
-        A path outside rootdir as a positional argument would move rootdir, and lose the project's ini and conftest;
-        a name that pytest would take apart cannot be one. Both are selected by options.
+        A path as a positional argument moves rootdir where it lies outside, or has an ini file of pytest's beside it:
+        the project's ini and conftest would be lost. A name that pytest would take apart cannot be one. All these are
+        selected by options.
         """
         entry = name.removesuffix(f"[{dtype}]")
-        if path.is_relative_to(self.config.rootpath) and "::" not in entry and "[" not in entry:
+        if "::" not in entry and "[" not in entry and not moves_rootdir(self.config.rootpath, path):
             target = _quoted(f"{os.path.relpath(path, self.config.invocation_params.dir)}::{name}")
         else:
             target = f"--probe-dump={shlex.quote(str(path))}"
@@ -214,7 +244,11 @@ def make_probe(config: pytest.Config, positional: Iterable[str] = ()) -> Probe:
         config.hook.pytest_probe_register.call_historic(kwargs={"registry": registry})
     _check_namespaces(registry.namespaces)
     check_name("--probe-standard", settings.standard, registry.standards)
-    return Probe(config, settings, registry, positional)
+    probe = Probe(config, settings, registry, positional)
+    if settings.data_dir is not None and len(probe.dumps) > 1:
+        wanted = f"the run has {len(probe.dumps)} dumps, each with tensors of its own: give one"
+        raise SettingsError("--probe-data-dir", str(settings.data_dir), wanted)
+    return probe
 
 
 def _check_namespaces(namespaces: Mapping[str, str]) -> None:

@@ -71,7 +71,7 @@ class Controller:
         node: Any = getattr(report, "node", None)
         crashed = PortableId.parse(crashitem)
         path = self._probe.config.rootpath / crashed.label
-        if path not in self._probe.dumps and not (path.suffix != ".py" and self._probe.recognises(path)):
+        if not self._probe.is_dump(path) and not (path.suffix != ".py" and self._probe.recognises(path)):
             return
         device = node.workerinput.get("probe_device")
         command = self._probe.command(path, crashed.name, crashed.dtype or None, device)

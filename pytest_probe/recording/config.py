@@ -13,6 +13,7 @@ from msgspec import Meta, Struct, defstruct, field
 from msgspec.structs import asdict, fields
 
 from pytest_probe.core.decoding import WrongField, decoded
+from pytest_probe.core.regular_file import opened
 from pytest_probe.errors import SettingsError
 
 # The words of msprobe's config.json, and `kinds`, which is ours.
@@ -153,7 +154,8 @@ def configured(path: str | os.PathLike[str] | None, **given: Any) -> CaptureConf
 
 def _content(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8-sig"))
+        with opened(path) as file:
+            content = json.loads(file.read().decode("utf-8-sig"))
     except OSError as error:
         raise SettingsError(str(path), error.strerror, "give a configuration file that can be read") from None
     except (ValueError, RecursionError) as error:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pytest_probe.core.dump import TENSOR_FOLDER, Call, Dump, Reader, Record
+from pytest_probe.core.regular_file import opened, special
 from pytest_probe.errors import DumpError, HookFailed, RecordError, SettingsError
 from pytest_probe.records.labels import labels, natural
 from pytest_probe.records.msprobe.reader import MsprobeReader
@@ -25,7 +26,7 @@ NO_SUCH = "there is no such file or folder"
 # Bytes that readers look at to recognise a file: a header and its first entry, of whatever size the rest is.
 _HEAD = 64 * 1024
 
-__all__ = ["NO_SUCH", "READERS", "asked_for", "find_dumps", "labels", "read_dump", "recognised_by", "user_frame"]
+__all__ = ["NO_SUCH", "READERS", "asked_for", "find_dumps", "labels", "read_dump", "recognised", "user_frame"]
 
 
 def find_dumps(path: Path, readers: Sequence[Reader] = READERS) -> list[Path]:
@@ -35,9 +36,12 @@ def find_dumps(path: Path, readers: Sequence[Reader] = READERS) -> list[Path]:
     """
     if not os.path.exists(path):  # Path.exists raises where a name is too long
         raise DumpError(path, NO_SUCH)
+    kind = special(path)
+    if kind:
+        raise DumpError(path, f"is {kind}", "give a file, or a folder of dumps")
     if not os.path.isdir(path):
         return [path]
-    found = sorted((file for file in _json_files(path) if _recognised(file, readers)), key=natural)
+    found = sorted((file for file in _json_files(path) if recognised(file, readers)), key=natural)
     if not found:
         raise DumpError(path, "the folder holds no dump", "give one that holds a dump.json")
     return found
@@ -75,18 +79,13 @@ def _json_files(folder: Path) -> Iterator[Path]:
         yield from (Path(root, name) for name in files if name.endswith(".json"))
 
 
-def _recognised(path: Path, readers: Sequence[Reader]) -> bool:
-    try:
-        head = _head(path)
-    except OSError:
-        return False
-    return recognised_by(readers, path, head)
-
-
-def recognised_by(readers: Sequence[Reader], path: Path, head: bytes) -> bool:
+def recognised(path: Path, readers: Sequence[Reader] = READERS) -> bool:
     """Does a reader take this file, or break on it? `read_dump` says how it broke."""
     try:
+        head = _head(path)
         return any(_sniffs(reader, path, head) for reader in readers)
+    except OSError:
+        return False
     except HookFailed:
         return True
 
@@ -117,5 +116,5 @@ def _read(reader: Reader, path: Path) -> Dump:
 
 
 def _head(path: Path) -> bytes:
-    with path.open("rb") as file:
+    with opened(path) as file:
         return file.read(_HEAD)

@@ -7,6 +7,7 @@ strings back into numbers where a number is due.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from pytest_probe.core.garbage_collection import paused_gc
+from pytest_probe.core.regular_file import opened
 
 # As long as the bare words, quotes included, so that they fit in place.
 TOKENS: Mapping[str, float] = {"N": float("nan"), "Infini": float("inf"), "-Infini": float("-inf")}
@@ -30,9 +32,9 @@ _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 def read_bytes(path: Path) -> bytearray:
     """The whole file in one buffer; a byte order mark becomes spaces, so that offsets stay those of the file."""
-    buffer = bytearray(path.stat().st_size)
-    with path.open("rb") as file:
-        del buffer[file.readinto(buffer) :]
+    with opened(path) as file:
+        buffer = bytearray(os.fstat(file.fileno()).st_size)
+        del buffer[file.readinto(buffer) :]  # type: ignore[attr-defined]
     if buffer.startswith(_BOM):
         buffer[: len(_BOM)] = b"   "
     return buffer

@@ -6,12 +6,14 @@ import re
 
 # Files that users gave in place of a dump, each by how it begins: the message says what it is.
 _KNOWN = "known are dumps of msprobe 1.0 to 26.2 (dump.json, with entries under the key 'data')"
-_KEY = r'"[^"\\]*'
+# Bounded, as are the keys of real files: what takes one word behind another is quadratic.
+_TEXT = r'[^"\\]{0,300}'
+_KEY = f'"{_TEXT}'
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _HEADER = re.compile(r'\{\s*"task"\s*:[^{]*"level"\s*:')
 _KINDS: tuple[tuple[re.Pattern[str], str, str], ...] = (
     (
-        re.compile(rf'\{{\s*{_KEY}paddle\.[^"\\]*\*\d+"\s*:', re.DOTALL),
+        re.compile(rf'\{{\s*{_KEY}paddle\.{_TEXT}\*\d+"\s*:', re.DOTALL),
         "is a PaddleAPEX dump, which cannot be read yet",
         _KNOWN,
     ),

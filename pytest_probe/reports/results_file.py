@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 
+from pytest_probe.core.file_lock import locked
+from pytest_probe.core.regular_file import opened
 from pytest_probe.core.result import Result
 from pytest_probe.core.whole_file import replacing
 from pytest_probe.errors import ResultsError, SettingsError
@@ -18,37 +21,66 @@ RESULTS, RUN = "results.jsonl", "run.json"
 
 
 class ResultsWriter:
-    """`results.jsonl`, one line an item and flushed with it, and `run.json`.
+    """`results.jsonl`, one line an item and written with it, and `run.json`.
 
-    Raises SettingsError where the folder holds results already, or cannot be written to.
+    Locked until it is closed. Where the disk takes no more, trouble says so in one sentence, whole lines stay, and what
+    follows is dropped. Raises SettingsError where the folder holds results already, is locked by another run, or cannot
+    be written to.
     """
 
     def __init__(self, folder: Path, run: Mapping[str, Any]) -> None:
         self.folder = folder
+        self.trouble = ""
+        self._kept = 0
         self._run = {"schema": SCHEMA, **run}
         path = folder / RESULTS
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            if path.exists() and path.stat().st_size:
+            self._file = path.open("ab", buffering=0)
+            if not _lock(self._file):
+                raise SettingsError(
+                    "--probe-out", str(folder), "another run writes there; give another folder, or wait"
+                )
+            if path.stat().st_size:
                 raise SettingsError("--probe-out", str(folder), f"it holds {RESULTS} of another run; give a new folder")
-            self._file = path.open("ab")
             self._write_run()
         except OSError as error:
             raise SettingsError("--probe-out", str(folder), f"it cannot be written to: {error.strerror}") from None
 
     def write(self, result: Result) -> None:
-        self._file.write(msgspec.json.encode(result) + b"\n")
-        self._file.flush()
+        if self.trouble:
+            return
+        line = memoryview(msgspec.json.encode(result) + b"\n")
+        try:
+            while line:
+                line = line[self._file.write(line) :]
+            self._kept = self._file.tell()
+        except OSError as error:
+            self.trouble = (
+                f"{self.folder / RESULTS} cannot be written ({error.strerror}): it ends with the last whole line"
+            )
+            self._file.truncate(self._kept)
 
     def close(self, **summary: Any) -> None:
         """End the run; summary is added to `run.json`."""
         self._file.close()
         self._run |= summary
-        self._write_run()
+        try:
+            self._write_run()
+        except OSError as error:
+            lost = f"{self.folder / RUN} cannot be written ({error.strerror}): it does not tell how the run ended"
+            self.trouble = self.trouble or lost
 
     def _write_run(self) -> None:
         with replacing(self.folder / RUN) as temporary:
             temporary.write_bytes(msgspec.json.format(msgspec.json.encode(self._run), indent=2) + b"\n")
+
+
+def _lock(file: IO[bytes]) -> bool:
+    """A file system without locks is one on which nobody can be told apart."""
+    with suppress(OSError):
+        return locked(file)
+    return True
 
 
 def digest(path: Path) -> str:
@@ -66,10 +98,10 @@ def read_results(path: Path) -> Iterator[Result]:
     Raises OSError, and ResultsError where a line is no result of ours.
     """
     decoder = msgspec.json.Decoder(Result)
-    with path.open("rb") as file:
+    with opened(path) as file:
         for number, line in enumerate(file, 1):
             if line.endswith(b"\n"):
                 try:
                     yield decoder.decode(line)
-                except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                     raise ResultsError(f"{path}:{number}", str(error)) from None

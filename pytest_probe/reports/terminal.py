@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_probe.core.dump import Dump, Frame
+from pytest_probe.core.printable import printable
 from pytest_probe.core.result import number
 from pytest_probe.core.verdict import ArgumentRow, Element, OutputVerdict, Verdict
 from pytest_probe.reports.tally import Tally, Worst
@@ -29,7 +30,7 @@ def header(conditions: Sequence[str], dumps: Sequence[tuple[str, Dump]]) -> list
     for label, dump in dumps:
         lines.append(f"probe: {label}: {holds(dump)}")
         lines += [f"probe: {label}: {note}" for note in dump.notes]
-    return lines
+    return list(map(printable, lines))
 
 
 def holds(dump: Dump) -> str:
@@ -80,7 +81,7 @@ def failure(verdict: Verdict, *, name: str, device: str, frame: Frame | None, sa
         lines.append(f"saved in {saved}")
     if command:
         lines.append(f"to reproduce: {command}")
-    return "\n".join(lines)
+    return printable("\n".join(lines))
 
 
 def _output(output: OutputVerdict) -> Iterator[str]:
@@ -166,7 +167,11 @@ def wrap(text: str, indent: str = "  ", start: str = "") -> list[str]:
     wrapper = textwrap.TextWrapper(
         LINE, initial_indent=start, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
-    return [part for line in text.splitlines() for part in ([line] if line.startswith("  ") else wrapper.wrap(line))]
+    return [
+        part
+        for line in printable(text).splitlines()
+        for part in ([line] if line.startswith("  ") else wrapper.wrap(line))
+    ]
 
 
 def _says_nothing(worst: Worst) -> bool:

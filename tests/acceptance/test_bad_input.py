@@ -21,6 +21,7 @@ from tests.support.broken import broken_records
 KNOWN = "known are dumps of msprobe 1.0 to 26.2 (dump.json, with entries under the key 'data')"
 NO_ENTRIES = "has the header of a dump and no entries: the key 'data' is missing or no object; repeat the capture"
 HEADER = '{"task": "statistics", "level": "L1", "framework": "pytorch", "dump_data_dir": null'
+ELSEWHERE = "expected the stored tensor there, or in a folder that --probe-data-dir=DIR names"
 GENERATED = "--probe-inputs=generated makes values from the statistics instead"
 WORKERS = pytest.mark.parametrize("workers", [[], ["-n2"]], ids=["serial", "n2"])
 
@@ -254,8 +255,8 @@ READ = "which cannot be read ({}), expected a stored tensor"
 
 # Content of a tensor file, and the message about it: FILE stands for its path, FOLDER for the folder.
 STORED: dict[str, tuple[bytes | None, str]] = {
-    "missing.pt": (None, "no file 'missing.pt' in FOLDER, expected the stored tensor there"),
-    "missing.npy": (None, "no file 'missing.npy' in FOLDER, expected the stored tensor there"),
+    "missing.pt": (None, f"no file 'missing.pt' in FOLDER, {ELSEWHERE}"),
+    "missing.npy": (None, f"no file 'missing.npy' in FOLDER, {ELSEWHERE}"),
     "empty.pt": (b"", "FILE, which is empty, expected a stored tensor"),
     "zeros.pt": (
         bytes(len(TENSOR)),

@@ -49,7 +49,7 @@ def to_array(tensor: torch.Tensor) -> np.ndarray:
     if special is None:
         return np.asarray(tensor.numpy())
     carrier, scalar = special
-    return np.asarray(tensor.contiguous().view(carrier).numpy().view(scalar))
+    return np.asarray(tensor.view(carrier).numpy().view(scalar))
 
 
 def widened(tensor: torch.Tensor, dtype: str) -> torch.Tensor:

@@ -170,7 +170,9 @@ class TorchFramework:
 
     @memory_errors()
     def save(self, path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-        torch.save({name: to_tensor(array) for name, array in arrays.items()}, path)
+        # Through a file of Python's, which says what is wrong with the disk: torch's own says that it broke.
+        with path.open("wb") as file:
+            torch.save({name: to_tensor(array) for name, array in arrays.items()}, file)
 
 
 def _first_line(error: BaseException) -> str:

@@ -14,6 +14,7 @@ import msgspec
 
 from pytest_probe.core.dump import TENSOR_FOLDER, Dump, Record
 from pytest_probe.core.garbage_collection import paused_gc
+from pytest_probe.core.printable import printable_line
 from pytest_probe.errors import DumpError
 from pytest_probe.records import lazy_json
 from pytest_probe.records.msprobe import salvage
@@ -31,10 +32,11 @@ _OTHER = {"forward": "backward", "backward": "forward"}
 _UNNAMED = "entries with a name that is no API call"
 # Any JSON may have a key "data": the header, or an entry's name, must be there too.
 _DATA = re.compile(rb'"data"\s*:\s*\{')
-_HEADER = re.compile(rb'"task"\s*:.*"level"\s*:', re.DOTALL)
+_TASK, _LEVEL = re.compile(rb'"task"\s*:'), re.compile(rb'"level"\s*:')
 _ENTRY = re.compile(salvage.ENTRY.encode())
 # Of a damaged file no setting makes more.
 _ADVICE = "copy the file again, or repeat the capture"
+_NAMED = "--probe-data-dir=DIR names a folder of tensors that may lie anywhere"
 
 
 class MsprobeReader:
@@ -45,7 +47,7 @@ class MsprobeReader:
     def sniff(self, path: Path, head: bytes) -> bool:
         """Is this a JSON object with entries under "data"?"""
         start = head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
-        return start == b"{" and bool(_DATA.search(head)) and bool(_HEADER.search(head) or _ENTRY.search(head))
+        return start == b"{" and bool(_DATA.search(head)) and bool(_has_header(head) or _ENTRY.search(head))
 
     def read(self, path: Path) -> Dump:
         """Read the dump. Raises DumpError where no entry can be found in it."""
@@ -64,11 +66,16 @@ class MsprobeReader:
             records=records,
             decode=partial(decode, path, ours="probe" in header),
             stack=StackFile(path.with_name("stack.json")),
-            data_dirs=_data_dirs(path, header.get("dump_data_dir")),
+            data_dirs=_data_dirs(path, header.get("dump_data_dir"), notes),
             notes=(*notes, *(f"unknown top-level key {key!r}" for key in header if key not in _KEYS)),
             damage=damage,
             skipped=dict(skipped),
         )
+
+
+def _has_header(head: bytes) -> bool:
+    task = _TASK.search(head)
+    return task is not None and _LEVEL.search(head, task.end()) is not None
 
 
 def _load(path: Path) -> tuple[dict[str, Any], dict[str, msgspec.Raw], list[str], tuple[str, ...]]:
@@ -132,7 +139,8 @@ def _records(entries: Mapping[str, msgspec.Raw], skipped: Counter[str]) -> Itera
                 continue
             paired.add(name)
         forward, backward = (raw, other) if direction == "forward" else (other, raw)
-        yield Record(name, namespace, api, number, forward, backward)
+        name, namespace, api = map(printable_line, (name, namespace, api))
+        yield Record(name, sys.intern(namespace), sys.intern(api), number, forward, backward)
 
 
 def _skip_kind(entry: str) -> str:
@@ -153,7 +161,7 @@ def _split(entry: str) -> tuple[str, str, str, str, int] | None:
     # 19 digits may be more than an int64.
     if not (number.isascii() and number.isdecimal() and len(number) < 19):
         return None
-    return name, direction, sys.intern(namespace), sys.intern(api), int(number)
+    return name, direction, namespace, api, int(number)
 
 
 def _text(header: Mapping[str, Any], key: str, default: str, notes: list[str], known: tuple[str, ...] = ()) -> str:
@@ -167,10 +175,19 @@ def _text(header: Mapping[str, Any], key: str, default: str, notes: list[str], k
     return value
 
 
-def _data_dirs(path: Path, recorded: object) -> tuple[Path, ...]:
-    """Where tensor files are looked up: beside the dump, so that it can be moved, then where they were written."""
+def _data_dirs(path: Path, recorded: object, notes: list[str]) -> tuple[Path, ...]:
+    """Where tensor files are looked up: beside the dump, so that it can be moved, then where they were written. Only in
+    the dump's folder: a dump is not to choose what is read."""
     beside = path.parent / TENSOR_FOLDER
     if not isinstance(recorded, str) or "\0" in recorded or not Path(recorded).is_absolute():
         # A relative path would lead anywhere, depending on where the run starts.
         return (beside,)
-    return tuple(dict.fromkeys((beside, Path(recorded))))
+    try:
+        inside = Path(recorded).resolve().is_relative_to(path.parent.resolve())
+    except (OSError, RuntimeError):  # a name too long, a loop of links
+        inside = False
+    if inside:
+        return tuple(dict.fromkeys((beside, Path(recorded))))
+    if not beside.is_dir():
+        notes.append(f"dump_data_dir {recorded!r} lies outside the dump's folder and is not read; {_NAMED}")
+    return (beside,)

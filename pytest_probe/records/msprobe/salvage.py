@@ -21,6 +21,16 @@ _DECODER = json.JSONDecoder(parse_int=float)  # int() raises beyond 4300 digits
 # Where entries begin, in a file whose top is damaged.
 _DATA = re.compile(r'"data"\s*:\s*(?=\{)')
 _ENTRY = re.compile(ENTRY)
+_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+
+
+class _Broken(Exception):
+    """The text is no JSON at this offset. json's own error counts the lines before it, which takes as long as reading
+    them: too long for a file with many holes."""
+
+    def __init__(self, offset: int) -> None:
+        super().__init__(offset)
+        self.offset = offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +81,9 @@ def salvage(data: bytearray) -> Salvage:
             key, at = text.key(at)
             at = text.next_member(_top_level(text, saved, key, at))
         text.expect_end(at + 1)
-    except json.JSONDecodeError as error:
+    except _Broken as error:
         if not saved.holes:
-            _note(text, saved, error.pos, "", next(reversed(saved.entries), ""))
+            _note(text, saved, error.offset, "", next(reversed(saved.entries), ""))
         # A hole before the entries hides the key that they stand under; it is looked for.
         start = None if saved.entries or key == "data" else _DATA.search(text.text)
         if start:
@@ -87,6 +97,8 @@ class _Text:
     def __init__(self, data: bytes | bytearray) -> None:
         self.data = data
         self.text = data.decode("latin-1")
+        self._window = (0, len(self.text), self.text)
+        self._entry = (0, -1)
 
     def skip(self, at: int) -> int:
         match = _SPACE.match(self.text, at)
@@ -95,36 +107,55 @@ class _Text:
     def expect(self, at: int, characters: str) -> str:
         found = self.text[at : at + 1]
         if not found or found not in characters:
-            raise json.JSONDecodeError(f"expected one of {characters}", self.text, at)
+            raise _Broken(at)
         return found
 
     def expect_end(self, at: int) -> None:
         at = self.skip(at)
         if at < len(self.text):
-            raise json.JSONDecodeError("expected the end of the file", self.text, at)
+            raise _Broken(at)
 
     def key(self, at: int) -> tuple[str, int]:
         """The key at a position, and where its value begins."""
         self.expect(at, '"')
-        _, end = _DECODER.raw_decode(self.text, at)
+        match = _STRING.match(self.text, at)
+        if match is None:
+            raise _Broken(at)
         try:
-            name = msgspec.json.decode(self.data[at:end], type=str)
-        except ValueError as error:
-            raise json.JSONDecodeError(str(error), self.text, at) from None
-        at = self.skip(end)
+            name = msgspec.json.decode(self.data[at : match.end()], type=str)
+        except ValueError:
+            raise _Broken(at) from None
+        at = self.skip(match.end())
         self.expect(at, ":")
         return name, self.skip(at + 1)
 
     def value(self, at: int, bound: int | None = None) -> tuple[Any, int]:
         """The value at a position, and where it ends. A bound keeps a broken value from running on."""
-        text, base = (self.text, 0) if bound is None else (self.text[at:bound], at)
+        base, text = self._cut(at, len(self.text) if bound is None else bound)
         try:
             value, end = _DECODER.raw_decode(text, at - base)
             return value, end + base
         except json.JSONDecodeError as error:
-            raise json.JSONDecodeError(error.msg, self.text, error.pos + base) from None
+            raise _Broken(error.pos + base) from None
         except RecursionError:
-            raise json.JSONDecodeError("nested too deep", self.text, at) from None
+            raise _Broken(at) from None
+
+    def next_entry(self, at: int) -> int:
+        """Where the next key stands that looks like an entry's, or the end of the text."""
+        start, found = self._entry
+        if not start <= at <= found:
+            match = _ENTRY.search(self.text, at)
+            found = match.start() if match else len(self.text)
+            self._entry = (at, found)
+        return found
+
+    def _cut(self, at: int, bound: int) -> tuple[int, str]:
+        """The text up to a bound, and where it begins: cut once for all values before the same bound."""
+        start, end, text = self._window
+        if bound != end or at < start:
+            start, text = at, self.text[at:bound]
+            self._window = (start, bound, text)
+        return start, text
 
     def next_member(self, at: int) -> int:
         """Where the next key or the closing brace stands, from where a value ended."""
@@ -146,26 +177,20 @@ def _entries(text: _Text, saved: Salvage, start: int) -> int:
         name, resume = "", at + 1
         try:
             if text.expect(at, '"}') == "}":
-                if not _ENTRY.search(text.text, at):
+                if text.next_entry(at) == len(text.text):
                     return at + 1
-                raise json.JSONDecodeError("expected an entry", text.text, at)
+                raise _Broken(at)
             name, at = text.key(at)
             # Up to the next entry at most, so that one broken value does not swallow those behind it.
-            end = text.value(at, _next_entry(text, at))[1]
+            end = text.value(at, text.next_entry(at))[1]
             saved.entries[name] = _raw(text.data[at:end])
             name, resume = "", end
             at = text.next_member(end)
-        except json.JSONDecodeError as error:
-            _note(text, saved, error.pos, name, next(reversed(saved.entries), ""))
-            at = _next_entry(text, resume)
+        except _Broken as error:
+            _note(text, saved, error.offset, name, next(reversed(saved.entries), ""))
+            at = text.next_entry(resume)
             if at == len(text.text):
                 return at
-
-
-def _next_entry(text: _Text, at: int) -> int:
-    """Where the next key stands that looks like an entry's, or the end of the text."""
-    match = _ENTRY.search(text.text, at)
-    return match.start() if match else len(text.text)
 
 
 def _raw(data: bytes | bytearray) -> msgspec.Raw:

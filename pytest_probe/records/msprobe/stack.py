@@ -11,10 +11,12 @@ from typing import Any
 import msgspec
 
 from pytest_probe.core.dump import Frame
+from pytest_probe.core.printable import printable, printable_line
 from pytest_probe.records import lazy_json
 
-# As traceback prints a frame. 9 digits of a line are more than any file has, and no int too long to parse.
-_FRAME = re.compile(r"File (?P<file>.+?), line (?P<line>\d{1,9}), in (?P<function>.*?), *\n(?P<code>.*)", re.DOTALL)
+# As traceback prints a frame: `File FILE, line 7, in FUNCTION, ` and the code in the next line. 9 digits are more than
+# any file has lines, and no int too long to parse.
+_FILE, _LINE = "File ", re.compile(r", line (\d{1,9}), in ")
 # The layout in which one stack serves several entries.
 _SHARED = re.compile(rb"\s*\[\s*\[")
 # Where code lies that a user did not write; and the capture's own frames in a source tree.
@@ -69,7 +71,11 @@ def _decode(raw: msgspec.Raw, kind: Any) -> Any:
 
 
 def _frame(line: object) -> Frame | None:
-    match = _FRAME.fullmatch(line) if isinstance(line, str) else None
-    if match is None:
+    if not isinstance(line, str):
         return None
-    return Frame(match["file"], int(match["line"]), match["function"], match["code"].strip())
+    place, newline, code = line.partition("\n")
+    match, place = _LINE.search(place), place.rstrip(" ")
+    if not (newline and match and place.startswith(_FILE) and place.endswith(",")):
+        return None
+    file, function = place[len(_FILE) : match.start()], place[match.end() : -1]
+    return Frame(printable_line(file), int(match[1]), printable_line(function), printable(code.strip()))

@@ -7,11 +7,14 @@ space in cells that are not used.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
+from typing import IO
 
+from pytest_probe.core.printable import printable_line
 from pytest_probe.core.result import OutputResult, Plain, Result, number
 from pytest_probe.core.whole_file import beside, replacing
 from pytest_probe.reports.msprobe_csv.columns import (
@@ -49,8 +52,19 @@ def write_csv(folder: Path, stamp: str) -> list[Path]:
 def written(path: Path, rows: Iterable[Sequence[object]]) -> Path:
     """A CSV file of these rows, in place once it is whole. Raises OSError."""
     with replacing(path) as temporary, temporary.open("w", encoding="utf-8-sig", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows(rows)
+        rows_to(file)(rows)
     return path
+
+
+def rows_to(file: IO[str]) -> Callable[[Iterable[Sequence[object]]], None]:
+    """Writes rows; a text that a spreadsheet would compute stands behind an apostrophe, as spreadsheets show texts."""
+    writer = csv.writer(file, lineterminator="\n")
+    return lambda rows: writer.writerows(map(_inert, row) for row in rows)
+
+
+def _inert(cell: object) -> str:
+    text = printable_line(str(cell))
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) and math.isnan(number(text)) else text
 
 
 def _group(result: Result) -> str:
@@ -77,14 +91,14 @@ class Tables:
         """With a file that has its header."""
         path = beside(folder / DETAILS_FILE.format(stamp))
         with path.open("w", encoding="utf-8-sig", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerow(DETAILS)
+            rows_to(file)([DETAILS])
         return cls(path)
 
     def extend(self, results: Iterable[Result]) -> None:
         with self.path.open("a", encoding="utf-8", newline="") as file:
-            rows = csv.writer(file, lineterminator="\n")
+            write = rows_to(file)
             for result in results:
-                rows.writerows(self._rows(result))
+                write(self._rows(result))
 
     def _rows(self, result: Result) -> Iterator[Sequence[object]]:
         named, status = result.portable_id, status_of(result.verdict)

@@ -12,6 +12,8 @@ Every error names file, line and key.
 
 from __future__ import annotations
 
+import itertools
+import re
 import sys
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
@@ -23,6 +25,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, defstruct, field
 from yaml.constructor import BaseConstructor, ConstructorError
 
 from pytest_probe.core.decoding import MAPPING, Steps, decoded
+from pytest_probe.core.regular_file import opened
 from pytest_probe.errors import SettingsError
 from pytest_probe.standards.tools.table import ANY, BENCHMARK, RULES, Entry, packaged
 
@@ -34,6 +37,9 @@ Limit: TypeAlias = Annotated[
 ]
 # They hold the lists where a file is for all of msprobe's tasks.
 SECTIONS = ("acc_check", "run_ut")
+# Bytes and nested brackets beyond which a file is none of rules.
+LARGEST, DEEPEST = 200_000, 50
+TOO_DEEP = "its lists or mappings are nested too deep: it is no file of rules"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +105,15 @@ _ENTRIES = {rule: _entry_of(rule) for rule in (*RULES, BENCHMARK)}
 def read_standards_file(path: Path) -> StandardsFile:
     """Raises SettingsError."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        with opened(path) as file:
+            text = file.read(LARGEST + 1).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(str(path), "the file", f"it cannot be read: {error}") from None
+    if len(text) > LARGEST:
+        raise SettingsError(str(path), "the file", f"it has more than {LARGEST:,} bytes: it is no file of rules")
+    # PyYAML's time grows with the square of the depth.
+    if _depth(text) > DEEPEST:
+        raise SettingsError(str(path), "the file", TOO_DEEP)
     try:
         # JSON is YAML but for tabs between its tokens.
         root = yaml.compose(text.replace("\t", " ") if text.lstrip().startswith("{") else text, yaml.SafeLoader)
@@ -112,7 +124,13 @@ def read_standards_file(path: Path) -> StandardsFile:
     except yaml.YAMLError as error:
         raise SettingsError(str(path), "the file", f"it is no YAML or JSON: {error}") from None
     except RecursionError:
-        raise SettingsError(str(path), "the file", "it is nested too deeply") from None
+        raise SettingsError(str(path), "the file", TOO_DEEP) from None
+
+
+def _depth(text: str) -> int:
+    """How deep brackets are nested, those in texts included."""
+    steps = (1 if bracket in "[{" else -1 for bracket in re.findall(r"[\[\]{}]", text))
+    return max(itertools.accumulate(steps), default=0)
 
 
 class _Texts(BaseConstructor):

@@ -170,7 +170,7 @@ def test_a_wrong_file_names_line_and_key(file: Path, text: str, line: int, words
 
 
 def test_a_file_of_a_thousand_levels(file: Path) -> None:
-    with pytest.raises(SettingsError, match=r"rules.yaml: 'the file' .*nested too deeply"):
+    with pytest.raises(SettingsError, match=r"rules.yaml: 'the file' .*nested too deep"):
         read(file, "[" * 3000)
 
 

@@ -1,0 +1,88 @@
+"""Folders of dumps hold data: pytest imports, collects and configures nothing because of what lies in them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_probe.records import recognised
+
+# The folders that a capture makes below the one that it was given.
+_CAPTURED = re.compile(r"(step|rank|proc)\d*")
+
+
+class DumpFolders:
+    """Which folders are data. dumps are files and folders as they were given, others the remaining paths of the
+    command line: what lies there, and where pytest was started, it would go to without a dump."""
+
+    def __init__(self, config: pytest.Config, dumps: Iterable[Path], others: Iterable[Path]) -> None:
+        self._root = _project(config)
+        self._others = list(others)
+        self._folders = {_folder_of(path) for path in dumps}
+        self._started = [config.invocation_params.dir, *self._others]
+        if config.getoption("rootdir", None) or config.getoption("inifilename", None):
+            self._started.append(config.rootpath)
+
+    def __iter__(self) -> Iterator[Path]:
+        return (folder for folder in self._folders if self.hold(folder))
+
+    def hold(self, folder: Path) -> bool:
+        """Is this folder reached for the sake of a dump alone?"""
+        if any(path.is_relative_to(folder) for path in self._started):
+            return False
+        if any(folder.is_relative_to(path) for path in self._others):
+            return False
+        inside = any(folder.is_relative_to(each) for each in self._folders)
+        return inside or not folder.is_relative_to(self._root)
+
+
+def keep_out(config: pytest.Config) -> None:
+    """Let pytest load the conftests that it would load without the dumps. Raises UsageError where it took its settings
+    from a dump's folder."""
+    given: Any = config.known_args_namespace
+    base, inipath = config.invocation_params.dir, config.inipath
+    paths = {arg: _absolute(base, arg) for arg in map(str, given.file_or_dir)}
+    data = {arg for arg, path in paths.items() if _is_data(path)}
+    asked = [_absolute(base, text) for text in given.probe_dump or ()]
+    if inipath is not None:
+        asked += [_absolute(inipath.parent, text) for text in config.getini("probe_dump") or ()]
+    others = [path for arg, path in paths.items() if arg not in data]
+    folders = DumpFolders(config, [*asked, *(paths[arg] for arg in data)], others)
+    if inipath is not None and folders.hold(inipath.parent) and not given.inifilename:
+        raise pytest.UsageError(
+            f"{inipath}: it lies in the folder of a dump, which is data and sets no options of pytest; give the dump "
+            "as --probe-dump=PATH, with the =, and --probe-api=NAME for one call of it"
+        )
+    given.file_or_dir = [arg for arg in given.file_or_dir if str(arg) not in data]
+    # pytest looks into folders test* of its own accord; a folder that stands here is one whose conftest it knows.
+    for folder in folders:
+        config.pluginmanager._dirpath2confmods.setdefault(folder, [])
+
+
+def _project(config: pytest.Config) -> Path:
+    """The folder whose conftests are the project's. Where no file marks it, pytest's rootdir is whatever lies above the
+    paths that were given, dumps included."""
+    marked = config.inipath or config.getoption("rootdir", None) or (config.rootpath / "setup.py").is_file()
+    return config.rootpath if marked else config.invocation_params.dir
+
+
+def _folder_of(dump: Path) -> Path:
+    """The folder that was given, or in which a capture wrote this file."""
+    folder = dump if os.path.isdir(dump) else dump.parent
+    while folder != dump and _CAPTURED.fullmatch(folder.name):
+        folder = folder.parent
+    return folder
+
+
+def _absolute(base: Path, arg: str) -> Path:
+    return Path(os.path.normpath(base / os.path.expanduser(arg.partition("::")[0])))
+
+
+def _is_data(path: Path) -> bool:
+    """Readers of the project's own are not known yet; a JSON file that none knows is a damaged dump."""
+    return path.suffix == ".json" or (path.suffix != ".py" and path.is_file() and recognised(path))

@@ -1,0 +1,138 @@
+"""A disk that is full or read-only, and a folder that another run writes to: one sentence; what was kept is whole."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from pytest_probe.core.file_lock import locked
+from tests.acceptance.conftest import DumpMaker, entries
+
+# In a child: no file may become larger than so many bytes.
+LIMIT = """
+    import resource
+    resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
+"""
+ARGMAX = entries()["Torch.argmax.0.forward"]
+MANY = {f"Torch.argmax.{number}.forward": ARGMAX for number in range(40)}
+
+
+def limited(pytester: pytest.Pytester, limit: int, *args: str) -> pytest.RunResult:
+    """A run whose files stay small."""
+    pytester.makeconftest(LIMIT.format(limit=limit))
+    result = pytester.runpytest_subprocess(*args)
+    for line in (*result.outlines, *result.errlines):
+        assert "INTERNALERROR" not in line
+        assert "Traceback" not in line
+    return result
+
+
+@pytest.mark.parametrize("workers", [[], ["-n2"]], ids=["serial", "n2"])
+def test_results_that_the_disk_does_not_take(
+    pytester: pytest.Pytester, make_dump: DumpMaker, workers: list[str]
+) -> None:
+    make_dump(data=MANY)
+    result = limited(pytester, 6_000, "--probe-dump=dump.json", "--probe-out=out", "-p", "no:cacheprovider", *workers)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["probe: *out/results.jsonl cannot be written (File too large): *", "*40 passed*"])
+    lines = (pytester.path / "out/results.jsonl").read_text().splitlines(keepends=True)
+    assert 3 < len(lines) < 40
+    assert all(json.loads(line)["verdict"] == "pass" and line.endswith("\n") for line in lines)
+    assert json.loads((pytester.path / "out/run.json").read_text())["exit_status"] == 1
+    assert not list((pytester.path / "out").glob(".*"))
+
+
+def test_tensors_that_the_disk_does_not_take(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump(data={"Torch.argmax.0.forward": ARGMAX})
+    result = limited(
+        pytester, 1_500, "--probe-dump=dump.json", "--probe-out=out", "--probe-save=all", "-p", "no:cacheprovider"
+    )
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(
+        ["probe: *out/saved/dump.json/Torch.argmax.0.forward.pt cannot be written (File too l*"]
+    )
+    assert not list((pytester.path / "out/saved/dump.json").iterdir())
+
+
+def test_a_cache_that_the_disk_does_not_take(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    """Newer pytests warn of it themselves, and the run is as good as without a cache; older ones end in a traceback."""
+    make_dump(data={f"Torch.argmax.{number}.forward": ARGMAX for number in range(200)})
+    result = limited(pytester, 5_000, "--probe-dump=dump.json")
+    ours = "cannot be written (File too large)" in result.stdout.str()
+    assert result.ret == (pytest.ExitCode.TESTS_FAILED if ours else pytest.ExitCode.OK)
+    told = "probe: *.pytest_cache* cannot be written *" if ours else "*could not write path *.pytest_cache*"
+    result.stdout.fnmatch_lines([told, "*200 passed*"])
+
+
+@pytest.mark.parametrize("workers", [[], ["-n2"]], ids=["serial", "n2"])
+def test_a_capture_that_the_disk_does_not_take(pytester: pytest.Pytester, workers: list[str]) -> None:
+    pytester.makepyfile(
+        "import torch\ndef test_one():\n    for _ in range(50): torch.ones(2)\ndef test_two(): torch.ones(2)"
+    )
+    result = limited(pytester, 3_000, "--probe-capture=out", "-p", "no:cacheprovider", *workers)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["probe: *out/step0/* cannot be written (*File too large*", "*2 passed*"])
+    for dump in (pytester.path / "out").rglob("dump.json"):
+        json.loads(dump.read_text())
+
+
+@pytest.mark.parametrize("option", ["--probe-out=file/out", "--probe-out=/proc/out"])
+def test_a_folder_that_cannot_be_made(pytester: pytest.Pytester, make_dump: DumpMaker, option: str) -> None:
+    make_dump(data=MANY)
+    (pytester.path / "file").touch()
+    result = pytester.runpytest("--probe-dump=dump.json", option)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --probe-out: '*out' cannot be used; it cannot be written to: *"])
+
+
+def test_a_capture_below_a_file(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("import torch\ndef test_one(): torch.ones(2)")
+    (pytester.path / "file").touch()
+    result = pytester.runpytest("--probe-capture=file/out")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["probe: *file/out/step0/* cannot be written (NotADirectoryError*", "*1 passed*"])
+
+
+HOLDER = """
+import sys
+from pytest_probe.core.file_lock import locked
+file = open(sys.argv[1], "ab")
+print(locked(file), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_two_runs_at_once_in_one_folder(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump(data={"Torch.argmax.0.forward": ARGMAX})
+    file = pytester.mkdir("out") / "results.jsonl"
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(file)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "True\n"
+    args = ("--probe-dump=dump.json", "--probe-out=out")
+    result = pytester.runpytest(*args)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --probe-out: '*out' cannot be used; another run writes there; *"])
+    holder.kill()
+    holder.communicate()
+    assert pytester.runpytest(*args).ret == 0
+
+
+def test_a_run_holds_its_folder(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump(data={"Torch.argmax.0.forward": ARGMAX})
+    pytester.makeconftest(
+        """
+        from pytest_probe.core.file_lock import locked
+
+        def pytest_probe_verdict(case, verdict):
+            with open("out/results.jsonl", "ab") as file:
+                assert not locked(file)
+        """
+    )
+    assert pytester.runpytest("--probe-dump=dump.json", "--probe-out=out").ret == 0
+    with (pytester.path / "out/results.jsonl").open("ab") as file:
+        assert locked(file)

@@ -1,0 +1,172 @@
+"""A dump is data: pytest imports, collects and configures nothing because of what lies in its folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.conftest import DumpMaker, entries
+
+NAME = "Torch.argmax.0.forward"
+ONE = {NAME: entries()[NAME]}
+# As a run without plugins of entry points gets it; xdist is there for -n2.
+ALONE = ("-p", "pytest_probe.plugin")
+WORKERS = pytest.mark.parametrize("workers", [[], ["-p", "xdist", "-n2"]], ids=["serial", "n2"])
+RANK = "step0/rank0/dump.json"
+FAILING = """
+from dataclasses import replace
+
+def pytest_probe_verdict(case, verdict):
+    return replace(verdict, verdict="error", reason="planted")
+"""
+PLACES = ("run", "run/step0", "run/step0/rank0")
+
+
+def speaks(pytester: pytest.Pytester, file: str) -> str:
+    """Code that leaves its name in a file when it is imported."""
+    return f"open({str(pytester.path / 'imported.txt')!r}, 'a').write({file!r} + '\\n')\n"
+
+
+@pytest.fixture
+def folder(pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """project/ is where pytest starts; project/run and the folders below it hold code beside their dumps."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    for place in PLACES:
+        for name in ("conftest.py", "__init__.py", "test_it.py"):
+            file = pytester.path / "project" / place / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(speaks(pytester, f"{place}/{name}") + "def test_it(): pass\n")
+    make_dump("project/run/dump.json", ONE)
+    make_dump("project/run/step0/rank0/dump.json", ONE)
+    os.chdir(pytester.path / "project")
+    return pytester.path / "project/run"
+
+
+def imported(pytester: pytest.Pytester) -> list[str]:
+    file = pytester.path / "imported.txt"
+    return file.read_text().splitlines() if file.exists() else []
+
+
+@pytest.mark.parametrize(
+    ("args", "passed"),
+    [
+        (["--probe-dump=run"], 2),
+        (["--probe-dump", "run"], 2),
+        (["--probe-dump=run/dump.json"], 1),
+        (["--probe-dump=run/step0/rank0/dump.json"], 1),
+        (["run/dump.json"], 1),
+        ([f"run/dump.json::{NAME}"], 1),
+        ([f"run/step0/rank0/dump.json::{NAME}"], 1),
+        ([f"run/step0/rank0/dump.json::{NAME}", f"run/dump.json::{NAME}"], 2),
+        (["run/dump.json", "--probe-dump=run/step0"], 2),
+    ],
+)
+def test_nothing_in_the_folder_is_imported(
+    pytester: pytest.Pytester, folder: Path, args: list[str], passed: int
+) -> None:
+    result = pytester.runpytest(*ALONE, *args)
+    assert imported(pytester) == []
+    assert result.ret == 0
+    result.assert_outcomes(passed=passed)
+
+
+@pytest.mark.parametrize("args", [["--probe-dump=run"], [f"run/{RANK}::{NAME}", f"run/dump.json::{NAME}"]])
+def test_nor_by_workers(pytester: pytest.Pytester, folder: Path, args: list[str]) -> None:
+    result = pytester.runpytest_subprocess(*ALONE, "-p", "xdist", "-n2", *args)
+    assert imported(pytester) == []
+    result.assert_outcomes(passed=2)
+
+
+@pytest.mark.parametrize("args", [["--probe-dump=test_run"], [f"test_run/dump.json::{NAME}"]])
+def test_nor_where_pytest_looks_for_tests_itself(pytester: pytest.Pytester, folder: Path, args: list[str]) -> None:
+    folder.rename(folder.with_name("test_run"))
+    result = pytester.runpytest(*ALONE, *args)
+    assert imported(pytester) == []
+    assert result.ret == 0
+
+
+INIS = {
+    "pytest.ini": "[pytest]\naddopts = --collect-only",
+    "tox.ini": "[pytest]\naddopts = --collect-only",
+    "pyproject.toml": "[tool.pytest.ini_options]\naddopts = '--collect-only'",
+}
+
+
+@pytest.mark.parametrize("name", INIS)
+def test_settings_in_the_folder_count_nowhere(pytester: pytest.Pytester, folder: Path, name: str) -> None:
+    (folder / name).write_text(INIS[name])
+    result = pytester.runpytest(*ALONE, "--probe-dump=run/dump.json")
+    result.assert_outcomes(passed=1)
+    for args in (["run/dump.json"], ["--probe-dump", "run/dump.json"]):
+        result = pytester.runpytest(*ALONE, *args)
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        result.stderr.fnmatch_lines([f"ERROR: {folder / name}: it lies in the folder of a dump, which is data *"])
+        assert imported(pytester) == []
+
+
+def test_settings_above_the_folder_count(pytester: pytest.Pytester, folder: Path) -> None:
+    (folder.parent / "pytest.ini").write_text("[pytest]\naddopts = --collect-only")
+    os.chdir(pytester.path)
+    result = pytester.runpytest(*ALONE, f"project/run/dump.json::{NAME}")
+    result.stdout.fnmatch_lines([f"rootdir: {folder.parent}", "*1 test collected*"])
+    assert imported(pytester) == []
+
+
+def test_the_command_of_a_failure_does_without_them(pytester: pytest.Pytester, folder: Path) -> None:
+    (folder / "pytest.ini").write_text("[pytest]\naddopts = --collect-only")
+    (folder.parent / "conftest.py").write_text(FAILING)
+    result = pytester.runpytest(*ALONE, "--probe-dump=run/dump.json")
+    result.assert_outcomes(failed=1)
+    (command,) = (line for line in result.outlines if line.startswith("to reproduce: "))
+    assert command == f"to reproduce: pytest --probe-dump={folder}/dump.json --probe-api={NAME}"
+
+
+@pytest.mark.parametrize("target", ["--probe-dump={}", f"{{}}::{NAME}"])
+def test_nor_outside_the_project(pytester: pytest.Pytester, folder: Path, tmp_path: Path, target: str) -> None:
+    outside = tmp_path / "elsewhere"
+    shutil.copytree(folder, outside / "run")
+    (outside / "conftest.py").write_text(speaks(pytester, "outside/conftest.py"))
+    arg = target.format(outside / "run/step0/rank0/dump.json")
+    result = pytester.runpytest(*ALONE, arg)
+    assert imported(pytester) == []
+    result.assert_outcomes(passed=1)
+
+
+@WORKERS
+@pytest.mark.parametrize("target", ["--probe-dump=cases/run", f"cases/run/dump.json::{NAME}"])
+def test_the_projects_own_conftests_serve(
+    pytester: pytest.Pytester, folder: Path, workers: list[str], target: str
+) -> None:
+    (folder.parent / "cases").mkdir()
+    folder.rename(folder.parent / "cases/run")
+    shutil.rmtree(folder.parent / "cases/run/step0")
+    hook = "def pytest_runtest_setup(item): " + speaks(pytester, "{} set up")
+    for place in ("", "cases/"):
+        (folder.parent / f"{place}conftest.py").write_text(hook.format(place or "project"))
+    result = pytester.runpytest(*ALONE, *workers, target)
+    assert sorted(imported(pytester)) == ["cases/ set up", "project set up"]
+    result.assert_outcomes(passed=1)
+
+
+def test_last_failed_finds_dumps_in_several_folders(pytester: pytest.Pytester, folder: Path) -> None:
+    (folder.parent / "conftest.py").write_text(FAILING)
+    args = (*ALONE, "--probe-dump=run")
+    pytester.runpytest(*args).assert_outcomes(failed=2)
+    pytester.runpytest(*args, "--lf").assert_outcomes(failed=2)
+    assert imported(pytester) == []
+
+
+def test_what_the_user_names_beside_the_dump_is_imported(pytester: pytest.Pytester, folder: Path) -> None:
+    result = pytester.runpytest(*ALONE, "run/test_it.py", "--probe-dump=run/dump.json")
+    assert set(imported(pytester)) == {"run/conftest.py", "run/__init__.py", "run/test_it.py"}
+    result.assert_outcomes(passed=2)
+
+
+def test_the_folder_in_which_pytest_was_started_is_the_users_own(pytester: pytest.Pytester, folder: Path) -> None:
+    os.chdir(folder)
+    result = pytester.runpytest(*ALONE, "--probe-dump=dump.json", "--probe-dump=step0")
+    assert set(imported(pytester)) == {"run/conftest.py", "run/__init__.py"}
+    result.assert_outcomes(passed=2)

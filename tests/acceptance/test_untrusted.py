@@ -1,0 +1,264 @@
+"""A dump that somebody else wrote, with intent: it moves no cursor, computes in no spreadsheet, reads no other folder,
+and takes neither memory nor time."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+import socket
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from pytest_probe.cli import main
+from pytest_probe.errors import DumpError, RecordError
+from pytest_probe.records import read_dump
+from tests.acceptance.conftest import DumpMaker, forward, tensor
+
+# What a text holds that is not to reach a terminal, a junit file or a table as it is.
+EVIL = "\x1b[31mred\r\x00\x9b\u202eback\u2066"
+UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+HEADER = '{"task": "statistics", "level": "L1", "framework": "pytorch", "dump_data_dir": null, "data": {'
+RELU = "Functional.relu.0.forward"
+
+
+def evil_dump(make_dump: DumpMaker, path: str = "dump.json") -> Path:
+    """Names, keys, values and stack frames with such texts; relu runs, and fails by the hook of `failing`."""
+    x = tensor(2, 3)
+    text = {"type": "str", "value": EVIL}
+    data = {
+        RELU: forward(x, output=x),
+        f"Functional.{EVIL}.0.forward": forward(x, output=x),
+        "=cmd|1.relu.0.forward": forward(x, output=x),
+        "Functional.softmax.0.forward": {"input_args": [x], "input_kwargs": {EVIL: text}, "output": [x]},
+        "Functional.gelu.0.forward": {"input_args": [x], "input_kwargs": {"approximate": text}, "output": [x]},
+        "Torch.sum.0.forward": forward({**x, "dtype": EVIL}, output=x),
+    }
+    dump = make_dump(path, data, task=EVIL, **{EVIL: 1})
+    frame = f"File /home/{EVIL}.py, line 12, in step{EVIL}, \n y = F.relu(x){EVIL}"
+    dump.with_name("stack.json").write_text(json.dumps({key: [frame] for key in data}))
+    return dump
+
+
+FAILING = """
+    from dataclasses import replace
+
+    def pytest_probe_verdict(case, verdict):
+        if case.record.api == "relu":
+            return replace(verdict, verdict="error", reason="it says " + {text!r}, notes=({text!r},))
+"""
+
+
+@pytest.mark.parametrize("workers", [[], ["-n2"]], ids=["serial", "n2"])
+def test_texts_of_a_dump_are_escaped_everywhere(
+    pytester: pytest.Pytester, make_dump: DumpMaker, workers: list[str]
+) -> None:
+    pytester.makeconftest(FAILING.format(text=EVIL))
+    evil_dump(make_dump, "\x1b\u202erun/dump.json")
+    result = pytester.runpytest(
+        "--probe-dump=\x1b\u202erun",
+        "--probe-out=out",
+        "--junitxml=junit.xml",
+        "-rA",
+        "-v",
+        "-p",
+        "no:logging",
+        *workers,
+    )
+    result.assert_outcomes(failed=2, skipped=4)
+    written = [result.stdout.str(), *(path.read_text("utf-8") for path in (pytester.path / "out").rglob("*.*"))]
+    for text in (*written, (pytester.path / "junit.xml").read_text("utf-8")):
+        assert not UNSAFE.search(text.replace("\r\n", "\n").replace("#x", "")), repr(UNSAFE.search(text))
+    for table in (pytester.path / "out").glob("*.csv"):
+        cells = [cell for row in csv.reader(io.StringIO(table.read_text("utf-8-sig"))) for cell in row]
+        assert not [cell for cell in cells if cell.startswith(("=", "+", "@", "\t"))]
+        assert any(cell.startswith("'=cmd|1") for cell in cells) or "details" in table.name
+
+
+def test_show_escapes_as_well(make_dump: DumpMaker, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", str(evil_dump(make_dump))]) == 0
+    assert not UNSAFE.search(capsys.readouterr().out)
+
+
+def a_socket(path: Path) -> None:
+    server = socket.socket(socket.AF_UNIX)
+    folder = os.getcwd()
+    os.chdir(path.parent)  # a socket's path is short
+    server.bind(path.name)
+    os.chdir(folder)
+    server.close()
+
+
+SPECIAL: dict[str, tuple[Callable[[Path], None], str]] = {
+    "FIFO": (os.mkfifo, "a FIFO"),
+    "socket": (a_socket, "a socket"),
+    "device": (lambda path: path.symlink_to("/dev/zero"), "a device"),
+}
+
+
+@pytest.mark.parametrize("name", SPECIAL)
+def test_what_is_no_file_is_refused_at_once(pytester: pytest.Pytester, make_dump: DumpMaker, name: str) -> None:
+    make, kind = SPECIAL[name]
+    make(pytester.path / "dump.json")
+    result = pytester.runpytest("--probe-dump=dump.json")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: --probe-dump: '*dump.json' cannot be used; is {kind}; give a file, *"])
+    assert pytester.runpytest("dump.json").ret == pytest.ExitCode.USAGE_ERROR
+    result = pytester.runpytest("--probe-dump=.")
+    result.stderr.fnmatch_lines(["ERROR: --probe-dump: *; the folder holds no dump; *"])
+    (pytester.path / "run/dump_tensor_data").mkdir(parents=True)
+    make(pytester.path / "run/dump_tensor_data/x.pt")
+    make_dump("run/dump.json", {RELU: forward({**tensor(2), "data_name": "x.pt"}, output=tensor(2))})
+    (pytester.path / "run/stack.json").unlink()
+    make(pytester.path / "run/stack.json")
+    result = pytester.runpytest("--probe-dump=run", "-rs")
+    result.stdout.fnmatch_lines(["*no file 'x.pt' in *"])
+    result = pytester.runpytest("--probe-dump=run", "--probe-standards-file=dump.json")
+    result.stderr.fnmatch_lines([f"ERROR: *dump.json: 'the file' cannot be used; it cannot be read: *{kind}*"])
+
+
+def test_tensors_lie_in_the_dumps_folder_or_where_the_user_says(
+    pytester: pytest.Pytester, make_dump: DumpMaker
+) -> None:
+    elsewhere = pytester.mkdir("elsewhere")
+    torch.save(torch.ones(2), elsewhere / "x.pt")
+    data = {RELU: forward({**tensor(2), "data_name": "x.pt"}, output=tensor(2))}
+    make_dump("run/dump.json", data, dump_data_dir=str(elsewhere))
+    args = ("--probe-dump=run/dump.json", "-rs")
+    result = pytester.runpytest(*args)
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(["*dump_data_dir '*elsewhere' lies outside *--probe-data-dir=DIR*", "*no file 'x.pt'*"])
+    pytester.runpytest(*args, "--probe-data-dir=elsewhere").assert_outcomes(passed=1)
+    for link in (pytester.path / "run/dump_tensor_data", pytester.path / "run/inside"):
+        link.symlink_to(elsewhere)
+        make_dump("run/dump.json", data, dump_data_dir=str(link))
+        result = pytester.runpytest(*args)
+        result.assert_outcomes(skipped=1)
+        result.stdout.fnmatch_lines(["*x.pt, a link out of the dump's folder*"])
+    pytester.makeini("[pytest]\nprobe_data_dir = elsewhere")
+    pytester.runpytest(*args).assert_outcomes(passed=1)
+
+
+def test_a_data_dir_of_several_dumps_is_refused(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    for name in ("a", "b"):
+        make_dump(f"{name}/dump.json", {RELU: forward(tensor(2), output=tensor(2))})
+    for folder, words in ((".", "the run has 2 dumps*give one"), ("none", "there is no such folder")):
+        result = pytester.runpytest("--probe-dump=.", f"--probe-data-dir={folder}")
+        result.stderr.fnmatch_lines([f"ERROR: --probe-data-dir: '*' cannot be used; {words}"])
+
+
+DEEP = 100_000
+OPEN, CLOSE = '{"a":', "}"
+TEXTS = {
+    "deep entry": f'"{RELU}": {{"input_args": {"[" * DEEP}{"]" * DEEP}}}}}}}',
+    "deep objects": f'"{RELU}": {OPEN * DEEP}1{CLOSE * DEEP}}}}}',
+    "deep and cut": f'"{RELU}": {{"input_args": {"[" * DEEP}',
+    "odd names, cut": ", ".join(f'"odd{i}": {{"x": {i}}}' for i in range(10_000)),
+    "holes": ", ".join(f'"Functional.relu.{i}.forward": {{"x": {i}' for i in range(20_000)),
+    "open strings": f'"{RELU}": {{"a": "' * 20_000,
+    "quotes": '"' * 300_000,
+    "no UTF-8": '"Functional.re\udcff\udcfelu.0.forward": {"input_args": []}}}',
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_hostile_json_is_answered_within_a_second(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "dump.json"
+    path.write_bytes((HEADER + TEXTS[name]).encode("utf-8", "surrogateescape"))
+    with Seconds(1):
+        try:
+            damage = read_dump(path).damage
+        except DumpError as error:
+            damage = (str(error),)
+    assert "is damaged or cut off at byte" in damage[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"' + "paddle." * 9_000, '{"task":' + '"task":1,' * 6_000 + '"data": {"x": 1}}'],
+)
+def test_a_file_that_is_no_dump_is_told_within_a_second(tmp_path: Path, text: str) -> None:
+    (tmp_path / "dump.json").write_text(text)
+    with Seconds(1), pytest.raises(DumpError, match="is no dump: it is "):
+        read_dump(tmp_path / "dump.json")
+
+
+def test_a_hostile_stack_is_read_within_a_second(tmp_path: Path) -> None:
+    path = tmp_path / "dump.json"
+    path.write_text(HEADER + f'"{RELU}": {json.dumps(forward(tensor(2), output=tensor(2)))}}}}}')
+    path.with_name("stack.json").write_text(json.dumps({RELU: ["File x" + ", line 1, in , " * 30_000]}))
+    with Seconds(1):
+        assert read_dump(path).stack(RELU) == ()
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * DEEP, "{a: " * DEEP, "- " * DEEP, "\n".join(" " * i + "a:" for i in range(600))]
+)
+def test_deep_rules_are_refused_within_a_second(pytester: pytest.Pytester, make_dump: DumpMaker, text: str) -> None:
+    make_dump(data={})
+    (pytester.path / "rules.yaml").write_text(f"apis: {text}" if text[0] in "[{" else text)
+    begun = time.perf_counter()
+    result = pytester.runpytest("--probe-dump=dump.json", "--probe-standards-file=rules.yaml")
+    assert time.perf_counter() - begun < 3
+    result.stderr.re_match_lines([r"ERROR: .*rules.yaml: 'the file' cannot be used; .*(nested too deep|more than)"])
+
+
+def test_an_archive_that_unpacks_to_gigabytes_is_refused(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    dump = make_dump(data={RELU: forward({**tensor(6), "data_name": "x.pt"}, output=tensor(6))})
+    folder = dump.with_name("dump_tensor_data")
+    folder.mkdir()
+    torch.save(torch.zeros(6), folder / "plain.pt")
+    with zipfile.ZipFile(folder / "plain.pt") as plain, zipfile.ZipFile(folder / "x.pt", "w", 8) as bomb:
+        for name in plain.namelist():
+            bomb.writestr(name, b"\0" * 100_000_000 if name.endswith("data/0") else plain.read(name))
+    assert (folder / "x.pt").stat().st_size < 200_000
+    result = pytester.runpytest("--probe-dump=dump.json", "-rs")
+    result.stdout.fnmatch_lines(["*input_args.0: found a file of 10000???? bytes, *x.pt, expected at most *"])
+
+
+def test_an_expanded_tensor_takes_the_memory_of_its_storage(tmp_path: Path) -> None:
+    path = tmp_path / "dump.json"
+    x = {**tensor(6, dtype="bfloat16"), "data_name": "x.pt"}
+    path.write_text(HEADER + f'"{RELU}": {json.dumps(forward(x, output=x))}}}}}')
+    (tmp_path / "dump_tensor_data").mkdir()
+    torch.save(torch.zeros(1, dtype=torch.bfloat16).expand(2**40), tmp_path / "dump_tensor_data/x.pt")
+    files = _files(path)
+    spec = read_dump(path).decode(read_dump(path).records[0]).args[0]
+    with pytest.raises(RecordError, match=r"shape \(1099511627776,\) in "):
+        files.array(spec, RELU, "input_args.0")
+
+
+def _files(path: Path) -> Any:
+    from pytest_probe.frameworks.torch.framework import TorchFramework
+    from pytest_probe.inputs import StoredTensors
+
+    return StoredTensors(path, read_dump(path).data_dirs, TorchFramework().load)
+
+
+def test_a_folder_whose_name_is_no_utf8(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump("run/dump.json", {RELU: forward(tensor(2), output=tensor(2))})
+    (pytester.path / "run").rename(pytester.path / os.fsdecode(b"r\xff\xfe"))
+    result = pytester.runpytest("--probe-dump=.")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --probe-dump: '*udcff*' cannot be used; its name is no UTF-8: *"])
+
+
+class Seconds:
+    """Fails where its block takes longer than so many seconds of this process."""
+
+    def __init__(self, limit: float) -> None:
+        self._limit = limit
+
+    def __enter__(self) -> None:
+        self._begun = time.process_time()
+
+    def __exit__(self, *_: object) -> None:
+        assert time.process_time() - self._begun < self._limit
