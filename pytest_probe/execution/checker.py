@@ -88,7 +88,9 @@ class Checked:
         sides = (("seed", replay.incoming), ("actual", self.worst.actual), ("expected", self.worst.expected))
         for side, values in sides:
             arrays |= {f"{side}.{name}": value for name, value in values.items() if isinstance(value, np.ndarray)}
-        replay.reference.framework.save(path, arrays)
+        framework = replay.reference.framework
+        with framework.fixed_state():
+            framework.save(path, arrays)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +169,9 @@ class Checker:
         """The cases that `compare` checks: forward, and backward where it is asked for. origin says whose they are in
         place of a dump's path. Raises Unsupported for an argument that cannot be taken (a sparse tensor)."""
         framework, device = self.setup.framework, self.setup.device
-        taken = [framework.take(value, device) for value in args]
-        named = {name: framework.take(value, device) for name, value in (kwargs or {}).items()}
+        with self.setup.settled():
+            taken = [framework.take(value, device) for value in args]
+            named = {name: framework.take(value, device) for name, value in (kwargs or {}).items()}
         pair = Pair(function, reference, Arguments(tuple(taken), named, None), backward)
         namespace, _, name = api.rpartition(".")
         record = Record(key or getattr(function, "__name__", "function"), namespace, name, 0, b"", b"")
@@ -184,14 +187,17 @@ class Checker:
         gradient: floating tensors require grad.
         """
         try:
-            call = case.dump.decode(case.record)
-            reference, autocast = self._reference(case, call)
-            reference = settled_on_cpu(reference, autocast)
+            with self.setup.settled():
+                return self._prepared(case, gradient)
         except (Unsupported, RecordError, DeviceRaised, HookFailed) as error:
             return self._undecided(case, error)
+
+    def _prepared(self, case: Case, gradient: bool) -> PreparedCall:
+        reference, autocast = self._reference(case, case.dump.decode(case.record))
+        reference = settled_on_cpu(reference, autocast)
         arguments = reference.candidate.arguments
-        wanted = reference.wanted if gradient else None
-        bound = self.setup.framework.bind(arguments.args, arguments.kwargs, Way(self.setup.device), wanted)
+        wanted, way = reference.wanted if gradient else None, Way(self.setup.device, state="users")
+        bound = self.setup.framework.bind(arguments.args, arguments.kwargs, way, wanted)
         return PreparedCall(case, reference, bound)
 
     def judge(self, prepared: PreparedCall, result: Any, direction: Direction = "forward") -> Checked:
@@ -204,7 +210,8 @@ class Checker:
     def _checked(self, case: Case, judged: Callable[[], Checked]) -> Checked:
         """What `judged` gives, or the verdict where an error stands in the way of one; adjusted by the project."""
         try:
-            found = judged()
+            with self.setup.settled():
+                found = judged()
         except (Unsupported, RecordError, DeviceRaised, HookFailed) as error:
             found = self._undecided(case, error)
         try:

@@ -186,7 +186,7 @@ class Resolver:
         try:
             arguments = candidate.arguments
             # A record that the device refuses as well is a wrong record, and no fault of the reference.
-            way = Way(device=device, default=default_dtype(call))
+            way = Way(device=device, default=default_dtype(call), state="recorded")
             self.framework.run(candidate.on_device, arguments.args, arguments.kwargs, way, None)
         except Exception as error:
             return Unsupported(

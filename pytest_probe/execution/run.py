@@ -35,7 +35,7 @@ class DeviceSource:
         return self.device.name
 
     def forward(self, reference: Reference) -> Run:
-        return self._called(lambda: reference.in_own_dtypes(self.device, reference.candidate.on_device))
+        return self._called(lambda: reference.under_test(self.device))
 
     def wanted(self, reference: Reference) -> Reference:
         return reference
