@@ -45,7 +45,7 @@ from pytest_probe.standards.api_class import classes_of
 from pytest_probe.standards.base import Standard
 from pytest_probe.standards.device_modes.judge import judged_with_modes
 from pytest_probe.standards.tools.columns import measures
-from pytest_probe.user_errors import first_line
+from pytest_probe.user_errors import ends_run, first_line, noting_interrupts, raised
 
 if TYPE_CHECKING:
     from pytest_probe.frameworks.base import Bound
@@ -187,7 +187,7 @@ class Checker:
         gradient: floating tensors require grad.
         """
         try:
-            with self.setup.settled():
+            with noting_interrupts(), self.setup.settled(), _ended(case):
                 return self._prepared(case, gradient)
         except (Unsupported, RecordError, DeviceRaised, HookFailed) as error:
             return self._undecided(case, error)
@@ -209,11 +209,17 @@ class Checker:
 
     def _checked(self, case: Case, judged: Callable[[], Checked]) -> Checked:
         """What `judged` gives, or the verdict where an error stands in the way of one; adjusted by the project."""
+        with noting_interrupts():
+            return self._adjusted(case, self._found(case, judged))
+
+    def _found(self, case: Case, judged: Callable[[], Checked]) -> Checked:
         try:
-            with self.setup.settled():
-                found = judged()
+            with self.setup.settled(), _ended(case):
+                return judged()
         except (Unsupported, RecordError, DeviceRaised, HookFailed) as error:
-            found = self._undecided(case, error)
+            return self._undecided(case, error)
+
+    def _adjusted(self, case: Case, found: Checked) -> Checked:
         try:
             adjusted = self._adjust_verdict(case, found.verdict) if self._adjust_verdict is not None else None
         except HookFailed as error:
@@ -392,6 +398,18 @@ class Checker:
             return Compared.whole(forward_sides(replay))
         actual = named_gradients(replay.source.gradients(replay))
         return Compared.whole(backward_sides(replay, actual, compared.sides[0].expected))
+
+
+@contextmanager
+def _ended(case: Case) -> Iterator[None]:
+    """Raises HookFailed for what no call should end with, as SystemExit: functions of the user's run as references,
+    too, and a time limit strikes anywhere."""
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, Exception) or ends_run(error):
+            raise
+        raise HookFailed(raised(f"the check of {case.record.name}", error)) from error
 
 
 def _with_reason(verdict: OutputVerdict, why: str) -> OutputVerdict:

@@ -12,7 +12,7 @@ from pytest_probe import frameworks
 from pytest_probe.core.device_modes import Behaviour, behaviour
 from pytest_probe.core.run import Device, Way
 from pytest_probe.execution import user_code
-from pytest_probe.execution.raising import described, nothing_raised
+from pytest_probe.execution.raising import nothing_raised
 from pytest_probe.execution.replay import FLOAT64
 
 if TYPE_CHECKING:
@@ -105,6 +105,4 @@ class Setup:
         """Framework, version, device and the flags that change numerics."""
         modes = ", ".join(mode.name for mode in self.modes) or "none"
         places = {"device": self.device_name, "reference_device": self.reference.place}
-        raised, found = described(), {**places, "modes": modes, **self.framework.describe()}
-        state = ", ".join(words for words in (found.get("state"), raised) if words)
-        return {**found, "state": state} if state else found
+        return {**places, "modes": modes, **self.framework.describe()}

@@ -23,12 +23,5 @@ def nothing_raised() -> Iterator[None]:
             yield
 
 
-def described() -> str:
-    """In words, what is raised that is not by default; "" for nothing."""
-    numpy = [name for name, action in np.geterr().items() if action == "raise"]
-    words = [f"NumPy raises {', '.join(numpy)}"] if numpy else []
-    return ", ".join([*words, *(["warnings raise"] if _raise_warnings() else [])])
-
-
 def _raise_warnings() -> bool:
     return "error" in [filter[0] for filter in warnings.filters]

@@ -17,6 +17,7 @@ from pytest_probe.errors import SettingsError
 from pytest_probe.frameworks.base import API, Bound
 from pytest_probe.frameworks.torch import allowlist, autocast, calls, defaults, flags, state
 from pytest_probe.frameworks.torch.arrays import to_array, to_tensor
+from pytest_probe.user_errors import said
 
 # What torch's errors say, in lower case, where a device has no kernel: it gives them no type of their own.
 NO_KERNEL = (
@@ -134,7 +135,7 @@ class TorchFramework:
         return tuple(watch.seen)
 
     def has_no_kernel(self, error: BaseException) -> bool:
-        text = str(error).lower()
+        text = said(error).lower()
         return isinstance(error, NotImplementedError) or any(words in text for words in NO_KERNEL)
 
     def load(self, path: Path) -> np.ndarray:
