@@ -3,29 +3,79 @@
 from __future__ import annotations
 
 import linecache
+import signal
 import site
 import sysconfig
+import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, partial, update_wrapper
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from pytest_probe.errors import HookFailed, ProbeError
 
-SHOWN_LINES = 12
+# What an item's failure shows of an exception, so that all of it has ten lines.
+SHOWN_LINES, SHOWN_LETTERS, SHOWN_FRAMES = 4, 300, 2
+
+
+class _Interrupts(threading.local):
+    """noting: are Ctrl-C's seen? came: did one come since?"""
+
+    noting = False
+    came = False
+
+
+_interrupts = _Interrupts()
+
+
+@contextmanager
+def noting_interrupts() -> Iterator[None]:
+    """In here `ends_run` tells the user's Ctrl-C from a KeyboardInterrupt that a call raised itself."""
+    handler = signal.getsignal(signal.SIGINT)
+    # Only the main thread may set handlers; without one in Python none raises.
+    if not callable(handler) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def note(number: int, frame: FrameType | None) -> Any:
+        _interrupts.came = True
+        return handler(number, frame)
+
+    signal.signal(signal.SIGINT, note)
+    _interrupts.noting, _interrupts.came = True, False
+    try:
+        yield
+    finally:
+        _interrupts.noting = False
+        if signal.getsignal(signal.SIGINT) is note:
+            signal.signal(signal.SIGINT, handler)
+
+
+def ends_run(error: BaseException) -> bool:
+    """Is it the user who wants the run to end? What else a call ends with is that call's own failure, also where
+    Python or pytest have another use for it: SystemExit, GeneratorExit, pytest.skip, ..."""
+    return isinstance(error, KeyboardInterrupt) and (_interrupts.came or not _interrupts.noting)
 
 
 @contextmanager
 def reporting_failures_of(what: str) -> Iterator[None]:
-    """Raises HookFailed, which names what is run here, for any exception but our own."""
+    """Raises HookFailed, which names what is run here, for any exception but our own and the user's Ctrl-C."""
     try:
         yield
     except (ProbeError, MemoryError):
         raise
-    except Exception as error:
-        raise HookFailed("\n".join([f"{what} raised {exception_text(error)}", *frames(error)])) from error
+    except BaseException as error:
+        if ends_run(error):
+            raise
+        raise HookFailed(raised(what, error)) from error
+
+
+def raised(what: str, error: BaseException) -> str:
+    """What raised which error, and the project's own lines that led to it."""
+    return "\n".join([f"{what} raised {exception_text(error)}", *frames(error)[-SHOWN_FRAMES:]])
 
 
 def guarded(what: str, functions: Mapping[str, Callable[..., Any]], key: str) -> Callable[..., Any] | None:
@@ -43,14 +93,31 @@ def _call(what: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any)
 
 def exception_text(error: BaseException) -> str:
     """An exception by its type and all it says, where that is no book."""
-    lines = str(error).strip().splitlines()
+    lines = said(error).splitlines()
     text = "\n".join(lines[:SHOWN_LINES])
+    if len(lines) > SHOWN_LINES or len(text) > SHOWN_LETTERS:
+        text = f"{text[:SHOWN_LETTERS]} ..."
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def exception_line(error: BaseException) -> str:
+    """An exception by its type and the first line of what it says."""
+    return f"{type(error).__name__}: {first_line(error)}"
 
 
 def first_line(error: BaseException) -> str:
     """What a framework's error says, in one line of at most 300 characters."""
-    return (str(error).strip().split("\n", 1)[0] or type(error).__name__)[:300]
+    return (said(error).split("\n", 1)[0] or type(error).__name__)[:300]
+
+
+def said(error: BaseException) -> str:
+    """All that an exception says, also where saying it raises."""
+    try:
+        return str(error).strip()
+    except BaseException as another:
+        if ends_run(another):
+            raise
+        return f"(its own text raised {type(another).__name__})"
 
 
 def frames(error: BaseException) -> list[str]:

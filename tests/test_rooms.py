@@ -49,6 +49,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "numerics/accumulators.py": {"where an eps is added": "all"},
     "numerics/conventions.py": {"where an eps is added": "all zeros"},
     "numerics/rounding_signature.py": {"an English word": "tile"},
+    "plugin/items.py": {"a style of pytest's tracebacks": "short"},
     "options.py": {"an option": "repeat"},
     "plugin/checks.py": {"as a program spells a dtype": "torch"},
     "plugin/session.py": {"a value of an option": "all"},

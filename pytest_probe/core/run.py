@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
@@ -29,6 +29,10 @@ class Device(Protocol):
         """Bring a tensor back to the CPU; waits for the device."""
 
 
+# What of a process's settings (flags, modes) a run meets: none of what the user has set; that but for what
+# belongs to the call (default dtype, default device, autocast), which its record tells; or all of it. Gradients are on
+# where a run is asked for them, in each.
+State: TypeAlias = Literal["fixed", "recorded", "users"]
 # Its name, and whether it computes in float32 what is 16 bit.
 Kernel: TypeAlias = tuple[str, bool]
 
@@ -69,7 +73,7 @@ class Jitter:
 class Way:
     """How a run is made: on `device` in the arguments' own dtypes, or as a reference with all floats as `dtype`, there
     as under a device mode, with jitter where runs shall tell what rounding does under it; `place` is a reference's
-    device. default is the framework's default dtype on a device, "" as it is."""
+    device. default is the framework's default dtype on a device, "" as it is under `state`."""
 
     device: Device | None = None
     dtype: str = ""
@@ -79,6 +83,7 @@ class Way:
     mode: Mode | None = None
     jitter: Jitter | None = None
     place: str = "cpu"
+    state: State = "fixed"
 
 
 @dataclass(frozen=True, slots=True)

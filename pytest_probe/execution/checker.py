@@ -46,7 +46,7 @@ from pytest_probe.standards.api_class import classes_of
 from pytest_probe.standards.base import Standard
 from pytest_probe.standards.device_modes.judge import judged_with_modes
 from pytest_probe.standards.tools.columns import measures
-from pytest_probe.user_errors import first_line
+from pytest_probe.user_errors import ends_run, first_line, noting_interrupts, raised
 
 if TYPE_CHECKING:
     from pytest_probe.frameworks.base import Bound
@@ -89,7 +89,9 @@ class Checked:
         sides = (("seed", replay.incoming), ("actual", self.worst.actual), ("expected", self.worst.expected))
         for side, values in sides:
             arrays |= {f"{side}.{name}": value for name, value in values.items() if isinstance(value, np.ndarray)}
-        replay.reference.framework.save(path, arrays)
+        framework = replay.reference.framework
+        with framework.fixed_state():
+            framework.save(path, arrays)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +170,9 @@ class Checker:
         """The cases that `compare` checks: forward, and backward where it is asked for. origin says whose they are in
         place of a dump's path. Raises Unsupported for an argument that cannot be taken (a sparse tensor)."""
         framework, device = self.setup.framework, self.setup.device
-        taken = [framework.take(value, device) for value in args]
-        named = {name: framework.take(value, device) for name, value in (kwargs or {}).items()}
+        with self.setup.settled():
+            taken = [framework.take(value, device) for value in args]
+            named = {name: framework.take(value, device) for name, value in (kwargs or {}).items()}
         pair = Pair(function, reference, Arguments(tuple(taken), named, None), backward)
         namespace, _, name = api.rpartition(".")
         record = Record(key or getattr(function, "__name__", "function"), namespace, name, 0, b"", b"")
@@ -185,16 +188,19 @@ class Checker:
         gradient: floating tensors require grad.
         """
         try:
-            call = case.dump.decode(case.record)
-            reference, autocast = self._reference(case, call)
-            reference = settled_on_cpu(reference, autocast)
-            arguments = reference.candidate.arguments
-            wanted = reference.wanted if gradient else None
-            bound = self.setup.framework.bind(arguments.args, arguments.kwargs, Way(self.setup.device), wanted)
+            with noting_interrupts(), self.setup.settled(), _ended(case):
+                return self._prepared(case, gradient)
         except (Unsupported, RecordError, DeviceRaised, HookFailed) as error:
             return self._undecided(case, error)
         except MemoryError as error:
             return self._undecided(case, out_of_memory(error))
+
+    def _prepared(self, case: Case, gradient: bool) -> PreparedCall:
+        reference, autocast = self._reference(case, case.dump.decode(case.record))
+        reference = settled_on_cpu(reference, autocast)
+        arguments = reference.candidate.arguments
+        wanted, way = reference.wanted if gradient else None, Way(self.setup.device, state="users")
+        bound = self.setup.framework.bind(arguments.args, arguments.kwargs, way, wanted)
         return PreparedCall(case, reference, bound)
 
     def judge(self, prepared: PreparedCall, result: Any, direction: Direction = "forward") -> Checked:
@@ -206,12 +212,19 @@ class Checker:
 
     def _checked(self, case: Case, judged: Callable[[], Checked]) -> Checked:
         """What `judged` gives, or the verdict where an error stands in the way of one; adjusted by the project."""
+        with noting_interrupts():
+            return self._adjusted(case, self._found(case, judged))
+
+    def _found(self, case: Case, judged: Callable[[], Checked]) -> Checked:
         try:
-            found = judged()
+            with self.setup.settled(), _ended(case):
+                return judged()
         except (Unsupported, RecordError, DeviceRaised, HookFailed) as error:
-            found = self._undecided(case, error)
+            return self._undecided(case, error)
         except MemoryError as error:
-            found = self._undecided(case, out_of_memory(error))
+            return self._undecided(case, out_of_memory(error))
+
+    def _adjusted(self, case: Case, found: Checked) -> Checked:
         try:
             adjusted = self._adjust_verdict(case, found.verdict) if self._adjust_verdict is not None else None
         except HookFailed as error:
@@ -399,6 +412,18 @@ class Checker:
             return Compared.whole(forward_sides(replay))
         actual = named_gradients(replay.source.gradients(replay))
         return Compared.whole(backward_sides(replay, actual, compared.sides[0].expected))
+
+
+@contextmanager
+def _ended(case: Case) -> Iterator[None]:
+    """Raises HookFailed for what no call should end with, as SystemExit: functions of the user's run as references,
+    too, and a time limit strikes anywhere."""
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, Exception) or ends_run(error):
+            raise
+        raise HookFailed(raised(f"the check of {case.record.name}", error)) from error
 
 
 def _with_reason(verdict: OutputVerdict, why: str) -> OutputVerdict:

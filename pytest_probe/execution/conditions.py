@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from pytest_probe import frameworks
 from pytest_probe.core.device_modes import Behaviour, behaviour
 from pytest_probe.core.run import Device, Way
 from pytest_probe.execution import user_code
+from pytest_probe.execution.raising import nothing_raised
 from pytest_probe.execution.replay import FLOAT64
 
 if TYPE_CHECKING:
@@ -82,12 +84,22 @@ class Setup:
     def device_name(self) -> str:
         return RECORDED if self.conditions.judges_stored else self.device.name
 
-    @cached_property
+    @property
     def modes(self) -> tuple[Behaviour, ...]:
-        """The device modes that are allowed."""
+        """The device modes that are allowed: "auto" asks anew, since a hook of the user's may set flags for some
+        items."""
         allow = self.conditions.allow
-        names = self.framework.allowed(self.device_name) if allow == ("auto",) else allow
-        return tuple(behaviour(name) for name in names if name != "none")
+        if allow == ("auto",):
+            with self.framework.users_state("recorded"):
+                allow = self.framework.allowed(self.device_name)
+        return tuple(behaviour(name) for name in allow if name != "none")
+
+    @contextmanager
+    def settled(self) -> Iterator[None]:
+        """What the process has set counts for nothing in here but where the device runs; NumPy and warnings raise
+        nothing. Raises Unsupported where the framework cannot run here."""
+        with nothing_raised(), self.framework.fixed_state():
+            yield
 
     @cached_property
     def reference(self) -> Way:

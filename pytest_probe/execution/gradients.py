@@ -13,7 +13,7 @@ from pytest_probe.execution.structure import Sides, backward_sides, named_gradie
 from pytest_probe.inputs.generated import generate, rounded_to_dtype
 from pytest_probe.inputs.streams import Streams
 from pytest_probe.numerics.dtypes import AnyArray
-from pytest_probe.user_errors import first_line
+from pytest_probe.user_errors import exception_line
 
 
 def with_incoming(case: Case, replay: Replay, seed: int) -> Replay:
@@ -67,7 +67,7 @@ def gradient_sides(replay: Replay) -> list[Sides]:
     except MemoryError:
         raise
     except Exception as error:
-        raise NoReference(f"the gradient in float64 raised {type(error).__name__}: {first_line(error)}") from error
+        raise NoReference(f"the gradient in float64 raised {exception_line(error)}") from error
     actual = named_gradients(replay.source.gradients(replay))
     names = replay.reference.wanted.names if replay.reference.wanted is not None else frozenset()
     sides = ({name: value for name, value in side.items() if name in names} for side in expected)

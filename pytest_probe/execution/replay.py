@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pytest_probe import frameworks
 from pytest_probe.core.arguments import Arguments, BoundCall, Leaf, with_leaves
 from pytest_probe.core.dump import Call
-from pytest_probe.core.run import Device, Run, Wanted, Way
+from pytest_probe.core.run import Device, Run, State, Wanted, Way
 from pytest_probe.execution.prepare import default_dtype
 from pytest_probe.numerics.closeness import reference_array, same_bytes
 from pytest_probe.numerics.dtypes import AnyArray
@@ -89,12 +89,20 @@ class Reference:
         arguments = with_leaves(self.candidate.arguments, leaves)
         return self.framework.run(self.candidate.reference, arguments.args, arguments.kwargs, way, wanted)
 
-    def in_own_dtypes(self, device: Device, function: Callable[..., Any] | None = None) -> Run:
-        """A call in the case's own dtypes on a device: of the reference's function, which leaves out what users put in
-        the device's place, or of another."""
-        arguments = self.candidate.arguments
+    def in_own_dtypes(self, device: Device) -> Run:
+        """A call of the reference's function, which leaves out what users put in the device's place, in the case's own
+        dtypes."""
         way = Way(device=device, autocast=self.autocast, default=default_dtype(self.call))
-        function = function or self.candidate.reference
+        return self._run(self.candidate.reference, way)
+
+    def under_test(self, device: Device) -> Run:
+        """The call on the device under test, which meets what the user has set."""
+        state: State = "users" if self.call is NO_CALL else "recorded"
+        way = Way(device=device, autocast=self.autocast, default=default_dtype(self.call), state=state)
+        return self._run(self.candidate.on_device, way)
+
+    def _run(self, function: Callable[..., Any], way: Way) -> Run:
+        arguments = self.candidate.arguments
         return self.framework.run(function, arguments.args, arguments.kwargs, way, self.wanted)
 
     def gradients(self, incoming: Mapping[str, AnyArray]) -> dict[str, AnyArray]:

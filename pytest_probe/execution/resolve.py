@@ -42,7 +42,7 @@ from pytest_probe.execution.structure import (
 from pytest_probe.numerics.closeness import equal_in_float64, reference_array, same_bytes
 from pytest_probe.numerics.dtypes import float_format, numpy_dtype
 from pytest_probe.standards.api_class import classes_of, details
-from pytest_probe.user_errors import first_line, guarded
+from pytest_probe.user_errors import exception_line, guarded
 
 if TYPE_CHECKING:
     from pytest_probe.frameworks.base import Framework
@@ -103,7 +103,7 @@ class Resolver:
         except MemoryError:
             raise
         except Exception as error:
-            raise NoReference(f"the reference raised {type(error).__name__}: {first_line(error)}") from error
+            raise NoReference(f"the reference raised {exception_line(error)}") from error
         check_wide(run)
         found = Reference(self.framework, candidate, NO_CALL, named_leaves(arguments), run, wanted)
         if not run.outputs and not found.changed:
@@ -205,7 +205,7 @@ class Resolver:
         trouble = troubles[0]
         if isinstance(trouble, Unsupported):
             return trouble
-        said = f"{type(trouble).__name__}: {first_line(trouble)}"
+        said = exception_line(trouble)
         if device.name != "cpu" and _is_index(trouble):
             # An accelerator's kernel does not raise for it: it ends every later case of the process.
             return Unsupported(
@@ -215,13 +215,13 @@ class Resolver:
         try:
             arguments = candidate.arguments
             # A record that the device refuses as well is a wrong record, and no fault of the reference.
-            way = Way(device=device, default=default_dtype(call))
+            way = Way(device=device, default=default_dtype(call), state="recorded")
             self.framework.run(candidate.on_device, arguments.args, arguments.kwargs, way, None)
         except MemoryError:
             raise
         except Exception as error:
             return Unsupported(
-                f"{device.name} raised {type(error).__name__}: {first_line(error)}; the reference raised {said}",
+                f"{device.name} raised {exception_line(error)}; the reference raised {said}",
                 "device and reference both raise",
             )
         return NoReference(f"float64 on the CPU raised {said}")
@@ -258,7 +258,11 @@ class Resolver:
         for wanted in tries:
             try:
                 run = self.framework.run(candidate.reference, arguments.args, arguments.kwargs, self.way, wanted)
-            except (RuntimeError, ValueError, HookFailed):
+            except (RuntimeError, ValueError):
+                continue
+            except HookFailed as error:
+                if not isinstance(error.__cause__, Exception):
+                    raise
                 continue
             if run.differentiable:
                 return run, wanted

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_probe.core.run import Device, Run
-from pytest_probe.errors import DeviceRaised, NoKernel, ProbeError, Unsupported
+from pytest_probe.errors import DeviceRaised, HookFailed, NoKernel, ProbeError, Unsupported
 from pytest_probe.execution.autocast import with_autocast
 from pytest_probe.execution.replay import Reference, Replay, Source
 from pytest_probe.execution.resolve import other_reading
 from pytest_probe.numerics.dtypes import AnyArray
-from pytest_probe.user_errors import exception_text, first_line, frames
+from pytest_probe.user_errors import ends_run, first_line, raised
 
 if TYPE_CHECKING:
     from pytest_probe.frameworks.base import Bound, Framework
@@ -35,7 +35,7 @@ class DeviceSource:
         return self.device.name
 
     def forward(self, reference: Reference) -> Run:
-        return self._called(lambda: reference.in_own_dtypes(self.device, reference.candidate.on_device))
+        return self._called(lambda: reference.under_test(self.device))
 
     def wanted(self, reference: Reference) -> Reference:
         return reference
@@ -44,16 +44,21 @@ class DeviceSource:
         return self._called(lambda: self.framework.gradients(replay.actual, replay.incoming))
 
     def _called(self, call: Callable[[], Given]) -> Given:
-        """What the device gives. Raises NoKernel, or DeviceRaised, whose cause is the device's error."""
+        """What the device gives. Raises NoKernel, DeviceRaised, whose cause is the device's error, or HookFailed where
+        that is none that a call should end with."""
         try:
             return call()
         except (ProbeError, MemoryError):
             raise
-        except Exception as error:
+        except BaseException as error:
+            if ends_run(error):
+                raise
+            if not isinstance(error, Exception):
+                # No second try under an autocast: a time limit may have ended it, which strikes once.
+                raise HookFailed(raised(self.name, error)) from error
             if self.framework.has_no_kernel(error):
                 raise NoKernel(f"{self.name}: {first_line(error)}") from error
-            text = "\n".join([f"{self.name} raised {exception_text(error)}", *frames(error)[-1:]])
-            raise DeviceRaised(text) from error
+            raise DeviceRaised(raised(self.name, error)) from error
 
 
 @dataclass(frozen=True, slots=True)

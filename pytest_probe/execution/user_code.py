@@ -49,11 +49,14 @@ def device(make: Callable[[str], Device], name: str) -> Device:
     what = f"the device registered for {name}"
     with reporting_failures_of(what):
         found = make(name)
-    missing = [part for part in ("name", "put", "call", "get") if not hasattr(found, part)]
+        missing = [part for part in ("name", "put", "call", "get") if not hasattr(found, part)]
+        own = None if missing else found.name
     if missing:
         raise HookFailed(
             f"{what} is {_shown(found)} without {', '.join(missing)}; a device has name, put, call and get"
         )
+    if not isinstance(own, str) or not own:
+        raise HookFailed(f"{what} has the name {_shown(own)}, expected text, as {name!r}")
     return found
 
 
@@ -89,5 +92,8 @@ def _check_outcome(what: str, outcome: object) -> None:
 
 
 def _shown(value: object) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except Exception as error:
+        return f"{type(value).__name__} (its repr raised {type(error).__name__})"
     return f"{type(value).__name__} {text}" if len(text) <= 60 else type(value).__name__

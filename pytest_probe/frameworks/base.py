@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from pytest_probe.core.arguments import BoundCall
-from pytest_probe.core.run import Device, Kernel, Run, Wanted, Way
+from pytest_probe.core.run import Device, Kernel, Run, State, Wanted, Way
 from pytest_probe.recording.config import CaptureConfig
 from pytest_probe.recording.recorder import Hooks
 
@@ -44,10 +44,18 @@ class Framework(Protocol):
     name: str
 
     def describe(self) -> dict[str, str]:
-        """Version and flags that change numerics."""
+        """Version, threads and flags that change numerics, and as "state" what the process has set to something
+        else than the framework's own default."""
 
     def plain_convolutions(self, dtype: str) -> bool:
         """Are the CPU's convolutions of a 16-bit dtype the framework's own, and no library's?"""
+
+    def fixed_state(self) -> AbstractContextManager[None]:
+        """The framework as it is without anybody's doing, whatever the process has set: default dtype and device,
+        autocast, modes, flags, generators. What the user had is put back afterwards."""
+
+    def users_state(self, state: State) -> AbstractContextManager[None]:
+        """Inside a fixed state, what the user had set; nothing anywhere else."""
 
     def share_threads(self, workers: int) -> None:
         """Leave the other workers of this machine their cores."""

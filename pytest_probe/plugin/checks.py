@@ -129,9 +129,10 @@ class ProbeFixture(_Checks):
         spec = TensorSpec(_dtype_name(dtype), tuple(shape), *_range(low, high))
         stream = Streams(self._item.nodeid, self._state.settings.seed).at(f"args.{self._tensors}")
         self._tensors += 1
-        leaf = Leaf(rounded_to_dtype(generate(spec, stream), spec.dtype))
         setup = self._checker.setup
-        return setup.framework.bind([leaf], {}, Way(setup.device), None).args[0]
+        with setup.settled():
+            leaf = Leaf(rounded_to_dtype(generate(spec, stream), spec.dtype))
+            return setup.framework.bind([leaf], {}, Way(setup.device), None).args[0]
 
     def check(
         self,

@@ -23,6 +23,7 @@ from pytest_probe.plugin.session import Probe
 from pytest_probe.records import user_frame
 from pytest_probe.reports import junit, terminal
 from pytest_probe.selection import select
+from pytest_probe.user_errors import exception_line, first_line
 
 if TYPE_CHECKING:
     import pluggy
@@ -187,14 +188,15 @@ class NoticeItem(pytest.Item):
         return f"{verdict.reason}\nto reproduce: {command}"
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """Our own text without a traceback; pytest's where the probe itself broke."""
-        if not isinstance(excinfo.value, CaseFailed):
-            return super().repr_failure(excinfo, style)
+        """Our own text without a traceback; where the probe itself broke, its own lines."""
+        if not isinstance(excinfo.value, (CaseFailed, pytest.fail.Exception)):
+            excinfo.traceback = excinfo.traceback.cut(path=__file__)
+            return excinfo.getrepr(style="short", chain=False)
         shown = excinfo.getrepr(style="value")
         if shown.reprcrash is not None:
             path, line, _ = self.reportinfo()
             shown.reprcrash.path, shown.reprcrash.lineno = str(path), (line or 0) + 1
-            shown.reprcrash.message = excinfo.value.reason
+            shown.reprcrash.message = getattr(excinfo.value, "reason", first_line(excinfo.value))
         return shown
 
     def complete(self, report: pytest.TestReport, call: pytest.CallInfo[None]) -> None:
@@ -235,7 +237,9 @@ def _unjudged(report: pytest.TestReport, call: pytest.CallInfo[None]) -> Verdict
     """An item that pytest skipped or failed before it was judged, or that the probe broke on."""
     if report.skipped:
         return Verdict("skip", "", str(call.excinfo.value) if call.excinfo else "", kind="skipped by the test suite")
-    return Verdict("error", "", f"pytest-probe broke: {call.excinfo.exconly() if call.excinfo else 'no reason given'}")
+    return Verdict(
+        "error", "", f"pytest-probe broke: {exception_line(call.excinfo.value) if call.excinfo else 'no reason given'}"
+    )
 
 
 class ProbeItem(NoticeItem):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
 from difflib import get_close_matches
@@ -44,6 +44,7 @@ class Reporting:
         devices = self._describe() if self._runs and self._needs_devices(dumps) else []
         self._header = [
             *terminal.header(_conditions(probe, devices), dumps),
+            *_state(devices),
             *_unmatched(probe, dumps),
             *(_sampled(probe, dumps) if devices else []),
         ]
@@ -160,6 +161,12 @@ def _conditions(probe: Probe, devices: list[dict[str, str]]) -> list[str]:
     modes = dict.fromkeys(device["modes"] for device in devices if device["modes"] != "none")
     allowed = [f"{mode} allowed" for mode in modes]
     return [" ".join(dict.fromkeys(names)), *framework, *judged, *allowed]
+
+
+def _state(devices: Sequence[Mapping[str, str]]) -> list[str]:
+    """A line for what the process has set, as far as it is known when the run begins."""
+    found = dict.fromkeys(device["state"] for device in devices if "state" in device)
+    return [f"probe: this process has set: {words}; references run without it" for words in found]
 
 
 def _rules(settings: Settings) -> list[str]:

@@ -72,6 +72,22 @@ def test_its_item_fails(
     [
         (f"{REGISTER}1/0", [], "ERROR: pytest_probe_register raised ZeroDivisionError: *"),
         (f"{REGISTER}registry.devices['a'] = lambda name: 3", ["--probe-device=a"], "ERROR: *registered for a is int*"),
+        (
+            f"class D:\n    put = call = get = None\n    @property\n    def name(self): return 1/0\n"
+            f"{REGISTER}registry.devices['a'] = lambda name: D()",
+            ["--probe-device=a"],
+            "ERROR: the device registered for a raised ZeroDivisionError: *",
+        ),
+        (
+            f"class D:\n    name = 3.5\n    put = call = get = 0\n{REGISTER}registry.devices['a'] = lambda name: D()",
+            ["--probe-device=a"],
+            "ERROR: the device registered for a has the name float 3.5, expected text, as 'a'",
+        ),
+        (
+            f"class D:\n    def __repr__(self): return 1/0\n{REGISTER}registry.devices['a'] = lambda name: D()",
+            ["--probe-device=a"],
+            "ERROR: *registered for a is D (its repr raised ZeroDivisionError) without name, put, call, get*",
+        ),
         ("", ["-o", "probe_namespaces=NPU=nosuch"], "ERROR: probe_namespaces: 'NPU=nosuch' *no module nosuch*"),
         ("", ["-o", "probe_seed=x"], "ERROR: probe_seed: 'x' cannot be used; give a whole number"),
         ("", ["--probe-device="], "ERROR: --probe-device: '' cannot be used; give a value, or leave the option out"),

@@ -15,7 +15,7 @@ from pytest_probe.execution.large.sampler import Sample, Sampler
 from pytest_probe.execution.resolve import other_reading
 from pytest_probe.execution.structure import Compared, Sides, changed_arguments, nearest_structure
 from pytest_probe.numerics.dtypes import AnyArray
-from pytest_probe.user_errors import first_line
+from pytest_probe.user_errors import exception_line
 
 
 def compared_in_samples(sampler: Sampler, actual: Mapping[str, Any]) -> Compared:
@@ -39,7 +39,7 @@ def _sample(sampler: Sampler, name: str, array: AnyArray) -> Sample:
     except MemoryError:
         raise
     except Exception as error:
-        raise NoReference(f"float64 on the CPU raised {type(error).__name__}: {first_line(error)}") from error
+        raise NoReference(f"float64 on the CPU raised {exception_line(error)}") from error
 
 
 def _readings(sample: Sample, direction: Direction) -> Iterator[Sides]:

@@ -19,6 +19,7 @@ from pytest_probe.frameworks.torch.cpu16 import cpu_kernels
 from pytest_probe.frameworks.torch.device_modes import emulated
 from pytest_probe.frameworks.torch.memory import memory_errors
 from pytest_probe.frameworks.torch.rounding import StepsMode
+from pytest_probe.frameworks.torch.state import OfUser
 
 # What a call takes, and results hold, as it is.
 PLAIN = (bool, int, float, complex, str, type(None))
@@ -138,9 +139,11 @@ class Binder:
 
 @contextlib.contextmanager
 def surroundings(way: Way, steps: StepsMode | KernelsMode | None, grad: bool) -> Iterator[None]:
-    """Default dtype, gradient mode, autocast and step rounding of one run; all restored."""
-    default = torch.get_default_dtype()
+    """State, default dtype, gradient mode, autocast and step rounding of one run; all restored."""
     with contextlib.ExitStack() as stack:
+        if way.state != "fixed":
+            stack.enter_context(OfUser(way.state))
+        default = torch.get_default_dtype()
         stack.enter_context(torch.set_grad_enabled(grad))
         if way.autocast:
             kind = "cpu" if way.device is None else place(way.device).type

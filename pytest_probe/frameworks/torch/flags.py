@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from pytest_probe.frameworks.torch.state import flushes
+
 # core.device_modes splits a mode's name there.
 IN_MATMUL, IN_CONVOLUTION = " in matmul", " in convolution"
 
@@ -22,6 +24,12 @@ def allowed(device: str) -> Iterator[str]:
         yield from _on_npu()
 
 
+def described() -> dict[str, str]:
+    """What changes the numbers that an accelerator gives."""
+    names = ("cuda.matmul.allow_tf32", "cudnn.allow_tf32")
+    return {name: str(value) for name in names if (value := _flag(torch.backends, name)) is not None}
+
+
 def plain_convolutions(dtype: str) -> bool:
     """Are the CPU's convolutions of a 16-bit dtype torch's own? Without AVX512 oneDNN takes none; it may be off."""
     name = {"bfloat16": "bf16", "float16": "fp16"}.get(dtype)
@@ -33,8 +41,7 @@ def _on_cpu() -> Iterator[str]:
     precision = _flag(torch.backends, "mkldnn.matmul.fp32_precision")
     if precision in ("tf32", "bf16"):
         yield precision + IN_MATMUL
-    # There is no flag to read: does a subnormal number survive?
-    if float(torch.tensor(2.0**-127) * torch.ones(())) == 0.0:
+    if flushes():
         yield "ftz"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,13 @@ import torch
 import torch.overrides
 
 from pytest_probe.core.arguments import BoundCall
-from pytest_probe.core.run import Device, Kernel, Run, Wanted, Way
+from pytest_probe.core.run import Device, Kernel, Run, State, Wanted, Way
 from pytest_probe.errors import SettingsError
 from pytest_probe.frameworks.base import API, Bound
-from pytest_probe.frameworks.torch import allowlist, autocast, calls, defaults, flags, safety, sizes
+from pytest_probe.frameworks.torch import allowlist, autocast, calls, defaults, flags, safety, sizes, state
 from pytest_probe.frameworks.torch.arrays import to_array, to_tensor
 from pytest_probe.frameworks.torch.memory import memory_errors, memory_left
+from pytest_probe.user_errors import said
 
 # What torch's errors say, in lower case, where a device has no kernel: it gives them no type of their own.
 NO_KERNEL = (
@@ -29,6 +31,7 @@ NO_KERNEL = (
     "mkl fft doesn't support tensors of type",
     "derivative for aten::",  # a compiler wants the gradient together with the forward
     "without overflow",  # a Python number that the dtype cannot hold
+    "does not have a deterministic implementation",  # and the user takes no other
 )
 
 
@@ -58,15 +61,19 @@ class TorchFramework:
         return {
             "framework": "torch",
             "version": torch.__version__,
-            "float32_matmul_precision": torch.get_float32_matmul_precision(),
-            "cuda.matmul.allow_tf32": str(torch.backends.cuda.matmul.allow_tf32),
-            "cudnn.allow_tf32": str(torch.backends.cudnn.allow_tf32),
-            "deterministic": str(torch.are_deterministic_algorithms_enabled()),
             "threads": str(torch.get_num_threads()),
+            **flags.described(),
+            **({"state": set_by_user} if (set_by_user := state.differing()) else {}),
         }
 
     def memory_left(self, device: Device) -> int | None:
         return memory_left(calls.place(device))
+
+    def fixed_state(self) -> AbstractContextManager[None]:
+        return state.Fixed()
+
+    def users_state(self, wanted: State) -> AbstractContextManager[None]:
+        return state.OfUser(wanted)
 
     def allowed(self, device: str) -> tuple[str, ...]:
         return tuple(flags.allowed(device.split(":", 1)[0]))
@@ -153,7 +160,7 @@ class TorchFramework:
         return tuple(watch.seen)
 
     def has_no_kernel(self, error: BaseException) -> bool:
-        text = str(error).lower()
+        text = said(error).lower()
         return isinstance(error, NotImplementedError) or any(words in text for words in NO_KERNEL)
 
     @memory_errors()

@@ -23,6 +23,7 @@ from pytest_probe.frameworks.torch.recording.modes import Presence, transforming
 from pytest_probe.frameworks.torch.recording.modules import Modules
 from pytest_probe.frameworks.torch.recording.names import ALIASING, RecordedFunction, RecordedFunctions, by_operator
 from pytest_probe.frameworks.torch.recording.stacks import CallStacks
+from pytest_probe.frameworks.torch.recording.uninitialised import Uninitialised
 from pytest_probe.frameworks.torch.recording.values import Values
 from pytest_probe.recording.config import CaptureConfig
 from pytest_probe.recording.recorder import Recorder
@@ -51,6 +52,7 @@ class TorchHooks:
             half in config.modes for half in ("input", "output", "forward", "backward")
         )
         self._overflow = config.task == "overflow_check"
+        self._uninitialised = Uninitialised()
         self._values = Values(config)
         self._stacks = CallStacks()
         self._open: set[Watched] = set()
@@ -154,6 +156,10 @@ class TorchHooks:
             if rule is ALIASING:
                 self._values.distrust(args[0])
             return function(*args, **kwargs)
+        if self._overflow and self._uninitialised.holds(rule.name, args, kwargs):
+            result = self._unrecorded(rule, function, args, kwargs)
+            self._uninitialised.add(result)
+            return result
         try:
             # The caller of torch's function: above are this method and the mode's.
             frame = sys._getframe(2)
@@ -247,6 +253,8 @@ class TorchHooks:
                 watched = Watched(f"{entry.name[:-7]}backward", entry.parent)
                 watched.watch(asking, list(wanting(outputs, "output")), start, self._fire)
             overflows = self._overflow and overflown(trees)
+            if self._overflow:
+                self._uninitialised.written(outputs)
             if self._forward and (overflows or not self._overflow):
                 recorder.put(entry, self._values.taken())
         except Exception as error:

@@ -1,0 +1,308 @@
+"""PyTorch: what a process may have set that changes what a call computes, or how it ends.
+
+Threads are none of it: runs in the steps of the CPU's own kernels split their sums as the device under test does.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any, Literal
+
+import torch
+import torch.overrides
+import torch.utils._python_dispatch as dispatch
+from torch.utils._device import DeviceContext
+
+from pytest_probe.core.run import State
+
+# What a setting belongs to: to how a run is made, and so never to the user; to the call, of which a dump tells it; to
+# the process, so that a device under test has it as the user does.
+Owner = Literal["run", "call", "process"]
+EVERY: tuple[Owner, ...] = ("run", "call", "process")
+OWNERS: dict[State, tuple[Owner, ...]] = {"fixed": (), "recorded": ("process",), "users": ("process", "call")}
+
+SUBNORMAL = 5e-324
+# Where torch keeps the precision of float32 products, the wider setting first.
+PRECISIONS = (("generic", "all"), ("mkldnn", "all"), ("mkldnn", "matmul"), ("mkldnn", "conv"), ("mkldnn", "rnn"))
+
+_C: Any = torch._C
+_hooks_on_top: Callable[[bool], Any] = getattr(_C._autograd, "_top_saved_tensors_default_hooks", lambda _: None)
+_function_stack: Callable[[], list[Any]] = torch.overrides._get_current_function_mode_stack
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """fixed is what it is without anybody's doing; shown says another value in words, after the name."""
+
+    name: str
+    owner: Owner
+    read: Callable[[], Any]
+    write: Callable[[Any], object]
+    fixed: Any
+    shown: Callable[[Any], str] = str
+
+
+def _function_modes(contexts: bool) -> tuple[Any, ...]:
+    """The default devices, which torch keeps as modes below all others, or those others."""
+    if not _C._len_torch_function_stack():
+        return ()
+    return tuple(mode for mode in _function_stack() if isinstance(mode, DeviceContext) is contexts)
+
+
+def _set_function_modes(contexts: bool, modes: Sequence[Any]) -> None:
+    others = _function_modes(not contexts)
+    while _C._len_torch_function_stack():
+        torch.overrides._pop_mode()  # type: ignore[no-untyped-call]
+    for mode in (*modes, *others) if contexts else (*others, *modes):
+        torch.overrides._push_mode(mode)  # type: ignore[no-untyped-call]
+
+
+def _dispatch_modes() -> tuple[Any, ...]:
+    return tuple(dispatch._get_current_dispatch_mode_stack()) if _C._len_torch_dispatch_stack() else ()
+
+
+def _set_dispatch_modes(modes: Sequence[Any]) -> None:
+    while _C._len_torch_dispatch_stack():
+        dispatch._pop_mode()
+    for mode in modes:
+        dispatch._push_mode(mode)
+
+
+def _saving_hooks() -> tuple[Any, ...]:
+    """What packs the tensors that autograd saves, the innermost last."""
+    found = []
+    while (pair := _hooks_on_top(True)) is not None:
+        found.append(pair)
+        _C._autograd._pop_saved_tensors_default_hooks()
+    pairs = tuple(reversed(found))
+    _set_saving_hooks(pairs)
+    return pairs
+
+
+def _set_saving_hooks(pairs: Sequence[Any]) -> None:
+    while _hooks_on_top(True) is not None:
+        _C._autograd._pop_saved_tensors_default_hooks()
+    for pack, unpack in pairs:
+        _C._autograd._push_saved_tensors_default_hooks(pack, unpack)
+
+
+@cache
+def _kinds() -> tuple[str, ...]:
+    """The kinds of device that an autocast may be on for."""
+    found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    return ("cpu", "cuda") if found is None else tuple(dict.fromkeys(["cpu", "cuda", found.type]))
+
+
+def _autocasts() -> tuple[str, ...]:
+    return tuple(filter(torch.is_autocast_enabled, _kinds())) if _C._is_any_autocast_enabled() else ()
+
+
+def _set_autocasts(kinds: Sequence[str]) -> None:
+    for kind in _kinds():
+        torch.set_autocast_enabled(kind, kind in kinds)
+
+
+def _show_autocasts(kinds: Sequence[str]) -> str:
+    return ", ".join(f"{kind} {torch.get_autocast_dtype(kind)}".replace("torch.", "") for kind in kinds)
+
+
+def _deterministic() -> tuple[bool, bool]:
+    return _C._get_deterministic_algorithms(), _C._get_deterministic_algorithms_warn_only()
+
+
+def _anomalies() -> tuple[bool, bool]:
+    return torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
+
+
+def _set_anomalies(value: tuple[bool, bool]) -> None:
+    torch.set_anomaly_enabled(*value)
+
+
+def _precisions() -> Iterator[Setting]:
+    """Each way to let products of float32 be computed in less. Read raw: torch's own functions refuse to read where
+    two of them disagree."""
+    read, write = getattr(_C, "_get_fp32_precision_getter", None), getattr(_C, "_set_fp32_precision_setter", None)
+    if read is None or write is None:  # before torch 2.9
+        get, put = torch.get_float32_matmul_precision, torch.set_float32_matmul_precision
+        yield Setting("float32_matmul_precision", "process", get, put, "highest")
+        return
+    for backend, operator in PRECISIONS:
+        name = f"fp32_precision of {backend} {operator}"
+        full = partial(_precision, read, backend, operator)
+        yield Setting(name, "process", full, partial(write, backend, operator), "none")
+
+
+def _precision(read: Callable[[str, str], str], backend: str, operator: str) -> str:
+    """ "none", too, where it was asked for in words ("ieee")."""
+    found = read(backend, operator)
+    return "none" if found == "ieee" else found
+
+
+def flushes() -> bool:
+    """Does arithmetic take subnormal numbers for zero? There is no flag to read."""
+    return SUBNORMAL == 0.0
+
+
+def _names(modes: Sequence[Any]) -> str:
+    return ", ".join(type(mode).__name__ for mode in modes)
+
+
+PRECISION_SETTINGS = tuple(_precisions())
+PRECISION_READS = [setting.read for setting in PRECISION_SETTINGS]
+PRECISE = [setting.fixed for setting in PRECISION_SETTINGS]
+# Modes come first: they would see what sets the others.
+SETTINGS = (
+    Setting(
+        "default device",
+        "call",
+        partial(_function_modes, True),
+        partial(_set_function_modes, True),
+        (),
+        lambda modes: str(modes[-1].device),
+    ),
+    Setting(
+        "TorchFunctionMode", "process", partial(_function_modes, False), partial(_set_function_modes, False), (), _names
+    ),
+    Setting("TorchDispatchMode", "process", _dispatch_modes, _set_dispatch_modes, (), _names),
+    Setting("saved_tensors_hooks", "process", _saving_hooks, _set_saving_hooks, (), lambda pairs: str(len(pairs))),
+    Setting("grad mode", "run", torch.is_grad_enabled, _C._set_grad_enabled, True, lambda _: "off"),
+    Setting("anomaly mode", "run", _anomalies, _set_anomalies, (False, True), lambda _: "on"),
+    Setting(
+        "default dtype",
+        "call",
+        torch.get_default_dtype,
+        torch.set_default_dtype,
+        torch.float32,
+        lambda dtype: str(dtype).removeprefix("torch."),
+    ),
+    Setting("autocast", "call", _autocasts, _set_autocasts, (), _show_autocasts),
+    Setting(
+        "deterministic algorithms",
+        "process",
+        _deterministic,
+        lambda value: _C._set_deterministic_algorithms(value[0], warn_only=value[1]),
+        (False, False),
+        lambda value: "warn" if value[1] else "on",
+    ),
+    *PRECISION_SETTINGS,
+    Setting("flush_denormal", "process", flushes, torch.set_flush_denormal, False, lambda _: "on"),
+    Setting("warn_always", "process", torch.is_warn_always_enabled, torch.set_warn_always, False, lambda _: "on"),
+)
+
+
+def differing() -> str:
+    """In words, what is set to something else than torch's own default; "" for nothing."""
+    found = [(setting, setting.read()) for setting in SETTINGS]
+    words = [f"{setting.name} {setting.shown(value)}" for setting, value in found if value != setting.fixed]
+    return ", ".join([*words, *(["inference mode on"] if torch.is_inference_mode_enabled() else [])])
+
+
+@cache
+def _seeded() -> torch.Tensor:
+    """The state of a generator that references begin with."""
+    return torch.Generator(device="cpu").manual_seed(0).get_state()
+
+
+def _untouched() -> bool:
+    """Is every setting as torch has it? A few calls of C tell that, where all settings, one by one,
+    would take ten times as long. Asked twice an item."""
+    return not (
+        _C._len_torch_function_stack()
+        or _C._len_torch_dispatch_stack()
+        or _hooks_on_top(True)
+        or not torch.is_grad_enabled()
+        or torch.is_anomaly_enabled()
+        or torch.is_inference_mode_enabled()
+        or torch.get_default_dtype() is not torch.float32
+        or _C._is_any_autocast_enabled()
+        or _C._get_deterministic_algorithms()
+        or SUBNORMAL == 0.0
+        or torch.is_warn_always_enabled()
+        or [read() for read in PRECISION_READS] != PRECISE
+    )
+
+
+class Fixed:
+    """See Framework.fixed_state. changed holds what was another before, by the setting's place, so long as this is in
+    force; drawn the state of the generator that is not in use."""
+
+    def __init__(self) -> None:
+        self._changed: dict[int, Any] = {}
+        self._drawn = _seeded()
+        self._guards: list[Any] = []
+        self._outermost = False
+
+    def __enter__(self) -> None:
+        self._outermost = _thread.fixed is None
+        if self._outermost:
+            self.fix(EVERY)
+            _thread.fixed = self
+
+    def __exit__(self, *raised: object) -> None:
+        if self._outermost:
+            _thread.fixed = None
+            self.put_back(EVERY)
+            while self._guards:
+                self._guards.pop().__exit__(None, None, None)
+
+    def fix(self, owners: Sequence[Owner]) -> None:
+        """Make each setting what it is without anybody's doing; remember those that these own."""
+        if not (_untouched() and not self._changed):
+            self._fix_each(owners)
+        self._swap()
+
+    def _fix_each(self, owners: Sequence[Owner]) -> None:
+        if torch.is_inference_mode_enabled():
+            self._guards.append(_C._InferenceMode(False))
+            self._guards[-1].__enter__()
+        for place, setting in enumerate(SETTINGS):
+            value = setting.read()
+            if setting.owner in owners:
+                self._changed.pop(place, None)
+            if value != setting.fixed:
+                if setting.owner in owners:
+                    self._changed[place] = value
+                setting.write(setting.fixed)
+
+    def put_back(self, owners: Sequence[Owner]) -> None:
+        """Give the user what these own of what was changed."""
+        self._swap()
+        for place in sorted(self._changed, reverse=True):
+            if SETTINGS[place].owner in owners:
+                SETTINGS[place].write(self._changed[place])
+
+    def _swap(self) -> None:
+        """Change generators: what references draw is none of the user's numbers, and hangs on nothing."""
+        generator = torch.default_generator
+        drawn = generator.get_state()
+        generator.set_state(self._drawn)
+        self._drawn = drawn
+
+
+class OfUser:
+    """See Framework.users_state."""
+
+    def __init__(self, state: State) -> None:
+        self._owners = OWNERS[state]
+        self._held: Fixed | None = None
+
+    def __enter__(self) -> None:
+        if self._owners:
+            self._held, _thread.fixed = _thread.fixed, None
+        if self._held is not None:
+            self._held.put_back(self._owners)
+
+    def __exit__(self, *raised: object) -> None:
+        if self._held is not None:
+            self._held.fix(self._owners)
+            _thread.fixed = self._held
+
+
+class _Thread(threading.local):
+    fixed: Fixed | None = None
+
+
+_thread = _Thread()
