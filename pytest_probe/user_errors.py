@@ -110,6 +110,16 @@ def first_line(error: BaseException) -> str:
     return (said(error).split("\n", 1)[0] or type(error).__name__)[:300]
 
 
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """The exception, and what it was raised from; each once, since a user's may lead back to itself."""
+    seen: set[int] = set()
+    link: BaseException | None = error
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
+        yield link
+        link = link.__cause__ or link.__context__
+
+
 def said(error: BaseException) -> str:
     """All that an exception says, also where saying it raises."""
     try:

@@ -229,6 +229,8 @@ class Checker:
             adjusted = self._adjust_verdict(case, found.verdict) if self._adjust_verdict is not None else None
         except HookFailed as error:
             return replace(found, verdict=self._undecided(case, error).verdict, cause=error.__cause__)
+        except MemoryError as error:
+            return replace(found, verdict=self._undecided(case, out_of_memory(error)).verdict)
         return found if adjusted is None else replace(found, verdict=adjusted)
 
     def _undecided(self, case: Case, error: Exception) -> Checked:

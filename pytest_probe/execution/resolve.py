@@ -42,7 +42,7 @@ from pytest_probe.execution.structure import (
 from pytest_probe.numerics.closeness import equal_in_float64, reference_array, same_bytes
 from pytest_probe.numerics.dtypes import float_format, numpy_dtype
 from pytest_probe.standards.api_class import classes_of, details
-from pytest_probe.user_errors import exception_line, guarded
+from pytest_probe.user_errors import exception_line, guarded, said
 
 if TYPE_CHECKING:
     from pytest_probe.frameworks.base import Framework
@@ -271,7 +271,7 @@ class Resolver:
 
 def _is_index(error: Exception) -> bool:
     """Does a framework say that an index names no element?"""
-    text = str(error).lower()
+    text = said(error).lower()
     return isinstance(error, IndexError) or "out of bounds" in text or "out of range" in text
 
 

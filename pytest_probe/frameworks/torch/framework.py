@@ -19,7 +19,7 @@ from pytest_probe.frameworks.base import API, Bound
 from pytest_probe.frameworks.torch import allowlist, autocast, calls, defaults, flags, safety, sizes, state
 from pytest_probe.frameworks.torch.arrays import to_array, to_tensor
 from pytest_probe.frameworks.torch.memory import memory_errors, memory_left
-from pytest_probe.user_errors import said
+from pytest_probe.user_errors import first_line, said
 
 # What torch's errors say, in lower case, where a device has no kernel: it gives them no type of their own.
 NO_KERNEL = (
@@ -95,7 +95,7 @@ class TorchFramework:
             torch.empty(0, device=device.place)
         except (RuntimeError, AssertionError) as error:
             known = ", ".join(sorted({"cpu", self.default_device()}))
-            raise SettingsError(option, name, f"torch says: {_first_line(error)}; found here: {known}") from error
+            raise SettingsError(option, name, f"torch says: {first_line(error)}; found here: {known}") from error
         return device
 
     def candidates(self, namespace: str, api: str, namespaces: Mapping[str, str]) -> tuple[API, ...]:
@@ -170,7 +170,7 @@ class TorchFramework:
         except OSError:
             raise
         except Exception as error:  # torch.load raises whatever a damaged file happens to trip over
-            raise ValueError(_first_line(error)) from error
+            raise ValueError(first_line(error)) from error
         if not isinstance(value, torch.Tensor):
             raise ValueError(f"holds a {type(value).__name__}, not a tensor")
         return to_array(value)
@@ -180,7 +180,3 @@ class TorchFramework:
         # Through a file of Python's, which says what is wrong with the disk: torch's own says that it broke.
         with path.open("wb") as file:
             torch.save({name: to_tensor(array) for name, array in arrays.items()}, file)
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().split("\n", 1)[0]

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import torch
 
-from pytest_probe.user_errors import first_line
+from pytest_probe.user_errors import causes, first_line, said
 
 # What torch's allocators, oneDNN and C++ say, in lower case.
 RAN_OUT = ("can't allocate memory", "cannot allocate memory", "not enough memory", "out of memory", "bad_alloc")
@@ -37,11 +37,9 @@ def memory_left(place: torch.device) -> int | None:
     return int(left)
 
 
-def _ran_out(error: BaseException | None) -> bool:
+def _ran_out(error: BaseException) -> bool:
     """Is it such an error, or one that a project's own code made of it?"""
-    while error is not None:
-        text = str(error).lower()
-        if isinstance(error, torch.OutOfMemoryError | MemoryError) or any(words in text for words in RAN_OUT):
-            return True
-        error = error.__cause__
-    return False
+    return any(
+        isinstance(each, torch.OutOfMemoryError | MemoryError) or any(words in said(each).lower() for words in RAN_OUT)
+        for each in causes(error)
+    )

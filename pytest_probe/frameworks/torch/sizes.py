@@ -33,6 +33,7 @@ from pytest_probe.core.dump import SizeSpec, leaves
 from pytest_probe.core.run import Way
 from pytest_probe.frameworks.torch.arrays import to_tensor, widened
 from pytest_probe.frameworks.torch.calls import Binder, surroundings
+from pytest_probe.user_errors import said
 
 # These give what they take in another shape, whatever numbers they are given.
 RESHAPING = frozenset(
@@ -78,7 +79,7 @@ def bytes_inside(
         except NOT_KNOWN:
             pass
         except Exception as error:  # it raises on the real arguments, too
-            return BEYOND if OVERFLOWED in str(error) else held.peak
+            return BEYOND if OVERFLOWED in said(error) else held.peak
     return held.peak if held.peak > limit else _watched(function, args, kwargs, way, limit)
 
 
@@ -246,7 +247,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             with _fake(real=True):
                 return sum(map(_dense, tree_leaves(function(*args, **kwargs))))
         except Exception as error:
-            return BEYOND if OVERFLOWED in str(error) else 0
+            return BEYOND if OVERFLOWED in said(error) else 0
 
 
 def _repeated(repeats: torch.Tensor, **others: Any) -> int:
