@@ -231,8 +231,9 @@ class Watched(TorchFramework):
             beside = replace(way, device=TorchDevice("cpu"))
             self._beside = TorchFramework.run(self, function, args, kwargs, beside, wanted)
             self.plain = dict(self._beside.outputs)
+            # The surroundings are the device's own: no state of a user's takes their place.
             with way.device.surroundings:
-                return TorchFramework.run(self, function, args, kwargs, way, wanted)
+                return TorchFramework.run(self, function, args, kwargs, replace(way, state="fixed"), wanted)
         before = torch.get_rng_state()
         run = TorchFramework.run(self, function, args, kwargs, way, wanted)
         self.draws |= not torch.equal(before, torch.get_rng_state())
