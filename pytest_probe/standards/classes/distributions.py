@@ -21,6 +21,8 @@ COMPARED = 1 << 16
 # Values that are searched for repetition. It bounds the memory of the transform, tens of MB; a longer period is not
 # found.
 LONGEST = 1 << 20
+# Of a Poisson distribution: beyond, e^-rate may underflow, and there is a pass over all draws for each number.
+MOST_COUNTED = 500
 # Values. More of them are in order by chance less often than once in 10^9: 13! is 6.2 x 10^9.
 FEW_DRAWS = 12
 # Parts of an output that are summed apart. A tail of a 16th that was not written is wrong in a part of its own.
@@ -53,6 +55,14 @@ class Law:
     normal: Distribution | None = None
 
 
+def _ramp(values: AnyArray) -> AnyArray:
+    return np.clip(values, 0.0, 1.0)
+
+
+# Of probabilities.
+EVEN = Law(_ramp, 0.0, 1.0)
+
+
 def known(comparison: Comparison) -> bool:
     """Is there a law for what was drawn?"""
     return bool(_distribution(comparison)) and comparison.actual.dtype.kind != "c"
@@ -81,7 +91,9 @@ def trouble(comparison: Comparison) -> str | None:
     chances = law.upto(standard)
     repeated = _repeated(comparison.actual, law, standard, step)
     found = _off(law, standard, step) or repeated or repetition(chances - chances.mean(), float(chances.var()))
-    return found or (None if law.whole else _cut_off(law, standard, step) or _too_few_values(law, standard, step))
+    if found or law.whole:
+        return found or _whole_off(law.upto(standard - 1.0), chances)
+    return _cut_off(law, standard, step) or _too_few_values(law, standard, step)
 
 
 def _step(comparison: Comparison, values: AnyArray) -> AnyArray:
@@ -135,6 +147,15 @@ def _legendre(u: AnyArray) -> tuple[AnyArray, ...]:
     square = t * t
     first, second = 3**0.5 * t, 5**0.5 * (3 * square - 1) / 2
     return first, second, 7**0.5 * t * (5 * square - 3) / 2, 3 * ((35 * square - 30) * square + 3) / 8
+
+
+def _whole_off(below: AnyArray, upto: AnyArray) -> str | None:
+    """What is wrong with whole numbers, given the chances of a smaller one and of one up to it. A number drawn evenly
+    between both is uniform (Smith, 1985: the randomised probability integral transform)."""
+    # The same numbers each time, whatever the device drew: a verdict repeats.
+    between = np.random.Generator(np.random.Philox(key=upto.size)).random(upto.shape)
+    chances, none = below + between * (upto - below), np.zeros(upto.shape)
+    return _off(EVEN, chances, none) or _cut_off(EVEN, chances, none)
 
 
 def _cut_off(law: Law, values: AnyArray, step: AnyArray) -> str | None:
@@ -214,10 +235,6 @@ def _uniform(comparison: Comparison) -> Law:
 
 def _unit(comparison: Comparison) -> Law:
     return Law(_ramp, 0.0, 1.0)
-
-
-def _ramp(values: AnyArray) -> AnyArray:
-    return np.clip(values, 0.0, 1.0)
 
 
 _erf = np.vectorize(math.erf, otypes=[float])
@@ -307,7 +324,23 @@ def _poisson(comparison: Comparison, values: AnyArray) -> str | None:
         return f"{int(impossible.sum()):,} values cannot be drawn"
     # Bernstein's inequality wants terms of at most 1: ten times the largest rate is seldom drawn.
     scale = max(1.0, float(np.max(rates, initial=0.0)) * 10)
-    return _sum_off(values / scale, rates / scale, rates / scale**2, f"times {scale:g}")
+    found = _sum_off(values / scale, rates / scale, rates / scale**2, f"times {scale:g}")
+    if found or not values.size or values.max() > MOST_COUNTED:
+        return found
+    stride = max(1, values.size // COMPARED)
+    return _whole_off(
+        *_poisson_chances(values.ravel()[::stride], np.broadcast_to(rates, values.shape).ravel()[::stride])
+    )
+
+
+def _poisson_chances(values: AnyArray, rates: AnyArray) -> tuple[AnyArray, AnyArray]:
+    """The chances of a smaller number, and of one up to each value."""
+    term, below, upto = np.exp(-rates), np.zeros(rates.shape), np.zeros(rates.shape)
+    for number in range(int(values.max()) + 1):
+        below += np.where(number < values, term, 0.0)
+        upto += np.where(number <= values, term, 0.0)
+        term = term * rates / (number + 1)
+    return below, upto
 
 
 def _sum_off(values: AnyArray, means: AnyArray, variances: AnyArray, what: str) -> str | None:

@@ -1,4 +1,5 @@
-"""Edges that an input meets exactly (`x > 0.5` at 0.5): perturbed runs cross them, and a device may not."""
+"""Edges that an input meets exactly: perturbed runs cross them, and a device may not (`x >= 0.5` for `x > 0.5`), or may
+choose one of equal values only as the reference does (each of them has the whole gradient)."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import numpy as np
 from pytest_probe.core.comparison import Comparison
 from pytest_probe.numerics import noise_ratio
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, widen
-from pytest_probe.standards.noise.stages import Stage
+from pytest_probe.standards.noise.stages import STAGES, Stage
 
 # Roundoffs of the element, or of the output's RMS. What crosses an edge moves by more, and rounding by less.
 FAR = 64.0
@@ -44,12 +45,42 @@ def crossed(comparison: Comparison, stage: Stage) -> str:
     return f"{count:,} of {beyond.size:,} elements are beyond an edge that inputs meet exactly, and no rounding crosses"
 
 
+def unbalanced(comparison: Comparison, stage: Stage) -> str:
+    """What is wrong where unstable elements explain the errors one by one and not their sums: of equal values any may
+    be chosen, and all runs agree on what the choice adds up to. "" where nothing is."""
+    center, spread = stage.center, stage.spread
+    wide = widen(comparison.actual)
+    if spread is None or center.dtype.kind != "f" or center.ndim == 0 or not np.isfinite(wide).all():
+        return ""
+    off = np.abs(wide - center)
+    if not (np.isfinite(center).all() and (_beyond_rounding(comparison, off) & (off >= OWED * spread.size)).any()):
+        return ""
+    runs = [run for run in comparison.evidence.perturbed(STAGES[-1]) if np.isfinite(run).all()]
+    for axes in (*((axis,) for axis in range(center.ndim)), tuple(range(center.ndim))):
+        found, wanted = (np.sum(array, axis=axes) for array in (wide, center))
+        moved = [np.abs(np.sum(run, axis=axes) - wanted) for run in runs]
+        leapt = [np.sum(np.abs(run - center), axis=axes) for run in runs]
+        # Rounding adds up to so much at most; what leaps must cancel in the sum of each run.
+        rounding = FAR * _roundoff(comparison) * np.sum(np.abs(center), axis=axes)
+        agreed = np.maximum.reduce(moved) if moved else np.full(np.shape(wanted), np.inf)
+        told = (
+            (np.max(leapt, axis=0) > 2 * rounding) & (agreed <= rounding) if leapt else np.zeros(np.shape(wanted), bool)
+        )
+        wrong = told & (np.abs(found - wanted) > 2 * rounding)
+        if wrong.any():
+            return f"{int(np.sum(wrong)):,} of {wrong.size:,} sums differ that stay whichever of equal values is chosen"
+    return ""
+
+
+def _roundoff(comparison: Comparison) -> float:
+    return max(float_format(comparison.precision).roundoff, comparison.roundoff)
+
+
 def _beyond_rounding(comparison: Comparison, off: AnyArray) -> BoolArray:
-    roundoff = max(float_format(comparison.precision).roundoff, comparison.roundoff)
     values = np.abs(comparison.expected)
     typical = noise_ratio.root_mean_square(values[np.isfinite(values)])
     with np.errstate(invalid="ignore"):
-        return np.asarray(np.isfinite(off) & (off > FAR * roundoff * np.maximum(values, typical)))
+        return np.asarray(np.isfinite(off) & (off > FAR * _roundoff(comparison) * np.maximum(values, typical)))
 
 
 def _any_further(runs: list[AnyArray], center: AnyArray, reach: AnyArray) -> BoolArray:

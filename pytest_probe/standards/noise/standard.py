@@ -48,8 +48,8 @@ def _decided(comparison: Comparison) -> tuple[Stage, Outcome, str]:
         return stage, *_beside_unstable(comparison, stage)
     trouble = _bias(comparison, stage) if stage.within_limits else stage.reason
     if trouble is None:
-        crossed = edges.crossed(comparison, stage)
-        return (stage, "error", crossed) if crossed else (stage, *_share_judged(stage))
+        trouble = edges.crossed(comparison, stage) or edges.unbalanced(comparison, stage)
+        return (stage, "error", trouble) if trouble else (stage, *_share_judged(stage))
     return _explained(comparison, stage, trouble)
 
 

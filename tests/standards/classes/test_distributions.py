@@ -93,6 +93,32 @@ def test_a_stale_row_is_an_error(name: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "draw", "reason"),
+    [
+        ("poisson", lambda r: np.minimum(r.poisson(3, (400, 400)), 9), "cut off: no value above"),
+        ("poisson", lambda r: r.binomial(60, 0.05, (400, 400)), "distributed otherwise: "),
+        ("geometric_", lambda r: np.minimum(r.geometric(0.2, (400, 400)), 40), "cut off: no value above"),
+        ("randn", lambda r: r.random((12, 400, 400)).sum(0) - 6, "distributed otherwise: the tails off by"),
+        ("randn", lambda r: 1.02 * r.standard_normal((400, 400)), "distributed otherwise: the width off by"),
+        ("randn", lambda r: 0.02 + r.standard_normal((400, 400)), "distributed otherwise: the mean off by"),
+        ("exponential_", lambda r: 1.04 * r.exponential(0.5, (400, 400)), "distributed otherwise: "),
+    ],
+)
+def test_many_draws_tell_what_is_a_few_per_cent_off(name: str, draw: Any, reason: str) -> None:
+    api, (first, *rest), _ = CALLS[name]
+    large = (400, 400) if isinstance(first, (int, tuple)) else np.zeros((400, 400), np.float32) + np.ravel(first)[0]
+    for values, wanted in ((draw(np.random.default_rng(3)), "error"), (healthy_draws(name), "pass")):
+        found = Random().judge(comparison(values, values, api=api, args=(large, *rest), dtype="float32"))
+        assert (found.verdict, found.reason.startswith(reason)) == (wanted, wanted == "error"), found.reason
+
+
+def healthy_draws(name: str) -> AnyArray:
+    """160,000 draws; the calls' own draw 2,000 each."""
+    draws = [np.ravel(drawn(name, seed)) for seed in range(80)]
+    return np.concatenate(draws).reshape(400, 400)
+
+
+@pytest.mark.parametrize(
     ("name", "change", "reason"),
     [
         ("randn", lambda x: x * 1.25, "the width off by"),

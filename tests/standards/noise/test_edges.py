@@ -19,13 +19,15 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 @pytest.fixture(params=["cpu", "other"])
-def compare(request: pytest.FixtureRequest) -> Callable[..., Verdict]:
+def compare(request: pytest.FixtureRequest) -> Callable[..., tuple[Verdict, ...]]:
     registry = Registry()
     registry.devices["other"] = Emulated
     checker = Checker(Conditions(device=request.param, allow=("none",)), registry)
 
-    def run(kernel: Callable[..., Any], reference: Callable[..., Any], args: Sequence[Any], **how: Any) -> Verdict:
-        return checker.compare(kernel, reference, args, **how)[0]
+    def run(
+        kernel: Callable[..., Any], reference: Callable[..., Any], args: Sequence[Any], **how: Any
+    ) -> tuple[Verdict, ...]:
+        return checker.compare(kernel, reference, args, **how)
 
     return run
 
@@ -46,15 +48,17 @@ def above(x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_device_that_takes_the_edge_itself_is_wrong(compare: Callable[..., Verdict], dtype: torch.dtype) -> None:
-    found = compare(lambda x: torch.where(x >= 0.5, x * 3, -x), above, [met(dtype)])
+def test_a_device_that_takes_the_edge_itself_is_wrong(
+    compare: Callable[..., tuple[Verdict, ...]], dtype: torch.dtype
+) -> None:
+    (found,) = compare(lambda x: torch.where(x >= 0.5, x * 3, -x), above, [met(dtype)])
     assert found.verdict == "error"
     assert re.search(r"8\d of 4,000 elements are beyond an edge that inputs meet exactly", found.reason)
-    assert compare(lambda x: above(x.double()).to(x.dtype), above, [met(dtype)]).verdict == "pass"
+    assert compare(lambda x: above(x.double()).to(x.dtype), above, [met(dtype)])[0].verdict == "pass"
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_rounding_may_lead_across_an_edge(compare: Callable[..., Verdict], dtype: torch.dtype) -> None:
+def test_rounding_may_lead_across_an_edge(compare: Callable[..., tuple[Verdict, ...]], dtype: torch.dtype) -> None:
     """0.7 x / 0.7 is x again, or its neighbour."""
 
     def scaled(x: torch.Tensor) -> torch.Tensor:
@@ -64,11 +68,11 @@ def test_rounding_may_lead_across_an_edge(compare: Callable[..., Verdict], dtype
         scaled = x.float() * 0.7 / 0.7 * (1 + 2**-23)
         return torch.where(scaled > 0.5, x.float() * 3, -x.float()).to(x.dtype)
 
-    assert compare(up, scaled, [met(dtype)]).verdict == "pass"
+    assert compare(up, scaled, [met(dtype)])[0].verdict == "pass"
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_another_of_equal_values_may_be_chosen(compare: Callable[..., Verdict], dtype: torch.dtype) -> None:
+def test_another_of_equal_values_may_be_chosen(compare: Callable[..., tuple[Verdict, ...]], dtype: torch.dtype) -> None:
     """The gradient of the largest, where several are equal: the first of them has it, or the last."""
     values = numbers(dtype, 40, 100).round()
 
@@ -79,4 +83,36 @@ def test_another_of_equal_values_may_be_chosen(compare: Callable[..., Verdict], 
         place = x.shape[-1] - 1 - x.flip(-1).argmax(-1, keepdim=True)
         return (x * torch.zeros_like(x).scatter(-1, place, 1)).cumsum(-1)
 
-    assert compare(last, first, [values]).verdict != "error"
+    assert compare(last, first, [values])[0].verdict != "error"
+
+
+class Whole(torch.autograd.Function):
+    """The largest of each row, and a gradient for each of the equals."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        largest = x.amax(-1, keepdim=True)
+        ctx.save_for_backward(x == largest)
+        return largest[..., 0]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        (equal,) = ctx.saved_tensors
+        return gradient[..., None] * equal
+
+
+class First(Whole):
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        (equal,) = ctx.saved_tensors
+        return gradient[..., None] * (equal & (equal.cumsum(-1) == 1))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_equals_share_one_gradient(compare: Callable[..., tuple[Verdict, ...]], dtype: torch.dtype) -> None:
+    values = (numbers(dtype, 40, 100) * 2).round()
+    found = compare(Whole.apply, lambda x: x.amax(-1), [values], backward=True)
+    assert found[0].verdict == "pass"
+    assert found[1].verdict == "error"
+    assert "of 40 sums differ that stay whichever of equal values is chosen" in found[1].reason
+    assert compare(First.apply, lambda x: x.amax(-1), [values], backward=True)[1].verdict == "pass"
