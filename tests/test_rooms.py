@@ -58,7 +58,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "recording/recorder.py": {"the framework, as a dump has it": "torch"},
     "recording/snapshot.py": {"statistics, fields and types, as a dump has them": "max mean min norm torch type"},
     "recording/writer.py": {"a field of a dump": "data"},
-    "records/msprobe/entries.py": {"types and fields, as a dump has them": "range torch type"},
+    "records/msprobe/entries.py": {"types and fields, as a dump has them": "mode range torch type zeros"},
     "records/msprobe/reader.py": {"fields and the framework, as a dump has them": "data torch"},
     "records/msprobe/salvage.py": {"a field of a dump": "data"},
     "records/msprobe/stack.py": {"folders of tools and frameworks": "torch"},

@@ -21,8 +21,12 @@ class TensorSpec:
     dtype is the bare NumPy-like name ("float32", "bfloat16", "complex64", "int64", "bool", "float8_e4m3fn").
     max, min, mean and norm (2-norm) are of the tensor's values, of their absolute value where it is complex, None
     where the dump has none; low and high are the finite extremes, where the dump has them beside NaN or inf.
-    nan, inf and true count elements (inf: of both signs), None where the dump has none. stride is in elements, None
-    where they lie in order; address is where the first one lay: views of the same memory have the same one.
+    nan, inf and true count elements (inf: of both signs, negative_inf: of one), None where the dump has none.
+    zeros is the share of elements that are zero, mode the most frequent other finite value and its share,
+    constant_rows the share of rows (along the last dimension) whose elements are equal, and the value where those
+    rows have the same one. zeros is None where the dump tells none of the three; beside it None means that there is
+    none. stride is in elements, None where they lie in order; address is where the first one lay: views of the same
+    memory have the same one.
     values are the elements in their order, where the dump has them beside the statistics, as of few integers.
     data_name is the file that holds the values, as a bare name; None where only statistics were kept.
     ndarray: it was no tensor, but an array of NumPy's.
@@ -40,7 +44,11 @@ class TensorSpec:
     data_name: str | None = None
     nan: int | None = None
     inf: int | None = None
+    negative_inf: int | None = None
     true: int | None = None
+    zeros: float | None = None
+    mode: tuple[float, float] | None = None
+    constant_rows: tuple[float, float | None] | None = None
     stride: tuple[int, ...] | None = None
     address: int | None = None
     values: tuple[int, ...] | None = None

@@ -10,7 +10,8 @@ from pytest_probe.core.arguments import Arguments, Array, BoundCall, Leaf, map_t
 from pytest_probe.core.dump import Argument, Call, TensorSpec, named_tensors
 from pytest_probe.errors import RecordError, Unsupported
 from pytest_probe.inputs.generated import generate, kind_of, rounded_to_dtype
-from pytest_probe.inputs.role_table import roles
+from pytest_probe.inputs.planting import plant, supposed
+from pytest_probe.inputs.role_table import is_planted, roles
 from pytest_probe.inputs.roles import Role
 from pytest_probe.inputs.stored import StoredTensors
 from pytest_probe.inputs.streams import Streams
@@ -78,6 +79,7 @@ class _Builder:
         self, call: Call, bound: BoundCall, record: str, dtype: str | None, seed: int, kind: str, files: StoredTensors
     ) -> None:
         self._call, self._record, self._dtype, self._kind, self._files = call, record, dtype, kind, files
+        self._bound = bound
         self._streams = Streams(record, seed)
         self._roles: Mapping[str, Role] = {} if kind == "stored" else roles(bound, call)
         self._first = self._same_tensors()
@@ -126,11 +128,17 @@ class _Builder:
             )
         if self._kind != "generated" and spec.values is not None:
             return np.array(spec.values, spec.dtype).reshape(spec.shape)
-        return self._generated(spec, self._streams.at(_stream(path)), self._roles.get(path))
+        return self._generated(spec, path)
 
-    def _generated(self, spec: TensorSpec, stream: np.random.Generator, role: Role | None) -> AnyArray:
-        own = without_repeats(spec)
-        values = generate(own, stream) if role is None or not own.size else role.make(own, stream)
+    def _generated(self, spec: TensorSpec, path: str) -> AnyArray:
+        own, stream, role = without_repeats(spec), self._streams.at(_stream(path)), self._roles.get(path)
+        if role is not None and own.size:
+            values = role.make(own, stream)
+        elif kind_of(spec.dtype) == "float" and is_planted(self._bound, path):
+            values = generate(supposed(own), stream)
+            plant(values, own, stream)
+        else:
+            values = generate(own, stream)
         return values if own is spec else np.array(np.broadcast_to(values, spec.shape))
 
     def _same_tensors(self) -> dict[str, str]:

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from pytest_probe.core.dump import TensorSpec
-from pytest_probe.inputs import moments
+from pytest_probe.inputs import masses, moments
 from pytest_probe.numerics.dtypes import (
     AnyArray,
     BoolArray,
@@ -98,7 +98,7 @@ def _floats(spec: TensorSpec, rng: np.random.Generator) -> Float64Array:
         return _masked(spec, rng, bottom, _hanging(spec, rng, top))
     low, high = sorted((bottom, top))
     error = form.roundoff + _STATISTICS_ERROR
-    return moments.floats(rng, spec.size, moments.Statistics(low, high, _finite(spec.mean), _finite(spec.norm), error))
+    return masses.floats(spec, rng, moments.Statistics(low, high, _finite(spec.mean), _finite(spec.norm), error))
 
 
 _float_format = cache(float_format)  # a look-up by name instead of a NumPy dtype's slow name
@@ -144,6 +144,9 @@ def _special_values(spec: TensorSpec, bottom: float, top: float) -> list[float]:
     if spec.nan is None or spec.inf is None:
         return [math.nan] * (math.isnan(top) or math.isnan(bottom)) + signs
     nan, inf = min(spec.nan, spec.size), min(spec.inf, spec.size)
+    if spec.negative_inf is not None:
+        negative = min(spec.negative_inf, inf)
+        return [math.nan] * nan + [-math.inf] * negative + [math.inf] * (inf - negative)
     # Beside NaN the extremes are NaN, and tell no sign.
     return [math.nan] * nan + [(signs or [math.inf])[place % max(len(signs), 1)] for place in range(inf)]
 
@@ -153,7 +156,7 @@ def _finite_part(spec: TensorSpec, rng: np.random.Generator, bottom: float, top:
     high = spec.high if spec.high is not None else _finite(top)
     if low is not None and high is not None:
         if math.isfinite(low) and math.isfinite(high):
-            return moments.floats(rng, spec.size, moments.Statistics(min(low, high), max(low, high)))
+            return masses.floats(spec, rng, moments.Statistics(min(low, high), max(low, high)))
         return np.asarray(np.where(moments.choice(rng, spec.size, spec.size // 2), low, high))  # nothing was finite
     if high is not None:
         return _hanging(spec, rng, high)
@@ -174,23 +177,44 @@ def _hanging(spec: TensorSpec, rng: np.random.Generator, top: float) -> Float64A
 
 def _masked(spec: TensorSpec, rng: np.random.Generator, hidden: float, values: Float64Array) -> Float64Array:
     """Half of the elements hidden, or as many as the count or the mean says, but the first of no row: softmax of it is
-    defined. The largest value stays.
+    defined. Whole rows are hidden, or of another value, where the dump tells so. The largest value stays.
     """
-    mean, largest = _finite(spec.mean), int(values.argmax())
-    share = 0.5
+    largest = int(values.argmax())
+    hideable = np.ones(spec.size, bool)
+    # A row that is hidden as a whole has no softmax.
+    hideable[:: spec.shape[-1] if spec.shape[-1] > 1 else spec.size] = False
+    if values.min() != values[largest]:
+        hideable[largest] = False
+    whole = _constant_places(spec, rng)
+    shared = None if spec.constant_rows is None else spec.constant_rows[1]
+    if shared is not None and math.isfinite(shared):
+        values[whole] = shared
+    hideable[whole] = False
+    left = _hidden_count(spec, hidden, values[largest])
+    if shared == hidden:
+        values[whole] = hidden
+        left -= int(np.count_nonzero(whole))
+    places = np.flatnonzero(hideable)
+    values[places[moments.choice(rng, places.size, left)]] = hidden
+    return values
+
+
+def _constant_places(spec: TensorSpec, rng: np.random.Generator) -> BoolArray:
+    """The elements of constant rows, shape (size,)."""
+    if spec.constant_rows is None:
+        return np.zeros(spec.size, bool)
+    rows = masses.constant_rows(spec, rng)
+    return np.repeat(rows, spec.size // rows.size)
+
+
+def _hidden_count(spec: TensorSpec, hidden: float, top: float) -> int:
+    """How many elements a mask hides, 1 at least."""
+    mean, share = _finite(spec.mean), 0.5
     if spec.inf is not None and math.isinf(hidden):
         share = min(spec.inf / spec.size, 1.0)
     elif mean is not None and math.isfinite(hidden):
-        share = min(max((values[largest] - mean) / (values[largest] - hidden), 0.0), 1.0)
-    row = spec.shape[-1] if spec.shape[-1] > 1 else spec.size
-    hideable = np.ones(spec.size, bool)
-    # A row that is hidden as a whole has no softmax.
-    hideable[::row] = False
-    if values.min() != values[largest]:
-        hideable[largest] = False
-    places = np.flatnonzero(hideable)
-    values[places[moments.choice(rng, places.size, max(round(share * spec.size), 1))]] = hidden
-    return values
+        share = min(max((top - mean) / (top - hidden), 0.0), 1.0)
+    return max(round(share * spec.size), 1)
 
 
 def _finite(number: float | None) -> float | None:

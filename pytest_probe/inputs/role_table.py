@@ -357,3 +357,30 @@ ROLES: Mapping[str, RoleRules] = {
     "div": _quotient,
     "divide": _quotient,
 }
+
+# APIs in which nothing is planted: zero is a pole of the value or of the gradient, or makes
+# all of a product zero; an exchange of equal pivots gives other factors; how many numbers differ decides the shape.
+_POLES = (
+    "reciprocal rsqrt sqrt log log2 log10 logit pow float_power prod cumprod logdet true_divide addcdiv atan2 arctan2 "
+    "digamma psi lgamma gammaln polygamma mvlgamma multigammaln zeta igamma igammac gammainc gammaincc det slogdet inv "
+    "inv_ex inverse pinv solve solve_ex lstsq lu lu_factor lu_factor_ex qr geqrf svd svdvals eig eigvals ldl_factor "
+    "ldl_factor_ex matrix_rank cond tensorinv tensorsolve cholesky cholesky_ex mode unique unique_consecutive"
+)
+# By canonical API the parameters in which nothing is planted; "*": all.
+UNPLANTED: Mapping[str, frozenset[str]] = {
+    **dict.fromkeys(_POLES.split(), frozenset({"*"})),
+    **dict.fromkeys(("div", "divide", "floor_divide", "remainder", "fmod"), frozenset({"other"})),
+    "xlogy": frozenset({"other", "input.1"}),
+}
+
+
+def is_planted(bound: BoundCall, path: str) -> bool:
+    """May zeros and ties be planted in the argument at a path ("input.1.0")?"""
+    names = UNPLANTED.get(bound.name)
+    if names is None:
+        return True
+    # A quotient by a number may be a reflected one, 1 / x.
+    if "*" in names or not isinstance(bound.argument("other"), TensorSpec | list | tuple):
+        return False
+    places = [bound.paths[name] for name in names if name in bound.paths]
+    return not any(path == place or path.startswith(f"{place}.") for place in places)

@@ -27,7 +27,12 @@ def without_repeats(spec: TensorSpec) -> TensorSpec:
         return spec
     shape = tuple(1 if repeats else extent for repeats, extent in zip(expanded, spec.shape, strict=True))
     copies = spec.size // replace(spec, shape=shape).size
-    nan, inf, true = (None if count is None else count // copies for count in (spec.nan, spec.inf, spec.true))
+    nan, inf, negative, true = (
+        None if count is None else count // copies for count in (spec.nan, spec.inf, spec.negative_inf, spec.true)
+    )
     # Statistics were of all elements, each standing there as many times.
     norm = None if spec.norm is None else spec.norm / copies**0.5
-    return replace(spec, shape=shape, stride=None, norm=norm, nan=nan, inf=inf, true=true)
+    # Where a row is one element that stands many times, every row is constant; its own is not.
+    rows = None if expanded[-1] else spec.constant_rows
+    own = replace(spec, shape=shape, stride=None, norm=norm, nan=nan, inf=inf, negative_inf=negative, true=true)
+    return replace(own, constant_rows=rows)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import UNSET
 
+from pytest_probe.recording.masses import fill_masses
 from pytest_probe.recording.snapshot import Seen, json_number
 
 KEPT = 64  # integers of one tensor: that many sizes, lengths or repeats stand in a dump
@@ -32,6 +33,8 @@ def fill_together(values: np.ndarray, sizes: Sequence[int], seen: Sequence[Seen]
         one.max, one.min, one.mean, one.norm = top, bottom, total / size, norm
     for index in np.flatnonzero(~np.isfinite(squares)).tolist():
         unusual(seen[index], wide[starts[index] : starts[index] + sizes[index]])
+    if values.dtype.kind == "f":
+        fill_masses(values, starts, seen)
     if values.dtype.kind == "b":
         for one, true in zip(seen, sums, strict=True):
             # Of booleans a dump has the number of True.
@@ -61,6 +64,7 @@ def unusual(seen: Seen, wide: np.ndarray) -> None:
         return
     nan = int(np.isnan(wide).sum())
     seen.nan, seen.inf = nan, wide.size - finite.size - nan
+    seen.negative_inf = int(np.isneginf(wide).sum())
     seen.norm = json_number(math.nan if nan else math.inf)
     if finite.size:
         seen.high, seen.low = float(finite.max()), float(finite.min())

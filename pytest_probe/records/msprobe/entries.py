@@ -258,7 +258,9 @@ class _Entry:
             data_name=self.data_name(value, field),
             nan=self.count(value, "NaN", field),
             inf=self.count(value, "Inf", field),
+            negative_inf=self.count(value, "Negative_inf", field),
             true=self.count(value, "True", field),
+            **(self.masses(value, field) if "zeros" in value else {}),
             stride=self.stride(value, field),
             address=self.count(value, "address", field),
             values=self.values(value, field),
@@ -280,6 +282,32 @@ class _Entry:
         if count < 0:
             raise self.error(f"{field}.{key}", quoted(count), "a number of elements, 0 or more")
         return count
+
+    def masses(self, value: Mapping[str, Any], field: str) -> dict[str, Any]:
+        """What the dump tells of values that stand many times."""
+        mode, rows = (self.pair(value, key, field) for key in ("mode", "constant_rows"))
+        if mode is not None:
+            mode = (_finite(mode[0]), self.share(mode[1], f"{field}.mode.1"))
+        if rows is not None:
+            rows = (self.share(rows[0], f"{field}.constant_rows.0"), rows[1])
+        if mode is not None and mode[0] is None:
+            raise self.error(f"{field}.mode.0", quoted(value["mode"][0]), "a finite number")
+        return {"zeros": self.share(value["zeros"], f"{field}.zeros"), "mode": mode, "constant_rows": rows}
+
+    def pair(self, value: Mapping[str, Any], key: str, field: str) -> tuple[Any, Any] | None:
+        """Two numbers, of which the second may be null; None where there are none."""
+        if value.get(key) is None:
+            return None
+        pair = self.need(value, key, field, list, "a list of two numbers")
+        if len(pair) != 2:
+            raise self.error(f"{field}.{key}", quoted(pair), "a list of two numbers")
+        first, second = (self.real({"0": one}, "0", f"{field}.{key}") for one in pair)
+        return first, second
+
+    def share(self, share: Any, field: str) -> float:
+        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+            raise self.error(field, quoted(share), "a share, from 0 to 1")
+        return float(share)
 
     def stride(self, value: Mapping[str, Any], field: str) -> tuple[int, ...] | None:
         if value.get("stride") is None:

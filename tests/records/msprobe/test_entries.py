@@ -178,6 +178,31 @@ def test_a_nan_among_statistics_is_a_nan() -> None:
     assert (spec.high, spec.low) == (3.0, -1.5)
 
 
+def test_masses() -> None:
+    told = {"zeros": 0, "mode": [0.5, 0.25], "constant_rows": [0.125, -math.inf], "Negative_inf": 3}
+    spec = _argument(_TENSOR | told)
+    assert (spec.zeros, spec.mode, spec.constant_rows, spec.negative_inf) == (0.0, (0.5, 0.25), (0.125, -math.inf), 3)
+    assert _argument(_TENSOR | {"zeros": 1, "constant_rows": [1, None]}).constant_rows == (1.0, None)
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        ({"zeros": 1.5}, r"zeros.*1.5.*a share, from 0 to 1"),
+        ({"zeros": True}, r"zeros.*true.*a share"),
+        ({"zeros": 0, "mode": [1.0]}, r"mode.*a list of 1.*two numbers"),
+        ({"zeros": 0, "mode": [math.inf, 0.5]}, r"mode\.0.*a finite number"),
+        ({"zeros": 0, "mode": [1.0, -1]}, r"mode\.1.*a share"),
+        ({"zeros": 0, "constant_rows": [None, 0.0]}, r"constant_rows\.0.*a share"),
+        ({"zeros": 0, "constant_rows": 3}, r"constant_rows.*3.*a list of two numbers"),
+        ({"Negative_inf": -1}, r"Negative_inf.*-1"),
+    ],
+)
+def test_masses_that_cannot_be(told: dict[str, Any], message: str) -> None:
+    with pytest.raises(RecordError, match=message):
+        _argument(_TENSOR | told)
+
+
 def test_a_tensor_needs_no_statistics() -> None:
     bare = {"type": "torch.Tensor", "dtype": "torch.int64", "shape": [], "md5": "0f", "data_name": "a.pt"}
     assert _argument(bare) == TensorSpec("int64", (), data_name="a.pt")

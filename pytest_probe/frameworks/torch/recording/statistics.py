@@ -128,7 +128,7 @@ def vector(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def unpack(row: list[float], seen: Seen) -> None:
-    """Fill in statistics that a device computed."""
+    """Fill in statistics that a device computed. Beside NaN the extremes tell no sign of inf."""
     high, low, mean, norm, nan, inf, true = row
     if seen.dtype == "torch.bool":
         seen.max, seen.min, seen.true = high > 0, low > 0, round(true)
@@ -138,3 +138,5 @@ def unpack(row: list[float], seen: Seen) -> None:
     seen.mean, seen.norm = json_number(mean), json_number(norm)
     if nan or inf:
         seen.nan, seen.inf = round(nan), round(inf)
+        if not nan and (-math.inf < low or high < math.inf):
+            seen.negative_inf = 0 if -math.inf < low else seen.inf

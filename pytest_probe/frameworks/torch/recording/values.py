@@ -17,7 +17,8 @@ import numpy as np
 import torch
 from msgspec import UNSET
 
-from pytest_probe.frameworks.torch.recording.statistics import count_groups, count_large, crc, unpack, vector
+from pytest_probe.frameworks.torch.recording.samples import Layout, Places, copied, look_at_samples, places
+from pytest_probe.frameworks.torch.recording.statistics import count_groups, count_large, crc, to_numpy, unpack, vector
 from pytest_probe.numerics.contiguous import in_order
 from pytest_probe.recording.config import CaptureConfig
 from pytest_probe.recording.snapshot import MemoryFormat, PlainEntry, Seen, Tree, json_number
@@ -49,9 +50,7 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _FUNCTIONS = tuple(getattr(kind.__torch_function__, "__func__", kind.__torch_function__) for kind in _PLAIN)
 
 
-# The strides and extents by which memory is walked, from the innermost on, whatever order the dimensions have; a number
-# of elements where there are no gaps.
-Layout: TypeAlias = int | tuple[tuple[int, int], ...]
+_NOWHERE = Places((0, 0, 0), (0, 0, 0), 0)
 
 
 class Memory(msgspec.Struct, gc=False):
@@ -69,8 +68,11 @@ Known: TypeAlias = tuple[Memory, int, Seen, Layout]
 def _fill(seen: Seen, first: Seen) -> None:
     seen.max, seen.min, seen.mean, seen.norm = first.max, first.min, first.mean, first.norm
     seen.high, seen.low, seen.nan, seen.inf = first.high, first.low, first.nan, first.inf
+    seen.negative_inf, seen.zeros, seen.mode = first.negative_inf, first.zeros, first.mode
     seen.true, seen.failed = first.true, first.failed
-    # A view of the same elements may have them in another order.
+    # A view of the same elements may have them in another order, and other rows.
+    if seen.stride == first.stride and tuple(seen.shape[-1:]) == tuple(first.shape[-1:]):
+        seen.constant_rows = first.constant_rows
     seen.values = first.values if seen.stride is UNSET else UNSET
 
 
@@ -84,10 +86,11 @@ class Values:
         self._widths = {dtype: dtype.itemsize if _kind(dtype) in config.kinds else 0 for dtype in _DTYPES}
         self._counts = config.task in ("statistics", "tensor")
         self._sums = config.summary == "md5"
-        # What was put off: copies of small tensors, statistics that other devices compute, and snapshots of the same
-        # elements as an earlier one.
+        # What was put off: copies of small tensors, statistics that other devices compute, samples of large tensors,
+        # and snapshots of the same elements as an earlier one.
         self._small: deque[tuple[bytes, torch.dtype, Seen]] = deque()
-        self._far: deque[tuple[torch.Tensor, Seen]] = deque()
+        self._far: deque[tuple[torch.Tensor, torch.Tensor | None, Places, Seen]] = deque()
+        self._samples: deque[tuple[bytes, torch.dtype, Places, Seen]] = deque()
         self._twins: deque[tuple[Seen, Seen]] = deque()
         self._known: dict[int, Known] = {}
         self._memories: dict[int, Memory] = {}
@@ -266,12 +269,18 @@ class Values:
             return
         if self._sums:
             seen.crc = crc(tensor)
+        looked = tensor.is_floating_point() and not tensor.is_neg()
+        where = places(tensor.shape, layout, seen.stride is UNSET) if looked else _NOWHERE
         if not tensor.is_cpu:
-            self._far.append((vector(tensor), seen))
+            sample = tensor.as_strided(where.shape, where.strides).clone() if looked else None
+            self._far.append((vector(tensor), sample, where, seen))
         else:
             try:
                 # In the order of the memory, where it has no gaps.
                 count_large(tensor.as_strided((layout,), (1,)) if isinstance(layout, int) else tensor, seen)
+                # By now a cache holds some of it.
+                if looked:
+                    self._samples.append((copied(tensor, seen.address, where), tensor.dtype, where, seen))
             except Exception as error:
                 seen.failed = f"{type(error).__name__}: {error}"
 
@@ -305,6 +314,7 @@ class Values:
         twins = [self._twins.popleft() for _ in range(len(self._twins))]
         self._settle_small()
         self._settle_far()
+        self._settle_samples()
         for seen, first in twins:
             _fill(seen, first)
 
@@ -325,15 +335,32 @@ class Values:
         count_groups(groups)
 
     def _settle_far(self) -> None:
-        devices: defaultdict[torch.device, list[tuple[torch.Tensor, Seen]]] = defaultdict(list)
+        devices: defaultdict[torch.device, list[tuple[torch.Tensor, torch.Tensor | None, Places, Seen]]]
+        devices = defaultdict(list)
         for _ in range(len(self._far)):
-            pair = self._far.popleft()
-            devices[pair[0].device].append(pair)
-        for device, pairs in devices.items():
+            one = self._far.popleft()
+            devices[one[0].device].append(one)
+        for device, ones in devices.items():
             # They were computed on the program's streams, and are read on this thread's.
             torch.accelerator.synchronize(device)
-            for row, (_, seen) in zip(torch.stack([numbers for numbers, _ in pairs]).tolist(), pairs, strict=True):
+            rows = torch.stack([numbers for numbers, *_ in ones])
+            samples = [sample.reshape(-1).to(rows.dtype) for _, sample, _, _ in ones if sample is not None]
+            # In one copy, since each one waits.
+            found = torch.cat([rows.reshape(-1), *samples]).cpu().numpy()
+            for row, (*_, seen) in zip(found[: rows.numel()].reshape(rows.shape).tolist(), ones, strict=True):
                 unpack(row, seen)
+            looked = [(where, seen) for _, sample, where, seen in ones if sample is not None]
+            if looked:
+                look_at_samples(found[rows.numel() :], [where for where, _ in looked], [seen for _, seen in looked])
+
+    def _settle_samples(self) -> None:
+        kinds: defaultdict[torch.dtype, list[tuple[bytes, Places, Seen]]] = defaultdict(list)
+        for _ in range(len(self._samples)):
+            data, dtype, where, seen = self._samples.popleft()
+            kinds[dtype].append((data, where, seen))
+        for dtype, ones in kinds.items():
+            values = to_numpy(torch.frombuffer(bytearray().join([data for data, _, _ in ones]), dtype=dtype))
+            look_at_samples(values, [where for _, where, _ in ones], [seen for *_, seen in ones])
 
     def waits(self) -> bool:
         """Would `settle` wait for a device?"""

@@ -123,6 +123,67 @@ def test_devices_compute_the_same(tensor: torch.Tensor) -> None:
         assert getattr(far, field) == getattr(near, field)
 
 
+@pytest.mark.parametrize(
+    ("special", "negative"),
+    [([-math.inf] * 2, 2), ([math.inf] * 3, 0), ([math.inf, -math.inf], UNSET), ([math.nan], UNSET)],
+)
+def test_a_device_tells_the_sign_of_inf_where_an_extreme_does(special: list[float], negative: Any) -> None:
+    seen = Seen("torch.Tensor", "torch.float32", (5,), False)
+    unpack(vector(torch.tensor([1.0, 2.0, *special])).tolist(), seen)
+    assert seen.negative_inf == negative
+
+
+def normal(rows: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(rows, 256, generator=torch.Generator().manual_seed(0)).to(dtype)
+
+
+@pytest.mark.parametrize("rows", [15, 500, 2000])
+@pytest.mark.parametrize("dtype", [*FLOATS, torch.float8_e4m3fn])
+def test_zeros_and_constant_rows_of_any_size(rows: int, dtype: torch.dtype) -> None:
+    """Exact where a tensor is small, from a sample where it is large."""
+    half = normal(rows, dtype)
+    half[rows // 2 :] = 0
+    seen = shown(half.float().relu().to(dtype))
+    assert seen["zeros"] == pytest.approx(0.75, abs=0.06)
+    assert seen["constant_rows"] == [pytest.approx(0.5, abs=0.06), 0.0]
+    assert "mode" not in seen
+
+
+@pytest.mark.parametrize("rows", [15, 500])
+def test_a_most_frequent_value(rows: int) -> None:
+    value, share = shown(normal(rows).clamp(-1, 0.5))["mode"]
+    assert (value, share) == (0.5, pytest.approx(0.31, abs=0.08))
+
+
+@pytest.mark.parametrize("rows", [15, 500])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_normal_numbers_have_no_masses(rows: int, dtype: torch.dtype) -> None:
+    seen = shown(normal(rows, dtype))
+    assert seen["zeros"] < 0.02
+    assert not {"mode", "constant_rows"} & set(seen)
+
+
+@pytest.mark.parametrize("rows", [15, 500])
+def test_views_tell_zeros_but_no_rows(rows: int) -> None:
+    padded = normal(rows)
+    padded[: rows // 2] = 0
+    for view in (padded.T, padded[:, :128], padded[:, ::2], padded.expand(2, rows, 256)):
+        seen = shown(view)
+        assert seen["zeros"] == pytest.approx(0.5, abs=0.1)
+        assert "constant_rows" not in seen
+    assert shown(-padded)["zeros"] == pytest.approx(0.5, abs=0.1)
+
+
+def test_a_view_in_order_has_the_rows_of_its_memory() -> None:
+    taking, padded = values(), normal(500)
+    padded[250:] = 0
+    seen = [taking.take(one) for one in (padded, padded.view(50, 10, 256), padded.view(-1, 128), padded.T)]
+    taking.settle()
+    assert seen[1].constant_rows == seen[0].constant_rows != UNSET
+    assert [one.constant_rows for one in seen[2:]] == [UNSET, UNSET]
+    assert {one.zeros for one in seen} == {seen[0].zeros}
+
+
 @pytest.mark.parametrize("size", SIZES)
 def test_integers_and_booleans_are_exact(size: int) -> None:
     large = torch.full((size,), 2**60)
@@ -412,7 +473,12 @@ def _locked(array: np.ndarray) -> np.ndarray:
 def test_arrays(array: np.ndarray) -> None:
     """As torch takes them: the elements in their order, those behind a mask as well."""
     wide = np.asarray(array, np.float64)
-    assert shown(array) == {
+    seen = shown(array)
+    assert (seen.pop("zeros", 0), seen.pop("mode", None)) == (
+        float((wide == 0).mean()) if array.dtype.kind == "f" else 0,
+        None,
+    )
+    assert seen == {
         **{"type": "numpy.ndarray", "dtype": str(array.dtype), "shape": list(array.shape), "requires_grad": False},
         **{"Max": wide.max(), "Min": wide.min(), "Mean": wide.mean(), "Norm": pytest.approx(np.sqrt((wide**2).sum()))},
     }
