@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import hypothesis.strategies  # noqa: F401
 import pytest
 import torch._decomp
+import torch._dynamo
 import torch._refs  # noqa: F401
 
 import pytest_probe.cli

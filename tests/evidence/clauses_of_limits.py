@@ -57,8 +57,10 @@ def deep_convolution() -> list[Any]:
 
 
 def pooled(factor: float, x: Tensor) -> Tensor:
-    """A pooling, and its gradient times a factor."""
-    x = x * factor - x.detach() * (factor - 1)
+    """A pooling, and its gradient times a factor, or divided by it, in turn: sums tell nothing."""
+    odd = torch.arange(x.shape[-1]) % 2 == torch.arange(x.shape[-2])[:, None] % 2
+    factors = torch.where(odd, factor, 1 / factor).to(x.dtype)
+    x = x * factors - x.detach() * (factors - 1)
     return F.max_pool2d(x, 3)
 
 
@@ -198,7 +200,7 @@ def no_factory(name: str) -> frozenset[str]:
 
 CLAUSES = (
     Clause(
-        "elements that leap grant others nothing", "gradient of a max pooling of one's own, 2 % too large",
+        "elements that leap grant others nothing", "gradient of a max pooling of one's own, 2 % off",
         partial(pooled, 1.02), partial(pooled, 1.0), rounded_images, ((rule, "_without_unstable", lambda *args: None),),
         "error", "pass", backward=True,
     ),

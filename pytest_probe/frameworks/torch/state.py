@@ -110,7 +110,9 @@ def _show_autocasts(kinds: Sequence[str]) -> str:
 
 
 def _deterministic() -> tuple[bool, bool]:
-    return _C._get_deterministic_algorithms(), _C._get_deterministic_algorithms_warn_only()
+    """On, and to warn only, which says nothing where it is off."""
+    on = _C._get_deterministic_algorithms()
+    return on, on and _C._get_deterministic_algorithms_warn_only()
 
 
 def _anomalies() -> tuple[bool, bool]:

@@ -12,6 +12,8 @@ from pytest_probe.standards.noise.stages import STAGES, Stage
 
 # Roundoffs of the element, or of the output's RMS. What crosses an edge moves by more, and rounding by less.
 FAR = 64.0
+# Roundoffs of the output's dtype that each element of a sum may be off by: two ulps.
+LAST = 4.0
 # A scale of so small a part of the error is no edge that was crossed.
 OWED = 1 / 16
 # A run has crossed an edge where it moves by so much of what the device is off by.
@@ -55,18 +57,21 @@ def unbalanced(comparison: Comparison, stage: Stage) -> str:
     off = np.abs(wide - center)
     if not (np.isfinite(center).all() and (_beyond_rounding(comparison, off) & (off >= OWED * spread.size)).any()):
         return ""
+    typical = noise_ratio.root_mean_square(np.abs(center))
     runs = [run for run in comparison.evidence.perturbed(STAGES[-1]) if np.isfinite(run).all()]
+    if not runs:
+        return ""
+    leaps = _beyond_rounding(comparison, spread.size)
+    errors, *others = (np.where(leaps, array - center, 0.0) for array in (wide, *runs))
     for axes in (*((axis,) for axis in range(center.ndim)), tuple(range(center.ndim))):
-        found, wanted = (np.sum(array, axis=axes) for array in (wide, center))
-        moved = [np.abs(np.sum(run, axis=axes) - wanted) for run in runs]
-        leapt = [np.sum(np.abs(run - center), axis=axes) for run in runs]
-        # Rounding adds up to so much at most; what leaps must cancel in the sum of each run.
-        rounding = FAR * _roundoff(comparison) * np.sum(np.abs(center), axis=axes)
-        agreed = np.maximum.reduce(moved) if moved else np.full(np.shape(wanted), np.inf)
-        told = (
-            (np.max(leapt, axis=0) > 2 * rounding) & (agreed <= rounding) if leapt else np.zeros(np.shape(wanted), bool)
-        )
-        wrong = told & (np.abs(found - wanted) > 2 * rounding)
+        off = np.abs(np.sum(errors, axis=axes))
+        leapt = np.max([np.sum(np.abs(run), axis=axes) for run in others], axis=0)
+        moved = np.max([np.abs(np.sum(run, axis=axes)) for run in others], axis=0)
+        # Rounding inside and at the end adds up to so much at most; what leaps must cancel in the sum of each run.
+        rounding = FAR * comparison.roundoff * np.sum(np.maximum(np.abs(center), typical), axis=axes)
+        rounding = rounding + LAST * _roundoff(comparison) * np.sum(np.abs(center), axis=axes)
+        told = (moved <= rounding) & (leapt > 2 * rounding)
+        wrong = told & (off > np.maximum(2 * rounding, CROSSED * leapt))
         if wrong.any():
             return f"{int(np.sum(wrong)):,} of {wrong.size:,} sums differ that stay whichever of equal values is chosen"
     return ""
