@@ -150,8 +150,10 @@ def main() -> int:
         sandbox = Sandbox(Path(folder))
         sandbox.enter()
         searched = Search(sandbox, given.keep and given.keep.absolute())
-        search(searched, given.count, given.seed)
-        searched.worker.stop()
+        try:
+            search(searched, given.count, given.seed)
+        finally:
+            searched.worker.stop()
     print("\n".join(searched.table()))
     return int(any(counts.findings for counts in searched.levels.values()))
 

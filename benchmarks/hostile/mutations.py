@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import pickle
 import zipfile
@@ -163,7 +164,7 @@ def _change_value(change: Change) -> None:
     strategy = FIELDS.get(key, anything) if isinstance(key, str) and change.below(4) else anything
     new = change.draw(strategy)
     change.say(f"{path} = {new!r}")
-    container[key] = new
+    container[key] = copy.deepcopy(new)  # the strategies give the same lists again and again
 
 
 def _change_name(change: Change) -> None:

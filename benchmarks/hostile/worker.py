@@ -103,7 +103,7 @@ class Worker:
     def _start(self) -> None:
         sys.stdout.flush()
         self._pipe, theirs = _CONTEXT.Pipe()
-        self._process = _CONTEXT.Process(target=_serve, args=(theirs, self._pipe, self._sandbox))
+        self._process = _CONTEXT.Process(target=_serve, args=(theirs, self._pipe, self._sandbox), daemon=True)
         self._process.start()
         theirs.close()
         self._count = 0
