@@ -317,7 +317,7 @@ class _Entry:
         return tuple(shape)
 
     def tensor_shape(self, value: Mapping[str, Any], field: str) -> tuple[int, ...]:
-        """A tensor's. NumPy refuses an empty array whose other sizes would overflow; memory bounds those of the others."""
+        """A tensor's. NumPy refuses an empty array whose other sizes would overflow; others are bounded by memory."""
         shape = self.shape(value, "shape", field)
         if 0 in shape and math.prod(filter(None, shape)) >= _MAX_BESIDE_ZERO:
             found = f"the sizes {', '.join(map(str, shape))}"
