@@ -12,6 +12,7 @@ DTYPES = (
     "uint32, uint64, float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz, float8_e8m0fnu"
 )
 SIZE, NUMBER = "an integer from 0 on, below 2**63", "a number, true, false or null"
+FLOAT = "a number that float64 holds"
 HELD = "an integer of at most 64 bits"
 BARE = "the bare name of a file, without a folder"
 
@@ -75,12 +76,15 @@ TENSORS: tuple[tuple[str, Any, str, str, str], ...] = (
     ("shape", [[2]], ".0", "a list of 1", SIZE),
     ("shape", [2**63], ".0", "9223372036854775808", SIZE),
     ("shape", [1] * 65, "", "65 dimensions", "at most 64"),
+    ("shape", [0, 2**62], "", f"the sizes 0, {2**62}", "sizes whose product, zeros left out, is below 2**59"),
     ("dtype", None, "", "null", "the name of a dtype"),
     ("dtype", [], "", "an empty list", "the name of a dtype"),
     ("dtype", "torch.flaot32", "", 'the unknown dtype "torch.flaot32"', f"one of {DTYPES}"),
     ("Max", "x", "", '"x"', NUMBER),
     ("Max", [], "", "an empty list", NUMBER),
     ("Min", {}, "", "an empty object", NUMBER),
+    ("Max", 10**400, "", f"1{'0' * 56}...", FLOAT),
+    ("Min", -(10**400), "", f"-1{'0' * 55}...", FLOAT),
     ("Mean", "1", "", '"1"', NUMBER),
     ("Norm", [1], "", "a list of 1", NUMBER),
     ("requires_grad", "yes", "", '"yes"', "true or false"),

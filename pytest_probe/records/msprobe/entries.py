@@ -47,6 +47,7 @@ _FLOATS: Mapping[str, float] = {**TOKENS, "NaN": math.nan, "Infinity": math.inf,
 _MAX_RANK = 64  # of torch and of NumPy
 # torch's sizes are int64.
 _MAX_EXTENT = 2**63
+_MAX_BESIDE_ZERO = 2**59  # elements of the widest dtype, complex128, whose bytes NumPy can count
 # Bytes of a file's name on usual file systems.
 _MAX_NAME = 255
 # What an untrusted record may hold. Bytes of an entry: 20,000 tensors in one call; an entry takes ten times as much
@@ -247,7 +248,7 @@ class _Entry:
             grad = self.need(value, "requires_grad", field, bool, "true or false")
         return TensorSpec(
             self.dtype(value, "dtype", field),
-            self.shape(value, "shape", field),
+            self.tensor_shape(value, field),
             max=top,
             min=bottom,
             mean=self.real(value, "Mean", field),
@@ -343,9 +344,19 @@ class _Entry:
                 raise self.error(f"{field}.{key}.{index}", quoted(extent), f"an integer from {least} on, below 2**63")
         return tuple(shape)
 
+    def tensor_shape(self, value: Mapping[str, Any], field: str) -> tuple[int, ...]:
+        """A tensor's. NumPy refuses an empty array whose other sizes would overflow; others are bounded by memory."""
+        shape = self.shape(value, "shape", field)
+        if 0 in shape and math.prod(filter(None, shape)) >= _MAX_BESIDE_ZERO:
+            found = f"the sizes {', '.join(map(str, shape))}"
+            raise self.error(f"{field}.shape", found, "sizes whose product, zeros left out, is below 2**59")
+        return shape
+
     def number(self, value: Mapping[str, Any], key: str, field: str) -> Number | None:
-        """A statistic: a number, true or false, null, or a word for one that is not finite."""
+        """A statistic: a number that float64 holds, true or false, null, or a word for one that is not finite."""
         number = value.get(key)
+        if isinstance(number, int):
+            self._check_magnitude(number, f"{field}.{key}")
         if number is None or isinstance(number, int | float):
             return number
         if isinstance(number, str) and number in _FLOATS:
@@ -354,10 +365,14 @@ class _Entry:
 
     def real(self, value: Mapping[str, Any], key: str, field: str) -> float | None:
         number = self.number(value, key, field)
+        return None if number is None else float(number)
+
+    def _check_magnitude(self, number: int, field: str) -> None:
+        """JSON's integers may have any number of digits."""
         try:
-            return None if number is None else float(number)
+            float(number)
         except OverflowError:
-            raise self.error(f"{field}.{key}", quoted(number), "a number that float64 holds") from None
+            raise self.error(field, quoted(number), "a number that float64 holds") from None
 
     def data_name(self, value: Mapping[str, Any], field: str) -> str | None:
         if value.get("data_name") is None:
