@@ -75,10 +75,13 @@ class Checked:
     cause: BaseException | None = None
 
     def serves(self, case: Case) -> bool:
-        """Is the run that it keeps that of another case, too: the same record in the same dtype?"""
+        """Is the run that it keeps that of another case, too: the same record in the same dtype, the other direction?
+
+        A case that is run again shall run.
+        """
         own = self.case
         same = own.dump is case.dump and own.record.name == case.record.name and own.dtype == case.dtype
-        return same and self.forward is not None
+        return same and own.direction != case.direction and self.forward is not None
 
     def save(self, path: Path) -> None:
         """Write inputs, outputs and gradients of both sides. Raises OSError."""

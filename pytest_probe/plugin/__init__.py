@@ -113,6 +113,10 @@ def _configure(config: pytest.Config) -> None:
     xdist.check_devices(config, state.settings.devices)
     _extend_args(config, state)
     config.pluginmanager.register(Collection(state), "probe-collection")
+    if config.pluginmanager.hasplugin("allure_pytest"):
+        from pytest_probe.plugin.allure import Parameters
+
+        config.pluginmanager.register(Parameters(), "probe-allure")
     if not xdist.is_worker(config):
         from pytest_probe.plugin.reporting import Reporting
 
@@ -152,6 +156,21 @@ class Collection:
 
     def _is_found(self, path: Path) -> bool:
         return self._probe.settings.collect and path.suffix != ".py" and self._probe.recognises(path)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Put items that share a run beside one another again, where another plugin shuffled them."""
+        from pytest_probe.plugin.order import together
+
+        items[:] = together(items)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> None:
+        """Import the framework, so that it counts for no item's time."""
+        from pytest_probe.plugin.items import ProbeItem
+
+        if not session.config.option.collectonly and any(isinstance(item, ProbeItem) for item in session.items):
+            self._probe.warm_up()
 
     def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
         from pytest_probe.plugin.items import NoticeItem

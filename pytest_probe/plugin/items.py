@@ -29,8 +29,13 @@ if TYPE_CHECKING:
     import pluggy
 
 
-class CaseFailed(Exception):
-    """A case ended in a verdict that fails its item; its text is the whole report, its reason one line."""
+class CaseFailed(AssertionError):
+    """A case ended in a verdict that fails its item; its text is the whole report, its reason one line.
+
+    Reports of other tools take an AssertionError for a test that failed, and all else for one that is broken.
+    """
+
+    __module__ = "builtins"  # so that they print the name alone
 
     def __init__(self, text: str, reason: str) -> None:
         super().__init__(text)
@@ -155,7 +160,8 @@ class NoticeItem(pytest.Item):
 
     def __init__(self, *, verdict: Verdict | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.verdict = verdict
+        self._given = verdict
+        self.verdict: Verdict | None = None
 
     @property
     def ihook(self) -> pluggy.HookRelay:
@@ -169,8 +175,8 @@ class NoticeItem(pytest.Item):
         return self.parent.probe
 
     def judge(self) -> Verdict:
-        assert self.verdict is not None
-        return self.verdict
+        assert self._given is not None
+        return self._given
 
     def runtest(self) -> None:
         verdict = self.verdict = self.judge()
@@ -200,8 +206,14 @@ class NoticeItem(pytest.Item):
         return shown
 
     def complete(self, report: pytest.TestReport, call: pytest.CallInfo[None]) -> None:
-        """Give the report of the item's run its result, and a skip the place of the call instead of ours."""
-        if call.when != "call" and report.outcome == "passed":
+        """Give the report of the item's run its result, and a skip the place of the call instead of ours.
+
+        A teardown ends the run, which may be one of several: what other plugins run again is judged again.
+        """
+        if call.when == "teardown":
+            self.verdict = None
+            return
+        if call.when == "setup" and report.passed:
             return
         skipped_by_us = self.verdict is not None and report.skipped and not hasattr(report, "wasxfail")
         if skipped_by_us:
@@ -223,9 +235,14 @@ class NoticeItem(pytest.Item):
     def reportinfo(self) -> tuple[PathLike[str] | str, int | None, str]:
         return printable_line(str(self.path)), None, self.name
 
+    @property
+    def run_key(self) -> object:
+        """Equal for items of which each uses what the others' runs left."""
+        return id(self)
+
     def shares_run_with(self, other: pytest.Item | None) -> bool:
         """Does the other item use what this one's run left?"""
-        return False
+        return isinstance(other, NoticeItem) and other.run_key == self.run_key
 
 
 def _one_line(verdict: Verdict) -> str:
@@ -237,9 +254,10 @@ def _unjudged(report: pytest.TestReport, call: pytest.CallInfo[None]) -> Verdict
     """An item that pytest skipped or failed before it was judged, or that the probe broke on."""
     if report.skipped:
         return Verdict("skip", "", str(call.excinfo.value) if call.excinfo else "", kind="skipped by the test suite")
-    return Verdict(
-        "error", "", f"pytest-probe broke: {exception_line(call.excinfo.value) if call.excinfo else 'no reason given'}"
-    )
+    error = call.excinfo.value if call.excinfo else None
+    if isinstance(error, pytest.fail.Exception):  # a time limit, for one
+        return Verdict("error", "", first_line(error))
+    return Verdict("error", "", f"pytest-probe broke: {exception_line(error) if error else 'no reason given'}")
 
 
 class ProbeItem(NoticeItem):
@@ -311,7 +329,6 @@ class ProbeItem(NoticeItem):
     def _frame(self) -> Frame | None:
         return user_frame(self.case.dump.stack(f"{self.case.record.name}.{self.case.direction}"))
 
-    def shares_run_with(self, other: pytest.Item | None) -> bool:
-        if not isinstance(other, ProbeItem):
-            return False
-        return other.case.record is self.case.record and other.case.dtype == self.case.dtype
+    @property
+    def run_key(self) -> object:
+        return id(self.case.record), self.case.dtype

@@ -22,12 +22,15 @@ from pytest_probe.execution.large.forecast import sampled_cases
 from pytest_probe.plugin.disk import fail, unwritten
 from pytest_probe.plugin.session import NOT_SAVED, Probe
 from pytest_probe.plugin.xdist import is_controller
-from pytest_probe.reports import terminal
+from pytest_probe.reports import junit, terminal
 from pytest_probe.reports.msprobe_csv.checker import write_csv
 from pytest_probe.reports.results_file import ResultsWriter, digest
 from pytest_probe.reports.tally import Tally
 from pytest_probe.selection import matches
 from pytest_probe.settings import Settings
+
+# What else a report's outcome is called is an attempt that another plugin repeats.
+OUTCOMES = ("passed", "failed", "skipped")
 
 
 class Reporting:
@@ -37,6 +40,8 @@ class Reporting:
         self._probe = probe
         self._tally = Tally()
         self._finished = 0
+        self._held: dict[str, list[Result]] = {}
+        self._repeated: set[str] = set()
         self._trouble: list[str] = []
         self._unsaved = ""
         self._runs = not probe.config.option.collectonly
@@ -85,11 +90,29 @@ class Reporting:
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         self._session = session
 
+    # First, since junit takes an item's properties from its last report.
+    @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Hold an item's results until it ends: of several attempts the last one counts."""
+        item = report.nodeid
+        if report.outcome not in OUTCOMES:
+            self._repeated.add(item)
+        elif results := _results(report):
+            self._held[item] = results
+            self._repeated.discard(item)
         # "???" is xdist's word for the one report of an item whose worker died.
-        if report.when in ("teardown", "???"):
-            self._finished += 1
-        for result in _results(report):
+        if report.when not in ("teardown", "???"):
+            return
+        results = self._held.pop(item, [])
+        if item in self._repeated:
+            self._repeated.discard(item)
+            report.user_properties = junit.others(report.user_properties)
+            return
+        self._finished += 1
+        self._count(results)
+
+    def _count(self, results: Iterable[Result]) -> None:
+        for result in results:
             self._tally.add(result)
             if not self._unsaved:
                 self._unsaved = next((note for note in result.notes if note.startswith(NOT_SAVED)), "")
@@ -121,6 +144,8 @@ class Reporting:
     # Innermost: the summary, which pytest writes around all others, tells what happened here.
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> Generator[None, None, None]:
+        for results in self._held.values():  # of items that something kept from their end
+            self._count(results)
         try:
             yield
         except OSError as error:

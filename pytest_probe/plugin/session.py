@@ -23,7 +23,7 @@ from pytest_probe.core.garbage_collection import paused_gc
 from pytest_probe.core.printable import printable_line
 from pytest_probe.core.verdict import Verdict
 from pytest_probe.core.whole_file import replacing
-from pytest_probe.errors import DumpError, SettingsError
+from pytest_probe.errors import DumpError, ProbeError, SettingsError
 from pytest_probe.execution import Case, Checked, Checker, Conditions, user_code
 from pytest_probe.plugin.dump_folders import DumpFolders
 from pytest_probe.records import labels, read_dump, recognised
@@ -100,6 +100,17 @@ class Probe:
     def device_name(self) -> str:
         """The device that this process tests, by the name that the framework gives it."""
         return self.checker.setup.describe().get("device") or self.device or ""
+
+    def warm_up(self) -> None:
+        """Import the framework. Where that fails the items say so."""
+        with suppress(ProbeError):
+            self.checker.setup.describe()
+
+    def name_of(self, device: str | None) -> str:
+        """The name of the device that a worker was given, None for the default."""
+        if device in (None, self.device):
+            return self.device_name
+        return self.checker_of(device).setup.describe().get("device") or device or ""
 
     def read(self, path: Path) -> Dump:
         """The dump at this path, read once. Raises DumpError."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any
 
 import msgspec
@@ -15,7 +16,7 @@ from pytest_probe.reports.junit import properties
 
 # Deaths that no item explains, a worker, after which the run ends: a worker that dies while it starts always will.
 IDLE_DEATHS = 4
-DIED = "the worker process died while it ran this case (a crash in native code, or out of memory)"
+DIED = "the worker process died while it ran this case (a crash in native code, out of memory, or a time limit)"
 
 
 def is_worker(config: pytest.Config) -> bool:
@@ -44,6 +45,7 @@ class Controller:
         self._probe = probe
         self._held: dict[Any, str] = {}
         self._unexplained = 0
+        self._died: pytest.TestReport | None = None
         # A record that kills its worker must not end the run: xdist's own cap would leave items unrun.
         if probe.config.getoption("maxworkerrestart", None) is None:
             probe.config.option.maxworkerrestart = str(2**31)
@@ -75,6 +77,7 @@ class Controller:
             return
         device = node.workerinput.get("probe_device")
         command = self._probe.command(path, crashed.name, crashed.dtype or None, device)
+        report.location = (str(path), None, f"{crashed.name} ")
         report.longrepr = f"{crashed.name}{f' on {device}' if device else ''}: {DIED}\nto reproduce: {command}"
         died = Result.of(
             Verdict("error", "", DIED),
@@ -82,8 +85,24 @@ class Controller:
             api=crashed.api,
             direction=crashed.direction,
             dtype=crashed.dtype,
-            device=device or "",
+            device=self._probe.name_of(device),
             duration=0.0,
         )
         report.probe = msgspec.to_builtins(died)  # type: ignore[attr-defined]
         report.user_properties = list(properties(died))
+        # What reads reports knows the run of an item, and its teardown.
+        report.when, self._died = "call", report
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None, None, None]:
+        yield
+        if report is self._died and report.failed:
+            self._probe.config.hook.pytest_runtest_logreport(report=_end_of(report))
+
+
+def _end_of(died: pytest.TestReport) -> pytest.TestReport:
+    """The teardown that a dead worker cannot report, without which junit shows no properties and others no item."""
+    end = pytest.TestReport(died.nodeid, died.location, died.keywords, "passed", None, "teardown")
+    end.user_properties = died.user_properties
+    end.node = died.node  # type: ignore[attr-defined]
+    return end

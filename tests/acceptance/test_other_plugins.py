@@ -1,0 +1,315 @@
+"""Beside the plugins that people have: counts, one row an item with its last verdict, properties, their own files."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.acceptance.conftest import NAMES, DumpMaker
+from tests.support.other_plugins import Ran, run_beside
+
+# By its modules: `-p html` would be the standard library's.
+HTML = ("pytest_html.plugin", "pytest_html.fixtures", "metadata")
+WORKERS = [pytest.param(0, id="serial"), pytest.param(2, id="n2")]
+# What conftest.PLANTED makes of conftest.entries.
+VERDICTS = dict(zip(NAMES, ["error", "error", "warning", "pass", "pass", "skip"], strict=True))
+OUTCOMES = {"failed": 2, "passed": 2, "imprecise": 1, "skipped": 1}
+STATUSES = {"error": "failed", "warning": "passed", "pass": "passed", "skip": "skipped"}
+JUNIT = {"error": ("failure",), "warning": (), "pass": (), "skip": ("skipped",)}
+
+# relu is wrong the first time, linear always; argmax is warned about. No second run of linear's backward.
+FIRST_WRONG = """
+    from dataclasses import replace
+    from itertools import count
+
+    import pytest
+    import torch
+
+    calls = count()
+    setups = count()
+
+    def relu(*args, **kwargs):
+        return torch.nn.functional.relu(*args, **kwargs) * (1 if next(calls) else 2)
+
+    def linear(*args, **kwargs):
+        return torch.nn.functional.linear(*args, **kwargs) * 2
+
+    def pytest_probe_register(registry):
+        registry.calls.update({"Functional.relu": relu, "Functional.linear": linear})
+
+    def pytest_probe_verdict(case, verdict):
+        if case.record.api == "argmax":
+            return replace(verdict, verdict="warning")
+
+    def pytest_runtest_setup(item):
+        if item.name == "Functional.linear.0.backward" and next(setups):
+            pytest.fail("no second run")
+"""
+
+# argmax ends its process, as a kernel of a vendor's does.
+EXITS = """
+    import os
+
+    def pytest_probe_register(registry):
+        registry.calls["Torch.argmax"] = lambda *args, **kwargs: os._exit(7)
+"""
+
+# argmax never ends. Whatever is slow to import counts for no item.
+HANGS = """
+    import sys
+    from threading import Event
+
+    import pytest
+
+    def pytest_probe_register(registry):
+        registry.calls["Torch.argmax"] = lambda *args, **kwargs: Event().wait()
+
+    def pytest_collection_modifyitems(items):
+        for item in items:
+            if "argmax" in item.name:
+                item.add_marker(pytest.mark.timeout(1))
+
+    def pytest_runtest_setup(item):
+        assert "torch" in sys.modules
+"""
+
+# Notes each call on the device.
+COUNTS = """
+    import torch
+
+    def relu(*args, **kwargs):
+        with open("calls", "a") as file:
+            file.write("x")
+        return torch.nn.functional.relu(*args, **kwargs)
+
+    def pytest_probe_register(registry):
+        registry.calls["Functional.relu"] = relu
+"""
+
+
+def assert_whole(ran: Ran, verdicts: Mapping[str, str] = VERDICTS, in_setup: str = "") -> None:
+    """One row an item, in results.jsonl, run.json and in junit."""
+    assert ran.verdicts == ran.junit_verdicts == verdicts
+    assert sum(ran.run["verdicts"].values()) == len(verdicts)
+    assert ran.run["not_run"] == 0
+    kinds = {case.properties["probe.id"]: case.kinds for case in ran.junit if case.properties}
+    assert kinds == {
+        f"dump.json::{name}": ("error",) if name == in_setup else JUNIT[verdict] for name, verdict in verdicts.items()
+    }
+
+
+@pytest.mark.usefixtures("planted")
+@pytest.mark.parametrize("workers", WORKERS)
+def test_reports_of_other_tools(
+    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    make_dump()
+    plugins = [*HTML, "pytest_reportlog", "allure_pytest", "pytest_cov"]
+    asked = ["--html=r.html", "--self-contained-html", "--report-log=r.jsonl", "--alluredir=allure"]
+    measured = ["--cov=conftest", "--cov-report=json:cov.json"]
+    ran = run_beside(pytester, monkeypatch, plugins, *asked, *measured, workers=workers)
+    assert ran.summary == OUTCOMES
+    assert_whole(ran)
+    statuses = {name: STATUSES[verdict] for name, verdict in VERDICTS.items()}
+    assert {name: status for name, status, _ in allure(ran.folder / "allure")} == statuses
+    assert {name: result.lower() for name, result in html_results(ran.folder / "r.html")} == statuses
+    logged = report_log(ran.folder / "r.jsonl")
+    assert {name: report["outcome"] for name, report in logged.items()} == statuses
+    properties = {name: dict(report["user_properties"]) for name, report in logged.items()}
+    assert {name: each["probe.verdict"] for name, each in properties.items()} == VERDICTS
+    covered = json.loads((ran.folder / "cov.json").read_text())["files"]["conftest.py"]
+    assert covered["summary"]["percent_covered"] == 100
+
+
+@pytest.mark.usefixtures("planted")
+def test_allure_tells_the_dtypes_of_a_case_apart(
+    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_dump()
+    args = ["--alluredir=allure", "--probe-dtype=float32,float16,bfloat16", "--probe-api=relu"]
+    ran = run_beside(pytester, monkeypatch, ["allure_pytest"], *args)
+    shown = allure(ran.folder / "allure")
+    assert {(name, status) for name, status, _ in shown} == {(name, "failed") for name in ran.verdicts}
+    assert len({history for _, _, history in shown}) == len(shown) == 6
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_the_last_run_counts(
+    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    make_dump()
+    pytester.makeconftest(FIRST_WRONG)
+    ran = run_beside(pytester, monkeypatch, ["rerunfailures", *HTML], "--reruns=1", "--html=r.html", workers=workers)
+    verdicts = dict(zip(NAMES, ["pass", "pass", "error", "error", "warning", "skip"], strict=True))
+    reruns = ran.summary["rerun"]
+    assert ran.summary == {"failed": 1, "errors": 1, "passed": 2, "imprecise": 1, "skipped": 1, "rerun": reruns}
+    assert reruns == 3 or (workers and reruns == 4)  # two workers have two first calls
+    assert_whole(ran, verdicts, in_setup="Functional.linear.0.backward")
+    ran.result.stdout.fnmatch_lines(["6 cases, 2 pass, 1 warning, 2 error, 1 skip"])
+    ran.result.stdout.no_fnmatch_line("*did not run*")
+    assert {row["reason"] for row in ran.rows if row["id"].endswith("linear.0.backward")} == {"no second run"}
+    last = {name: result.lower() for name, result in html_results(ran.folder / "r.html") if result != "Rerun"}
+    shown = {name: STATUSES[verdict] for name, verdict in verdicts.items()}
+    assert last == shown | {"Functional.linear.0.backward": "error"}
+
+
+@pytest.mark.parametrize("reruns", [0, 1])
+def test_a_worker_that_dies(
+    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch, reruns: int
+) -> None:
+    make_dump()
+    pytester.makeconftest(EXITS)
+    plugins = ["rerunfailures", *HTML, "pytest_reportlog"]
+    args = [f"--reruns={reruns}", "--html=r.html", "--report-log=r.jsonl"]
+    ran = run_beside(pytester, monkeypatch, plugins, *args, workers=2)
+    again = {"rerun": 1} if reruns else {}
+    assert ran.summary == {"failed": 1, "passed": 4, "skipped": 1, **again}
+    verdicts = dict.fromkeys(NAMES, "pass") | {"Torch.argmax.0.forward": "error", "Torch.load.0.forward": "skip"}
+    assert_whole(ran, verdicts)
+    (died,) = (case.properties for case in ran.junit if case.kinds == ("failure",))
+    assert died == {
+        "probe.id": "dump.json::Torch.argmax.0.forward",
+        "probe.api": "Torch.argmax",
+        "probe.direction": "forward",
+        "probe.device": "cpu",
+        "probe.verdict": "error",
+        "probe.reason": "the worker process died while it ran this case "
+        "(a crash in native code, out of memory, or a time limit)",
+    }
+    assert ("Torch.argmax.0.forward", "Failed") in html_results(ran.folder / "r.html")
+    assert report_log(ran.folder / "r.jsonl")["Torch.argmax.0.forward"]["outcome"] == "failed"
+
+
+@pytest.mark.parametrize(("method", "workers"), [("signal", 0), ("signal", 2), ("thread", 2)])
+def test_what_hangs_fails_alone(
+    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch, method: str, workers: int
+) -> None:
+    make_dump()
+    pytester.makeconftest(HANGS)
+    ran = run_beside(pytester, monkeypatch, ["timeout"], f"--timeout-method={method}", workers=workers)
+    assert ran.summary == {"failed": 1, "passed": 4, "skipped": 1}
+    verdicts = dict.fromkeys(NAMES, "pass") | {"Torch.argmax.0.forward": "error", "Torch.load.0.forward": "skip"}
+    assert_whole(ran, verdicts)
+    (reason,) = (row["reason"] for row in ran.rows if row["verdict"] == "error")
+    assert reason.startswith(
+        "cpu raised Failed: Timeout (>1.0s)" if method == "signal" else "the worker process died while it ran this case"
+    )
+
+
+def test_a_limit_that_ends_the_run_keeps_what_was_judged(
+    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_dump()
+    pytester.makeconftest(HANGS)
+    ran = run_beside(pytester, monkeypatch, ["timeout"], "--timeout-method=thread")
+    assert ran.verdicts == dict.fromkeys(NAMES[:4], "pass")
+    assert ran.run["finished"] is None
+
+
+def test_a_limit_outside_the_call_is_said_as_it_is(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump()
+    pytester.makeconftest(
+        """
+        import pytest
+
+        def pytest_runtest_setup(item):
+            pytest.fail("Timeout (>1.0s) from pytest-timeout.")
+        """
+    )
+    result = pytester.runpytest("--probe-dump=dump.json", "--probe-api=argmax", "--probe-out=out")
+    result.assert_outcomes(errors=1)
+    (row,) = (pytester.path / "out/results.jsonl").read_text().splitlines()
+    assert json.loads(row)["reason"] == "Timeout (>1.0s) from pytest-timeout."
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_a_shuffled_run(
+    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    make_dump()
+    pytester.makeconftest(COUNTS)
+    plain = pytester.runpytest("--probe-dump=dump.json", "--probe-out=plain")
+    plain.assert_outcomes(passed=5, skipped=1)
+    expected = by_id(pytester.path / "plain/results.jsonl")
+    (pytester.path / "calls").unlink()
+    ran = run_beside(pytester, monkeypatch, ["randomly"], "-p", "randomly", "--randomly-seed=4", workers=workers)
+    assert ran.summary == {"passed": 5, "skipped": 1}
+    assert_whole(ran, dict.fromkeys(NAMES[:5], "pass") | {NAMES[5]: "skip"})
+    assert by_id(ran.folder / "out/results.jsonl") == expected
+    if not workers:
+        order = list(ran.verdicts)
+        assert order != NAMES
+        assert abs(order.index(NAMES[2]) - order.index(NAMES[3])) == 1
+        assert (ran.folder / "calls").read_text() == "x"
+
+
+def test_repeated_tests(pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pytest-repeat repeats test functions, whose ids differ; an item of a dump runs once."""
+    make_dump()
+    pytester.makepyfile(
+        test_own="""
+        import torch
+
+        def test_relu(probe):
+            probe.check(torch.relu, reference=torch.relu, inputs=[probe.tensor((4,))])
+        """
+    )
+    ran = run_beside(pytester, monkeypatch, ["repeat"], "--count=2", "test_own.py")
+    assert ran.summary == {"passed": 7, "skipped": 1}
+    assert [row["id"] for row in ran.rows if row["id"].startswith("test_own")] == [
+        "test_own.py::test_relu[1-2]::relu.0.forward",
+        "test_own.py::test_relu[2-2]::relu.0.forward",
+    ]
+    assert ran.verdicts.keys() > set(NAMES)
+    assert ran.run["not_run"] == 0
+
+
+def test_a_teardown_that_fails_adds_no_row(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump()
+    pytester.makeconftest(
+        """
+        import pytest
+
+        @pytest.hookimpl(trylast=True)
+        def pytest_runtest_teardown(item):
+            assert "argmax" not in item.name
+        """
+    )
+    result = pytester.runpytest("--probe-dump=dump.json", "--probe-out=out", "--junitxml=junit.xml")
+    result.assert_outcomes(passed=5, skipped=1, errors=1)
+    ran = Ran(result, pytester.path)
+    assert ran.verdicts["Torch.argmax.0.forward"] == "pass"
+    assert set(ran.verdicts) == set(NAMES)
+
+
+def by_id(path: Path) -> dict[str, dict[str, Any]]:
+    """Rows of results.jsonl without the time they took."""
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return {row["id"]: {key: value for key, value in row.items() if key != "duration"} for row in rows}
+
+
+def allure(folder: Path) -> list[tuple[str, str, str]]:
+    """Name, status and history's id of each result."""
+    found = [json.loads(path.read_text()) for path in folder.glob("*-result.json")]
+    return [(each["name"], each["status"], each["historyId"]) for each in found]
+
+
+def html_results(path: Path) -> list[tuple[str, str]]:
+    """Entry and result of each row of pytest-html's table."""
+    blob = re.search(r'data-jsonblob="([^"]*)"', path.read_text())
+    assert blob is not None
+    tests = json.loads(html.unescape(blob[1]))["tests"]
+    return [(name.partition("::")[2], row["result"]) for name, rows in tests.items() for row in rows]
+
+
+def report_log(path: Path) -> dict[str, Any]:
+    """The report of each item that tells its outcome, by entry."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    reports = [each for each in lines if each["$report_type"] == "TestReport" and each["when"] == "call"]
+    return {report["nodeid"].partition("::")[2]: report for report in reports}
