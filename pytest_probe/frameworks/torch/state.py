@@ -110,7 +110,9 @@ def _show_autocasts(kinds: Sequence[str]) -> str:
 
 
 def _deterministic() -> tuple[bool, bool]:
-    return _C._get_deterministic_algorithms(), _C._get_deterministic_algorithms_warn_only()
+    """Are they asked for, and only by a warning? Where they are not, what torch keeps for the second says nothing."""
+    asked = _C._get_deterministic_algorithms()
+    return asked, asked and _C._get_deterministic_algorithms_warn_only()
 
 
 def _anomalies() -> tuple[bool, bool]:
