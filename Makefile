@@ -9,10 +9,14 @@ VENV := .venv
 INSTALLED := $(VENV)/installed
 INDEX := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
+# One of each minor release that is supported; an environment takes 5 GB with PyPI's build, 1 GB with TORCH_INDEX's.
+TORCH_RELEASES ?= 2.6.0 2.7.1 2.8.0 2.9.1 2.10.0 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
+RELEASES := $(TORCH_RELEASES:%=$(VENV)-torch-%/installed)
+
 MSPROBE := 1.0.4 1.2.2 8.3.3 26.2.0
 PEERS := $(MSPROBE:%=$(VENV)-msprobe-%/installed)
 
-.PHONY: demo test lint format snapshots conformance verdict-quality wheel-demo test-without-torch clean
+.PHONY: demo test lint format snapshots conformance compat verdict-quality wheel-demo test-without-torch clean
 
 demo: $(INSTALLED)
 	$(VENV)/bin/pytest --probe-dump=cases/gpt
@@ -55,8 +59,12 @@ test-without-torch:
 conformance: $(INSTALLED) $(PEERS)
 	$(VENV)/bin/python -m tests.conformance.live $(PEERS:installed=bin/python)
 
+# The demo, and the tests marked compat, with each release of torch: the table of docs/versions.md. Not in CI.
+compat: $(RELEASES)
+	$(PYTHON) benchmarks/compat.py $(RELEASES:installed=bin/python)
+
 clean:
-	rm -rf $(VENV) $(PEERS:/installed=)
+	rm -rf $(VENV) $(PEERS:/installed=) $(RELEASES:/installed=)
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -66,4 +74,9 @@ $(INSTALLED): pyproject.toml constraints.txt
 $(VENV)-msprobe-%/installed: tests/conformance/needs-msprobe-%.txt constraints.txt
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/pip install --quiet $(INDEX) mindstudio-probe==$* $(shell grep ^torch== constraints.txt) -r $<
+	touch $@
+
+$(VENV)-torch-%/installed: pyproject.toml
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet $(INDEX) torch==$* -e '.[parallel]' hypothesis expecttest syrupy lxml
 	touch $@

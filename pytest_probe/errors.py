@@ -7,6 +7,7 @@ ProbeError
 ├── RecordError         one record cannot be used: its items are skipped
 │   ├── NotRecorded     the capture could not record it
 │   └── NotRebuilt      it holds a value that no dump can hold
+├── FrameworkTooOld     the installed framework is older than what works
 ├── OverflowFound       a capture met as many overflows as it was asked for
 ├── HookFailed          code that a project's conftest.py added raised, or gave what cannot be used
 └── Unsupported         a case that cannot be decided here: its item is skipped
@@ -75,6 +76,16 @@ class NotRebuilt(RecordError):
 
 class HookFailed(ProbeError):
     """Code that a project's conftest.py added raised, or gave what cannot be used: what met it fails."""
+
+
+class FrameworkTooOld(ProbeError):
+    """The installed framework is older than what works: nothing can be checked or recorded with it."""
+
+    def __init__(self, module: str, found: str, oldest: str) -> None:
+        super().__init__(
+            f"{module} {found} is installed, and pytest-probe needs {module} {oldest} or newer: "
+            f"pip install --upgrade 'pytest-probe[{module}]'"
+        )
 
 
 class Unsupported(ProbeError):

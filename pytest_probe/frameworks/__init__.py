@@ -41,12 +41,13 @@ def signatures(name: str = DEFAULT) -> Signatures:
 
 
 def load(name: str = DEFAULT) -> Framework:
-    """The framework of this name. Raises Unsupported where it cannot run here."""
+    """The framework of this name. Raises Unsupported where it cannot run here, FrameworkTooOld where a newer one is
+    needed."""
     if name not in MODULES:
         raise Unsupported(f"a dump of {name}; this version replays {', '.join(MODULES)}", "another framework")
-    module = _installed(name)
-    first = module not in sys.modules
+    first = MODULES[name] not in sys.modules
     with paused_gc():
+        _check_installed(name)
         from pytest_probe.frameworks.torch.framework import TorchFramework
     if first:
         # What the import made stays as long as the process: no collection needs to walk over all of it again.
@@ -55,17 +56,21 @@ def load(name: str = DEFAULT) -> Framework:
 
 
 def recording() -> Recording:
-    """What records the calls of a program. Raises Unsupported where the framework is not installed."""
-    _installed(DEFAULT)
+    """What records the calls of a program. Raises Unsupported where the framework is not installed, FrameworkTooOld
+    where a newer one is needed."""
+    _check_installed(DEFAULT)
     from pytest_probe.frameworks.torch.recording.recording import TorchRecording
 
     return TorchRecording()
 
 
-def _installed(name: str) -> str:
-    """The module of a framework. Raises Unsupported where it is not installed."""
+def _check_installed(name: str) -> None:
+    """Before anything else of a framework's room is imported, which only works with the releases that it knows.
+    Raises Unsupported where the framework is not installed, FrameworkTooOld where a newer one is needed."""
     module = MODULES[name]
     if importlib.util.find_spec(module) is None:
         reason = f"{module} is not installed: pip install 'pytest-probe[{module}]'"
         raise Unsupported(reason, "framework not installed")
-    return module
+    from pytest_probe.frameworks.torch import version
+
+    version.check()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_probe.capturing.debugger import PrecisionDebugger
-from pytest_probe.errors import Unsupported
+from pytest_probe.errors import FrameworkTooOld, Unsupported
 from pytest_probe.plugin.disk import fail, unwritten
 from pytest_probe.plugin.xdist import is_controller, is_worker
 
@@ -76,6 +76,6 @@ def configure(config: pytest.Config, folder: str, others: list[str]) -> None:
         )
     try:
         capture = Capture(config.invocation_params.dir / folder)
-    except Unsupported as error:
+    except (FrameworkTooOld, Unsupported) as error:
         raise pytest.UsageError(f"--probe-capture: {error}") from None
     config.pluginmanager.register(capture, "probe-capture")

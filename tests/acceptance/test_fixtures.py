@@ -14,6 +14,8 @@ import pytest
 
 from tests.acceptance.conftest import DumpMaker, entries
 
+pytestmark = pytest.mark.compat
+
 GELU = """
     import pytest
     import torch

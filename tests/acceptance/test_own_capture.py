@@ -16,6 +16,8 @@ import torch.nn.functional as F
 from pytest_probe import PrecisionDebugger, capture, seed_all
 from tests.support import models
 
+pytestmark = pytest.mark.compat
+
 
 @pytest.mark.parametrize("task", ["statistics", "tensor"])
 @pytest.mark.parametrize("model", models.ALL)

@@ -12,6 +12,8 @@ from syrupy.assertion import SnapshotAssertion
 
 from tests.acceptance.conftest import NAMES, DumpMaker, entries, forward, tensor
 
+pytestmark = pytest.mark.compat
+
 
 def ids(result: pytest.RunResult) -> list[str]:
     return [line.partition("::")[2] for line in result.outlines if "::" in line]

@@ -17,6 +17,8 @@ from pytest_probe.registry import Registry
 from tests.execution.conftest import Make, Plant, failed, judged, normal
 from tests.support.devices import Emulated
 
+pytestmark = pytest.mark.compat
+
 
 def test_gradients_beside_running_statistics_that_have_none(bench: Make, plant: Plant) -> None:
     args = (normal(4, 3, 8), normal(3).abs(), normal(3).abs() + 0.5, normal(3), normal(3), False, 0.1, 1e-5)

@@ -30,6 +30,8 @@ from pytest_probe.recording.encoding import encoded
 from pytest_probe.records.lazy_json import quote_tokens
 from pytest_probe.records.msprobe.entries import DUMP_DTYPES, decode
 
+pytestmark = pytest.mark.compat
+
 KNOWN = [getattr(torch, name) for name in DUMP_DTYPES if hasattr(torch, name)]
 DEVICES = [torch.device("cpu"), torch.device("cuda", 1), torch.device("meta")]
 FORMATS = [torch.preserve_format, torch.contiguous_format, torch.channels_last, torch.channels_last_3d]

@@ -91,7 +91,27 @@ def _set_both(value: str) -> None:
         torch.set_float32_matmul_precision("highest")
 
 
-_mkldnn: Any = torch.backends.mkldnn
+def _newer_precisions() -> Mapping[str, Callable[[], AbstractContextManager[object]]]:
+    """What torch before 2.9 has no flags for."""
+    mkldnn: Any = torch.backends.mkldnn
+    if not hasattr(torch.backends, "fp32_precision"):
+        return {}
+    return {
+        "fp32_precision": _precision(torch.backends, "tf32"),
+        "matmul bf16": _precision(mkldnn.matmul, "bf16"),
+        "matmul tf32": _precision(mkldnn.matmul, "tf32"),
+        "conv bf16": _precision(mkldnn.conv, "bf16"),
+        "medium and tf32": _both_precisions,
+    }
+
+
+def _seen_hooks() -> Mapping[str, Callable[[], AbstractContextManager[object]]]:
+    """The first releases have nothing that reads these."""
+    if not hasattr(torch._C._autograd, "_top_saved_tensors_default_hooks"):
+        return {}
+    return {"saving hooks": lambda: torch.autograd.graph.saved_tensors_hooks(lambda one: one, lambda one: one)}
+
+
 STATES: Mapping[str, Callable[[], AbstractContextManager[object]]] = {
     PLAIN: nullcontext,
     "default device meta": lambda: _set(torch.set_default_device, "meta", None),
@@ -103,17 +123,13 @@ STATES: Mapping[str, Callable[[], AbstractContextManager[object]]] = {
     "no grad": torch.no_grad,
     "deterministic": _deterministic,
     "anomaly mode": torch.autograd.detect_anomaly,
-    "fp32_precision": _precision(torch.backends, "tf32"),
-    "matmul bf16": _precision(_mkldnn.matmul, "bf16"),
-    "matmul tf32": _precision(_mkldnn.matmul, "tf32"),
-    "conv bf16": _precision(_mkldnn.conv, "bf16"),
     "medium": lambda: _set(torch.set_float32_matmul_precision, "medium", "highest"),
-    "medium and tf32": _both_precisions,
+    **_newer_precisions(),
     "threads": lambda: _set(torch.set_num_threads, 3, torch.get_num_threads()),
     "flush denormal": lambda: _set(torch.set_flush_denormal, True, False),
     "function mode": Looking,
     "dispatch mode": LookingBelow,
-    "saving hooks": lambda: torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor),
+    **_seen_hooks(),
     "warn always": lambda: _set(torch.set_warn_always, True, False),
     "warnings raise": _warnings_raise,
     "numpy raises": lambda: np.errstate(all="raise"),

@@ -6,6 +6,8 @@ import torch
 from pytest_probe.frameworks.torch.state import EVERY, SETTINGS, Fixed, OfUser, differing
 from tests.support.users_state import PLAIN, STATES
 
+pytestmark = pytest.mark.compat
+
 # These are no settings of torch's, or have no other value to name.
 UNNAMED = (PLAIN, "warnings raise", "numpy raises", "threads", "seed")
 

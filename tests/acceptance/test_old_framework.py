@@ -1,0 +1,84 @@
+"""An installed torch that is older than what works gets one sentence, where something needs it and nowhere else."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_probe.cli.show import USAGE_ERROR
+from pytest_probe.frameworks.torch.version import OLDEST
+
+ROOT = Path(__file__).parents[2]
+DUMP = ROOT / "cases/gpt/dump.json"
+SENTENCE = (
+    "torch 2.5.1+cu124 is installed, and pytest-probe needs torch 2.6 or newer: "
+    "pip install --upgrade 'pytest-probe[torch]'"
+)
+KERNEL = "def test_mine(probe): probe.tensor((2,))"
+RECORDING = """
+import pytest_probe
+for record in (lambda: pytest_probe.PrecisionDebugger(dump_path="dumps"), pytest_probe.seed_all):
+    try:
+        record()
+    except pytest_probe.ProbeError as error:
+        print(error)
+"""
+
+
+@pytest.fixture
+def old(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """A project in which `import torch` finds an older release, that has nothing of what a newer one has."""
+    package = pytester.mkpydir("older") / "torch"
+    package.mkdir()
+    (package / "__init__.py").write_text("__version__ = '2.5.1+cu124'\nprint('torch was imported')\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(package.parent), str(ROOT)]))
+    return pytester
+
+
+@pytest.mark.compat
+@pytest.mark.parametrize(
+    "options", [("--probe-dump={dump}",), ("--probe-dump={dump}", "-n2"), ("--probe-capture=new",)]
+)
+def test_a_run_that_needs_it_says_so(old: pytest.Pytester, options: tuple[str, ...]) -> None:
+    result = old.runpytest_subprocess(*(option.format(dump=DUMP) for option in options))
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    (said,) = [line for line in result.errlines if line]
+    assert said.startswith("ERROR: ")
+    assert said.endswith(SENTENCE)
+
+
+@pytest.mark.compat
+def test_a_test_of_a_kernel_says_so(old: pytest.Pytester) -> None:
+    old.makepyfile(KERNEL)
+    result = old.runpytest_subprocess("-rE")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines([SENTENCE.replace("[", "[[]")])
+    result.stdout.no_fnmatch_line("*Traceback*")
+
+
+def test_other_tests_do_not_import_it(old: pytest.Pytester) -> None:
+    old.makepyfile("def test_mine(): pass")
+    result = old.runpytest_subprocess("-s")
+    result.assert_outcomes(passed=1)
+    result.stdout.no_fnmatch_line("*torch was imported*")
+
+
+def test_commands_say_so(old: pytest.Pytester) -> None:
+    old.makefile(".py", train="")
+    for command in (["show", str(DUMP)], ["capture", "train.py"]):
+        code = f"import sys; from pytest_probe.cli import main; sys.exit(main({command}))"
+        result = old.run(sys.executable, "-c", code)
+        assert result.ret == USAGE_ERROR
+        assert result.errlines == [f"pytest-probe: error: {SENTENCE}"]
+
+
+def test_recording_says_so(old: pytest.Pytester) -> None:
+    result = old.run(sys.executable, "-c", RECORDING)
+    assert result.outlines == ["torch was imported", SENTENCE, SENTENCE]
+
+
+def test_the_oldest_release_is_what_the_package_asks_for() -> None:
+    assert f'torch = ["torch>={".".join(map(str, OLDEST))}"]' in (ROOT / "pyproject.toml").read_text()
