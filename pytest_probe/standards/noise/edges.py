@@ -14,6 +14,8 @@ from pytest_probe.standards.noise.stages import STAGES, Stage
 FAR = 64.0
 # Roundoffs of the output's dtype that each element of a sum may be off by: two ulps.
 LAST = 4.0
+# Of the output's RMS. A choice moves an element by about the number that was chosen; less is a number that moves.
+CHOICE = 0.01
 # A scale of so small a part of the error is no edge that was crossed.
 OWED = 1 / 16
 # A run has crossed an edge where it moves by so much of what the device is off by.
@@ -58,10 +60,10 @@ def unbalanced(comparison: Comparison, stage: Stage) -> str:
     if not (np.isfinite(center).all() and (_beyond_rounding(comparison, off) & (off >= OWED * spread.size)).any()):
         return ""
     typical = noise_ratio.root_mean_square(np.abs(center))
-    runs = [run for run in comparison.evidence.perturbed(STAGES[-1]) if np.isfinite(run).all()]
+    leaps = spread.size > CHOICE * typical
+    runs = [run for run in comparison.evidence.perturbed(STAGES[-1]) if np.isfinite(run).all()] if leaps.any() else []
     if not runs:
         return ""
-    leaps = _beyond_rounding(comparison, spread.size)
     errors, *others = (np.where(leaps, array - center, 0.0) for array in (wide, *runs))
     for axes in (*((axis,) for axis in range(center.ndim)), tuple(range(center.ndim))):
         off = np.abs(np.sum(errors, axis=axes))
