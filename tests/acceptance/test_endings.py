@@ -32,8 +32,8 @@ PLACES = {
     "namespace": """
     import types, sys
     def pytest_probe_register(registry):
-        sys.modules["my_kernels"] = types.SimpleNamespace(relu=end)
-        registry.namespaces["Functional"] = "my_kernels"
+        sys.modules["ending_kernels"] = types.SimpleNamespace(relu=end)
+        registry.namespaces["Functional"] = "ending_kernels"
     """,
     "patch": """
     torch.nn.functional.relu = end

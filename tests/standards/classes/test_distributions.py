@@ -65,6 +65,17 @@ def test_what_was_drawn_passes(name: str, dtype: str) -> None:
         )
 
 
+def test_one_rare_number_among_few_is_chance() -> None:
+    """Once in 3,000 outputs of ten draws one is beyond 4, and fourth powers see nothing else."""
+    generator = np.random.default_rng(1)
+    for rare in (4.2, -4.5):
+        values = generator.standard_normal(10)
+        values[3] = rare
+        assert (
+            Random().judge(comparison(values, values, api="Torch.randn", args=(10,), dtype="float32")).verdict == "pass"
+        )
+
+
 @pytest.mark.parametrize("name", ["rand", "randn", "normal_", "exponential_", "bernoulli", "randint"])
 def test_numbers_that_come_again_are_an_error(name: str) -> None:
     """No row is that before it: the second half is the first."""
