@@ -7,6 +7,7 @@ PYTHON ?= python3
 TORCH_INDEX ?=
 VENV := .venv
 INSTALLED := $(VENV)/installed
+PADDLE := $(VENV)/installed-paddle
 INDEX := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
 # One of each minor release that is supported; an environment takes 5 GB with PyPI's build, 1 GB with TORCH_INDEX's.
@@ -16,10 +17,14 @@ RELEASES := $(TORCH_RELEASES:%=$(VENV)-torch-%/installed)
 MSPROBE := 1.0.4 1.2.2 8.3.3 26.2.0
 PEERS := $(MSPROBE:%=$(VENV)-msprobe-%/installed)
 
-.PHONY: demo test lint format snapshots conformance compat verdict-quality wheel-demo test-without-torch clean
+.PHONY: demo demo-paddle test lint format snapshots conformance compat verdict-quality wheel-demo test-without-torch clean
 
 demo: $(INSTALLED)
 	$(VENV)/bin/pytest --probe-dump=cases/gpt
+
+# A step of Paddle's, recorded by PaddleAPEX. It adds Paddle, 720 MB, to the environment, and so its tests to `make test`.
+demo-paddle: $(PADDLE)
+	$(VENV)/bin/pytest --probe-dump=cases/paddle-gpt
 
 test: $(INSTALLED)
 	$(VENV)/bin/pytest -n 2 --dist worksteal
@@ -69,6 +74,10 @@ clean:
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install --quiet $(INDEX) -c constraints.txt -e '.[torch,parallel,dev]'
+	touch $@
+
+$(PADDLE): $(INSTALLED)
+	$(VENV)/bin/pip install --quiet -c constraints.txt -e '.[paddle]'
 	touch $@
 
 $(VENV)-msprobe-%/installed: tests/conformance/needs-msprobe-%.txt constraints.txt

@@ -1,4 +1,4 @@
-"""Why cases of real dumps are skipped on the CPU, as the table of docs/dumps.md.
+"""Why cases of real dumps are skipped on the CPU, as the table of docs/evidence.md.
 
     python benchmarks/skip_reasons.py [--by-dump] DIR...
 

@@ -8,15 +8,15 @@ from pytest_probe.options import OPTIONS, Option, standards
 
 HEAD = """# Options
 
-Every option has an ini key of the same meaning (`probe_device = "cuda"` under `[tool.pytest.ini_options]`;
-comma lists stay strings, repeatable ones are lists). The command line wins.
-A wrong value stops the run before anything is collected.
+Every option has an ini key with the same meaning: `probe_device = "cuda"` under `[tool.pytest.ini_options]`. Lists with
+commas stay strings; repeatable options are lists. The command line overrides the ini file. A wrong value stops the run
+before anything is collected.
 
 | option | ini key | |
 |---|---|---|
 """
 STANDARDS = """
-Standards of tools, for `--probe-standard`; [standards](standards.md) says what each one catches:
+The standards of tools, for `--probe-standard`. [Tools' standards](tool-standards.md) says what each one catches:
 
 | standard | |
 |---|---|

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -26,6 +27,10 @@ torch.nn.functional.gelu = gelu
 COMMAND = "pytest --probe-dump=gpt --probe-api=Functional.* -k 'not gelu.1'"
 
 
+# What a reader sees who has this plugin alone.
+ALONE = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": "-p pytest_probe.plugin"}
+
+
 def run() -> str:
     """The colours and words of one run."""
     with tempfile.TemporaryDirectory() as folder:
@@ -33,7 +38,9 @@ def run() -> str:
         Path(folder, "conftest.py").write_text(FAULT, encoding="utf-8")
         command = [sys.executable, "-m", "pytest", "--color=yes", "-p", "no:cacheprovider", "-W", "ignore"]
         arguments = ["--probe-dump=gpt", "--probe-api=Functional.*", "-k", "not gelu.1"]
-        done = subprocess.run([*command, *arguments], cwd=folder, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [*command, *arguments], cwd=folder, capture_output=True, text=True, check=False, env=ALONE
+        )
         return done.stdout.replace(folder, "~/model")
 
 

@@ -2,11 +2,13 @@
 
 ProbeError
 ├── SettingsError       an option or ini key has a value that cannot be used
+│   └── UnknownKey      a file of settings, or arguments, have a key that is not known
 ├── DumpError           a file is no dump, or is damaged
 ├── ResultsError        a file of results is none of ours
 ├── RecordError         one record cannot be used: its items are skipped
 │   ├── NotRecorded     the capture could not record it
-│   └── NotRebuilt      it holds a value that no dump can hold
+│   ├── NotRebuilt      it holds a value that no dump can hold
+│   └── LostArgument    the dump does not hold what an argument was
 ├── FrameworkTooOld     the installed framework is older than what works
 ├── OverflowFound       a capture met as many overflows as it was asked for
 ├── HookFailed          code that a project's conftest.py added raised, or gave what cannot be used
@@ -33,6 +35,14 @@ class SettingsError(ProbeError):
     def __init__(self, option: str, value: object, wanted: str) -> None:
         super().__init__(f"{option}: {value!r} cannot be used; {wanted}")
         self.option = option
+
+
+class UnknownKey(SettingsError):
+    """A file of settings, or arguments, have a key that is not known. advice names those that are."""
+
+    def __init__(self, where: str, key: object, advice: str) -> None:
+        ProbeError.__init__(self, f"{where}: unknown key {key!r}; {advice}")
+        self.option = where
 
 
 class DumpError(ProbeError):
@@ -72,6 +82,12 @@ class NotRebuilt(RecordError):
     """A value is of a kind that no dump can hold, as a function of the program's or a sparse tensor."""
 
     kind = "value that no dump holds"
+
+
+class LostArgument(RecordError):
+    """The dump does not hold what an argument was, as the value of a tensor that gives a size."""
+
+    kind = "lost argument"
 
 
 class HookFailed(ProbeError):

@@ -37,11 +37,16 @@ class Option(NamedTuple):
 
 
 OPTIONS = (
-    Option("dump", "Check the API calls of this dump: a file, or a folder of dumps. Repeatable.", "PATH", kind="list"),
+    Option(
+        "dump",
+        "Check the API calls of this dump: a file, a folder of dumps, an archive of one, or a pattern. Repeatable.",
+        "PATH",
+        kind="list",
+    ),
     Option(
         "device",
-        "Device under test, or several under -n, shared out to its workers (default: the accelerator found, else cpu); "
-        "recorded: judge the outputs that the dump stored, no device runs",
+        "Device under test; under -n also several, shared among the workers (default: the accelerator found, else "
+        "cpu). recorded: judge the outputs that the dump stored; no device runs",
         "D[,D...]",
     ),
     Option(
@@ -57,64 +62,74 @@ OPTIONS = (
         "KIND",
         "auto",
     ),
-    Option("data-dir", "Where the tensors of the dump lie, if not in its folder; for a run of one dump", "DIR"),
+    Option("data-dir", "Folder of the dump's tensors, if it is not beside the dump; for a run of one dump", "DIR"),
     Option("seed", "Seed of the generated inputs (default: 0)", "N", "0", kind="int"),
     Option(
         "api",
-        "Run only what matches: an API, call or entry name, as 'Functional.conv*'. Repeatable.",
+        "Run only what matches by API, call or entry name, for example 'Functional.conv*'. Repeatable.",
         "GLOB",
         kind="list",
     ),
-    Option("skip-api", "Leave out what matches, also where --probe-api names it. Repeatable.", "GLOB", kind="list"),
+    Option(
+        "skip-api", "Leave out the names that match, even if --probe-api names them. Repeatable.", "GLOB", kind="list"
+    ),
     Option("direction", "Run both, forward or backward (default: both)", "DIRECTION", "both"),
     Option(
         "standard",
-        "The standard that judges: auto, noise, exact, or a tool's, or a rule of msprobe's, which are listed at the "
-        "end (default: auto)",
+        "Standard that judges: auto, noise, exact, or one of the tools' standards listed at the end (default: auto)",
         "NAME",
         "auto",
     ),
     Option(
         "standards-file",
-        "Rules and limits of the project's own for some APIs, each with its justification, as YAML; or msprobe's "
+        "YAML file with the project's own rules and limits for some APIs, each with a justification; or msprobe's "
         "config.json with white_list and black_list",
         "FILE",
     ),
     Option(
         "allow",
-        "Device modes that explain an error: tf32, hf32, bf16x3, bf16, ftz, reduced-reduction, truncate, fast-math, or "
-        "none (default: auto, what the framework's flags allow)",
+        "Device modes that may explain an error: tf32, hf32, bf16x3, bf16, ftz, reduced-reduction, truncate, "
+        "fast-math, or none (default: auto, the modes that the framework's flags allow)",
         "MODE[,MODE...]",
         "auto",
     ),
     Option(
-        "repeat", "Run the device N times on the same inputs: do the results differ? (default: 1)", "N", "1", kind="int"
+        "repeat",
+        "Run the device N times on the same inputs, and report results that differ (default: 1)",
+        "N",
+        "1",
+        kind="int",
     ),
     Option(
         "flops",
-        "Sample the reference of products and convolutions that take more than N float64 operations; inf: never "
+        "Sample products and convolutions whose reference takes more than N float64 operations; inf: never sample "
         "(default: 2e10)",
         "N",
         "2e10",
     ),
     Option(
         "benchmark",
-        "Judge three-party: the errors of this run against those of another, whose --probe-out this is",
+        "Compare the errors of this run with those of another run; DIR is that run's --probe-out",
         "DIR",
     ),
-    Option("reference-device", "Where the float64 reference runs (default: cpu)", "D", "cpu"),
+    Option(
+        "emulate",
+        "Compute 16 bit in float32 and round inputs and outputs, on a CPU that has no kernels of it (Paddle's)",
+        kind="flag",
+    ),
+    Option("reference-device", "Device on which the float64 reference runs (default: cpu)", "D", "cpu"),
     Option("strict", "Warnings fail", kind="flag"),
-    Option("out", "Write results and msprobe's CSV files into this folder, which holds no results yet", "DIR"),
+    Option("out", "Write results and msprobe's CSV files into this folder; it must not hold results yet", "DIR"),
     Option(
         "save",
-        "Save inputs, outputs and gradients of both sides into --probe-out: of failing cases, or of all",
+        "Save inputs, outputs and gradients of both sides into --probe-out, for failing cases or for all",
         "failing|all",
     ),
     Option("capture", "Record the API calls of this test run as a dump below this folder; nothing is checked", "DIR"),
     Option("collect", "Collect the dumps in the folders that pytest collects", kind="flag", cli=False),
     Option(
         "namespaces",
-        "Namespaces to allow beside the framework's, a line each: Prefix=python.module",
+        "Namespaces that a dump may call in addition to the framework's, one on each line: Prefix=python.module",
         kind="list",
         cli=False,
     ),
@@ -128,7 +143,7 @@ def standards() -> dict[str, str]:
     from pytest_probe.standards.tools import TOOLS
     from pytest_probe.standards.tools.table import RULES
 
-    rules = dict.fromkeys(RULES, "this rule of msprobe's for every API")
+    rules = dict.fromkeys(RULES, "this one rule of msprobe, for every API")
     return {tool.name: tool.help for tool in TOOLS} | rules
 
 

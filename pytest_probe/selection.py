@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
 from pytest_probe.core.dump import Call, Direction, Dump, Record
@@ -44,6 +45,18 @@ def matches(glob: str, records: Iterable[Record]) -> bool:
     return any(
         _any_matches((glob,), _names(record, direction)) for record in records for direction in record.directions
     )
+
+
+def apis_of(dumps: Iterable[Dump]) -> set[str]:
+    """The APIs that the dumps have records of, as "Functional.linear"."""
+    return {f"{record.namespace}.{record.api}" for dump in dumps for record in dump.records}
+
+
+def closest(name: str, apis: Iterable[str]) -> str:
+    """The API that was meant, with its first part or without, as the end of a sentence; "" where none is close."""
+    names = {known.casefold(): api for api in apis for known in (api.partition(".")[2], api)}
+    found = get_close_matches(name.casefold(), names, n=1, cutoff=0.8)
+    return f"; did you mean {names[found[0]]}?" if found else ""
 
 
 def _names(record: Record, direction: Direction) -> tuple[str, ...]:

@@ -8,7 +8,6 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,10 +15,10 @@ from pytest_probe import frameworks
 from pytest_probe.core.decoding import one_of
 from pytest_probe.core.device_modes import MODES
 from pytest_probe.core.printable import printable_line
-from pytest_probe.errors import SettingsError
+from pytest_probe.errors import DumpError, SettingsError
 from pytest_probe.execution.conditions import RECORDED
 from pytest_probe.options import NAMED, OPTIONS
-from pytest_probe.records import asked_for
+from pytest_probe.records import asked_for, expanded
 from pytest_probe.selection import Selection
 from pytest_probe.standards.tools.project_rules import StandardsFile, read_standards_file
 from pytest_probe.standards.tools.table import BENCHMARK
@@ -69,6 +68,7 @@ class Settings:
     reference_device: str = "cpu"
     benchmark: Path | None = None
     strict: bool = False
+    emulate: bool = False
     out: Path | None = None
     save: Literal["failing", "all"] | None = None
     collect: bool = False
@@ -97,6 +97,7 @@ class Settings:
             "reference_device": self.reference_device,
             "benchmark": None if self.benchmark is None else str(self.benchmark),
             "strict": self.strict,
+            "emulate": self.emulate,
             "save": self.save,
             "namespaces": dict(self.namespaces),
         }
@@ -113,8 +114,7 @@ class Settings:
         words += [_option(name, self.given[name]) for name in REPEATED if name in self.given]
         paths = (name for name in ("data-dir", "standards-file") if name in self.given and name not in self.from_ini)
         words += [_option(name, self.given[name]) for name in paths]
-        if self.strict:
-            words.append(NAMED["strict"].flag)
+        words += [NAMED[name].flag for name in ("strict", "emulate") if getattr(self, name)]
         return " ".join(words)
 
 
@@ -126,7 +126,7 @@ def parse(config: pytest.Config, *, paths_given: bool) -> Settings:
     raw = _Raw(config)
     out, standards_file = raw.paths("out"), raw.paths("standards-file")
     rules = read_standards_file(standards_file[0]) if standards_file else StandardsFile()
-    dumps = () if paths_given and raw.is_ini("dump") else raw.paths("dump")
+    dumps = () if paths_given and raw.is_ini("dump") else _dumps(raw)
     settings = Settings(
         dumps=dumps,
         dump_files=tuple(dict.fromkeys(file for path in dumps for file in _dump_files(raw.name("dump"), path))),
@@ -144,6 +144,7 @@ def parse(config: pytest.Config, *, paths_given: bool) -> Settings:
         reference_device=raw.text("reference-device"),
         benchmark=next(iter(raw.paths("benchmark")), None),
         strict=bool(raw.value("strict")),
+        emulate=bool(raw.value("emulate")),
         out=out[0] if out else None,
         save=_choice(raw, "save", SAVE) if raw.value("save") else None,  # type: ignore[arg-type]
         collect=bool(raw.value("collect")),
@@ -166,27 +167,6 @@ def check_name(option: str, value: str, choices: Iterable[str]) -> str:
     if value in choices:
         return value
     raise SettingsError(option, value, one_of(choices, value))
-
-
-def passed_over(config: pytest.Config, positional: Iterable[str]) -> str | None:
-    """What to tell the user where `--probe-dump PATH`, with a space, made pytest overlook the project's ini file.
-
-    pytest looks for rootdir before it knows our options, and takes PATH for a positional argument there.
-    """
-    words = [*shlex.split(os.environ.get("PYTEST_ADDOPTS", "")), *map(str, config.invocation_params.args)]
-    flags = {NAMED[name].flag for name in ("dump", "out", "data-dir", "standards-file")}
-    pairs = [(flag, value) for flag, value in pairwise(words) if flag in flags]
-    pairs = [(flag, value) for flag, value in pairs if (config.invocation_params.dir / value).exists()]
-    if not pairs or config.getoption("inifilename", None):
-        return None
-    missed = _ini_above(config.invocation_params.dir, positional)
-    if missed is None or missed == config.inipath:
-        return None
-    flag, value = pairs[0]
-    return (
-        f"{flag} {value}: with a space pytest takes the path for a positional argument and passes over {missed}; "
-        f"write {flag}={value}"
-    )
 
 
 def moves_rootdir(root: Path, path: Path) -> bool:
@@ -326,6 +306,7 @@ def _check_recorded(raw: _Raw, settings: Settings) -> None:
         ("inputs", settings.inputs != "generated"),
         ("dtype", settings.selection.dtypes == (None,)),
         ("repeat", settings.repeat == 1),
+        ("emulate", not settings.emulate),
     ):
         if not alone:
             wanted = f"--probe-device={RECORDED} judges what the dump stored, and no device runs; leave it out"
@@ -354,13 +335,25 @@ def _namespaces(raw: _Raw) -> dict[str, str]:
     return namespaces
 
 
+def _dumps(raw: _Raw) -> tuple[Path, ...]:
+    """The files and folders that were given, with those that match a pattern in its place."""
+    return tuple(found for path in raw.paths("dump") for found in _expanded(raw.name("dump"), path))
+
+
+def _expanded(option: str, path: Path) -> list[Path]:
+    try:
+        return expanded(path)
+    except DumpError as error:
+        raise SettingsError(option, str(path), error.problem) from None
+
+
 def _dump_files(option: str, path: Path) -> list[Path]:
     found = asked_for(option, path)
     for file in found:
         _check_utf8(option, file)
-    if "[" in str(path) or "::" in str(path):
-        wanted = "pytest cannot address a path with '[' or '::' in it; rename or link it"
-        raise SettingsError(option, str(path), wanted)
+        if "[" in str(file) or "::" in str(file):
+            wanted = "pytest cannot address a path with '[' or '::' in it; rename it or link to it"
+            raise SettingsError(option, str(file), wanted)
     return found
 
 
@@ -368,26 +361,4 @@ def _check_utf8(option: str, path: Path) -> None:
     try:
         str(path).encode()
     except UnicodeEncodeError:
-        raise SettingsError(option, str(path), "its name is no UTF-8: rename or link it") from None
-
-
-def _ini_above(invocation_dir: Path, positional: Iterable[str]) -> Path | None:
-    """The ini file that pytest finds from the positional paths, or from the invocation folder without any."""
-    paths = [invocation_dir / arg.split("::")[0] for arg in positional]
-    folders = [str(path if path.is_dir() else path.parent) for path in paths if path.exists()]
-    start = Path(os.path.commonpath(folders)) if folders else invocation_dir
-    candidates = (folder / name for folder in (start, *start.parents) for name in CONFIG_FILES)
-    return next((path for path in candidates if path.is_file() and _is_pytest_ini(path)), None)
-
-
-def _is_pytest_ini(path: Path) -> bool:
-    sections: dict[str, str | tuple[str, ...]] = {
-        "pyproject.toml": ("[tool.pytest]", "[tool.pytest."),
-        "tox.ini": "[pytest]",
-        "setup.cfg": "[tool:pytest]",
-    }
-    section = sections.get(path.name)
-    if section is None:
-        return True
-    text = path.read_text(encoding="utf-8", errors="replace")
-    return any(line.strip().startswith(section) for line in text.splitlines())
+        raise SettingsError(option, str(path), "its name is not UTF-8; rename it or link to it") from None

@@ -70,12 +70,12 @@ class Benchmark:
         own, other = run["settings"], self.run.settings
         for name in ("seed", "inputs"):
             if own[name] != other.get(name):
-                wanted = f"it is of {name} {other.get(name)}, this run of {own[name]}"
+                wanted = f"it has {name} {other.get(name)}, this run has {own[name]}"
                 raise SettingsError(OPTION, str(self.folder), f"{wanted}: the two have different inputs")
         digests = {dump.label: dump.digest for dump in self.run.dumps}
         for dump in run["dumps"]:
             if digests.get(dump["label"], dump["digest"]) != dump["digest"]:
-                raise SettingsError(OPTION, str(self.folder), f"its dump {dump['label']} is another than this run's")
+                raise SettingsError(OPTION, str(self.folder), f"its dump {dump['label']} is not this run's dump")
 
     def of(self, identity: PortableId) -> Result | None:
         """The result of the same case, in the same dtype or, where it has none in that, in another."""
@@ -89,7 +89,7 @@ class Benchmark:
 
     def judge(self, verdict: Verdict, identity: PortableId, api: str) -> Verdict:
         """The verdict with the benchmark's say: a tool's standard decides three-party; by one of our own an output that
-        is content, and an error beside the benchmark, is a warning."""
+        passes, and is an error beside the benchmark, is a warning."""
         if verdict.verdict == "skip":
             return verdict
         other = self.of(identity)

@@ -8,7 +8,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from pytest_probe import frameworks
+from pytest_probe.capturing.seeding import SEED, seed_all
 from pytest_probe.recording.config import configured
+from pytest_probe.recording.outcome import Outcome
 from pytest_probe.recording.recorder import Recorder, log
 
 
@@ -18,9 +20,11 @@ class PrecisionDebugger:
     config_path is msprobe's config.json; what is given here counts more. model, here or at start(): for levels L0 and
     mix, and for the path of the module that each call stands in. options are the keys of the configuration by their
     names there: scope, list, data_mode, summary_mode, white_list, black_list, rank, extra_info, overflow_nums,
-    namespaces, and kinds ("float", "int", "bool", "scalar"): of which values statistics or data are kept.
+    namespaces, seed, is_deterministic (with either everything that draws is seeded here, as by seed_all), and kinds
+    ("float", "int", "bool", "scalar"): of which values statistics or data are kept.
 
-    Raises SettingsError for a configuration that cannot be used, and Unsupported where torch is not installed; nothing
+    Raises SettingsError for a configuration that cannot be used, at the first start() also for a dump_path that holds
+    the dump of an earlier run (overwrite=True removes that), and Unsupported where torch is not installed; nothing
     else ever reaches the program, but for the OverflowFound that an overflow_check ends with.
     """
 
@@ -36,12 +40,20 @@ class PrecisionDebugger:
     ) -> None:
         given = {"task": task, "dump_path": dump_path, "level": level, "step": step, **options}
         config = configured(config_path, **{key: value for key, value in given.items() if value is not None})
+        if config.seed is not None or config.deterministic is not None:
+            seed_all(SEED if config.seed is None else config.seed, bool(config.deterministic))
         self._hooks = frameworks.recording().hooks(config, model)
         self._recorder = Recorder(config, self._hooks)
 
+    def take_folder(self) -> None:
+        """As the first start() does. Raises SettingsError where the folder holds the dump of an earlier run."""
+        self._recorder.take_folder()
+
     def start(self, model: Any = None) -> None:
-        """Begin to record, or go on. Raises SettingsError where the level needs a model and none was given."""
+        """Begin to record, or go on. Raises SettingsError where the level needs a model and none was given, and where
+        the folder holds the dump of an earlier run."""
         self._hooks.follow(model)
+        self._recorder.take_folder()
         self._safely(self._recorder.start)
 
     def forward_backward_dump_end(self) -> None:
@@ -57,15 +69,26 @@ class PrecisionDebugger:
         self._safely(self._recorder.end_step)
 
     def close(self) -> None:
-        """Stop, and write what is left. The end of the process does it as well."""
-        self._safely(self._recorder.close)
+        """Stop, write what is left, and say once what was recorded. The end of the process does it as well."""
+        self._safely(self._recorder.finish)
+
+    def finish(self) -> Outcome:
+        """Stop, and write what is left. What was recorded, for who says it in words of their own."""
+        self._recorder.announced = True
+        self._safely(self._recorder.finish)
+        return self._recorder.outcome
+
+    @property
+    def missing(self) -> str:
+        """Why nothing was recorded where something should have been; "" where it was, or nothing was asked for."""
+        return self._recorder.missing()
 
     def _safely(self, act: Callable[[], None]) -> None:
         try:
             act()
         except Exception as error:
             log.error(
-                "pytest-probe: %s failed (%s: %s); the program goes on", act.__name__, type(error).__name__, error
+                "pytest-probe: %s failed (%s: %s); the program continues", act.__name__, type(error).__name__, error
             )
 
 

@@ -9,8 +9,11 @@ import numpy as np
 
 from pytest_probe import frameworks
 
+# msprobe's.
+SEED = 1234
 
-def seed_all(seed: int = 1234, mode: bool = False) -> None:
+
+def seed_all(seed: int = SEED, mode: bool = False) -> None:
     """Seed Python's, NumPy's and torch's generators; mode: torch shall use deterministic algorithms, and warn where
     there is none. Raises Unsupported where torch is not installed."""
     random.seed(seed)

@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 
 from pytest_probe.cli import capture, compare, show
 from pytest_probe.cli.show import USAGE_ERROR
+from pytest_probe.core.decoding import one_of
 from pytest_probe.core.printable import printable
-from pytest_probe.errors import ProbeError
+from pytest_probe.errors import ProbeError, SettingsError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The exit status: 0, or 2 where an argument or a dump cannot be used."""
-    parser = _parser()
-    arguments = parser.parse_args(argv)
     try:
+        arguments = _arguments(list(sys.argv[1:] if argv is None else argv))
         status: int = arguments.run(arguments)
         sys.stdout.flush()
     except ProbeError as error:
@@ -33,11 +35,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
-def _parser() -> argparse.ArgumentParser:
+def _arguments(given: list[str]) -> argparse.Namespace:
+    """Raises SettingsError for a command or an option that there is not; argparse does not say which was meant."""
     parser = argparse.ArgumentParser(
         prog="pytest-probe", description="Look at dumps, and compare results, without a test run."
     )
+    parser.add_argument("--version", action="version", version=f"pytest-probe {version('pytest-probe')}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in (show, compare, capture):
         command.add_parser(commands)
-    return parser
+    if given and not given[0].startswith("-") and given[0] not in commands.choices:
+        raise SettingsError("COMMAND", given[0], one_of(commands.choices, given[0]))
+    arguments, unknown = parser.parse_known_args(given)
+    if unknown:
+        listed = re.findall(r"^  (-.*?)(?:  |$)", commands.choices[given[0]].format_help(), re.MULTILINE)
+        flags = re.findall(r"--[a-z-]+", " ".join(listed))
+        raise SettingsError(given[0], unknown[0], one_of(dict.fromkeys(flags), unknown[0].partition("=")[0]))
+    return arguments

@@ -14,7 +14,8 @@ from typing import Any
 from pytest_probe import frameworks
 from pytest_probe.capturing.debugger import PrecisionDebugger
 from pytest_probe.errors import SettingsError
-from pytest_probe.recording.config import TASKS
+from pytest_probe.recording.config import TASKS, names_folder
+from pytest_probe.recording.folder import FolderTaken
 
 
 def add_parser(commands: Any) -> None:
@@ -26,9 +27,11 @@ def add_parser(commands: Any) -> None:
         "steps. A step ends with each step of the optimizer that steps first; a program without one is one step.",
         usage="pytest-probe capture [options] PROGRAM [ARGUMENTS...]\n       "
         "pytest-probe capture [options] -m MODULE [ARGUMENTS...]",
-        epilog="exit status: that of the program, or 2 where an argument cannot be used",
+        epilog="exit status: that of the program, 1 where it is 0 and nothing was recorded, or 2 where an argument "
+        "cannot be used",
     )
-    parser.add_argument("-o", "--out", metavar="DIR", default="dumps", help="where the dump goes (default: dumps)")
+    parser.add_argument("-o", "--out", metavar="DIR", help="where the dump goes (default: dumps, or the file's)")
+    parser.add_argument("--overwrite", action="store_true", help="remove the dump that an earlier run left there")
     parser.add_argument("--config", metavar="FILE", help="a configuration file, as msprobe's config.json")
     parser.add_argument("--task", metavar="TASK", help=f"one of {', '.join(TASKS)} (default: statistics)")
     parser.add_argument(
@@ -42,18 +45,46 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """The exit status. Raises SettingsError, and whatever the program raises."""
     if not arguments.program:
-        raise SettingsError("PROGRAM", "", "give the program that shall run, with its arguments")
+        raise SettingsError("PROGRAM", "", "give the program to run, with its arguments")
     program, *given = arguments.program
     if not arguments.module and not Path(program).is_file():
         raise SettingsError("PROGRAM", program, "there is no such file")
-    debugger = PrecisionDebugger(arguments.config, task=arguments.task, dump_path=arguments.out, step=_steps(arguments))
+    debugger = _debugger(arguments)
     with _as_main(program, given, arguments.module), frameworks.recording().after_optimizer_steps(debugger.step):
-        debugger.start()
+        _start(debugger)
         try:
             _execute(program, arguments.module)
+        except SystemExit as error:
+            # A program that ends well by itself has recorded nothing all the same.
+            if error.code not in (None, 0):
+                raise
         finally:
             debugger.close()
-    return 0
+    return 1 if debugger.missing else 0
+
+
+def _debugger(arguments: argparse.Namespace) -> PrecisionDebugger:
+    return PrecisionDebugger(
+        arguments.config,
+        task=arguments.task,
+        dump_path=_folder(arguments),
+        step=_steps(arguments),
+        # None: as the file says.
+        overwrite=arguments.overwrite or None,
+    )
+
+
+def _start(debugger: PrecisionDebugger) -> None:
+    try:
+        debugger.start()
+    except FolderTaken as error:
+        raise FolderTaken("-o", error.folder, error.found, "replace it with --overwrite") from None
+
+
+def _folder(arguments: argparse.Namespace) -> str | None:
+    if arguments.out is None and arguments.config is not None and names_folder(arguments.config):
+        return None
+    return arguments.out or "dumps"
 
 
 def _steps(arguments: argparse.Namespace) -> list[str] | None:

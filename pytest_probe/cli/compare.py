@@ -32,10 +32,8 @@ def add_parser(commands: Any) -> None:
         epilog="exit status: 0, 1 where an output is an error, 2 where an argument cannot be used",
     )
     parser.add_argument("device", metavar="DEVICE", type=Path, help="results of the device under test")
-    parser.add_argument(
-        "benchmark", metavar="BENCHMARK", type=Path, help="results of the device that it is held against"
-    )
-    parser.add_argument("-o", "--out", metavar="DIR", type=Path, required=True, help="where the two files go")
+    parser.add_argument("benchmark", metavar="BENCHMARK", type=Path, help="results of the device to compare with")
+    parser.add_argument("-o", "--out", metavar="DIR", type=Path, required=True, help="folder for the two files")
     parser.add_argument(
         "--standard",
         metavar="NAME",

@@ -21,7 +21,7 @@ from pytest_probe.options import NAMED
 from pytest_probe.records import find_dumps, labels, read_dump
 from pytest_probe.registry import Registry
 from pytest_probe.reports.terminal import holds
-from pytest_probe.selection import Selection, select
+from pytest_probe.selection import Selection, apis_of, closest, matches, select
 from pytest_probe.settings import DIRECTION_CHOICES, DTYPE_CHOICES, check_name
 
 SIZES = ((1_000, "up to 1,000 elements"), (1_000_000, "up to 1,000,000"), (1_000_000_000, "up to 1,000,000,000"))
@@ -55,7 +55,13 @@ def add_parser(commands: Any) -> None:
         "what its hooks add (readers, namespaces, references) does not count here.",
         epilog="exit status: 0, or 2 where an argument or a dump cannot be used",
     )
-    parser.add_argument("dumps", nargs="+", metavar="DUMP", type=Path, help="a dump file, or a folder of dumps")
+    parser.add_argument(
+        "dumps",
+        nargs="+",
+        metavar="DUMP",
+        type=Path,
+        help="a dump file, a folder of dumps, an archive of one, or a pattern",
+    )
     for name in ("api", "skip-api"):
         parser.add_argument(f"--{name}", NAMED[name].flag, action="append", metavar="GLOB", help=NAMED[name].help)
     for name in ("direction", "dtype"):
@@ -80,6 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
     paths = [path for given in arguments.dumps for path in find_dumps(Path(os.path.abspath(given)))]
     named = labels(paths)
     shown: list[Line] = []
+    unmatched, apis = {*selection.apis, *selection.skip_apis}, set[str]()
     status = 0
     for path in paths:
         try:
@@ -89,6 +96,8 @@ def run(arguments: argparse.Namespace) -> int:
             status = USAGE_ERROR
             continue
         print(printable(f"{named[path]}: {holds(dump)}"))
+        unmatched = {glob for glob in unmatched if not matches(glob, dump.records)}
+        apis |= apis_of([dump])
         for line in _lines(dump, selection, registry):
             print(printable(line.text))
             shown.append(line)
@@ -97,6 +106,8 @@ def run(arguments: argparse.Namespace) -> int:
             status = USAGE_ERROR
     if shown or not status:
         print("\n".join(_totals(shown)))
+    for glob in sorted(unmatched):
+        print(printable(f"{glob} matches no record{closest(glob, apis)}"), file=sys.stderr)
     return status
 
 

@@ -17,12 +17,14 @@ from pytest_probe.numerics.dtypes import is_complex, is_floating
 class Leaf:
     """A tensor argument on its way to the framework: its values, already in the case's dtype.
 
-    strides, in elements, lay it out as a test's own tensor was, or a recorded one; None: in order.
+    strides, in elements, lay it out as a test's own tensor was, or a recorded one; None: in order. offset is how many
+    elements after an aligned address it begins, as a view may.
     """
 
     array: np.ndarray
     requires_grad: bool = False
     strides: tuple[int, ...] | None = None
+    offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,13 +17,28 @@ DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")
 
 
 @dataclass(frozen=True, slots=True)
+class Demands:
+    """What is asked of a caller's outputs beside their numbers: the dtype that the reference gives on the same
+    arguments, and its strides. recorded: a record tells the dtypes, too; own: the reference, run in its own dtypes,
+    tells them, and how many outputs there are."""
+
+    dtype: bool = True
+    strides: bool = False
+    recorded: bool = False
+    own: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Pair:
-    """A function under test, the reference of it, and what both are called with."""
+    """A function under test, the reference of it, and what both are called with; constant names the arguments that no
+    gradient is asked of."""
 
     function: Callable[..., Any]
     reference: Callable[..., Any]
     arguments: Arguments
     with_gradient: bool
+    demands: Demands | None = None
+    constant: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,6 +138,11 @@ class Evidence:
         """The same comparison with another reference; None where that does not run or changes nothing."""
         return None
 
+    def with_arguments(self, values: Mapping[str, Any]) -> AnyArray | None:
+        """What the reference gives with other values in the places of some arguments ("input.1", "kwargs.eps") and of
+        incoming gradients ("incoming.output.0"), arrays for tensors; None where it does not run like that."""
+        return None
+
     def transformed(self, change: Callable[[AnyArray], AnyArray]) -> Evidence:
         """The same runs with a change to each of them; without a CPU result."""
         return Transformed(self, change)
@@ -162,8 +167,9 @@ class ComparedCase:
     """What the comparisons of one case share.
 
     classes are those of the API in classes.yaml. narrow tells that tensors narrower than float32 take part; on_cpu that
-    the device is the framework's CPU, plain_convolutions that its convolutions in the case's dtype are the framework's
-    own. forward holds the device's forward outputs, reference those of the reference, incoming the incoming gradients.
+    the device is the framework's CPU, computes_narrow that its kernels round to 16 bit inside, plain_convolutions that
+    its convolutions in the case's dtype are the framework's own. forward holds the device's forward outputs, reference
+    those of the reference, incoming the incoming gradients.
     """
 
     call: BoundCall
@@ -171,6 +177,7 @@ class ComparedCase:
     direction: Direction
     narrow: bool
     on_cpu: bool
+    computes_narrow: bool = False
     plain_convolutions: bool = False
     forward: Mapping[str, Any] = field(default_factory=dict)
     reference: Mapping[str, Any] = field(default_factory=dict)

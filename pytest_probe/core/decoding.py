@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, get_args, get_origin
 
 import msgspec
 
-from pytest_probe.errors import SettingsError
+from pytest_probe.errors import SettingsError, UnknownKey
 
 T = TypeVar("T")
 Steps: TypeAlias = tuple[str | int, ...]
@@ -50,8 +50,21 @@ def decoded(
 def one_of(known: Iterable[str], found: str) -> str:
     """The advice to give one of the known words, and which of them was meant, where one is close."""
     known = tuple(known)
-    close = get_close_matches(found, known, n=1)
-    return f"give one of {', '.join(known)}{f' (did you mean {close[0]}?)' if close else ''}"
+    close = _closest(known, found)
+    return f"give one of {', '.join(known)}{f' (did you mean {close}?)' if close else ''}"
+
+
+def _meant(known: Iterable[str], found: str) -> str:
+    """Which of the known keys was meant, where one is close, and all of them."""
+    known = tuple(known)
+    close, keys = _closest(known, found), ", ".join(known)
+    return f"did you mean {close!r}? Known keys: {keys}" if close else f"known keys: {keys}"
+
+
+def _closest(known: Iterable[str], found: str) -> str:
+    """The known word that is close, in upper or lower case; "" where none is."""
+    names = {name.casefold(): name for name in known}
+    return next((names[close] for close in get_close_matches(found.casefold(), names, n=1)), "")
 
 
 def _steps(error: msgspec.ValidationError, kind: Any) -> Steps:
@@ -78,7 +91,7 @@ def _refusal(
             continue
         fields = _fields(annotation)
         if step not in fields:
-            return SettingsError(": ".join(where), step, one_of(fields, step))
+            return UnknownKey(": ".join(where), step, _meant(fields, step))
         where.append(step)
         found, annotation = found.get(step), fields[step].type
     words, description = _words(annotation), _description(annotation)

@@ -10,6 +10,8 @@ from typing import Any, Literal, Protocol, TypeAlias
 Direction: TypeAlias = Literal["forward", "backward"]
 Number: TypeAlias = "float | int | bool"
 
+# What msprobe's dumps call the fields of an argument, a named argument, and an incoming gradient.
+FIELDS: Mapping[str, str] = {"input": "input_args", "kwargs": "input_kwargs", "grad": "input"}
 # The folder of tensors beside a dump, which is no dump itself.
 TENSOR_FOLDER = "dump_tensor_data"
 
@@ -113,11 +115,13 @@ class Surroundings:
     """What a capture of ours knows of a call beside its arguments, where others leave it to be guessed.
 
     autocast is the dtype that each kind of device was under ("cpu": "bfloat16"); where none was, there is none. default
-    is what the program had made torch's default dtype, "" where that was as ever.
+    is what the program had made torch's default dtype, "" where that was as ever. grad tells whether gradients were
+    recorded, as they are not under no_grad.
     """
 
     autocast: Mapping[str, str] = field(default_factory=dict)
     default: str = ""
+    grad: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +192,7 @@ class Dump:
     notes are remarks for the header (unknown keys, duplicate entries), damage is what makes the dump fail as a whole
     beside its good records, skipped names the entries that are no API calls, by kind ("Module entries": 12).
     data_dirs are the folders in which `data_name` is looked up, in order; links in them lead nowhere outside the dump's
-    folder, unless anywhere says that the user chose them.
+    folder, unless anywhere says that the user chose them. fields says what the format calls the places of tensors.
     """
 
     path: Path
@@ -203,6 +207,7 @@ class Dump:
     notes: tuple[str, ...] = ()
     damage: tuple[str, ...] = ()
     skipped: Mapping[str, int] = field(default_factory=dict)
+    fields: Mapping[str, str] = field(default_factory=lambda: FIELDS)
 
 
 class Reader(Protocol):

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from pytest_probe.core.printable import printable, printable_line
-from pytest_probe.core.verdict import Element, Outcome, OutputVerdict, Verdict
+from pytest_probe.core.verdict import EMULATED, Diagnosis, Element, Outcome, OutputVerdict, Verdict
 
 # A number as a result holds it: one that is not finite is the text "nan", "inf" or "-inf", which JSON takes.
 Plain: TypeAlias = bool | int | float | str | None
@@ -71,7 +71,25 @@ class ElementResult(msgspec.Struct, frozen=True):
         return cls(tuple(map(int, element.index)), *numbers)
 
 
-# A run that writes no measures writes no word of them.
+class DiagnosisResult(msgspec.Struct, frozen=True):
+    """What is wrong with an output that failed, as core.verdict.Diagnosis has it."""
+
+    wrong: int
+    size: int
+    not_finite: dict[str, tuple[int, int]]
+    errors: str
+    where: str
+    cause: str
+    family: str
+
+    @classmethod
+    def of(cls, found: Diagnosis) -> DiagnosisResult:
+        counts = {name: (int(actual), int(expected)) for name, (actual, expected) in found.not_finite.items()}
+        cause = printable_line(found.cause)
+        return cls(int(found.wrong), int(found.size), counts, found.errors, found.where, cause, found.family)
+
+
+# A run that writes no measures, and an output that passed, have no word of what they lack.
 class OutputResult(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     shape: tuple[int, ...]
@@ -82,6 +100,7 @@ class OutputResult(msgspec.Struct, frozen=True, omit_defaults=True):
     metrics: dict[str, Plain]
     worst: tuple[ElementResult, ...]
     measures: dict[str, Plain] = {}
+    diagnosis: DiagnosisResult | None = None
 
     @classmethod
     def of(cls, output: OutputVerdict) -> OutputResult:
@@ -91,10 +110,11 @@ class OutputResult(msgspec.Struct, frozen=True, omit_defaults=True):
             output.dtype,
             output.verdict,
             output.standard,
-            printable(output.reason),
+            printable(output.summary),
             {name: plain(value) for name, value in output.metrics.items()},
             tuple(map(ElementResult.of, output.worst)),
             {name: plain(value) for name, value in output.measures.items()},
+            None if output.diagnosis is None else DiagnosisResult.of(output.diagnosis),
         )
 
 
@@ -133,12 +153,21 @@ class Result(msgspec.Struct, frozen=True):
             printable_line(verdict.kind),
             duration,
             tuple(map(OutputResult.of, verdict.outputs)),
-            tuple(map(printable, verdict.notes)),
+            tuple(map(printable, _notes(verdict))),
         )
 
     @property
     def portable_id(self) -> PortableId:
         return PortableId.parse(self.id)
+
+    @property
+    def is_emulated(self) -> bool:
+        """Did the device compute 16 bit in float32?"""
+        return any(note.startswith(EMULATED) for note in self.notes)
+
+
+def _notes(verdict: Verdict) -> tuple[str, ...]:
+    return (*verdict.notes, f"called: {verdict.replaced}") if verdict.replaced else verdict.notes
 
 
 def plain(value: Any) -> Any:

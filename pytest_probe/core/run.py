@@ -88,10 +88,12 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which arguments a run shall be able to give gradients of, by name; `copies` where the call works in place."""
+    """Which arguments of a run require grad, by name: those are what it can give gradients of. `copies` where the call
+    works in place; grad: the mode in which gradients are recorded is on."""
 
     names: frozenset[str] = frozenset()
     copies: bool = False
+    grad: bool = True
 
 
 @dataclass(slots=True)
@@ -109,3 +111,25 @@ class Run:
     returned: dict[str, str] = field(default_factory=dict)
     differentiable: tuple[str, ...] = ()
     handle: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A tensor that a call returned, but for its values: place is what the framework calls the device that it lies on,
+    there tells that it is the one the call was made on; strides are in elements."""
+
+    dtype: str
+    place: str
+    there: bool
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """What a call returned, but for the values: structure ("(tensor, tensor)", "{a: tensor}"), which is the same for
+    lists and tuples, the layouts of the tensors by output, and the types of those outputs of which nothing can be
+    compared."""
+
+    structure: str
+    layouts: Mapping[str, Layout]
+    unknown: Mapping[str, str]

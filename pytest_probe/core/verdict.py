@@ -13,6 +13,8 @@ Metric: TypeAlias = "float | int | str | bool"
 TABLE_METRIC = "table"
 # How the reason of a warning begins where nobody could judge; the summary counts such cases.
 UNDECIDED = "undecided: "
+# How the note on a case begins whose device computed another dtype than the case's; the summary counts such cases.
+EMULATED = "emulated: "
 # The worst output decides. A skip says nothing, so whatever was judged outranks it.
 SEVERITY: Mapping[Outcome, int] = {"skip": 0, "pass": 1, "warning": 2, "error": 3}
 
@@ -29,6 +31,25 @@ class Element:
     expected: float | str
     ulp: float
     ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What is wrong with an output that failed.
+
+    wrong of `size` elements are; not_finite counts "NaN" and "inf" on the device's side and on the reference's. errors
+    is the distribution of distances in ULP (of integers, of differences), in one line. where is the smallest region
+    that holds nearly all of them ("rows 12:16 of dim 0"), cause what explains them ("all times 1.001"), "" where
+    nothing does, family the kind of that cause ("factor").
+    """
+
+    wrong: int
+    size: int
+    not_finite: Mapping[str, tuple[int, int]]
+    errors: str
+    where: str
+    cause: str
+    family: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +70,15 @@ class OutputVerdict:
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     worst: tuple[Element, ...] = ()
     measures: Mapping[str, Metric] = field(default_factory=dict)
+    diagnosis: Diagnosis | None = None
+
+    @property
+    def summary(self) -> str:
+        """The reason with where and why, in one line."""
+        found = self.diagnosis
+        where = f"wrong: {found.where}" if found is not None and found.where and found.size > 1 else ""
+        parts = (self.reason, where, found.cause if found is not None else "")
+        return "; ".join(filter(None, parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +96,8 @@ class Verdict:
     """The verdict on one case.
 
     kind groups skips in reports ("no kernel on the device"); reason is the whole sentence. dtype is what the case ran
-    in ("float32", "bfloat16+float32" where mixed, "" without floats).
+    in ("float32", "bfloat16+float32" where mixed, "" without floats). replaced names the function that a project
+    registered in the call's place and that was judged, "" where it was the framework's.
     """
 
     verdict: Outcome
@@ -77,6 +108,7 @@ class Verdict:
     outputs: tuple[OutputVerdict, ...] = ()
     arguments: tuple[ArgumentRow, ...] = ()
     notes: tuple[str, ...] = ()
+    replaced: str = ""
 
     def fails(self, strict: bool) -> bool:
         """Does it fail its item? strict: a warning does."""
@@ -88,7 +120,7 @@ def conclusion(outputs: tuple[OutputVerdict, ...]) -> tuple[Outcome, str]:
     worst = worst_of(outputs)
     if worst is None:
         return "pass", ""
-    return worst.verdict, f"{worst.name}: {worst.reason}" if worst.reason else ""
+    return worst.verdict, f"{worst.name}: {worst.summary}" if worst.summary else ""
 
 
 def worst_of(outputs: tuple[OutputVerdict, ...]) -> OutputVerdict | None:

@@ -4,7 +4,8 @@ In: a case and the conditions of a run. Out: a verdict, and what the record's ot
 """
 
 from pytest_probe.core.case import Case, floating_dtypes
-from pytest_probe.execution.checker import Checked, Checker, PreparedCall, preview
+from pytest_probe.execution.checked import Checked, PreparedCall
+from pytest_probe.execution.checker import Checker, preview
 from pytest_probe.execution.conditions import Conditions
 
 __all__ = ["Case", "Checked", "Checker", "Conditions", "PreparedCall", "floating_dtypes", "preview"]

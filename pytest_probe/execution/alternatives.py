@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from pytest_probe.core.arguments import with_value
+from pytest_probe.core.arguments import Arguments, mapped, named_leaves, with_value
 from pytest_probe.core.comparison import Assumption, Comparison, Evidence, RunKind
 from pytest_probe.core.device_modes import Mode
+from pytest_probe.core.dump import Direction
 from pytest_probe.core.run import Jitter, Way
 from pytest_probe.execution.perturbed import IN_OWN_DTYPES, Perturbation, PerturbedRuns, results
 from pytest_probe.execution.replay import Reference, Replay
@@ -24,6 +25,9 @@ UNSURE = 4.0
 # Times what those two runs move an output by: not all operands that may cross do so in either. Chosen; 480 outputs of
 # emulated attention gave no alarm.
 CROSSED = 1.5
+
+# How the place of an incoming gradient begins.
+INCOMING = "incoming."
 
 Results = Mapping[str, Any]
 
@@ -140,6 +144,40 @@ def _same(first: AnyArray, second: AnyArray) -> bool:
     """Are two references alike to float64's own rounding?"""
     # A few roundings of float64; the least that a mode changes is a roundoff of float32.
     return bool(np.allclose(first, second, rtol=1e-12, atol=0.0, equal_nan=True))
+
+
+def with_arguments(replay: Replay, direction: Direction, values: Mapping[str, Any]) -> dict[str, AnyArray]:
+    """The outputs, or gradients, of the reference with other values in some places; {} where it does not run so."""
+    reference = replay.reference
+    if reference.contraction is not None:
+        return {}
+    arguments = reference.candidate.arguments
+    for place, value in values.items():
+        arguments = arguments if place.startswith(INCOMING) else _placed(arguments, place, value)
+    changed = replace(reference, candidate=replace(reference.candidate, arguments=arguments))
+    incoming = {name: values.get(f"{INCOMING}{name}", value) for name, value in replay.incoming.items()}
+    try:
+        # The record's own arguments were checked before they ran; these are others.
+        reference.framework.check_arguments(changed.bound)
+        if direction == "forward":
+            run = changed.again(named_leaves(arguments), reference.way, None)
+            found = results(run, reference.changed)
+        else:
+            run = changed.again(named_leaves(arguments), reference.way, reference.wanted)
+            found = reference.framework.gradients(run, incoming)
+    except MemoryError:
+        raise
+    except Exception:
+        return {}  # beyond the call's domain like that
+    arrays = ((name, _array(found, name)) for name in found)
+    return {name: array for name, array in arrays if array is not None}
+
+
+def _placed(arguments: Arguments, place: str, value: Any) -> Arguments:
+    """The arguments with another value in a place, an array where a tensor stands."""
+    if place not in named_leaves(arguments):
+        return with_value(arguments, place, value)
+    return mapped(arguments, lambda leaf, name: replace(leaf, array=value) if name == place else leaf)
 
 
 def _with_argument(reference: Reference, name: str, value: Any) -> Reference:

@@ -12,7 +12,7 @@ from pytest_probe.core.arguments import Array, BoundCall, Leaf, floats_of
 from pytest_probe.core.comparison import Assumption, ComparedCase, Comparison
 from pytest_probe.core.dump import Direction
 from pytest_probe.core.verdict import OutputVerdict
-from pytest_probe.execution.alternatives import Alternatives, OutputRuns
+from pytest_probe.execution.alternatives import Alternatives, OutputRuns, with_arguments
 from pytest_probe.execution.dependence import Dependence
 from pytest_probe.execution.perturbed import Perturbation, PerturbedRuns, results
 from pytest_probe.execution.prepare import cast_of, narrow_dtype, python_numbers
@@ -50,6 +50,9 @@ class CaseEvidence(OutputRuns):
 
     def alternative(self, comparison: Comparison, assumption: Assumption) -> Comparison | None:
         return self.alternatives.of(comparison, assumption)
+
+    def with_arguments(self, values: Mapping[str, Any]) -> AnyArray | None:
+        return with_arguments(self.replay, self.direction, values).get(self.name)
 
     def cpu_result(self) -> AnyArray | None:
         if self.replay.source.name == "cpu":
@@ -97,12 +100,14 @@ def comparisons(
         direction=direction,
         narrow=narrowest != "float32",
         on_cpu=on_cpu,
+        computes_narrow=on_cpu and not reference.is_emulated and reference.framework.computes_narrow(narrowest),
         plain_convolutions=on_cpu and reference.framework.plain_convolutions(narrowest),
         forward=replay.actual.outputs,
         reference=reference.run.outputs,
         incoming=replay.incoming,
     )
-    for name in (name for name in sides.expected if name in sides.actual):
+    told = {verdict.name for verdict in sides.structural}
+    for name in (name for name in sides.expected if name in sides.actual and name not in told):
         actual, expected = _as_arrays(sides.actual[name], sides.expected[name], floats)
         trouble = _structure(name, actual, expected)
         if trouble is not None:
@@ -148,8 +153,15 @@ def _as_arrays(actual: Any, expected: Any, floats: Mapping[str, np.dtype[Any]]) 
     if type(actual) is float and type(expected) is float:
         dtype = max(floats.values(), key=lambda item: item.itemsize, default=np.dtype(np.float64))
         return np.asarray(actual).astype(dtype), np.asarray(expected)
+    if all(type(side) is type(actual) and _fits(side) for side in (actual, expected)):
+        return np.asarray(actual), np.asarray(expected)
     same = type(actual) is type(expected) and actual == expected
     return np.asarray(same), np.asarray(True)
+
+
+def _fits(value: Any) -> bool:
+    """Is it a truth value, or an integer that an array holds?"""
+    return isinstance(value, int) and -(2**63) <= value < 2**63
 
 
 def _structure(name: str, actual: AnyArray, expected: AnyArray) -> OutputVerdict | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pytest_probe import frameworks
 from pytest_probe.core.device_modes import Behaviour, behaviour
 from pytest_probe.core.run import Device, Way
+from pytest_probe.errors import SettingsError
 from pytest_probe.execution import user_code
 from pytest_probe.execution.raising import nothing_raised
 from pytest_probe.execution.replay import FLOAT64
@@ -30,7 +31,8 @@ class Conditions:
     """What a run was asked for: device None is the framework's own choice, workers share the machine's cores,
     repeat is how often the device runs each case, allow names device modes, or says "auto" for what the framework's
     flags allow, or "none". reference_device is where float64 runs, flops how many a product or a convolution may take
-    there in one run before it is sampled. measured: verdicts carry the measures that msprobe's files hold."""
+    there in one run before it is sampled. measured: verdicts carry the measures that msprobe's files hold. emulate: a
+    device without kernels of 16 bit computes it in float32, and rounds."""
 
     device: str | None = None
     seed: int = 0
@@ -42,6 +44,7 @@ class Conditions:
     reference_device: str = "cpu"
     flops: float = FLOPS
     measured: bool = False
+    emulate: bool = False
 
     @property
     def judges_stored(self) -> bool:
@@ -50,16 +53,18 @@ class Conditions:
 
 
 class Setup:
-    """The framework, the device under test and the modes of a run; each is looked up when it is first asked for."""
+    """The framework, the device under test and the modes of a run; each is looked up when it is first asked for. name
+    is what dumps call the framework."""
 
-    def __init__(self, conditions: Conditions, registry: Registry) -> None:
+    def __init__(self, conditions: Conditions, registry: Registry, name: str = frameworks.DEFAULT) -> None:
         self.conditions = conditions
         self.registry = registry
+        self.name = name
 
     @cached_property
     def framework(self) -> Framework:
         """Raises Unsupported where it cannot run here."""
-        framework = frameworks.load()
+        framework = frameworks.load(self.name)
         if self.conditions.workers > 1:
             framework.share_threads(self.conditions.workers)
         return framework
@@ -72,6 +77,12 @@ class Setup:
             return self.framework.device("cpu")
         name = self.conditions.device or self.framework.default_device()
         made = self.registry.devices.get(name.split(":", 1)[0])
+        if self.conditions.emulate:
+            if made is not None:
+                raise SettingsError(
+                    "--probe-emulate", name, "it is a device of this project's own: leave the option out"
+                )
+            return self.framework.emulating(name)
         return self.framework.device(name) if made is None else user_code.device(made, name)
 
     @cached_property
@@ -111,4 +122,5 @@ class Setup:
         """Framework, version, device and the flags that change numerics."""
         modes = ", ".join(mode.name for mode in self.modes) or "none"
         places = {"device": self.device_name, "reference_device": self.reference.place}
-        return {**places, "modes": modes, **self.framework.describe()}
+        emulated = {"emulated": "16 bit in float32"} if self.conditions.emulate else {}
+        return {**places, "modes": modes, **emulated, **self.framework.describe()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -26,12 +26,31 @@ Found = Mapping[str, AnyArray]
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """The outputs where chosen indices of one dimension of an argument, counted from its last, are exchanged."""
+    """Chosen indices of one dimension of an argument, counted from its last, are exchanged."""
 
     argument: str
     dimension: int
     chosen: BoolArray
-    found: Found
+
+
+@dataclass(slots=True)
+class Counts:
+    """What all exchanges tell of one output: do only elements at exchanged indices move, and how many values of each
+    argument meet in one element?"""
+
+    apart: bool = True
+    values: dict[str, float] = field(default_factory=dict)
+
+    def add(self, exchange: Exchange, moved: BoolArray) -> None:
+        self.apart &= _within(moved, exchange)
+        before = self.values.get(exchange.argument, 1.0)
+        self.values[exchange.argument] = before * _values(moved, exchange.chosen)
+
+    def terms(self) -> int | None:
+        if self.apart and self.values:
+            return 1
+        # Numbers that hang on few of many, as those of a choice do, show one here and many there.
+        return max(2, round(max(self.values.values()))) if self.values else None
 
 
 @dataclass(slots=True)
@@ -40,39 +59,33 @@ class Dependence:
 
     replay: Replay
     direction: Direction
-    _runs: list[Exchange] | None = field(default=None)
-    _plain: Found = field(default_factory=dict)
+    _counts: dict[str, Counts] | None = field(default=None)
 
     def terms(self, name: str) -> int | None:
         """The most values of one argument, or incoming gradient, that one element of an output depends on; None where
         the reference does not run on exchanged values."""
-        if self._runs is None:
+        if self._counts is None:
             try:
-                self._plain, self._runs = self._run({}), list(self._exchanged())
+                self._counts = self._measured()
             except MemoryError:
                 raise
             except Exception:  # beyond the call's domain: offsets are out of order, a matrix is not definite
-                self._plain, self._runs = {}, []
-        counts: dict[str, float] = {}
-        apart = True
-        for run in self._runs:
-            if name not in run.found or run.found[name].shape != self._plain[name].shape:
-                return None
-            moved = _moved(self._plain[name], run.found[name])
-            apart &= _within(moved, run)
-            counts[run.argument] = counts.get(run.argument, 1.0) * _values(moved, run.chosen)
-        if apart and counts:
-            return 1
-        # Numbers that hang on few of many, as those of a choice do, show one here and many there.
-        return max(2, round(max(counts.values()))) if counts else None
+                self._counts = {}
+        return self._counts[name].terms() if name in self._counts else None
 
-    def _exchanged(self) -> Iterator[Exchange]:
-        for name, array in self._arrays().items():
+    def _measured(self) -> dict[str, Counts]:
+        """By output; those that an exchange makes vanish or change their shape have none. One run is held at a time."""
+        plain = self._run({})
+        counts = {name: Counts() for name in plain}
+        for argument, array in self._arrays().items():
             for axis, size in enumerate(array.shape):
                 if size > 1:
-                    chosen = _half(size)
-                    found = self._run({name: exchanged(array, axis, chosen)})
-                    yield Exchange(name, array.ndim - axis, chosen, found)
+                    exchange = Exchange(argument, array.ndim - axis, _half(size))
+                    found = self._run({argument: exchanged(array, axis, exchange.chosen)})
+                    counts = {name: one for name, one in counts.items() if _is_alike(name, found, plain)}
+                    for name, one in counts.items():
+                        one.add(exchange, _moved(plain[name], found[name]))
+        return counts
 
     def _arrays(self) -> dict[str, AnyArray]:
         incoming = self.replay.incoming if self.direction == "backward" else {}
@@ -90,6 +103,10 @@ class Dependence:
             return results(reference.again(leaves, reference.way, None), reference.changed)
         incoming = {name: changed.get(f"grad.{name}", array) for name, array in self.replay.incoming.items()}
         return reference.framework.gradients(reference.again(leaves, reference.way, reference.wanted), incoming)
+
+
+def _is_alike(name: str, found: Found, plain: Found) -> bool:
+    return name in found and found[name].shape == plain[name].shape
 
 
 def _half(size: int) -> BoolArray:
@@ -120,11 +137,11 @@ def _moved(plain: AnyArray, found: AnyArray) -> BoolArray:
     return np.asarray(~same)
 
 
-def _within(moved: BoolArray, run: Exchange) -> bool:
+def _within(moved: BoolArray, exchange: Exchange) -> bool:
     """Do only those elements move that stand at exchanged indices, as where the call works element by element?"""
-    if run.dimension > moved.ndim or moved.shape[-run.dimension] != len(run.chosen):
+    if exchange.dimension > moved.ndim or moved.shape[-exchange.dimension] != len(exchange.chosen):
         return False
-    others = np.compress(~run.chosen, moved, axis=moved.ndim - run.dimension)
+    others = np.compress(~exchange.chosen, moved, axis=moved.ndim - exchange.dimension)
     return bool(moved.any() and not others.any())
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from pytest_probe.core.case import Case
@@ -15,15 +15,21 @@ from pytest_probe.inputs.streams import Streams
 from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.user_errors import exception_line
 
+_GENERATED = "incoming gradients are generated: the dump has none"
 
-def with_incoming(case: Case, replay: Replay, seed: int) -> Replay:
-    """The replay with its incoming gradients. Raises Unsupported where there is no gradient to judge."""
+
+def backward_replays(case: Case, replay: Replay, seed: int) -> Iterator[Replay]:
+    """The replays whose gradients are judged, with their incoming gradients: each is made when it is asked for, since
+    a graph takes memory until it has given its gradients. Raises Unsupported where there is no gradient to judge."""
     if replay.reference.call.unrecorded:
         raise Unsupported(replay.reference.call.unrecorded, NotRecorded.kind)
     if replay.reference.wanted is None:
         raise NoReference("no output of the reference can be differentiated")
-    replay = replace(replay, reference=replay.source.wanted(replay.reference))
-    return replace(replay, incoming=_incoming(case, replay, seed))
+    reference = replay.reference
+    if reference.call.gradients == ():
+        replay = replace(replay, reference=replace(reference, notes=(*reference.notes, _GENERATED)))
+    for part in replay.source.backward(replay):
+        yield replace(part, incoming=_incoming(case, part, seed))
 
 
 def _incoming(case: Case, replay: Replay, seed: int) -> dict[str, AnyArray]:
@@ -74,3 +80,15 @@ def gradient_sides(replay: Replay) -> list[Sides]:
     return [
         backward_sides(reading, actual, named_gradients(side)) for reading, side in zip(readings, sides, strict=True)
     ]
+
+
+def large_gradients(case: Case, replay: Replay, seed: int) -> tuple[Replay, dict[str, AnyArray]]:
+    """Of a large call: the replay with its incoming gradient, and the gradients that the source gives for it."""
+    found: dict[str, AnyArray] = {}
+    parts = []
+    for part in backward_replays(case, replay, seed):
+        found |= part.source.gradients(part)
+        parts.append(part)
+    # Each has a part of what the reference is asked for; it has one output, and so one incoming gradient.
+    reference = replay.reference if len(parts) > 1 else parts[0].reference
+    return replace(replay, reference=reference, incoming=parts[0].incoming), found

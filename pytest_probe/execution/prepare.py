@@ -182,5 +182,5 @@ def _without_dropout(bound: BoundCall, arguments: Arguments, notes: list[str]) -
         found = bound.argument(name)
         if isinstance(found, float) and found != 0.0:
             notes.append(f"run with {name} = 0, recorded: {found:g}")
-            arguments = with_value(arguments, bound.paths[name], 0.0)
+            arguments = with_value(arguments, bound.paths.get(name, f"kwargs.{name}"), 0.0)
     return arguments

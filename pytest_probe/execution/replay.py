@@ -8,9 +8,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pytest_probe import frameworks
-from pytest_probe.core.arguments import Arguments, BoundCall, Leaf, with_leaves
+from pytest_probe.core.arguments import Arguments, BoundCall, Leaf, floats_of, with_leaves
+from pytest_probe.core.case import Demands
 from pytest_probe.core.dump import Call
-from pytest_probe.core.run import Device, Run, State, Wanted, Way
+from pytest_probe.core.run import Device, Returned, Run, State, Wanted, Way
+from pytest_probe.core.verdict import EMULATED
 from pytest_probe.execution.prepare import default_dtype
 from pytest_probe.numerics.closeness import reference_array, same_bytes
 from pytest_probe.numerics.dtypes import AnyArray
@@ -30,7 +32,8 @@ class Candidate:
     """One reading of a record: a function for each side, and the arguments, lists as tuples or not.
 
     api is the recorded API ("Functional.linear"), "" for a function of no known one; name its canonical name; path
-    where the function was found ("torch.nn.functional.linear").
+    where the function was found ("torch.nn.functional.linear"). replaced names what the project registered for
+    it, constant arguments that no gradient is asked of.
     """
 
     api: str
@@ -40,7 +43,9 @@ class Candidate:
     reference: Callable[..., Any]
     arguments: Arguments
     in_place: bool
+    replaced: str = ""
     notes: tuple[str, ...] = ()
+    constant: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,7 @@ class Reference:
     leaves holds the arguments' arrays by name ("input.0", "kwargs.weight"); way is how it runs, run what it gave.
     autocast is the dtype of the autocast that the recorded dtypes call for, "" for none; narrow tells that it rounds
     wider inputs, inside that no output's dtype shows it. contraction: too large for a reference in full; run is that of
-    a corner.
+    a corner. demands: what is asked of results besides, None where they are a record's own.
     """
 
     framework: Framework
@@ -65,12 +70,55 @@ class Reference:
     narrow: bool = False
     inside: bool = False
     contraction: Contraction | None = None
+    demands: Demands | None = None
 
     @cached_property
     def bound(self) -> BoundCall:
         """The call's arguments by name."""
         arguments = self.candidate.arguments
         return frameworks.signatures(self.framework.name).bind(self.candidate.api, arguments.args, arguments.kwargs)
+
+    @property
+    def is_emulated(self) -> bool:
+        """Does the device compute 16 bit in float32?"""
+        return any(note.startswith(EMULATED) for note in self.notes)
+
+    @cached_property
+    def recorded_state(self) -> Wanted | None:
+        """Which arguments required grad in the program, of those that the reference can give gradients of, and whether
+        it recorded gradients: kernels are chosen by both. None: none of it. What two functions are compared with, or
+        was recorded without any such argument, is as the gradients need it."""
+        floats = floats_of(self.leaves).keys()
+        marked = frozenset(name for name in floats if self.leaves[name].requires_grad)
+        if self.wanted is not None:
+            marked &= self.wanted.names
+            return self.wanted if self.call is NO_CALL or not marked else replace(self.wanted, names=marked)
+        grad = self.call is not NO_CALL and _recorded_gradients(self.call, in_place=self.candidate.in_place)
+        if not (grad or marked) or self.call is NO_CALL:
+            return None
+        return Wanted(marked, grad and (self.candidate.in_place or not marked.isdisjoint(self.changed)), grad)
+
+    def runs(self, wanted: Wanted | None) -> bool:
+        """Does the reference run where these arguments require grad?"""
+        try:
+            self.again(self.leaves, self.way, wanted)
+        except MemoryError:
+            raise
+        except Exception:
+            return False
+        return True
+
+    def asked(self, names: frozenset[str]) -> Reference:
+        """The reference that is asked for these gradients alone, of those that it can give."""
+        assert self.wanted is not None
+        wanted = replace(self.wanted, names=names)
+        # Of a large call the corner stands for it.
+        run = self.run if self.contraction is not None else self.again(self.leaves, self.way, wanted)
+        return replace(self, wanted=wanted, run=run)
+
+    def unmarked(self) -> Reference:
+        """The reference of a record that does not tell which arguments required grad."""
+        return replace(self, leaves={name: replace(leaf, requires_grad=False) for name, leaf in self.leaves.items()})
 
     @cached_property
     def changed(self) -> frozenset[str]:
@@ -91,23 +139,41 @@ class Reference:
 
     def in_own_dtypes(self, device: Device) -> Run:
         """A call of the reference's function, which leaves out what users put in the device's place, in the case's own
-        dtypes."""
+        dtypes and the recorded state."""
         way = Way(device=device, autocast=self.autocast, default=default_dtype(self.call))
-        return self._run(self.candidate.reference, way)
+        return self._run(self.candidate.reference, way, self.recorded_state)
 
-    def under_test(self, device: Device) -> Run:
+    def under_test(self, device: Device, wanted: Wanted | None) -> Run:
         """The call on the device under test, which meets what the user has set."""
-        state: State = "users" if self.call is NO_CALL else "recorded"
-        way = Way(device=device, autocast=self.autocast, default=default_dtype(self.call), state=state)
-        return self._run(self.candidate.on_device, way)
+        return self._run(self.candidate.on_device, self._under_test(device), wanted)
 
-    def _run(self, function: Callable[..., Any], way: Way) -> Run:
+    def _under_test(self, device: Device) -> Way:
+        state: State = "users" if self.call is NO_CALL else "recorded"
+        return Way(device=device, autocast=self.autocast, default=default_dtype(self.call), state=state)
+
+    def _run(self, function: Callable[..., Any], way: Way, wanted: Wanted | None) -> Run:
         arguments = self.candidate.arguments
-        return self.framework.run(function, arguments.args, arguments.kwargs, way, self.wanted)
+        return self.framework.run(function, arguments.args, arguments.kwargs, way, wanted)
+
+    def returned(self, device: Device, *, computed: bool) -> Returned:
+        """What the reference's function returns in the case's own dtypes, in what the user has set. Raises whatever it
+        raises."""
+        arguments = self.candidate.arguments
+        way = self._under_test(device)
+        function = self.candidate.reference
+        return self.framework.would_return(function, arguments.args, arguments.kwargs, way, computed=computed)
 
     def gradients(self, incoming: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
         """The gradients of the wanted arguments, once; arguments without one are left out."""
         return self.framework.gradients(self.run, incoming)
+
+
+def _recorded_gradients(call: Call, *, in_place: bool) -> bool:
+    """Did the program record gradients?"""
+    if call.gradients is not None or call.surroundings is not None:
+        return call.gradients is not None or (call.surroundings is not None and call.surroundings.grad)
+    # What is written to in place requires grad as it did before, whatever the mode.
+    return not in_place and any(spec.requires_grad for spec in call.output_specs())
 
 
 class Source(Protocol):
@@ -128,11 +194,12 @@ class Source(Protocol):
     def forward(self, reference: Reference) -> Run:
         """What it gives for the reference's arguments. Raises Unsupported, RecordError or DeviceRaised."""
 
-    def wanted(self, reference: Reference) -> Reference:
-        """The reference, asked for those gradients that this source has. Raises Unsupported where it has none."""
+    def backward(self, replay: Replay) -> Iterator[Replay]:
+        """The replay for those gradients that this source has, or several: one run has not all where some arguments
+        did not require grad. Raises Unsupported where it has none, and what forward raises."""
 
     def gradients(self, replay: Replay) -> dict[str, AnyArray]:
-        """The gradients of the wanted arguments. Raises Unsupported, RecordError or DeviceRaised."""
+        """The gradients that such a replay's reference is asked for. Raises what forward raises."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from pytest_probe.core.arguments import Arguments, BoundCall, floats_of, named_l
 from pytest_probe.core.case import Pair
 from pytest_probe.core.dump import Call, Record
 from pytest_probe.core.run import Device, Run, Wanted, Way
-from pytest_probe.errors import HookFailed, NoReference, ReplayDiffers, TooLarge, Unsupported
+from pytest_probe.errors import HookFailed, NoKernel, NoReference, ReplayDiffers, TooLarge, Unsupported
 from pytest_probe.execution.large.contractions import Contraction, contraction, cut
 from pytest_probe.execution.prepare import (
     as_tuples,
@@ -42,7 +42,7 @@ from pytest_probe.execution.structure import (
 from pytest_probe.numerics.closeness import equal_in_float64, reference_array, same_bytes
 from pytest_probe.numerics.dtypes import float_format, numpy_dtype
 from pytest_probe.standards.api_class import classes_of, details
-from pytest_probe.user_errors import exception_line, guarded, said
+from pytest_probe.user_errors import exception_line, first_line, guarded, said
 
 if TYPE_CHECKING:
     from pytest_probe.frameworks.base import Framework
@@ -84,7 +84,7 @@ class Resolver:
         candidate, run, wanted = self._fitting(candidates, shown[1], record, device, check_dtypes)
         candidate = replace(candidate, arguments=with_leaves(candidate.arguments, named_leaves(arguments)))
         if run.outputs and all(isinstance(value, str) for value in run.outputs.values()):
-            raise Unsupported(f"{candidate.path} returns text, which no dtype can be judged by", "no numbers")
+            raise Unsupported(f"{candidate.path} returns text, which has no dtype to be judged in", "no numbers")
         leaves, notes = named_leaves(arguments), (*notes, *candidate.notes)
         return Reference(self.framework, candidate, call, leaves, run, wanted, self.way, notes, contraction=large)
 
@@ -96,19 +96,37 @@ class Resolver:
         "" for none, label names the function. Raises NoReference where the reference raises."""
         name = frameworks.signatures(self.framework.name).canonical(api) if api else ""
         arguments = cast_first(name, pair.arguments if sizes_by_float(name) else with_float32(pair.arguments))
-        reference = self._reference_of(pair.reference, arguments)
+        reference = self._reference_of(name, pair.reference, arguments)
         candidate = Candidate(api, name, api or label, pair.function, reference, arguments, False)
+        candidate = replace(candidate, constant=pair.constant)
+        drawn = self.framework.random_state()
         try:
             run, wanted = self._run(candidate, pair.with_gradient)
-        except MemoryError:
+            if drawn != self.framework.random_state():
+                self._check_repeats(candidate, run)
+        except (MemoryError, NoReference):
             raise
         except Exception as error:
-            raise NoReference(f"the reference raised {exception_line(error)}") from error
+            advice = "; it gets floating tensors as float64: pass those that it closes over as inputs, too"
+            advice = advice if "dtype" in said(error) else ""
+            raise NoReference(f"the reference raised {exception_line(error)}{advice}") from error
         check_wide(run)
-        found = Reference(self.framework, candidate, NO_CALL, named_leaves(arguments), run, wanted)
+        found = Reference(
+            self.framework, candidate, NO_CALL, named_leaves(arguments), run, wanted, demands=pair.demands
+        )
         if not run.outputs and not found.changed:
             raise NoReference("the reference returns nothing and changes no argument: there is nothing to judge")
         return found
+
+    def _check_repeats(self, candidate: Candidate, run: Run) -> None:
+        """Raises NoReference where a reference that draws random numbers gives others in a second run, unless its API
+        is one that does: each perturbed run would move everything, and any result pass."""
+        if "random" in classes_of(candidate.name):
+            return
+        again, _ = self._run(candidate, with_gradient=False)
+        if not outputs_agree(run, again, same_bytes):
+            advice = "draw them before, and pass them as inputs"
+            raise NoReference(f"the reference draws random numbers and gives others in each run; {advice}")
 
     def _large(self, found: Contraction | None, call: Call, arguments: Arguments) -> Contraction | None:
         """The contraction that the record is, where it is above the budget."""
@@ -123,24 +141,27 @@ class Resolver:
         key = f"{record.namespace}.{record.api}"
         name = frameworks.signatures(self.framework.name).canonical(key)
         call, reference = self.calls.get(key), guarded("the reference", self.references, key)
+        replaced = "" if call is None else _qualified_name(call)
         if call is not None and reference is not None:
-            return [Candidate(key, name, key, call, self._reference_of(reference, arguments), arguments, False)]
+            wide = self._reference_of(name, reference, arguments)
+            return [Candidate(key, name, key, call, wide, arguments, False, replaced)]
         # Names that a capture shortened may mean several functions; the record tells which fits.
         made = []
         for api in self.framework.candidates(record.namespace, record.api, self.namespaces):
             function = functools.partial(_look_up_and_call, api.lookup)
-            wide = self._reference_of(reference or function, arguments)
+            wide = self._reference_of(name, reference or function, arguments)
             notes = (f"taken as {api.path}",) if api.elsewhere else ()
-            made.append(Candidate(key, name, api.path, call or function, wide, arguments, api.in_place, notes))
+            under_test = call or function
+            made.append(Candidate(key, name, api.path, under_test, wide, arguments, api.in_place, replaced, notes))
         lists = not listed and any(isinstance(value, list) for value in (*arguments.args, *arguments.kwargs.values()))
         return made + [replace(item, arguments=as_tuples(item.arguments)) for item in made] if lists else made
 
-    def _reference_of(self, reference: Callable[..., Any], arguments: Arguments) -> Callable[..., Any]:
+    def _reference_of(self, name: str, reference: Callable[..., Any], arguments: Arguments) -> Callable[..., Any]:
         """The device takes what it is not given from its own dtype: so must float64, there."""
         if not within_float32(arguments):
             return reference
         floats = floats_of(named_leaves(arguments)).values()
-        return self.framework.as_single(reference, max(float_format(dtype).max for dtype in floats))
+        return self.framework.as_single(reference, max(float_format(dtype).max for dtype in floats), name)
 
     def _fitting(
         self, candidates: Sequence[Candidate], call: Call, record: Record, device: Device, check_dtypes: bool
@@ -209,7 +230,8 @@ class Resolver:
         if device.name != "cpu" and _is_index(trouble):
             # An accelerator's kernel does not raise for it: it ends every later case of the process.
             return Unsupported(
-                f"the reference raised {said}; {device.name} was not asked, which an index out of range may end",
+                f"the reference raised {said}; {device.name} did not run it, because "
+                "an index out of range may end the process",
                 "index out of range",
             )
         try:
@@ -220,6 +242,8 @@ class Resolver:
         except MemoryError:
             raise
         except Exception as error:
+            if self.framework.has_no_kernel(error):
+                return NoKernel(f"{device.name}: {first_line(error)}")
             return Unsupported(
                 f"{device.name} raised {exception_line(error)}; the reference raised {said}",
                 "device and reference both raise",
@@ -230,7 +254,7 @@ class Resolver:
         """A reference run, able to give gradients of as many arguments as the framework can differentiate."""
         arguments = candidate.arguments
         leaves = named_leaves(arguments)
-        every = frozenset(floats_of(leaves))
+        every = frozenset(floats_of(leaves)) - candidate.constant
         if with_gradient:
             run = self._differentiable(candidate, [Wanted(every, candidate.in_place), Wanted(every, True)])
             if run is not None:
@@ -302,7 +326,7 @@ def _corner(large: Contraction, arguments: Arguments, call: Call) -> tuple[Argum
     """The call on the first places of each index."""
     places = {index: np.arange(min(extent, CORNER)) for index, extent in large.extents.items()}
     leaves = {
-        name: replace(leaf, array=cut(leaf.array, large.indices(name), places), strides=None)
+        name: replace(leaf, array=cut(leaf.array, large.indices(name), places), strides=None, offset=0)
         for name, leaf in named_leaves(arguments).items()
     }
     specs = [
@@ -314,3 +338,11 @@ def _corner(large: Contraction, arguments: Arguments, call: Call) -> tuple[Argum
 
 def _look_up_and_call(lookup: Callable[[], Callable[..., Any]], *args: Any, **kwargs: Any) -> Any:
     return lookup()(*args, **kwargs)
+
+
+def _qualified_name(function: Callable[..., Any]) -> str:
+    """Where a function comes from, "my_kernels.gelu"; of an object without a name its type."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    named = function if hasattr(function, "__qualname__") else type(function)
+    return f"{named.__module__}.{named.__qualname__}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -35,10 +35,33 @@ class DeviceSource:
         return self.device.name
 
     def forward(self, reference: Reference) -> Run:
-        return self._called(lambda: reference.under_test(self.device))
+        """The call in the state that was recorded; one in which the reference raises as well was another."""
+        state = reference.recorded_state
+        try:
+            return self._called(lambda: reference.under_test(self.device, state))
+        except (DeviceRaised, NoKernel):
+            if state == reference.wanted or reference.contraction is not None or reference.runs(state):
+                raise
+        return self._called(lambda: reference.under_test(self.device, reference.wanted))
 
-    def wanted(self, reference: Reference) -> Reference:
-        return reference
+    def backward(self, replay: Replay) -> Iterator[Replay]:
+        """The gradients of what required grad in the program come of the run that is judged; those of other arguments
+        of a second one, lest they decide which kernel runs in the first."""
+        reference, state = replay.reference, replay.reference.recorded_state
+        if state is None or reference.wanted is None or state == reference.wanted:
+            yield replay
+            return
+        recorded = _asked(reference, state.names)
+        if recorded is None:
+            yield self._anew(reference.unmarked())
+            return
+        yield replace(replay, reference=recorded, rounded=replay.rounded and other_reading(recorded))
+        others = _asked(reference, reference.wanted.names - state.names)
+        if others is not None:
+            yield self._anew(others)
+
+    def _anew(self, reference: Reference) -> Replay:
+        return Replay(reference, self, self.forward(reference), other_reading(reference))
 
     def gradients(self, replay: Replay) -> dict[str, AnyArray]:
         return self._called(lambda: self.framework.gradients(replay.actual, replay.incoming))
@@ -61,6 +84,17 @@ class DeviceSource:
             raise DeviceRaised(raised(self.name, error)) from error
 
 
+def _asked(reference: Reference, names: frozenset[str]) -> Reference | None:
+    """The reference that is asked for these gradients alone; None where it gives none."""
+    try:
+        found = reference.asked(names)
+    except MemoryError:
+        raise
+    except Exception:
+        return None
+    return found if found.run.differentiable else None
+
+
 @dataclass(frozen=True, slots=True)
 class CallerResult:
     """What a test returned that was given a record's arguments on the device; its gradients are the framework's."""
@@ -78,8 +112,8 @@ class CallerResult:
     def forward(self, reference: Reference) -> Run:
         return self.source.framework.left(self.bound, self.result)
 
-    def wanted(self, reference: Reference) -> Reference:
-        return reference
+    def backward(self, replay: Replay) -> Iterator[Replay]:
+        yield replay
 
     def gradients(self, replay: Replay) -> dict[str, AnyArray]:
         return self.source.gradients(replay)
@@ -107,6 +141,6 @@ def settled_on_cpu(reference: Reference, autocast: str) -> Reference:
     try:
         settled, _ = with_autocast(own, autocast, cpu.forward, as_recorded=True)
     except DeviceRaised as error:
-        raise Unsupported(f"whether it ran under autocast cannot be seen: {error}") from error
+        raise Unsupported(f"pytest-probe cannot see whether it ran under autocast: {error}") from error
     candidate = replace(settled.candidate, on_device=reference.candidate.on_device)
     return replace(settled, candidate=candidate)

@@ -39,8 +39,9 @@ class StoredOutputs:
     def forward(self, reference: Reference) -> Run:
         return stored_run(self.record, self.call, reference, self.files)
 
-    def wanted(self, reference: Reference) -> Reference:
+    def backward(self, replay: Replay) -> Iterator[Replay]:
         """Those gradients only that the dump stored, with a note on the others that arguments wanted."""
+        reference = replay.reference
         assert reference.wanted is not None
         # The dump tells of a gradient for an output that has none here: it is another call.
         strange = sorted(_seeded_outputs(self.call) - set(reference.run.differentiable))
@@ -48,12 +49,13 @@ class StoredOutputs:
             raise NoReference(f"{', '.join(strange)} of the reference cannot be differentiated")
         names = reference.wanted.names & _judged_gradients(self.call)
         if not names:
-            raise Unsupported("no gradient was stored that is one argument's alone", NOT_STORED)
+            raise Unsupported("no stored gradient belongs to one argument alone", NOT_STORED)
         notes = reference.notes
         others = sorted((self.call.outgoing or {}).keys() - names)
         if others:
-            notes += (f"not judged, since the dump does not tell their own gradient: {', '.join(others)}",)
-        return replace(reference, wanted=replace(reference.wanted, names=names), notes=notes)
+            notes += (f"not judged, because the dump does not have their own gradient: {', '.join(others)}",)
+        wanted = replace(reference.wanted, names=names)
+        yield replace(replay, reference=replace(reference, wanted=wanted, notes=notes))
 
     def gradients(self, replay: Replay) -> dict[str, AnyArray]:
         wanted = replay.reference.wanted

@@ -42,8 +42,10 @@ class Compared:
     sides: tuple[Sides, ...]
 
     @classmethod
-    def whole(cls, sides: Sides) -> Compared:
-        return cls(sides.replay, sides.actual, (sides,))
+    def of(cls, *sides: Sides) -> Compared:
+        """One or several pieces, none of them a sample."""
+        actual = {name: value for each in sides for name, value in each.actual.items()}
+        return cls(sides[0].replay, actual, sides)
 
 
 def named_gradients(gradients: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
@@ -66,7 +68,7 @@ def _undifferentiable(replay: Replay) -> Iterator[OutputVerdict]:
     for name in sorted(set(replay.reference.run.differentiable) - set(replay.actual.differentiable)):
         output = replay.actual.outputs.get(name)
         if isinstance(output, np.ndarray):
-            reason = "the device's output carries no gradient, the reference's does"
+            reason = "the device's output has no gradient, the reference's does"
             yield OutputVerdict(name, output.shape, output.dtype.name, "error", "structure", reason)
 
 
@@ -89,7 +91,7 @@ def forward_sides(replay: Replay) -> Sides:
     beside = sorted(reference.changed - {argument for _, argument in returned})
     # A dump has arguments as they were before the call.
     if beside and not replay.source.tells_changes:
-        words = f"not judged, since a dump does not hold what the call left in it: {', '.join(beside)}"
+        words = f"not judged, because a dump does not store what the call wrote there: {', '.join(beside)}"
         replay, beside = replace(replay, reference=replace(reference, notes=(*reference.notes, words))), []
     for name in beside:
         actual[name], expected[name] = replay.actual.after(name), reference.run.after(name)
@@ -102,7 +104,7 @@ def changed_arguments(replay: Replay) -> Iterator[OutputVerdict]:
     """Verdicts on arguments that only the device changed."""
     for name, leaf in replay.reference.leaves.items():
         if name not in replay.reference.changed and not same_bytes(replay.actual.after(name), leaf.array):
-            reason = "the device changed this argument; the reference leaves it alone"
+            reason = "the device changed this argument; the reference does not change it"
             yield OutputVerdict(name, leaf.array.shape, leaf.array.dtype.name, "error", "mutated", reason)
 
 

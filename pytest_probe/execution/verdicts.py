@@ -18,7 +18,8 @@ def verdict_on(replay: Replay, standard: str, outputs: tuple[OutputVerdict, ...]
     rows = _rows(replay) if SEVERITY[outcome] > SEVERITY["pass"] else ()
     reference = replay.reference
     names = sorted({dtype.name for dtype in floats_of(reference.leaves).values()})
-    return Verdict(outcome, standard, reason, "", "+".join(names), outputs, rows, reference.notes)
+    replaced = reference.candidate.replaced
+    return Verdict(outcome, standard, reason, "", "+".join(names), outputs, rows, reference.notes, replaced)
 
 
 def _rows(replay: Replay) -> tuple[ArgumentRow, ...]:

@@ -5,11 +5,13 @@ In: a framework's name. Out: `load` gives what runs calls, `recording` what reco
 
 from __future__ import annotations
 
+import functools
 import gc
+import importlib
 import importlib.util
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_probe.core.garbage_collection import paused_gc
 from pytest_probe.errors import Unsupported
@@ -17,8 +19,9 @@ from pytest_probe.errors import Unsupported
 if TYPE_CHECKING:
     from pytest_probe.frameworks.base import Framework, Recording, Signatures
 
-# Name in a dump: the module to import, which is also the name of our extra.
-MODULES: Mapping[str, str] = {"pytorch": "torch"}
+# Name in a dump: the module to import, which is also the name of our extra. They are imported in this order, in which
+# no two of them break in one process.
+MODULES: Mapping[str, str] = {"pytorch": "torch", "paddle": "paddle"}
 # The framework of what no dump names: functions that a test checks, programs that are captured.
 DEFAULT = "pytorch"
 
@@ -33,11 +36,12 @@ def unavailable(name: str) -> str:
     return ""
 
 
+@functools.cache
 def signatures(name: str = DEFAULT) -> Signatures:
-    """What the framework calls its APIs and their parameters, as canonical names; nothing of it is imported."""
-    from pytest_probe.frameworks.torch import signatures
-
-    return signatures
+    """What the framework calls its APIs and their parameters, as canonical names; nothing of it is imported. Of a
+    framework that has no room here, as torch would call them."""
+    found: Signatures = _part(MODULES.get(name, MODULES[DEFAULT]), "signatures")
+    return found
 
 
 def load(name: str = DEFAULT) -> Framework:
@@ -48,11 +52,11 @@ def load(name: str = DEFAULT) -> Framework:
     first = MODULES[name] not in sys.modules
     with paused_gc():
         _check_installed(name)
-        from pytest_probe.frameworks.torch.framework import TorchFramework
+        loaded: Framework = _part(MODULES[name], "framework").made()
     if first:
         # What the import made stays as long as the process: no collection needs to walk over all of it again.
         gc.freeze()
-    return TorchFramework()
+    return loaded
 
 
 def recording() -> Recording:
@@ -71,6 +75,9 @@ def _check_installed(name: str) -> None:
     if importlib.util.find_spec(module) is None:
         reason = f"{module} is not installed: pip install 'pytest-probe[{module}]'"
         raise Unsupported(reason, "framework not installed")
-    from pytest_probe.frameworks.torch import version
+    _part(module, "version").check()
 
-    version.check()
+
+def _part(module: str, part: str) -> Any:
+    """A file of a framework's room, which all have by the same names."""
+    return importlib.import_module(f"{__name__}.{module}.{part}")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 
-from pytest_probe.core.arguments import BoundCall
-from pytest_probe.core.run import Device, Kernel, Run, State, Wanted, Way
+from pytest_probe.core.arguments import Arguments, BoundCall
+from pytest_probe.core.run import Device, Kernel, Returned, Run, State, Wanted, Way
 from pytest_probe.recording.config import CaptureConfig
 from pytest_probe.recording.recorder import Hooks
 
@@ -29,6 +29,17 @@ class API:
     lookup: Callable[[], Callable[..., Any]]
     in_place: bool = False
     elsewhere: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Functions:
+    """A function and its reference, both to be called with these tensors as further keyword arguments; constant names
+    those ("kwargs.module.running_mean") that no gradient is asked of."""
+
+    function: Callable[..., Any]
+    reference: Callable[..., Any]
+    tensors: Mapping[str, Any] = field(default_factory=dict)
+    constant: frozenset[str] = frozenset()
 
 
 class Bound(Protocol):
@@ -50,12 +61,18 @@ class Framework(Protocol):
     def plain_convolutions(self, dtype: str) -> bool:
         """Are the CPU's convolutions of a 16-bit dtype the framework's own, and no library's?"""
 
+    def computes_narrow(self, dtype: str) -> bool:
+        """Do the CPU's kernels of a 16-bit dtype round to it inside, in steps that nothing tells?"""
+
     def fixed_state(self) -> AbstractContextManager[None]:
         """The framework as it is without anybody's doing, whatever the process has set: default dtype and device,
         autocast, modes, flags, generators. What the user had is put back afterwards."""
 
     def users_state(self, state: State) -> AbstractContextManager[None]:
         """Inside a fixed state, what the user had set; nothing anywhere else."""
+
+    def random_state(self) -> bytes:
+        """The state of the host's random numbers; another one where some were drawn in between."""
 
     def share_threads(self, workers: int) -> None:
         """Leave the other workers of this machine their cores."""
@@ -67,6 +84,10 @@ class Framework(Protocol):
         """The framework's own device of that name. Raises SettingsError, of the option that named it, where there is
         none."""
 
+    def emulating(self, name: str) -> Device:
+        """The framework's own device of that name, with 16 bit computed in float32 and rounded. Raises SettingsError
+        for a device that has kernels of 16 bit."""
+
     def memory_left(self, device: Device) -> int | None:
         """Bytes that nobody has taken of a device's own memory; None for the host's, and where nothing tells."""
 
@@ -75,6 +96,9 @@ class Framework(Protocol):
 
     def candidates(self, namespace: str, api: str, namespaces: Mapping[str, str]) -> tuple[API, ...]:
         """What the recorded name may stand for, likeliest first. Raises UnknownAPI where the allow-list has nothing."""
+
+    def apis(self) -> Iterable[str]:
+        """All that a recorded name may stand for, as dumps call it ("Functional.gelu")."""
 
     def run(
         self,
@@ -102,9 +126,9 @@ class Framework(Protocol):
         """Bytes of tensors that the reference's run of a call holds at a time, its arguments apart, found before any
         are taken; 0 where they are certain to be below the limit. name is the API's canonical one."""
 
-    def as_single(self, function: Callable[..., Any], largest: float) -> Callable[..., Any]:
+    def as_single(self, function: Callable[..., Any], largest: float, name: str) -> Callable[..., Any]:
         """The function with defaults that its API takes from the dtype of its tensors: an eps as for float32, in the
-        place of inf the largest number."""
+        place of inf the largest number. name is the API's canonical one, "" where that is not known."""
 
     def rounded(self, tensor: Any, dtype: str) -> Any:
         """A tensor of the framework's with the values that a dtype has, in its own; gradients pass as they
@@ -117,11 +141,30 @@ class Framework(Protocol):
         """An argument tree of the framework's own values with a Leaf for each tensor, and specs, as `run` takes it.
         Raises Unsupported for a tensor that has no place in NumPy."""
 
+    def functions(self, function: Callable[..., Any], reference: Callable[..., Any]) -> Functions:
+        """A function and its reference, where a Module is a function of its parameters and buffers: the function's own,
+        which the reference is given as well. Raises SettingsError where two Modules have others."""
+
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any], way: Way, wanted: Wanted | None) -> Bound:
         """The arguments of a call that somebody else makes; what it returns goes to `left`."""
 
     def left(self, bound: Bound, result: Any) -> Run:
         """What such a call left. Raises Unsupported for a tensor that has no place in NumPy."""
+
+    def returned(self, run: Run) -> Returned:
+        """How the outputs of a run lie on its device."""
+
+    def would_return(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        way: Way,
+        *,
+        computed: bool,
+    ) -> Returned:
+        """What a call returns in its own dtypes on the way's device; not computed: found from shapes and dtypes alone.
+        Raises whatever the call raises, and where it asks for values that are not there."""
 
     def gradients(self, run: Run, seeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Gradients of the wanted arguments, given those of the outputs. Arguments without one are left out."""
@@ -132,11 +175,15 @@ class Framework(Protocol):
     def has_no_kernel(self, error: BaseException) -> bool:
         """Does this error of a device say that it has no kernel for the call?"""
 
-    def load(self, path: Path) -> np.ndarray:
+    def load(self, file: Path | BinaryIO) -> np.ndarray:
         """Read one stored tensor without running anything in it. Raises OSError or ValueError."""
 
     def save(self, path: Path, arrays: Mapping[str, np.ndarray]) -> None:
         """Write named arrays as the framework's own tensors."""
+
+    def script(self, title: str, name: str, path: str, arguments: Arguments, wanted: Sequence[str]) -> str:
+        """The text of a script `name` beside saved arrays, which makes the call at a path again, or shows both sides
+        where it has none, and prints actual, expected and error."""
 
 
 class Signatures(Protocol):

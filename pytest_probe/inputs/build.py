@@ -8,19 +8,17 @@ import numpy as np
 
 from pytest_probe.core.arguments import Arguments, Array, BoundCall, Leaf, map_tree
 from pytest_probe.core.dump import Argument, Call, TensorSpec, named_tensors
-from pytest_probe.errors import RecordError, Unsupported
+from pytest_probe.errors import LostArgument, RecordError, Unsupported
 from pytest_probe.inputs.generated import generate, kind_of, rounded_to_dtype
 from pytest_probe.inputs.planting import plant, supposed
 from pytest_probe.inputs.role_table import is_planted, roles
-from pytest_probe.inputs.roles import Role
+from pytest_probe.inputs.roles import NoValues, Role
 from pytest_probe.inputs.stored import StoredTensors
 from pytest_probe.inputs.streams import Streams
-from pytest_probe.inputs.strides import is_layout, without_repeats
+from pytest_probe.inputs.strides import is_layout, offset, without_repeats
 from pytest_probe.numerics.dtypes import AnyArray
 
 _COMPLEX_OF = {"float32": "complex64", "float64": "complex128"}
-# What a dump calls the field that an argument's path begins with: errors name the place in the file.
-_FIELDS = {"input": "input_args", "kwargs": "input_kwargs", "grad": "input"}
 
 
 def build(
@@ -50,7 +48,7 @@ def build(
 def _check_dtypes(call: Call, record: str, files: StoredTensors) -> None:
     for root, tree in (("input", call.args), ("kwargs", call.kwargs), ("grad", call.gradients)):
         for path, spec in named_tensors(tree, root):
-            _check_dtype(spec, *_place(record, path), files)
+            _check_dtype(spec, *files.place(record, path), files)
 
 
 def _check_dtype(spec: TensorSpec, entry: str, field: str, files: StoredTensors) -> None:
@@ -59,13 +57,6 @@ def _check_dtype(spec: TensorSpec, entry: str, field: str, files: StoredTensors)
     except ValueError as failure:
         wanted = "a dtype that NumPy or ml_dtypes has"
         raise RecordError(files.dump_path, entry, f"{field}.dtype", repr(spec.dtype), wanted) from failure
-
-
-def _place(record: str, path: str) -> tuple[str, str]:
-    """The entry and the field of an argument, as the dump calls them."""
-    root, _, rest = path.partition(".")
-    direction = "backward" if root == "grad" else "forward"
-    return f"{record}.{direction}", f"{_FIELDS[root]}.{rest}"
 
 
 def _stream(path: str) -> str:
@@ -109,7 +100,7 @@ class _Builder:
         values = self._made.get(first)
         if values is None:
             values = self._made[first] = rounded_to_dtype(self._values(spec, first), self._target(spec))
-        return Leaf(values, spec.requires_grad, spec.stride if is_layout(spec) else None)
+        return Leaf(values, spec.requires_grad, spec.stride if is_layout(spec) else None, offset(spec))
 
     def _target(self, spec: TensorSpec) -> str:
         kind = kind_of(spec.dtype)
@@ -119,9 +110,9 @@ class _Builder:
 
     def _values(self, spec: TensorSpec, path: str) -> AnyArray:
         if self._kind != "generated" and spec.data_name is not None:
-            return self._files.array(spec, *_place(self._record, path))
+            return self._files.array(spec, *self._files.place(self._record, path))
         if self._kind == "stored":
-            entry, field = _place(self._record, path)
+            entry, field = self._files.place(self._record, path)
             raise Unsupported(
                 f"{self._files.dump_path}: {entry}: {field}: no tensor was stored, and --probe-inputs=stored was given",
                 kind="no stored tensors",
@@ -133,13 +124,21 @@ class _Builder:
     def _generated(self, spec: TensorSpec, path: str) -> AnyArray:
         own, stream, role = without_repeats(spec), self._streams.at(_stream(path)), self._roles.get(path)
         if role is not None and own.size:
-            values = role.make(own, stream)
+            values = self._of_role(role, own, stream, path)
         elif kind_of(spec.dtype) == "float" and is_planted(self._bound, path):
             values = generate(supposed(own), stream)
             plant(values, own, stream)
         else:
             values = generate(own, stream)
         return values if own is spec else np.array(np.broadcast_to(values, spec.shape))
+
+    def _of_role(self, role: Role, spec: TensorSpec, stream: np.random.Generator, path: str) -> AnyArray:
+        try:
+            return role.make(spec, stream)
+        except NoValues as error:
+            entry, field = self._files.place(self._record, path)
+            found, wanted = "a tensor whose values were not stored", "its values, which are a size"
+            raise LostArgument(self._files.dump_path, entry, field, found, wanted) from error
 
     def _same_tensors(self) -> dict[str, str]:
         """For each argument that is the same tensor as another, the one whose values both have: the first that has a

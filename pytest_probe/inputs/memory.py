@@ -53,8 +53,8 @@ def _refuse(call: Call, needed: int, available: int, whose: str) -> None:
     field, spec = max(_all_tensors(call), key=lambda item: _extent(item[1]))
     found = f"{spec.dtype} of shape {list(spec.shape)}{_strided(spec)}"
     raise TooLarge(
-        f"{field}: found {found}, expected what the {_gigabytes(available)} of memory {whose} is "
-        f"enough for; checking the call takes about {_gigabytes(needed)}"
+        f"{field}: found {found}; checking the call takes about {_gigabytes(needed)}, more than the "
+        f"{_gigabytes(available)} of memory {whose}"
     )
 
 
@@ -68,9 +68,8 @@ def check_run(inside: int, available: int) -> None:
     needed = _RUNS * inside
     if needed > available:
         raise TooLarge(
-            f"found arguments that make {_gigabytes(inside)} of tensors in float64, expected what the "
-            f"{_gigabytes(available)} of memory that may be taken here is enough for; checking the call takes about "
-            f"{_gigabytes(needed)}"
+            f"the call makes {_gigabytes(inside)} of tensors in float64; checking it takes about {_gigabytes(needed)}, "
+            f"more than the {_gigabytes(available)} of memory that may be taken here"
         )
 
 

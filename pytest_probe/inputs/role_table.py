@@ -2,58 +2,22 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
-from typing import TypeAlias
-
-import numpy as np
+from collections.abc import Iterator, Mapping
 
 from pytest_probe.core.arguments import BoundCall
 from pytest_probe.core.dump import Call, TensorSpec, named_tensors
+from pytest_probe.inputs import role_rules as rules
 from pytest_probe.inputs.generated import kind_of
 from pytest_probe.inputs.indexing import subscript_roles
+from pytest_probe.inputs.role_rules import RoleCall, RoleRule, RoleRules
 from pytest_probe.inputs.roles import (
-    Count,
-    Divisor,
     Index,
     Mask,
-    Offsets,
-    Parts,
-    Pivots,
-    PositiveDefinite,
     Role,
-    Running,
-    Signs,
+    Size,
     Sorted,
-    Symmetric,
     Triangle,
-    Weights,
-    Within,
 )
-
-
-class RoleCall:
-    """A recorded call as rules ask it: arguments by parameter, and what the call returned."""
-
-    def __init__(self, bound: BoundCall, call: Call) -> None:
-        self.get = bound.argument
-        self.bound = bound
-        self.call = call
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of a tensor argument; () where it is none."""
-        value = self.get(name)
-        return value.shape if isinstance(value, TensorSpec) else ()
-
-    @property
-    def output(self) -> TensorSpec | None:
-        """The first tensor that the call returned, as far as the dump has it."""
-        return next((spec for _, spec in named_tensors(self.call.outputs)), None)
-
-
-RoleRule: TypeAlias = Callable[[RoleCall, TensorSpec], "Role | None"]
-RoleRules: TypeAlias = Mapping[str, RoleRule]
 
 
 def roles(bound: BoundCall, call: Call) -> dict[str, Role]:
@@ -69,7 +33,9 @@ def roles(bound: BoundCall, call: Call) -> dict[str, Role]:
 
 def _applied(asked: RoleCall, name: str, rule: RoleRule) -> Iterator[tuple[str, TensorSpec, Role]]:
     value, path = asked.get(name), asked.bound.paths.get(name, "")
-    if rule is _subscript:
+    if rule is rules.size:
+        yield from ((place, spec, Size()) for place, spec in named_tensors(value, path))
+    elif rule is rules.subscript:
         values = asked.get("values")
         overwrites = values is not None and not asked.get("accumulate")
         shaped = asked.output if values is None else values
@@ -80,282 +46,137 @@ def _applied(asked: RoleCall, name: str, rule: RoleRule) -> Iterator[tuple[str, 
             yield path, value, role
 
 
-def _subscript(asked: RoleCall, spec: TensorSpec) -> Role | None:
-    """Stands for `subscript_roles`: what is indexed with is a tensor or a nest of them."""
-    raise AssertionError("handled by _applied")
-
-
-def _always(role: Role) -> RoleRule:
-    return lambda asked, spec: role
-
-
-def _below(name: str, axis: int) -> RoleRule:
-    """An index along a fixed axis of another argument."""
-
-    def rule(asked: RoleCall, spec: TensorSpec) -> Role | None:
-        shape = asked.shape(name)
-        return Index(shape[axis]) if -len(shape) <= axis < len(shape) else None
-
-    return rule
-
-
-def _along(distinct: Callable[[RoleCall], bool] = lambda asked: False) -> RoleRule:
-    """An index along the axis `dim` of `input`; distinct where the result depended on the order of writes."""
-
-    def rule(asked: RoleCall, spec: TensorSpec) -> Role | None:
-        shape, axis = asked.shape("input"), asked.get("dim")
-        if isinstance(axis, bool) or not isinstance(axis, int) or not -len(shape) <= axis < max(len(shape), 1):
-            return None
-        within = axis % len(shape) if shape else 0
-        role = Index(shape[within] if shape else 1)
-        if not distinct(asked):
-            return role
-        return replace(role, axis=within if len(spec.shape) == len(shape) > 0 else "all")
-
-    return rule
-
-
-def _overwrites(asked: RoleCall) -> bool:
-    return isinstance(asked.get("source"), TensorSpec) and asked.get("reduce") is None
-
-
-def _flat(distinct: bool = False) -> RoleRule:
-    """An index into all elements of `input`."""
-
-    def rule(asked: RoleCall, spec: TensorSpec) -> Role | None:
-        overwrites = distinct and not asked.get("accumulate")
-        return Index(math.prod(asked.shape("input")), axis="all" if overwrites else None)
-
-    return rule
-
-
-def _take_along_dim(asked: RoleCall, spec: TensorSpec) -> Role | None:
-    return (_flat() if asked.get("dim") is None else _along())(asked, spec)
-
-
-def _label(asked: RoleCall, spec: TensorSpec) -> Role | None:
-    """A class of `input`: (C), (N, C) or (N, C, ...)."""
-    shape = asked.shape("input")
-    ignored = asked.get("ignore_index")
-    if not shape:
-        return None
-    return Index(shape[1] if len(shape) > 1 else shape[0], ignored=ignored if isinstance(ignored, int) else None)
-
-
-def _last_class(low: int) -> RoleRule:
-    return lambda asked, spec: Index(asked.shape("input")[-1], low=low) if asked.shape("input") else None
-
-
-def _one_hot(asked: RoleCall, spec: TensorSpec) -> Role | None:
-    classes = asked.get("num_classes")
-    if isinstance(classes, int) and classes > 0:
-        return Index(classes)
-    return Index(asked.output.shape[-1] if asked.output is not None and asked.output.shape else None)
-
-
-def _bin(asked: RoleCall, spec: TensorSpec) -> Role | None:
-    return Index(asked.output.shape[0] if asked.output is not None and asked.output.shape else None)
-
-
-def _unpool(dimensions: int) -> RoleRule:
-    def rule(asked: RoleCall, spec: TensorSpec) -> Role | None:
-        if asked.output is None:
-            return Index(None)
-        return Index(math.prod(asked.output.shape[-dimensions:]))
-
-    return rule
-
-
-def _unravel(asked: RoleCall, spec: TensorSpec) -> Role | None:
-    shape = asked.get("shape")
-    extents = getattr(shape, "shape", shape)
-    return Index(math.prod(extents) if isinstance(extents, (list, tuple)) else None)
-
-
-def _offsets(asked: RoleCall, spec: TensorSpec) -> Role | None:
-    return Offsets(math.prod(asked.shape("input")), closed=bool(asked.get("include_last_offset")))
-
-
-def _ctc_targets(asked: RoleCall, spec: TensorSpec) -> Role | None:
-    shape, blank = asked.shape("log_probs"), asked.get("blank")
-    if not shape:
-        return None
-    # A blank in a target is undefined; it can be left out at either end only.
-    return Index(shape[-1] - (blank == shape[-1] - 1), low=int(blank == 0))
-
-
-def _ctc_input_lengths(asked: RoleCall, spec: TensorSpec) -> Role | None:
-    """Long enough for every target with a blank after each label, which repeated labels need."""
-    steps, targets = asked.shape("log_probs")[:1], asked.shape("targets")
-    if not steps or not targets:
-        return None
-    lengths = spec.size if len(targets) == 1 and spec.shape else 1
-    return Index(steps[0] + 1, low=min(steps[0], 2 * -(-targets[-1] // max(lengths, 1))))
-
-
-def _ctc_target_lengths(asked: RoleCall, spec: TensorSpec) -> Role | None:
-    targets, steps = asked.shape("targets"), asked.shape("log_probs")[:1]
-    if len(targets) == 1 and spec.shape:
-        return Parts(targets[0])
-    return Index(min(*targets[-1:], *steps) + 1) if targets and steps else None
-
-
-def _pivots(matrix: str) -> RoleRule:
-    return lambda asked, spec: Pivots(asked.shape(matrix)[-2]) if len(asked.shape(matrix)) > 1 else None
-
-
-def _masked_select(asked: RoleCall, spec: TensorSpec) -> Role | None:
-    if asked.output is None or not asked.output.shape:
-        return None
-    # The mask is broadcast: each True of it selects as many elements as there are copies.
-    everything = math.prod(np.broadcast_shapes(asked.shape("input"), spec.shape))
-    return Count(asked.output.shape[0] * spec.size // everything) if everything else None
-
-
-def _masked_scatter(asked: RoleCall, spec: TensorSpec) -> Role | None:
-    copies = math.prod(np.broadcast_shapes(asked.shape("input"), spec.shape)) // max(spec.size, 1)
-    available = math.prod(asked.shape("source")) // max(copies, 1)
-    return Count(min(available, spec.size // 2)) if isinstance(asked.get("source"), TensorSpec) else None
-
-
-def _nonzero(asked: RoleCall, spec: TensorSpec) -> Role | None:
-    return Count(asked.output.shape[0]) if asked.output is not None and asked.output.shape else None
-
-
-def _where(asked: RoleCall, spec: TensorSpec) -> Role | None:
-    """With one argument it is nonzero."""
-    return _nonzero(asked, spec) if len(asked.bound.given) == 1 else None
-
-
-def _repeats(asked: RoleCall, spec: TensorSpec) -> Role | None:
-    if asked.output is None or not asked.output.shape or spec.size < 2:
-        return None
-    axis = asked.get("dim")
-    if not isinstance(axis, int):
-        return Parts(asked.output.size)
-    return Parts(asked.output.shape[axis]) if -len(asked.output.shape) <= axis < len(asked.output.shape) else None
-
-
-def _running(asked: RoleCall, spec: TensorSpec) -> Role | None:
-    """Of a packed batch; otherwise the hidden state stands there."""
-    packed = asked.shape("data")
-    return Running(packed[0]) if packed else None
-
-
-def _drawn(asked: RoleCall, spec: TensorSpec) -> Role | None:
-    count = asked.get("num_samples")
-    return Weights(1 if asked.get("replacement") or not isinstance(count, int) else count)
-
-
-def _divergence_target(asked: RoleCall, spec: TensorSpec) -> Role | None:
-    return None if asked.get("log_target") else Within()
-
-
-_probability = _always(Within(0.0, 1.0))
-_positive = _always(Within())
-_signs = _always(Signs())
-_divisor = _always(Divisor())
-_definite = {"input": _always(PositiveDefinite())}
-_symmetric = {"input": _always(Symmetric())}
-_quotient = {"other": _divisor}
-_count = {"input": _nonzero}
-_recurrent = {"batch_sizes": _running}
-_class_loss = {"target": _label}
-_positive_variance = {"running_var": _positive}
-
 # By canonical API and parameter.
 ROLES: Mapping[str, RoleRules] = {
     # Indices.
-    "embedding": {"input": _below("weight", 0)},
-    "embedding_bag": {"input": _below("weight", 0), "offsets": _offsets},
-    "gather": {"index": _along()},
-    "scatter": {"index": _along(_overwrites)},
-    "scatter_add": {"index": _along()},
-    "scatter_reduce": {"index": _along()},
-    "index_select": {"index": _along()},
-    "index_add": {"index": _along()},
-    "index_reduce": {"index": _along()},
-    "index_copy": {"index": _along(lambda asked: True)},
-    "index_fill": {"index": _along()},
-    "take": {"index": _flat()},
-    "put": {"index": _flat(distinct=True)},
-    "take_along_dim": {"indices": _take_along_dim},
-    "getitem": {"index": _subscript},
-    "setitem": {"index": _subscript},
-    "index": {"index": _subscript},
-    "index_put": {"index": _subscript},
-    "_index_put_impl": {"index": _subscript},
-    "unravel_index": {"indices": _unravel},
-    "max_unpool1d": {"indices": _unpool(1)},
-    "max_unpool2d": {"indices": _unpool(2)},
-    "max_unpool3d": {"indices": _unpool(3)},
-    "one_hot": {"input": _one_hot},
-    "bincount": {"input": _bin},
-    "repeat_interleave": {"repeats": _repeats},
-    "lstm": _recurrent,
-    "gru": _recurrent,
-    "rnn_tanh": _recurrent,
-    "rnn_relu": _recurrent,
+    "embedding": {"input": rules.below("weight", 0)},
+    "embedding_bag": {"input": rules.below("weight", 0), "offsets": rules.offsets},
+    "gather": {"index": rules.along()},
+    "scatter": {"index": rules.along(rules.overwrites)},
+    "scatter_add": {"index": rules.along()},
+    "scatter_reduce": {"index": rules.along()},
+    "index_select": {"index": rules.along()},
+    "index_add": {"index": rules.along()},
+    "index_reduce": {"index": rules.along()},
+    "index_copy": {"index": rules.along(lambda asked: True)},
+    "index_fill": {"index": rules.along()},
+    "take": {"index": rules.flat()},
+    "put": {"index": rules.flat(distinct=True)},
+    "take_along_dim": {"indices": rules.take_along_dim},
+    "getitem": {"index": rules.subscript},
+    "setitem": {"index": rules.subscript},
+    "index": {"index": rules.subscript},
+    "index_put": {"index": rules.subscript},
+    "_index_put_impl": {"index": rules.subscript},
+    "unravel_index": {"indices": rules.unravel},
+    "max_unpool1d": {"indices": rules.unpool(1)},
+    "max_unpool2d": {"indices": rules.unpool(2)},
+    "max_unpool3d": {"indices": rules.unpool(3)},
+    "one_hot": {"input": rules.one_hot},
+    "gather_nd": {"index": rules.coordinates},
+    "gather_tree": {"parents": rules.below("input", -1)},
+    "scatter_nd": {"index": rules.coordinates, **rules.sized},
+    "scatter_nd_add": {"index": rules.coordinates},
+    **dict.fromkeys(("roi_align", "roi_pool", "psroi_pool"), rules.regions),
+    "multiplex": {"index": rules.among("inputs")},
+    **dict.fromkeys(("segment_sum", "segment_mean", "segment_max", "segment_min"), rules.segments),
+    **dict.fromkeys(("send_u_recv", "send_ue_recv", "send_uv"), rules.nodes),
+    "bincount": {"input": rules.bin},
+    "repeat_interleave": {"repeats": rules.repeats},
+    "lstm": rules.recurrent,
+    "gru": rules.recurrent,
+    "rnn_tanh": rules.recurrent,
+    "rnn_relu": rules.recurrent,
     # Labels and targets of losses.
-    "cross_entropy": _class_loss,
-    "cross_entropy_loss": _class_loss,
-    "nll_loss": _class_loss,
-    "nll_loss2d": _class_loss,
-    "nll_loss_nd": _class_loss,
-    "multi_margin_loss": {"target": _last_class(0)},
-    "multilabel_margin_loss": {"target": _last_class(-1)},
-    "ctc_loss": {
-        "targets": _ctc_targets,
-        "input_lengths": _ctc_input_lengths,
-        "target_lengths": _ctc_target_lengths,
+    "cross_entropy": rules.class_loss,
+    "cross_entropy_loss": rules.class_loss,
+    "nll_loss": rules.class_loss,
+    "nll_loss2d": rules.class_loss,
+    "nll_loss_nd": rules.class_loss,
+    "adaptive_log_softmax_with_loss": {"target": rules.cut_offs},
+    "margin_cross_entropy": {"target": rules.last_class(0)},
+    "hsigmoid_loss": {
+        "target": rules.classes,
+        "path_table": rules.below("weight", 0),
+        "path_code": rules.always(Index(2)),
     },
-    "margin_ranking_loss": {"target": _signs},
-    "cosine_embedding_loss": {"target": _signs},
-    "hinge_embedding_loss": {"target": _signs},
-    "soft_margin_loss": {"target": _signs},
-    "binary_cross_entropy": {"input": _probability, "target": _probability},
-    "binary_cross_entropy_with_logits": {"target": _probability},
-    "kl_div": {"target": _divergence_target},
-    "poisson_nll_loss": {"target": _positive},
-    "gaussian_nll_loss": {"var": _positive},
+    "multi_margin_loss": {"target": rules.last_class(0)},
+    "multilabel_margin_loss": {"target": rules.last_class(-1)},
+    "ctc_loss": {
+        "targets": rules.ctc_targets,
+        "input_lengths": rules.ctc_input_lengths,
+        "target_lengths": rules.ctc_target_lengths,
+    },
+    "warpctc": {
+        "targets": rules.ctc_targets,
+        "input_lengths": rules.ctc_input_lengths,
+        "target_lengths": rules.ctc_target_lengths_from_one,
+    },
+    "margin_ranking_loss": {"target": rules.signs},
+    "cosine_embedding_loss": {"target": rules.signs},
+    "hinge_embedding_loss": {"target": rules.signs},
+    "soft_margin_loss": {"target": rules.signs},
+    "binary_cross_entropy": {"input": rules.probability, "target": rules.probability},
+    "binary_cross_entropy_with_logits": {"target": rules.probability},
+    "sigmoid_focal_loss": {"target": rules.probability},
+    "log_loss": {"input": rules.probability, "target": rules.probability},
+    "dice_loss": {"input": rules.probability, "target": rules.last_class(0)},
+    "multi_label_soft_margin_loss": {"target": rules.probability},
+    "kl_div": {"target": rules.divergence_target},
+    "poisson_nll_loss": {"target": rules.positive},
+    "gaussian_nll_loss": {"var": rules.positive},
     # Probabilities, variances, rates.
-    "bernoulli": {"input": _probability, "p": _probability},
-    "multinomial": {"input": _drawn},
-    "normal": {"std": _positive},
-    "poisson": {"input": _positive},
-    "batch_norm": _positive_variance,
-    "native_batch_norm": _positive_variance,
-    "instance_norm": _positive_variance,
+    "bernoulli": {"input": rules.probability, "p": rules.probability},
+    **dict.fromkeys(("dropout", "dropout2d", "dropout3d"), rules.chance),
+    "cov": {"fweights": rules.always(Index(10, low=1)), "aweights": rules.positive},
+    "multinomial": {"input": rules.drawn},
+    "normal": {"std": rules.positive, **rules.sized},
+    "poisson": {"input": rules.positive},
+    **dict.fromkeys(("gammainc", "gammaincc"), rules.positives),
+    "batch_norm": rules.positive_variance,
+    "native_batch_norm": rules.positive_variance,
+    "instance_norm": rules.positive_variance,
     # Masks.
-    "masked_select": {"mask": _masked_select},
-    "masked_scatter": {"mask": _masked_scatter},
-    "nonzero": _count,
-    "argwhere": _count,
-    "where": {"condition": _where},
-    "scaled_dot_product_attention": {"attn_mask": _always(Mask(attends=True))},
+    "masked_select": {"mask": rules.masked_select},
+    "masked_scatter": {"mask": rules.masked_scatter},
+    "nonzero": rules.count,
+    "argwhere": rules.count,
+    "where": {"condition": rules.where},
+    "scaled_dot_product_attention": {"attn_mask": rules.always(Mask(attends=True))},
     "multi_head_attention_forward": {
-        "key_padding_mask": _always(Mask(attends=False)),
-        "attn_mask": _always(Mask(attends=False)),
+        "key_padding_mask": rules.always(Mask(attends=False)),
+        "attn_mask": rules.always(Mask(attends=False)),
     },
     # Matrices.
-    "cholesky": _definite,
-    "cholesky_ex": _definite,
-    "eigh": _symmetric,
-    "eigvalsh": _symmetric,
-    "cholesky_inverse": {"input": _always(Triangle())},
-    "cholesky_solve": {"input2": _always(Triangle())},
-    "triangular_solve": {"A": _always(Triangle())},
-    "solve_triangular": {"A": _always(Triangle())},
-    "lu_solve": {"LU": _always(Triangle()), "pivots": _pivots("LU")},
-    "lu_unpack": {"pivots": _pivots("LU")},
+    "cholesky": rules.definite,
+    "cholesky_ex": rules.definite,
+    "eigh": rules.symmetric,
+    "eigvalsh": rules.symmetric,
+    "cholesky_inverse": {"input": rules.always(Triangle())},
+    "cholesky_solve": {"input2": rules.always(Triangle())},
+    "triangular_solve": {"A": rules.always(Triangle())},
+    "solve_triangular": {"A": rules.always(Triangle())},
+    "lu_solve": {"LU": rules.always(Triangle()), "pivots": rules.pivots("LU")},
+    "lu_unpack": {"pivots": rules.pivots("LU")},
+    # Sizes that tensors give.
+    **dict.fromkeys(
+        "zeros ones empty full rand randn uniform randint randperm log_normal reshape view expand broadcast_to tile "
+        "pad split tensor_split".split(),
+        rules.sized,
+    ),
+    "narrow": {"size": rules.size, "offsets": rules.size, "starts": rules.size, "ends": rules.size},
+    **dict.fromkeys(("arange", "linspace", "logspace"), rules.number_range),
+    **dict.fromkeys(("affine_grid", "interpolate", "upsample"), rules.sized),
+    "eye": {"rows": rules.size, "columns": rules.size},
+    "topk": {"k": rules.size},
     # Order, and what must not be zero.
-    "searchsorted": {"sorted_sequence": _always(Sorted())},
-    "bucketize": {"boundaries": _always(Sorted())},
-    "floor_divide": _quotient,
-    "remainder": _quotient,
-    "fmod": _quotient,
-    "div": _quotient,
-    "divide": _quotient,
+    "searchsorted": {"sorted_sequence": rules.always(Sorted())},
+    "bucketize": {"boundaries": rules.always(Sorted())},
+    "floor_divide": rules.quotient,
+    "remainder": rules.quotient,
+    "fmod": rules.quotient,
+    "div": rules.quotient,
+    "divide": rules.quotient,
 }
 
 # APIs in which nothing is planted: zero is a pole of the value or of the gradient, or makes

@@ -99,6 +99,61 @@ def _distinct(spec: TensorSpec, rng: np.random.Generator, length: int, low: int,
 
 
 @dataclass(frozen=True, slots=True)
+class Size:
+    """Numbers that decide the shape of what the call gives: nothing but the numbers themselves will do."""
+
+    kinds: ClassVar[frozenset[DtypeKind]] = frozenset({"integer", "float"})
+
+    def make(self, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
+        raise NoValues
+
+
+class NoValues(Exception):
+    """A tensor's values were not kept, and no others stand for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coordinates:
+    """Rows of as many indices as there are extents, each below its own."""
+
+    kinds: ClassVar[frozenset[DtypeKind]] = _INTEGER
+    extents: tuple[int, ...]
+
+    def make(self, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
+        rows = (*spec.shape[:-1], 1)
+        columns = [Index(extent).make(replace(spec, shape=rows), rng) for extent in self.extents if math.prod(rows)]
+        return np.concatenate(columns, axis=-1) if columns else np.zeros(spec.shape, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Boxes:
+    """Corners (left, top, right, bottom) of boxes inside an image, the second behind the first."""
+
+    kinds: ClassVar[frozenset[DtypeKind]] = _FLOAT
+    extents: tuple[int, ...]
+
+    def make(self, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
+        corners = np.sort(rng.random((*spec.shape[:-1], 2, 2)), axis=-2)
+        height, width = self.extents
+        return (corners * (width, height)).reshape(spec.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Flat indices into a plane, where each of the last dimensions' planes is written by itself: none twice in one
+    plane, where the range has enough (pooling whose windows overlap repeats them, with equal values)."""
+
+    kinds: ClassVar[frozenset[DtypeKind]] = _INTEGER
+    stop: int | None
+    dimensions: int
+
+    def make(self, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
+        others = spec.shape[: -self.dimensions]
+        flat = replace(spec, shape=(*others, math.prod(spec.shape[len(others) :])))
+        return Index(self.stop, axis=len(others)).make(flat, rng).reshape(spec.shape)
+
+
+@dataclass(frozen=True, slots=True)
 class Count:
     """As many True, or numbers other than zero, as the recorded outputs say."""
 

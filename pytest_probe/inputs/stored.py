@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import struct
 import zipfile
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
-from pytest_probe.core.dump import TensorSpec
+from pytest_probe.core import archive
+from pytest_probe.core.dump import FIELDS, TensorSpec
 from pytest_probe.errors import RecordError
 from pytest_probe.numerics.dtypes import AnyArray, is_floating, numpy_dtype
 
@@ -28,13 +31,20 @@ class StoredTensors:
 
     data_dirs are the folders in which bare file names are looked up, in order; load reads what is not `.npy` (the
     framework's own files) without running anything in it. A file lies in the dump's folder after links are resolved,
-    unless anywhere is true.
+    unless anywhere is true. fields says what the dump calls the places of tensors.
     """
 
     dump_path: Path
     data_dirs: tuple[Path, ...]
-    load: Callable[[Path], AnyArray]
+    load: Callable[[Path | BinaryIO], AnyArray]
     anywhere: bool = False
+    fields: Mapping[str, str] = field(default_factory=lambda: FIELDS)
+
+    def place(self, record: str, path: str) -> tuple[str, str]:
+        """The entry and the field of an argument ("input.0", "grad.0"), as the dump calls them."""
+        root, _, rest = path.partition(".")
+        direction = "backward" if root == "grad" else "forward"
+        return f"{record}.{direction}", f"{self.fields[root]}.{rest}"
 
     def array(self, spec: TensorSpec, entry: str, field: str) -> AnyArray:
         """The stored values, in the recorded dtype and shape.
@@ -49,7 +59,7 @@ class StoredTensors:
 
         dtype = _dtype(spec, error)
         path = self._find(spec, error)
-        size, allowed = path.stat().st_size, _FILE_FACTOR * spec.size * dtype.itemsize + _FILE_EXTRA
+        size, allowed = archive.size(path), _FILE_FACTOR * spec.size * dtype.itemsize + _FILE_EXTRA
         if not size:
             raise error(f"{path}, which is empty", f"a stored tensor; {_GENERATE}")
         size = max(size, _unpacked(path))
@@ -69,7 +79,7 @@ class StoredTensors:
             raise error(f"data_name {name!r}", "the bare name of a file beside the dump")
         for folder in self.data_dirs:
             path = folder / name
-            if path.is_file():
+            if archive.is_file(path):
                 if self.anywhere or path.resolve().is_relative_to(self.dump_path.parent.resolve()):
                     return path
                 raise error(f"{path}, a link out of the dump's folder", f"a file in it, or {_NAMED}")
@@ -78,6 +88,8 @@ class StoredTensors:
 
     def _read(self, path: Path, error: Callable[[str, str], RecordError]) -> AnyArray:
         try:
+            if archive.split(path) is not None:
+                return self._of_archive(path)
             if path.suffix != ".npy":
                 return self.load(path)
             # Mapped, not read: a header that promises more than the file holds is refused before memory is taken.
@@ -88,12 +100,27 @@ class StoredTensors:
             found = f"{path}, which cannot be read ({_said(failure)})"
             raise error(found, f"a stored tensor; {_GENERATE}") from failure
 
+    def _of_archive(self, path: Path) -> AnyArray:
+        with archive.opened(path) as file:
+            return _npy(file.read()) if path.suffix == ".npy" else self.load(file)
+
+
+def _npy(content: bytes) -> AnyArray:
+    """The array in a file of NumPy's. Raises ValueError or TypeError, before memory is taken, where it is not whole."""
+    file = BytesIO(content)
+    version = np.lib.format.read_magic(file)
+    header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, in_columns, dtype = header(file)
+    if dtype.hasobject:
+        raise ValueError("it holds Python objects")
+    return np.ndarray(shape, dtype, content, file.tell(), order="F" if in_columns else "C").copy()
+
 
 def _unpacked(path: Path) -> int:
     """The bytes that an archive says it takes: torch packs none, and takes the memory before it looks. 0 for others."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            return sum(entry.file_size for entry in archive.infolist())
+        with archive.opened(path) as file, zipfile.ZipFile(file) as found:
+            return sum(entry.file_size for entry in found.infolist())
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, struct.error):
         return 0
 
@@ -113,10 +140,13 @@ def _dtype(spec: TensorSpec, error: Callable[[str, str], RecordError]) -> np.dty
 def _in_dtype(array: AnyArray, dtype: np.dtype[np.generic]) -> AnyArray | None:
     """The array in the recorded dtype, None where it is another one's.
 
-    NumPy's files know bfloat16 and float8 as raw bytes only, and MindSpore writes them as float32.
+    NumPy's files know bfloat16 and float8 as raw bytes only, Paddle's bfloat16 as uint16, and MindSpore writes both as
+    float32.
     """
     if array.dtype == dtype:
         return array
+    if array.dtype == np.uint16 and dtype.name == "bfloat16":
+        return array.view(dtype)
     if not is_floating(dtype) or dtype.itemsize > 2:
         return None
     if array.dtype.kind == "V" and array.dtype.itemsize == dtype.itemsize:

@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pytest_probe.core.dump import TensorSpec
+from pytest_probe.numerics.dtypes import numpy_dtype
+
+# Bytes that no kernel asks a tensor's first element to be aligned to more of. What torch allocates is.
+ALIGNED = 64
 
 
 def is_layout(spec: TensorSpec) -> bool:
@@ -18,6 +22,15 @@ def is_layout(spec: TensorSpec) -> bool:
                 return False
             reach += stride * (extent - 1)
     return True
+
+
+def offset(spec: TensorSpec) -> int:
+    """Elements that lay between an aligned address and the tensor's first one, as a view of other memory has them: some
+    kernels are for aligned tensors only."""
+    if not spec.address or not spec.size or spec.ndarray:
+        return 0
+    count, rest = divmod(spec.address % ALIGNED, numpy_dtype(spec.dtype).itemsize)
+    return 0 if rest else count
 
 
 def without_repeats(spec: TensorSpec) -> TensorSpec:
@@ -36,3 +49,38 @@ def without_repeats(spec: TensorSpec) -> TensorSpec:
     rows = None if expanded[-1] else spec.constant_rows
     own = replace(spec, shape=shape, stride=None, norm=norm, nan=nan, inf=inf, negative_inf=negative, true=true)
     return replace(own, constant_rows=rows)
+
+
+LAYOUTS = ("contiguous", "transposed", "channels_last", "sliced", "expanded")
+
+
+def laid_out(layout: str, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The strides of a layout: the last two dimensions swapped in memory, the second one last, a slice of a tensor with
+    longer rows (of one dimension: every second element), the first dimension expanded. None: in order. Raises
+    ValueError, which says how many dimensions it needs, where the shape has fewer."""
+    rank, least = len(shape), {"transposed": 2, "channels_last": 3, "contiguous": 0}.get(layout, 1)
+    if rank < least:
+        raise ValueError(f"a shape of {least} dimensions or more")
+    if layout == "transposed":
+        return _ordered(shape, (*range(rank - 2), rank - 1, rank - 2))
+    if layout == "channels_last":
+        return _ordered(shape, (0, *range(2, rank), 1))
+    if layout == "sliced":
+        return (2,) if rank == 1 else in_order((*shape[:-1], shape[-1] + 1))
+    if layout == "expanded":
+        return (0, *in_order(shape)[1:])
+    return None
+
+
+def in_order(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of a tensor whose elements lie in memory in their order."""
+    return _ordered(shape, tuple(range(len(shape))))
+
+
+def _ordered(shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides by which dimensions lie in memory in this order, the last one innermost."""
+    strides, step = [0] * len(shape), 1
+    for dim in reversed(order):
+        strides[dim] = step
+        step *= max(shape[dim], 1)
+    return tuple(strides)

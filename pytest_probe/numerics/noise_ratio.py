@@ -1,6 +1,6 @@
 """The noise rule in numbers: how far each element is from the reference, in units of what its precision explains.
 
-The rule and the evidence behind its constants are in docs/standards.md.
+The rule is in docs/standards.md, the evidence behind its constants in docs/evidence.md.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, wide
 from pytest_probe.numerics.ulp import ulp
 
 # Noise ratios, in units of the allowed scale. Healthy kernels reach 37 and 7 where terms are summed, 3 and 1 element by
-# element; planted faults begin at 1,500 and 430 (docs/standards.md). The limits lie between, nearer to the healthy.
+# element; planted faults begin at 1,500 and 430 (docs/evidence.md). The limits lie between, nearer to the healthy.
 LARGEST = 64.0
 RMS = 8.0
 ELEMENTWISE_LARGEST = 16.0

@@ -39,9 +39,9 @@ def unlike_rounding(errors: AnyArray, samples: Sequence[AnyArray], values: AnyAr
     largest = max(float(np.abs(sample).max()) for sample in samples)
     found = float(np.abs(errors).max())
     if size > SIZE_RMS * usual:
-        return f"RMS {size:.3g} scales, of rounding {usual:.3g}"
+        return f"RMS {size:.3g} noise scales, rounding gives {usual:.3g}"
     if found > SIZE_LARGEST * largest:
-        return f"an element errs by {found:.3g} scales, of rounding none by more than {largest:.3g}"
+        return f"an element is off by {found:.3g} noise scales, rounding gives at most {largest:.3g}"
     return direction(errors, samples, values) or _place(errors, samples)
 
 
@@ -83,7 +83,7 @@ def _place(errors: AnyArray, samples: Sequence[AnyArray]) -> str:
         most, usual = float(shares[0].max()), max(float(share.max()) for share in shares[1:])
         if most > GROUP * max(usual, 1.0):
             place = f"{word} {int(shares[0].argmax())}"
-            return f"{place} errs {most:.3g} times as much as all, of rounding {usual:.3g} times"
+            return f"{place} is off {most:.3g} times as much as the whole, rounding gives {usual:.3g} times"
     return ""
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MARKER = (
     "probe(dump, api, direction, dtype): run this test once for each matching record of the dump, with the fixture "
     "probe_case. Items of dumps carry it as probe(api, namespace, direction, dtype): "
-    "select with -m \"probe(api='linear')\". dtype can be selected by as well."
+    "select with -m \"probe(api='Functional.linear')\", or by 'linear' alone. dtype can be selected by as well."
 )
 __all__ = ["probe", "probe_case", "pytest_generate_tests"]
 
@@ -47,19 +47,40 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
     pluginmanager.add_hookspecs(hookspecs)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+# Outermost: before the output is captured, which a run that starts again could not give back.
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_load_initial_conftests(
+    early_config: pytest.Config, parser: pytest.Parser, args: list[str]
+) -> Generator[None, None, None]:
     given: Any = early_config.known_args_namespace
+    if any(getattr(given, option.key) for option in options.OPTIONS if option.cli and option.kind != "flag"):
+        from pytest_probe.plugin import restart
+
+        restart.with_equals(early_config)
     if given.probe_dump or early_config.getini("probe_dump") or any(map(_is_data_file, given.file_or_dir)):
         from pytest_probe.plugin import dump_folders
 
         dump_folders.keep_out(early_config)
+    yield
+    # Now that conftests have added theirs.
+    if any(arg.startswith("--probe-") for arg in args):
+        from pytest_probe.plugin import misspelled
+
+        misspelled.check_options(parser, args)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", MARKER)
     if config.option.help:
         return
+    # pytest 9 has deprecated the public name, and warns of it.
+    written: Any = config._inicfg if hasattr(config, "_inicfg") else config.inicfg
+    keys = [key for key in written if key.startswith("probe_")]
+    if keys:
+        from pytest_probe.plugin import misspelled
+
+        misspelled.check_keys(config, keys)
+    _find_captured(config)
     if config.getoption("probe_capture") or config.getini("probe_capture"):
         _configure_capture(config)
     elif _may_probe(config):
@@ -71,6 +92,16 @@ def pytest_configure(config: pytest.Config) -> None:
             raise pytest.UsageError(str(error)) from None
     elif not hasattr(config, "workerinput"):
         config.pluginmanager.register(Waiting(config), "probe-waiting")
+
+
+def _find_captured(config: pytest.Config) -> None:
+    """Node ids say `rank0` for a folder `proc1234`: turn those of the command line into paths that exist."""
+    for index, arg in enumerate(config.args):
+        path, separator, name = arg.partition("::")
+        if ("rank0" in path or "proc" in path) and not os.path.exists(config.invocation_params.dir / path):
+            from pytest_probe.records import captured
+
+            config.args[index] = f"{captured(config.invocation_params.dir / path)}{separator}{name}"
 
 
 def _configure_capture(config: pytest.Config) -> None:
@@ -101,14 +132,10 @@ def _is_data_file(arg: str) -> bool:
 
 
 def _configure(config: pytest.Config) -> None:
-    from pytest_probe import settings
     from pytest_probe.plugin import xdist
     from pytest_probe.plugin.session import STATE, make_probe
 
     positional = list(config.args) if _paths_given(config) else []
-    message = settings.passed_over(config, positional)
-    if message:
-        raise pytest.UsageError(message)
     state = config.stash[STATE] = make_probe(config, positional)
     xdist.check_devices(config, state.settings.devices)
     _extend_args(config, state)
@@ -126,12 +153,16 @@ def _configure(config: pytest.Config) -> None:
 
 
 def _extend_args(config: pytest.Config, probe: Probe) -> None:
-    """Let pytest collect the dumps of --probe-dump: alone, or beside the paths that the user gave."""
-    dumps = [str(path) for path in probe.asked]
-    if dumps and not _paths_given(config):
-        config.args[:] = dumps
-    else:
-        config.args += [path for path in dumps if path not in config.args]
+    """Let pytest collect the dumps of --probe-dump: alone, or beside the paths that the user gave. Those of an ini file
+    are collected beside what pytest collects anyway."""
+    from pytest_probe.plugin.session import address
+
+    alone = probe.asked and not _paths_given(config) and "dump" not in probe.settings.from_ini
+    args = [] if alone else list(config.args)
+    folders = [path for arg in args if os.path.isdir(path := config.invocation_params.dir / arg)]
+    # pytest 8 forgets a folder's other files where one of them is an argument as well; it finds the dump there anyway.
+    dumps = (address(path) for path in probe.asked if not any(path.is_relative_to(folder) for folder in folders))
+    config.args[:] = [*args, *(dump for dump in dumps if dump not in args)]
 
 
 class Collection:
@@ -141,11 +172,19 @@ class Collection:
         self._probe = probe
 
     def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+        if self._probe.inside(file_path):
+            from pytest_probe.plugin.items import ArchiveFile
+
+            return ArchiveFile.of(self._probe, file_path, parent)
         if not (self._probe.is_dump(file_path) or self._is_found(file_path)):
             return None
         from pytest_probe.plugin.items import ProbeFile
 
         return ProbeFile.of(self._probe, file_path, parent)
+
+    def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
+        """A dump that was given is collected, wherever it lies."""
+        return False if self._probe.is_dump(collection_path) or self._probe.below(collection_path) else None
 
     def pytest_collect_directory(self, path: Path, parent: pytest.Collector) -> pytest.Collector | None:
         if not self._probe.folders.hold(path):
@@ -155,7 +194,7 @@ class Collection:
         return DumpFolder.of(self._probe, path, parent)
 
     def _is_found(self, path: Path) -> bool:
-        return self._probe.settings.collect and path.suffix != ".py" and self._probe.recognises(path)
+        return self._probe.settings.collect and path.suffix != ".py" and self._probe.finds(path)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Generator
 from pathlib import Path
@@ -10,9 +11,11 @@ from typing import Any
 import pytest
 
 from pytest_probe.capturing.debugger import PrecisionDebugger
-from pytest_probe.errors import FrameworkTooOld, Unsupported
+from pytest_probe.errors import FrameworkTooOld, SettingsError, Unsupported
 from pytest_probe.plugin.disk import fail, unwritten
 from pytest_probe.plugin.xdist import is_controller, is_worker
+from pytest_probe.recording.folder import FolderTaken
+from pytest_probe.recording.outcome import Outcome
 
 
 class _Kept(logging.Handler):
@@ -32,8 +35,13 @@ class Capture:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._debugger = PrecisionDebugger(dump_path=folder)
+        self._processes: list[Outcome] = []
         self._trouble = _Kept()
         logging.getLogger("pytest_probe").addHandler(self._trouble)
+
+    def take_folder(self) -> None:
+        """Raises SettingsError where an earlier run's dump lies there."""
+        self._debugger.take_folder()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self, session: pytest.Session) -> None:
@@ -47,24 +55,34 @@ class Capture:
             yield
         except OSError as error:
             self._trouble.messages.append(unwritten(session.config, error))
-        self._debugger.close()
+        outcome = self._debugger.finish()
         logging.getLogger("pytest_probe").removeHandler(self._trouble)
         if is_worker(session.config):
-            session.config.workeroutput["probe_capture"] = self._trouble.messages  # type: ignore[attr-defined]
-        elif self._trouble.messages:
+            told = {"troubles": self._trouble.messages, "outcome": outcome.numbers()}
+            session.config.workeroutput["probe_capture"] = told  # type: ignore[attr-defined]
+            return
+        self._processes.append(outcome)
+        if self._trouble.messages:
             fail(session)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        self._trouble.messages += getattr(node, "workeroutput", {}).get("probe_capture", [])
+        told = getattr(node, "workeroutput", {}).get("probe_capture")
+        if told is not None:
+            self._trouble.messages += told["troubles"]
+            self._processes.append(Outcome(*told["outcome"]))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        found = sorted(self._folder.glob("step*/*/dump.json"))
-        processes = "" if len(found) < 2 else f" of {len(found)} processes"
-        what = f"recorded the API calls{processes}: {self._folder}" if found else "no API call was recorded"
-        terminalreporter.write_line(f"probe: {what}")
+        found = [outcome for outcome in self._processes if outcome.entries]
+        what = self._recorded(found) if found else "no API call was recorded"
+        terminalreporter.write_line(f"probe: {what}", yellow=not found)
         for trouble in self._trouble.messages:
             terminalreporter.write_line(f"probe: {trouble}", red=True)
+
+    def _recorded(self, found: list[Outcome]) -> str:
+        total = functools.reduce(Outcome.beside, found)
+        processes = "" if len(found) < 2 else f" in {len(found)} processes"
+        return f"recorded {total.recorded()}{processes}, {total.cost()}: {self._folder}"
 
 
 def configure(config: pytest.Config, folder: str, others: list[str]) -> None:
@@ -72,10 +90,16 @@ def configure(config: pytest.Config, folder: str, others: list[str]) -> None:
     if others:
         asked = ", ".join(others)
         raise pytest.UsageError(
-            f"--probe-capture: {folder!r} cannot be used beside {asked}; record in one run, check in another"
+            f"--probe-capture: {folder!r} cannot be used together with {asked}; record in one run and check in another"
         )
     try:
         capture = Capture(config.invocation_params.dir / folder)
+        if not is_worker(config):
+            capture.take_folder()
     except (FrameworkTooOld, Unsupported) as error:
         raise pytest.UsageError(f"--probe-capture: {error}") from None
+    except FolderTaken as error:
+        raise pytest.UsageError(str(FolderTaken("--probe-capture", folder, error.found, "remove it"))) from None
+    except SettingsError as error:
+        raise pytest.UsageError(str(error)) from None
     config.pluginmanager.register(capture, "probe-capture")

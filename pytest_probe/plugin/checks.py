@@ -8,22 +8,23 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
 
-from pytest_probe.core.arguments import Leaf
-from pytest_probe.core.dump import Direction, Record, TensorSpec
+from pytest_probe.core.case import Demands
+from pytest_probe.core.dump import Direction, Record
 from pytest_probe.core.result import PortableId, Result
 from pytest_probe.core.run import Way
 from pytest_probe.core.verdict import SEVERITY, Verdict
 from pytest_probe.errors import NoKernel, SettingsError
 from pytest_probe.execution import Case, Checked, Checker, PreparedCall
-from pytest_probe.inputs.generated import generate, kind_of, rounded_to_dtype
+from pytest_probe.execution.api_names import known_api
 from pytest_probe.inputs.streams import Streams
 from pytest_probe.plugin.marker import Marked
 from pytest_probe.plugin.session import Probe
+from pytest_probe.plugin.tensors import Request
 from pytest_probe.reports import junit, terminal
 
 RESULTS: pytest.StashKey[list[Result]] = pytest.StashKey()
@@ -117,21 +118,38 @@ class ProbeFixture(_Checks):
         self._tensors = self._checks = 0
 
     def tensor(
-        self, shape: Iterable[int], dtype: object = "float32", *, low: float | None = None, high: float | None = None
+        self,
+        shape: Iterable[int] | int | None = None,
+        dtype: object = None,
+        *,
+        low: float | None = None,
+        high: float | None = None,
+        like: object = None,
+        fill: Literal["zeros", "ones", "ties", "ramp"] | None = None,
+        layout: Literal["contiguous", "transposed", "channels_last", "sliced", "expanded"] = "contiguous",
+        index_below: int | None = None,
     ) -> Any:
         """A tensor on the device under test, the same in every run of this test with this --probe-seed.
 
         Floats are drawn from [low, high], both among them, or from the normal distribution where neither is given;
         complex numbers by modulus; integers from [low, high] or 0 to 9; half of the booleans are True. dtype is the
-        framework's, or its name. Raises SettingsError where an argument cannot be used.
+        framework's, or its name; "float32" where nothing else is said.
+
+        like, a tensor or what a dump says of one ({"dtype": "torch.float16", "shape": [8], "Max": 3.0, ...}), gives its
+        statistics, and shape and dtype where those are left out. fill: "zeros", "ones", "ties" (four values that each
+        stand many times) or "ramp" (from low to high in order). index_below: integers from 0 to below it. layout is
+        how the tensor lies in memory: "transposed" (the last two dimensions), "channels_last", "sliced" (of a tensor
+        with longer rows) or "expanded" (the first dimension, with stride 0).
+
+        Raises SettingsError where an argument cannot be used, RecordError where an entry of a dump is wrong.
         """
         __tracebackhide__ = True
-        spec = TensorSpec(_dtype_name(dtype), tuple(shape), *_range(low, high))
+        wanted = Request(shape, dtype, low, high, like, fill, layout, index_below)
         stream = Streams(self._item.nodeid, self._state.settings.seed).at(f"args.{self._tensors}")
         self._tensors += 1
         setup = self._checker.setup
         with setup.settled():
-            leaf = Leaf(rounded_to_dtype(generate(spec, stream), spec.dtype))
+            leaf = wanted.leaf(stream, lambda tensor: setup.framework.take(tensor, setup.device))
             return setup.framework.bind([leaf], {}, Way(setup.device), None).args[0]
 
     def check(
@@ -139,10 +157,14 @@ class ProbeFixture(_Checks):
         function: Callable[..., Any],
         *,
         reference: Callable[..., Any],
-        inputs: Sequence[Any] = (),
+        inputs: Any = (),
         kwargs: Mapping[str, Any] | None = None,
         backward: bool = False,
         api: str | None = None,
+        dtype: Literal["same", "any"] = "same",
+        strides: bool = False,
+        rtol: None = None,
+        atol: None = None,
     ) -> tuple[Verdict, ...]:
         """Judge function(*inputs, **kwargs), run on the device, against the reference in float64 on the CPU.
 
@@ -151,15 +173,35 @@ class ProbeFixture(_Checks):
         ("Functional.softmax", whose arguments the function then takes in the same order) says whose judge decides;
         without it the noise standard does. Returns the verdicts: forward, then backward.
 
-        Raises CheckFailed, an AssertionError, where a verdict is an error, or a warning under --probe-strict; skips the
-        test where the device has no kernel. A test may check several times.
+        Outputs must have the structure, the shapes and the dtypes that the reference gives in the arguments' own
+        dtypes, and lie on the device. dtype="any" lets floating outputs have any floating dtype; strides=True asks for
+        the reference's strides, and for gradients laid out as the reference's or as their argument.
+
+        inputs: a list or tuple, or the only input. A Module, as function or as reference, is a function of its
+        parameters and buffers, too, which both are given as the function has them: of two Modules the gradients of
+        parameters and the changes of buffers are judged.
+
+        Raises SettingsError where an argument cannot be used, as a tolerance (rtol, atol) or an unknown API;
+        CheckFailed, an AssertionError, where a verdict is an error, or a warning under --probe-strict; skips the test
+        where the device has no kernel. A test may check several times.
         """
         __tracebackhide__ = True
+        _refuse_tolerances(rtol, atol)
+        with self._checker.setup.settled():
+            api = known_api(self._checker.setup, api or "")
         name = _name_of(function)
         key = f"{name}.{self._checks}"
         self._checks += 1
         cases = self._checker.pairs(
-            function, reference, inputs, kwargs, api=api or "", backward=backward, key=key, origin=self._item.nodeid
+            function,
+            reference,
+            inputs if isinstance(inputs, (list, tuple)) else (inputs,),
+            kwargs,
+            api=api,
+            backward=backward,
+            key=key,
+            origin=self._item.nodeid,
+            demands=Demands(_same(dtype), strides),
         )
         found: list[Checked] = []
         for case in cases:
@@ -206,18 +248,29 @@ class ProbeCase(_Checks):
         """The record of the dump."""
         return self._prepared.case.record
 
-    def check(self, output: Any) -> tuple[Verdict, ...]:
+    def check(
+        self,
+        output: Any,
+        *,
+        dtype: Literal["same", "any"] = "same",
+        strides: bool = False,
+        rtol: None = None,
+        atol: None = None,
+    ) -> tuple[Verdict, ...]:
         """Judge what a function returned for these arguments, and what it wrote to, by the recorded API in float64.
 
-        output: a tensor, or a list, tuple or dict of them. Where the mark asks for the backward, its gradients are
-        taken from the output's graph. Returns the verdicts. Raises CheckFailed as `probe.check` does.
+        output: a tensor, or a list, tuple, dict or dataclass of them. dtype and strides are as in `probe.check`.
+        Where the mark asks for the backward, its gradients are taken from the output's graph. Returns the
+        verdicts. Raises CheckFailed as `probe.check` does.
         """
         __tracebackhide__ = True
-        return self._conclude([self._checked(output, direction) for direction in self._directions])
+        _refuse_tolerances(rtol, atol)
+        judge = partial(self._checker.judge, self._prepared, output, dtype=_same(dtype), strides=strides)
+        return self._conclude([self._checked(judge, direction) for direction in self._directions])
 
-    def _checked(self, output: Any, direction: Direction) -> Checked:
+    def _checked(self, judge: Callable[[Direction], Checked], direction: Direction) -> Checked:
         case = replace(self._prepared.case, direction=direction)
-        return self._judge(case, partial(self._checker.judge, self._prepared, output, direction), case.api)
+        return self._judge(case, partial(judge, direction), case.api)
 
 
 def complete(item: pytest.Item, report: pytest.TestReport, call: pytest.CallInfo[None]) -> None:
@@ -253,19 +306,19 @@ def _name_of(function: Callable[..., Any]) -> str:
     return str(getattr(function, "__name__", type(function).__name__)).strip("<>")
 
 
-def _dtype_name(dtype: object) -> str:
+def _refuse_tolerances(rtol: object, atol: object) -> None:
     __tracebackhide__ = True
-    name = str(dtype).removeprefix("torch.")
-    try:
-        kind_of(name)
-    except ValueError:
-        raise SettingsError("probe.tensor: dtype", name, "give a dtype that NumPy or ml_dtypes has") from None
-    return name
+    for name, value in (("rtol", rtol), ("atol", atol)):
+        if value is not None:
+            why = (
+                "a check takes no tolerance: its limits depend on the dtype, the values and the steps of the reference"
+            )
+            advice = "leave it out; --probe-standard names other rules"
+            raise SettingsError(f"check: {name}", value, f"{why}; {advice}")
 
 
-def _range(low: float | None, high: float | None) -> tuple[float | None, float | None]:
-    """Maximum and minimum, in the order of a TensorSpec."""
+def _same(dtype: str) -> bool:
     __tracebackhide__ = True
-    if (low is None) != (high is None) or (low is not None and high is not None and not low <= high):
-        raise SettingsError("probe.tensor: low, high", (low, high), "give both, low <= high, or neither")
-    return high, low
+    if dtype not in ("same", "any"):
+        raise SettingsError("check: dtype", dtype, 'give "same", the dtype that the reference promises, or "any"')
+    return dtype == "same"

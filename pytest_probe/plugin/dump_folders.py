@@ -5,20 +5,24 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from glob import iglob
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pytest_probe.records import recognised
+from pytest_probe.core import archive
+from pytest_probe.errors import DumpError
+from pytest_probe.records import expanded, recognised
 
 # The folders that a capture makes below the one that it was given.
 _CAPTURED = re.compile(r"(step|rank|proc)\d*")
 
 
 class DumpFolders:
-    """Which folders are data. dumps are files and folders as they were given, others the remaining paths of the
-    command line: what lies there, and where pytest was started, it would go to without a dump."""
+    """Which folders are data. dumps are files and folders as they were given, others the paths that pytest collects
+    beside them: what lies there, and where pytest was started, it would go to without a dump."""
 
     def __init__(self, config: pytest.Config, dumps: Iterable[Path], others: Iterable[Path]) -> None:
         self._root = _project(config)
@@ -48,10 +52,11 @@ def keep_out(config: pytest.Config) -> None:
     base, inipath = config.invocation_params.dir, config.inipath
     paths = {arg: _absolute(base, arg) for arg in map(str, given.file_or_dir)}
     data = {arg for arg, path in paths.items() if _is_data(path)}
-    asked = [_absolute(base, text) for text in given.probe_dump or ()]
-    if inipath is not None:
-        asked += [_absolute(inipath.parent, text) for text in config.getini("probe_dump") or ()]
+    asked = _asked(base, given.probe_dump or ())
     others = [path for arg, path in paths.items() if arg not in data]
+    if inipath is not None and not asked and not paths:
+        asked = _asked(inipath.parent, config.getini("probe_dump") or ())
+        others = _collected_anyway(config)
     folders = DumpFolders(config, [*asked, *(paths[arg] for arg in data)], others)
     if inipath is not None and folders.hold(inipath.parent) and not given.inifilename:
         raise pytest.UsageError(
@@ -64,6 +69,13 @@ def keep_out(config: pytest.Config) -> None:
         config.pluginmanager._dirpath2confmods.setdefault(folder, [])
 
 
+def _collected_anyway(config: pytest.Config) -> list[Path]:
+    """Where pytest looks for tests when its command line names no path."""
+    base = config.invocation_params.dir
+    patterns = config.getini("testpaths") if base == config.rootpath else []
+    return [base / path for pattern in patterns for path in sorted(iglob(pattern, recursive=True))] or [base]
+
+
 def _project(config: pytest.Config) -> Path:
     """The folder whose conftests are the project's. Where no file marks it, pytest's rootdir is whatever lies above the
     paths that were given, dumps included."""
@@ -73,6 +85,8 @@ def _project(config: pytest.Config) -> Path:
 
 def _folder_of(dump: Path) -> Path:
     """The folder that was given, or in which a capture wrote this file."""
+    place = archive.split(dump)
+    dump = dump if place is None else place[0]
     folder = dump if os.path.isdir(dump) else dump.parent
     while folder != dump and _CAPTURED.fullmatch(folder.name):
         folder = folder.parent
@@ -83,6 +97,17 @@ def _absolute(base: Path, arg: str) -> Path:
     return Path(os.path.normpath(base / os.path.expanduser(arg.partition("::")[0])))
 
 
+def _asked(base: Path, texts: Iterable[str]) -> list[Path]:
+    """What the option stands for; where that is nothing the settings say so later."""
+    found = []
+    for text in texts:
+        with suppress(DumpError):
+            found += expanded(_absolute(base, text))
+    return found
+
+
 def _is_data(path: Path) -> bool:
     """Readers of the project's own are not known yet; a JSON file that none knows is a damaged dump."""
-    return path.suffix == ".json" or (path.suffix != ".py" and path.is_file() and recognised(path))
+    return path.suffix == ".json" or (
+        path.suffix != ".py" and path.is_file() and (recognised(path) or archive.is_archive(path))
+    )

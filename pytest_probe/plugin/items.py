@@ -19,14 +19,18 @@ from pytest_probe.core.result import PortableId, Result
 from pytest_probe.core.verdict import Verdict
 from pytest_probe.errors import DumpError, RecordError
 from pytest_probe.execution import Case, floating_dtypes
-from pytest_probe.plugin.session import Probe
-from pytest_probe.records import user_frame
+from pytest_probe.plugin.session import Probe, address
+from pytest_probe.records import stable, user_frame
 from pytest_probe.reports import junit, terminal
 from pytest_probe.selection import select
 from pytest_probe.user_errors import exception_line, first_line
 
 if TYPE_CHECKING:
     import pluggy
+
+
+# The item of what is wrong with a dump as a whole.
+DAMAGED = "(damaged)"
 
 
 class CaseFailed(AssertionError):
@@ -66,24 +70,53 @@ class DumpFolder(pytest.Collector):
         for path in self.probe.below(self.path):
             if self.probe.is_dump(path):
                 yield ProbeFile.of(self.probe, path, self)
+            elif self.probe.inside(path):
+                yield ArchiveFile.of(self.probe, path, self)
             else:
                 yield DumpFolder.of(self.probe, path, self)
 
 
-class ProbeFile(pytest.File):
-    """A dump. Collecting it never raises: what is wrong with it becomes an item."""
+class ArchiveFile(pytest.Collector):
+    """An archive with dumps that were given, or with files on the way to them."""
 
     def __init__(self, *, probe: Probe, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.probe = probe
-        probe.know(self.path)
+
+    @classmethod
+    def of(cls, probe: Probe, path: Path, parent: pytest.Collector) -> ArchiveFile:
+        return cls.from_parent(parent, path=path, probe=probe, name=path.name, nodeid=_node(probe, path))
+
+    @property
+    def ihook(self) -> pluggy.HookRelay:
+        """Those of the folder, which may be one in which no conftest counts."""
+        assert self.parent is not None
+        return self.parent.ihook
+
+    def collect(self) -> Iterator[pytest.Collector]:
+        for dump in self.probe.inside(self.path):
+            name = address(dump).partition("::")[2]
+            node = f"{_node(self.probe, self.path)}::{name}"
+            yield ProbeFile.from_parent(self, path=self.path, dump_path=dump, probe=self.probe, name=name, nodeid=node)
+
+
+class ProbeFile(pytest.Collector):
+    """A dump. Collecting it never raises: what is wrong with it becomes an item.
+
+    path is a file on the disk, dump_path differs from it where that is an archive. It is no pytest.File, which --lf
+    passes over where no node id begins with its path: see `_node`.
+    """
+
+    def __init__(self, *, probe: Probe, dump_path: Path, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.probe = probe
+        self.dump_path = dump_path
+        probe.know(dump_path)
 
     @classmethod
     def of(cls, probe: Probe, path: Path, parent: pytest.Collector) -> ProbeFile:
-        """The collector of a dump; outside rootdir its node id is its absolute path."""
-        root = probe.config.rootpath
-        node = (path.relative_to(root) if path.is_relative_to(root) else path).as_posix()
-        return cls.from_parent(parent, path=path, probe=probe, name=path.name, nodeid=printable_line(node))
+        node = _node(probe, path)
+        return cls.from_parent(parent, path=path, dump_path=path, probe=probe, name=path.name, nodeid=node)
 
     @property
     def ihook(self) -> pluggy.HookRelay:
@@ -97,19 +130,21 @@ class ProbeFile(pytest.File):
 
     def _collect(self) -> Iterator[pytest.Item]:
         try:
-            dump = self.probe.read(self.path)
+            dump = self.probe.read(self.dump_path)
         except DumpError as error:
-            yield self._notice("(damaged)", "error", str(error))
+            yield self._notice(DAMAGED, "error", str(error))
             return
         missing = frameworks.unavailable(dump.framework)
         if missing:
-            yield self._notice("(framework)", "error", f"{self.path}: {missing}")
+            yield self._notice("(framework)", "error", f"{self.dump_path}: {missing}")
             return
         yield from self._items(dump)
         if dump.damage:
-            yield self._notice("(damaged)", "error", "\n".join(dump.damage))
+            yield self._notice(DAMAGED, "error", "\n".join(dump.damage))
         elif not dump.records:
-            yield self._notice("(empty)", "skip", f"{self.path}: {_nothing_in(dump)}", kind="no API calls in the dump")
+            yield self._notice(
+                "(empty)", "skip", f"{self.dump_path}: {_nothing_in(dump)}", kind="no API calls in the dump"
+            )
 
     def _items(self, dump: Dump) -> Iterator[pytest.Item]:
         asked = self._asks_for_dtypes()
@@ -127,9 +162,16 @@ class ProbeFile(pytest.File):
         return NoticeItem.from_parent(self, name=name, verdict=verdict)
 
 
+def _node(probe: Probe, path: Path) -> str:
+    """The node id of a file: its path, outside rootdir the absolute one, without the numbers of processes. Those are
+    others in the next capture, and last time's results would not be found."""
+    root, known = probe.config.rootpath, stable(path)
+    return printable_line((Path(*known.parts[len(root.parts) :]) if path.is_relative_to(root) else known).as_posix())
+
+
 def _nothing_in(dump: Dump) -> str:
     if not dump.skipped:
-        return "it holds no calls"
+        return "it holds no API calls"
     held = ", ".join(terminal.kinds(dump))
     return f"it holds no API calls, only {held}; record with level L1 or mix instead of {dump.level or 'L0'}"
 
@@ -142,12 +184,13 @@ def _recorded_dtype(dump: Dump, record: Record) -> str | None:
 
 
 @cache
-def _mark(namespace: str, api: str, direction: str, dtype: str | None) -> pytest.Mark:
-    """One mark for all items that are alike: a mark an item costs more than the item."""
-    kwargs = {"namespace": namespace, "api": api, "direction": direction}
+def _marks(namespace: str, api: str, direction: str, dtype: str | None) -> tuple[pytest.Mark, ...]:
+    """The same for all items that are alike, since a mark an item costs more than the item. -m finds an API by its name
+    alone, and with its namespace."""
+    kwargs = {"namespace": namespace, "direction": direction}
     if dtype is not None:
         kwargs["dtype"] = dtype
-    return pytest.mark.probe(**kwargs).mark
+    return tuple(pytest.mark.probe(api=name, **kwargs).mark for name in (api, f"{namespace}.{api}"))
 
 
 @cache
@@ -174,6 +217,11 @@ class NoticeItem(pytest.Item):
         assert isinstance(self.parent, ProbeFile)
         return self.parent.probe
 
+    @property
+    def dump_path(self) -> Path:
+        assert isinstance(self.parent, ProbeFile)
+        return self.parent.dump_path
+
     def judge(self) -> Verdict:
         assert self._given is not None
         return self._given
@@ -187,10 +235,10 @@ class NoticeItem(pytest.Item):
 
     def shown(self, reason: str) -> str:
         """A skip's reason as pytest shows it, beside the path."""
-        return printable(reason.removeprefix(f"{self.path}: "))
+        return printable(reason.removeprefix(f"{self.dump_path}: "))
 
     def text(self, verdict: Verdict) -> str:
-        command = self.probe.command(self.path, self.name, None, None)
+        command = self.probe.command(self.dump_path, self.name, None, None)
         return f"{verdict.reason}\nto reproduce: {command}"
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
@@ -227,13 +275,13 @@ class NoticeItem(pytest.Item):
 
     @property
     def portable_id(self) -> PortableId:
-        return PortableId(self.probe.label(self.path), self.name)
+        return PortableId(self.probe.label(self.dump_path), self.name)
 
     def result(self, verdict: Verdict, duration: float) -> Result:
         return Result.of(verdict, self.portable_id, api="", direction="", dtype="", device="", duration=duration)
 
     def reportinfo(self) -> tuple[PathLike[str] | str, int | None, str]:
-        return printable_line(str(self.path)), None, self.name
+        return printable_line(str(self.dump_path)), None, self.name
 
     @property
     def run_key(self) -> object:
@@ -269,13 +317,13 @@ class ProbeItem(NoticeItem):
         case = Case(dump, record, direction, dtype)
         super().__init__(name=case.id, **kwargs)
         self.case = case
-        self.own_markers.append(_mark(record.namespace, record.api, direction, words))
+        self.own_markers += _marks(record.namespace, record.api, direction, words)
         if words is not None:
             self.extra_keyword_matches = _keywords(words)
 
     @property
     def portable_id(self) -> PortableId:
-        return self.case.portable_id(self.probe.label(self.path))
+        return self.case.portable_id(self.probe.label(self.dump_path))
 
     def judge(self) -> Verdict:
         checked = self.probe.check(self.case)
@@ -290,18 +338,23 @@ class ProbeItem(NoticeItem):
         entry, separator, rest = text.partition(": ")
         return f"{rest} ({entry})" if separator and entry.startswith(f"{self.case.record.name}.") else text
 
+    @property
+    def _device(self) -> str:
+        """By the name that the framework gives it."""
+        return self.probe.name_of(self.probe.device, self.case.dump.framework)
+
     def _file(self) -> Path:
-        return self.probe.saved_file(self.probe.label(self.path), self.name)
+        return self.probe.saved_file(self.probe.label(self.dump_path), self.name)
 
     def text(self, verdict: Verdict) -> str:
         device = self.probe.device if self.probe.settings.devices else None
         return terminal.failure(
             verdict,
             name=self.name,
-            device=self.probe.device_name,
+            device=self._device,
             frame=self._frame(),
             saved=str(self._file()) if self.probe.saves(verdict) else "",
-            command=self.probe.command(self.path, self.name, self.case.dtype, device),
+            command=self.probe.command(self.dump_path, self.name, self.case.dtype, device),
         )
 
     def result(self, verdict: Verdict, duration: float) -> Result:
@@ -311,7 +364,7 @@ class ProbeItem(NoticeItem):
             api=self.case.api,
             direction=self.case.direction,
             dtype=self.case.dtype or "",
-            device=self.probe.device_name,
+            device=self._device,
             duration=duration,
         )
 
@@ -323,7 +376,7 @@ class ProbeItem(NoticeItem):
         frame = self._frame()
         title = f"{self.name} "
         if frame is None:
-            return printable_line(str(self.path)), None, title
+            return printable_line(str(self.dump_path)), None, title
         return frame.file, frame.line - 1, title
 
     def _frame(self) -> Frame | None:

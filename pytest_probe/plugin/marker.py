@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_probe import frameworks
+from pytest_probe.core.decoding import one_of
 from pytest_probe.core.dump import Direction, Dump
 from pytest_probe.errors import DumpError, HookFailed, SettingsError
 from pytest_probe.execution import Case, floating_dtypes
 from pytest_probe.plugin.session import state_of
 from pytest_probe.records import NO_SUCH, asked_for, labels
-from pytest_probe.selection import Selection, select
+from pytest_probe.selection import Selection, apis_of, closest, select
 from pytest_probe.settings import DIRECTION_CHOICES, DTYPE_CHOICES, check_name
 
 if TYPE_CHECKING:
@@ -42,23 +43,27 @@ def parameters(config: pytest.Config, mark: pytest.Mark, folder: Path) -> list[P
         probe = state_of(config)
         paths = _dumps(mark.kwargs["dump"], folder, config.rootpath)
         named = dict(labels(sorted(paths)))
+        dumps = {path: _sound(probe.read(path)) for path in paths}
         found = [
             _parameter(marked, f"{named[path]}-" if len(paths) > 1 else "")
-            for path in paths
-            for marked in _records(_sound(probe.read(path)), mark.kwargs)
+            for path, dump in dumps.items()
+            for marked in _records(dump, mark.kwargs)
         ]
     except (DumpError, HookFailed, SettingsError) as error:
         raise pytest.Collector.CollectError(str(error)) from None
     if not found:
         wanted = ", ".join(f"{name}={value!r}" for name, value in mark.kwargs.items())
-        raise pytest.Collector.CollectError(f"pytest.mark.probe({wanted}): no record matches")
+        apis = apis_of(dumps.values())
+        meant = "".join(closest(name, apis) for name in _listed(mark.kwargs.get("api", ())) if name not in apis)
+        raise pytest.Collector.CollectError(f"pytest.mark.probe({wanted}): no record matches{meant}")
     return found
 
 
 def _check_arguments(mark: pytest.Mark) -> None:
     unknown = [*map(repr, mark.args), *(name for name in mark.kwargs if name not in ARGUMENTS)]
     if unknown:
-        raise SettingsError("pytest.mark.probe", ", ".join(unknown), f"give {', '.join(ARGUMENTS)} by name")
+        wanted = f"{one_of(ARGUMENTS, unknown[0])}, by name"
+        raise SettingsError("pytest.mark.probe", ", ".join(unknown), wanted)
     if "dump" not in mark.kwargs:
         raise SettingsError("pytest.mark.probe", mark.kwargs, "give dump=PATH, the dump whose records the test runs on")
 
@@ -103,6 +108,7 @@ def _listed(value: Any) -> tuple[str, ...]:
 
 def _parameter(marked: Marked, prefix: str) -> ParameterSet:
     case = marked.case
-    mark = pytest.mark.probe(namespace=case.record.namespace, api=case.record.api)
+    names = (case.record.api, case.api)
+    marks = [pytest.mark.probe(namespace=case.record.namespace, api=name) for name in names]
     suffix = "" if case.dtype is None else f"-{case.dtype}"
-    return pytest.param(marked, marks=mark, id=f"{prefix}{case.record.name}{suffix}")
+    return pytest.param(marked, marks=marks, id=f"{prefix}{case.record.name}{suffix}")

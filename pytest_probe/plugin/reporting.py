@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Generator, Iterable, Mapping, Sequence
+import re
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
-from difflib import get_close_matches
+from glob import escape
 from importlib.metadata import version
 from typing import Any
 
@@ -14,21 +15,32 @@ import msgspec
 import pytest
 
 from pytest_probe import frameworks
-from pytest_probe.core.dump import Dump
-from pytest_probe.core.printable import printable_line
+from pytest_probe.core.dump import Dump, Record
+from pytest_probe.core.printable import printable, printable_line
 from pytest_probe.core.result import PortableId, Result
 from pytest_probe.errors import Unsupported
 from pytest_probe.execution.large.forecast import sampled_cases
+from pytest_probe.options import standards
 from pytest_probe.plugin.disk import fail, unwritten
+from pytest_probe.plugin.items import DAMAGED
 from pytest_probe.plugin.session import NOT_SAVED, Probe
 from pytest_probe.plugin.xdist import is_controller
 from pytest_probe.reports import junit, terminal
 from pytest_probe.reports.msprobe_csv.checker import write_csv
 from pytest_probe.reports.results_file import ResultsWriter, digest
 from pytest_probe.reports.tally import Tally
-from pytest_probe.selection import matches
+from pytest_probe.selection import apis_of, closest, matches
 from pytest_probe.settings import Settings
+from pytest_probe.standards.api_class import classes_of
+from pytest_probe.standards.tools import COMPARES
+from pytest_probe.standards.tools.table import BENCHMARK, packaged
 
+# What our own standards judge by; those of tools have a line of help.
+DECIDES = {
+    "auto": "noise or the API's class decides; msprobe's tables warn",
+    "noise": "noise decides",
+    "exact": "the correctly rounded reference, bit for bit",
+}
 # What else a report's outcome is called is an attempt that another plugin repeats.
 OUTCOMES = ("passed", "failed", "skipped")
 
@@ -48,11 +60,13 @@ class Reporting:
         dumps = probe.readable()
         devices = self._describe() if self._runs and self._needs_devices(dumps) else []
         self._header = [
-            *terminal.header(_conditions(probe, devices), dumps),
+            *terminal.header(_conditions(probe, devices), _decides(probe), dumps),
             *_state(devices),
             *_unmatched(probe, dumps),
             *(_sampled(probe, dumps) if devices else []),
         ]
+        self._damaged = probe.damaged() if self._runs else {}
+        self._told: set[PortableId] = set()
         if is_controller(probe.config):
             probe.forget()
         out = probe.settings.out
@@ -80,7 +94,8 @@ class Reporting:
             checkers = [probe.checker_of(device) for device in probe.settings.devices]
         # str: a framework's version may be a class of its own, which JSON does not take.
         with suppress(Unsupported):  # a framework that is not installed: what needs it says so
-            return [{key: str(value) for key, value in checker.setup.describe().items()} for checker in checkers]
+            setups = (checker.setup_of(name) for checker in checkers for name in probe.frameworks)
+            return [{key: str(value) for key, value in setup.describe().items()} for setup in setups]
         return []
 
     def pytest_report_header(self) -> list[str]:
@@ -114,6 +129,8 @@ class Reporting:
     def _count(self, results: Iterable[Result]) -> None:
         for result in results:
             self._tally.add(result)
+            if result.portable_id.entry == DAMAGED:
+                self._told.add(result.portable_id)
             if not self._unsaved:
                 self._unsaved = next((note for note in result.notes if note.startswith(NOT_SAVED)), "")
             if self._probe.benchmark is not None:
@@ -125,7 +142,7 @@ class Reporting:
         outcome = getattr(report, "probe", None)
         if outcome is None or outcome["verdict"] != "warning" or not report.passed or hasattr(report, "wasxfail"):
             return None
-        return "imprecise", "w", ("WARNING", {"yellow": True})
+        return "warned", "w", ("WARNED", {"yellow": True})
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self._runs and not self._probe.config.getoption("no_summary", False):
@@ -134,7 +151,7 @@ class Reporting:
             for line in terminal.one_sided(self._alone(), self._probe.benchmark.only(self._seen)):
                 terminalreporter.write_line(line)
         for trouble in self._trouble:
-            terminalreporter.write_line(f"probe: {trouble}", red=True)
+            terminalreporter.write_line(f"probe: {printable(trouble)}", red=True)
 
     def _alone(self) -> list[str]:
         """Ids of cases that the benchmark's results do not have."""
@@ -152,10 +169,17 @@ class Reporting:
             self._trouble.append(unwritten(session.config, error))
         if self._unsaved:
             self._trouble.append(self._unsaved.removeprefix(NOT_SAVED) + ": the tensors of one case or more are lost")
+        self._trouble += self._untold()
         if self._writer is not None:
             self._close(self._writer, session, int(exitstatus))
         if self._trouble:
             fail(session)
+
+    def _untold(self) -> list[str]:
+        """Damage of which no item told: -k and the like may have left it out, which makes no dump whole."""
+        label = self._probe.label
+        left_out = (text for path, text in self._damaged.items() if PortableId(label(path), DAMAGED) not in self._told)
+        return [f"{text}\nThis fails the run, although its item {DAMAGED} was left out" for text in left_out]
 
     def _close(self, writer: ResultsWriter, session: pytest.Session, status: int) -> None:
         not_run = session.testscollected - self._finished
@@ -181,11 +205,26 @@ def _results(report: pytest.TestReport) -> list[Result]:
 def _conditions(probe: Probe, devices: list[dict[str, str]]) -> list[str]:
     settings = probe.settings
     names = [device["device"] for device in devices] or list(settings.devices) or ["default device"]
-    framework = [f"{devices[0]['framework']} {devices[0]['version']}"] if devices else []
-    judged = [f"standard {settings.standard}", *_rules(settings), f"inputs {settings.inputs}", f"seed {settings.seed}"]
+    framework = dict.fromkeys(f"{device['framework']} {device['version']}" for device in devices)
+    dtypes = "+".join(dtype or "recorded" for dtype in settings.selection.dtypes)
+    given = [f"dtype {dtypes}", f"inputs {settings.inputs}", f"seed {settings.seed}", f"repeat {settings.repeat}"]
     modes = dict.fromkeys(device["modes"] for device in devices if device["modes"] != "none")
     allowed = [f"{mode} allowed" for mode in modes]
-    return [" ".join(dict.fromkeys(names)), *framework, *judged, *allowed]
+    emulated = ["16 bit emulated in float32"] if settings.emulate else []
+    return [" ".join(dict.fromkeys(names)), *framework, *given, *allowed, *emulated]
+
+
+def _decides(probe: Probe) -> str:
+    """The standard, what it judges by, and what may change its verdicts."""
+    settings = probe.settings
+    decides = DECIDES.get(settings.standard) or standards().get(settings.standard) or "of this project"
+    words = [f"standard {settings.standard}: {decides}"]
+    if settings.standards_file is not None:
+        words.append(f"with the rules of {settings.standards_file.name}")
+    if settings.benchmark is not None:
+        by_ratios = settings.standard in COMPARES
+        words.append(f"beside {settings.benchmark.name}" + ("" if by_ratios else ", where an error is a warning"))
+    return "; ".join([*words, *(["warnings fail"] if settings.strict else [])])
 
 
 def _state(devices: Sequence[Mapping[str, str]]) -> list[str]:
@@ -194,21 +233,37 @@ def _state(devices: Sequence[Mapping[str, str]]) -> list[str]:
     return [f"probe: this process has set: {words}; references run without it" for words in found]
 
 
-def _rules(settings: Settings) -> list[str]:
-    return [f"rules of {settings.standards_file.name}"] if settings.standards_file else []
-
-
 def _unmatched(probe: Probe, dumps: Sequence[tuple[str, Dump]]) -> list[str]:
     """A line for each option and each registered name that no record of the dumps matches."""
     settings, registry = probe.settings, probe.registry
     if not dumps or settings.collect:
         return []
     records = [record for _, dump in dumps for record in dump.records]
-    apis = {f"{record.namespace}.{record.api}" for record in records}
+    apis = apis_of(dump for _, dump in dumps)
     named = [("--probe-api", glob) for glob in settings.selection.apis if not matches(glob, records)]
+    named += [("--probe-skip-api", glob) for glob in settings.selection.skip_apis if not matches(glob, records)]
+    named += [("-m", name) for name in _marked(probe.config.option.markexpr) if not matches(escape(name), records)]
     for family, keys in (("registry.calls", registry.calls), ("registry.references", registry.references)):
         named += [(family, key) for key in keys if key not in apis]
-    return [f"probe: {where}: {name} matches no record{_closest(name, apis)}" for where, name in named]
+    found = [f"probe: {where}: {name} matches no record{closest(name, apis)}" for where, name in named]
+    return found + [f"probe: {line}" for line in _misspelled(settings, records, apis)]
+
+
+def _marked(expression: str) -> list[str]:
+    """The APIs that -m "probe(api=...)" names."""
+    calls = re.findall(r"probe\(([^)]*)\)", expression)
+    return [name for call in calls for name in re.findall(r"api\s*=\s*['\"]([^'\"]*)['\"]", call)]
+
+
+def _misspelled(settings: Settings, records: Sequence[Record], apis: set[str]) -> Iterator[str]:
+    """What a file of rules names and no record has, though one is close. The file may be for other dumps as well, so
+    that an API that is known is no misspelling."""
+    rules = settings.rules
+    for name in dict.fromkeys([*(entry.pattern for entry in rules.entries), *rules.white_list, *rules.black_list]):
+        known = classes_of(frameworks.signatures().canonical(name)) or packaged().listing(name) != BENCHMARK
+        meant = "" if known or matches(name, records) else closest(name, apis)
+        if meant:
+            yield f"{settings.standards_file}: {name} matches no record{meant}"
 
 
 def _sampled(probe: Probe, dumps: Sequence[tuple[str, Dump]]) -> list[str]:
@@ -216,14 +271,6 @@ def _sampled(probe: Probe, dumps: Sequence[tuple[str, Dump]]) -> list[str]:
     settings = probe.settings
     cases = sampled_cases((dump for _, dump in dumps), settings.selection.admits, settings.flops)
     return [terminal.sampled(cases * len(settings.selection.dtypes), settings.flops)] if cases else []
-
-
-def _closest(name: str, apis: Iterable[str]) -> str:
-    """The API that is most like a name, with its first part or without."""
-    short = {api.partition(".")[2]: api for api in apis}
-    names = {**short, **{api: api for api in apis}}
-    close = get_close_matches(name, names, n=1, cutoff=0.85)
-    return f"; did you mean {names[close[0]]}?" if close else ""
 
 
 def _run(probe: Probe, devices: list[dict[str, str]]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_probe import frameworks
 from pytest_probe.baselines.benchmark import Benchmark
+from pytest_probe.core import archive
 from pytest_probe.core.dump import Dump
 from pytest_probe.core.garbage_collection import paused_gc
 from pytest_probe.core.printable import printable_line
@@ -26,7 +28,7 @@ from pytest_probe.core.whole_file import replacing
 from pytest_probe.errors import DumpError, ProbeError, SettingsError
 from pytest_probe.execution import Case, Checked, Checker, Conditions, user_code
 from pytest_probe.plugin.dump_folders import DumpFolders
-from pytest_probe.records import labels, read_dump, recognised
+from pytest_probe.records import captured, find_dumps, is_part, labels, read_dump, recognised, stable
 from pytest_probe.registry import Registry
 from pytest_probe.settings import Settings, check_name, moves_rootdir, parse
 from pytest_probe.standards import standards
@@ -57,15 +59,22 @@ class Probe:
         self.workers: int = worker.get("workercount", 1)
         self.device: str | None = worker.get("probe_device") or next(iter(settings.devices), None)
         self.asked = settings.dump_files
-        given = list(self._recognised(positional))
-        self.dumps = tuple(dict.fromkeys([*self.asked, *given]))
-        others = [path for path in map(self._path, positional) if path not in given]
-        self.folders = DumpFolders(config, [*settings.dumps, *given], others)
+        given = {arg: self._named(arg) for arg in positional}
+        named = [path for paths in given.values() for path in paths]
+        self.dumps = tuple(dict.fromkeys([*self.asked, *named]))
+        collected = config.args if "dump" in settings.from_ini else positional
+        others = [self._path(arg) for arg in collected if not given.get(arg)]
+        self.folders = DumpFolders(config, [*settings.dumps, *named], others)
         self._given = frozenset(self.dumps)
+        self._whole = {
+            path for arg, paths in given.items() for path in paths if arg.count("::") == ("::" in address(path))
+        }
         self._known = set(self.dumps)
         self._read: dict[Path, Dump] = {}
         self._labels: dict[Path, str] = {}
         self._kept: Checked | None = None
+        self._frameworks: dict[Path, str] = {}
+        self._names: dict[tuple[str | None, str], str] = {}
 
     @cached_property
     def checker(self) -> Checker:
@@ -85,6 +94,7 @@ class Probe:
                 settings.reference_device,
                 settings.flops,
                 bool(settings.out or settings.benchmark),
+                settings.emulate,
             ),
             self.registry,
             adjust_inputs=_adjustment(hook.pytest_probe_inputs, user_code.inputs),
@@ -97,20 +107,36 @@ class Probe:
         return None if self.settings.benchmark is None else Benchmark.read(self.settings.benchmark)
 
     @cached_property
+    def frameworks(self) -> tuple[str, ...]:
+        """The frameworks that the dumps' calls run with, by the names that dumps give them; the default one where no
+        dump names one that is here."""
+        named = {dump.framework for _, dump in self.readable()}
+        return tuple(name for name in frameworks.MODULES if name in named and not frameworks.unavailable(name)) or (
+            frameworks.DEFAULT,
+        )
+
+    def framework_of(self, path: Path) -> str:
+        """The framework of a dump that was read, the default one of any other."""
+        return self._frameworks.get(path, frameworks.DEFAULT)
+
+    @property
     def device_name(self) -> str:
-        """The device that this process tests, by the name that the framework gives it."""
-        return self.checker.setup.describe().get("device") or self.device or ""
+        """The device that functions of the user's own are tested on, by the name that the framework gives it."""
+        return self.name_of(self.device, frameworks.DEFAULT)
 
     def warm_up(self) -> None:
-        """Import the framework. Where that fails the items say so."""
-        with suppress(ProbeError):
-            self.checker.setup.describe()
+        """Import the frameworks. Where that fails the items say so."""
+        for framework in self.frameworks:
+            with suppress(ProbeError):
+                self.checker.setup_of(framework).describe()
 
-    def name_of(self, device: str | None) -> str:
-        """The name of the device that a worker was given, None for the default."""
-        if device in (None, self.device):
-            return self.device_name
-        return self.checker_of(device).setup.describe().get("device") or device or ""
+    def name_of(self, device: str | None, framework: str) -> str:
+        """The name that a framework gives the device of a worker, None for the default."""
+        key = device, framework
+        if key not in self._names:
+            checker = self.checker if device in (None, self.device) else self.checker_of(device)
+            self._names[key] = checker.setup_of(framework).describe().get("device") or device or ""
+        return self._names[key]
 
     def read(self, path: Path) -> Dump:
         """The dump at this path, read once. Raises DumpError."""
@@ -120,6 +146,7 @@ class Probe:
             if self.settings.data_dir is not None:
                 dump = replace(dump, data_dirs=(self.settings.data_dir,), anywhere=True)
             self._read[path] = dump
+            self._frameworks[path] = dump.framework
         return self._read[path]
 
     def check(self, case: Case) -> Checked:
@@ -153,6 +180,9 @@ class Probe:
             path.parent.mkdir(parents=True, exist_ok=True)
             with replacing(path) as temporary:
                 checked.save(temporary)
+            script = checked.script(path.with_suffix(".py").name)
+            with replacing(path.with_suffix(".py")) as temporary:
+                temporary.write_text(script, encoding="utf-8")
         except (OSError, RuntimeError, MemoryError) as error:
             note = f"{NOT_SAVED}{path} cannot be written ({getattr(error, 'strerror', None) or first_line(error)})"
             return replace(verdict, notes=(*verdict.notes, note))
@@ -166,6 +196,20 @@ class Probe:
                 found.append((self.label(path), self.read(path)))
         return found
 
+    def damaged(self) -> dict[Path, str]:
+        """What is wrong with the given dumps as a whole. Those are left out of which the user named single items."""
+        found = {}
+        for path in self.dumps:
+            if path not in self.asked and path not in self._whole:
+                continue
+            try:
+                text = "\n".join(self.read(path).damage)
+            except DumpError as error:
+                text = str(error)
+            if text:
+                found[path] = text
+        return found
+
     def forget(self) -> None:
         """Drop the dumps that were read: a controller of workers runs none of them."""
         self._read.clear()
@@ -174,12 +218,22 @@ class Probe:
         """Is this file a dump?"""
         return recognised(path, self.registry.readers)
 
-    def _recognised(self, positional: Iterable[str]) -> Iterator[Path]:
-        """The dumps among positional arguments, node ids included."""
-        for arg in positional:
-            path = self._path(arg)
-            if path.suffix != ".py" and path.is_file() and self.recognises(path):
-                yield path
+    def finds(self, path: Path) -> bool:
+        """Is this file a dump, and no part of another one?"""
+        return self.recognises(path) and not is_part(path, self.registry.readers)
+
+    def _named(self, arg: str) -> list[Path]:
+        """The dumps that a positional argument names, which may be the node id of one's item."""
+        path = self._path(arg)
+        if path.suffix == ".py" or not path.is_file():
+            return []
+        if not archive.is_archive(path):
+            return [path] if self.recognises(path) else []
+        with suppress(DumpError):
+            names = arg.split("::")[1:2]
+            found = find_dumps(path, self.registry.readers)
+            return [dump for dump in found if not names or address(dump).split("::")[1:] == names]
+        return []
 
     def _path(self, arg: str) -> Path:
         return Path(os.path.normpath(self.config.invocation_params.dir / arg.split("::")[0]))
@@ -191,6 +245,29 @@ class Probe:
     def below(self, folder: Path) -> Sequence[Path]:
         """What lies in this folder and is a given dump, or leads to one."""
         return self._below.get(folder, ())
+
+    def inside(self, path: Path) -> Sequence[Path]:
+        """The given dumps in this archive."""
+        return self._inside.get(path, ())
+
+    @cached_property
+    def _inside(self) -> Mapping[Path, Sequence[Path]]:
+        found: dict[Path, list[Path]] = {}
+        for dump in self.dumps:
+            place = archive.split(dump)
+            if place is not None:
+                found.setdefault(place[0], []).append(dump)
+        return found
+
+    def of_item(self, nodeid: str) -> tuple[Path, str]:
+        """The dump of an item, and the item's name."""
+        file, _, name = nodeid.partition("::")
+        path = captured(self.config.rootpath / file)
+        for dump in self.inside(path):
+            start = f"{address(dump).partition('::')[2]}::"
+            if name.startswith(start):
+                return dump, name.removeprefix(start)
+        return path, name
 
     @cached_property
     def _below(self) -> Mapping[Path, Sequence[Path]]:
@@ -221,8 +298,10 @@ class Probe:
         selected by options.
         """
         entry = name.removesuffix(f"[{dtype}]")
-        if "::" not in entry and "[" not in entry and not moves_rootdir(self.config.rootpath, path):
-            target = _quoted(f"{os.path.relpath(path, self.config.invocation_params.dir)}::{name}")
+        file, separator, inside = address(path).partition("::")
+        if "::" not in entry and "[" not in entry and not moves_rootdir(self.config.rootpath, Path(file)):
+            target = os.path.relpath(file, self.config.invocation_params.dir)
+            target = _quoted(f"{target}{separator}{inside}::{name}")
         else:
             target = f"--probe-dump={shlex.quote(str(path))}"
             if not entry.startswith("("):
@@ -234,6 +313,12 @@ class Probe:
         place = os.path.relpath(path, self.config.invocation_params.dir)
         target = _quoted(f"{place}::{nodeid.partition('::')[2]}")
         return self.settings.command(target, None, self.device if self.settings.devices else None)
+
+
+def address(path: Path) -> str:
+    """A dump as pytest's command line takes it: its path, or that of its archive with its name there."""
+    place = archive.split(path)
+    return str(path) if place is None else f"{place[0]}::{stable(path).relative_to(stable(place[0])).as_posix()}"
 
 
 def state_of(config: pytest.Config) -> Probe:
@@ -257,7 +342,7 @@ def make_probe(config: pytest.Config, positional: Iterable[str] = ()) -> Probe:
     check_name("--probe-standard", settings.standard, registry.standards)
     probe = Probe(config, settings, registry, positional)
     if settings.data_dir is not None and len(probe.dumps) > 1:
-        wanted = f"the run has {len(probe.dumps)} dumps, each with tensors of its own: give one"
+        wanted = f"the run has {len(probe.dumps)} dumps, and each has its own folder of tensors; give one dump"
         raise SettingsError("--probe-data-dir", str(settings.data_dir), wanted)
     return probe
 

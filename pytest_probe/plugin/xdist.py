@@ -71,8 +71,8 @@ class Controller:
     def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport) -> None:
         self._unexplained -= 1
         node: Any = getattr(report, "node", None)
-        crashed = PortableId.parse(crashitem)
-        path = self._probe.config.rootpath / crashed.label
+        path, name = self._probe.of_item(crashitem)
+        crashed = PortableId.parse(f"{path}::{name}")
         if not self._probe.is_dump(path) and not (path.suffix != ".py" and self._probe.recognises(path)):
             return
         device = node.workerinput.get("probe_device")
@@ -85,7 +85,7 @@ class Controller:
             api=crashed.api,
             direction=crashed.direction,
             dtype=crashed.dtype,
-            device=self._probe.name_of(device),
+            device=self._probe.name_of(device, self._probe.framework_of(path)),
             duration=0.0,
         )
         report.probe = msgspec.to_builtins(died)  # type: ignore[attr-defined]

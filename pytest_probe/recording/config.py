@@ -15,6 +15,7 @@ from msgspec.structs import asdict, fields
 from pytest_probe.core.decoding import WrongField, decoded
 from pytest_probe.core.regular_file import opened
 from pytest_probe.errors import SettingsError
+from pytest_probe.recording.msprobe_only import effective
 
 # The words of msprobe's config.json, and `kinds`, which is ours.
 Task: TypeAlias = Literal["statistics", "tensor", "structure", "overflow_check"]
@@ -31,14 +32,8 @@ Text: TypeAlias = Annotated[str | None, Meta(description="give a string")]
 Texts: TypeAlias = Annotated[tuple[str, ...] | None, Meta(description="give a list of strings")]
 Numbers: TypeAlias = Annotated[
     tuple[Annotated[int, Meta(ge=0)] | Annotated[str, Meta(pattern=r"^\d{1,9}(-\d{1,9})?$")], ...] | None,
-    Meta(description='give a list of numbers from 0 on, and of ranges as "4-6"'),
+    Meta(description='give a list of numbers, 0 or more, and of ranges as "4-6"'),
 ]
-
-# Keys of msprobe's that choose how it works, that concern other tasks, or that ask for what is recorded anyway.
-_WITHOUT_EFFECT = frozenset(
-    "enable_dataloader async_dump precision risk_level dump_enable grad_probe free_benchmark nan_check diff_check "
-    "load error_data_path file_format tensor_list check_mode custom_op_namespaces".split()
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +43,17 @@ class CaptureConfig:
     scope is empty, or the first and the last name of an interval; names are parts of names of which one must occur;
     white and black are API names or globs ("Functional.linear", "softmax*"); modes which halves of a record are kept,
     kinds of which values statistics or data are kept; overflows ends an overflow_check (-1: never). namespaces are
-    modules whose functions are recorded as well, by the prefix of their records.
+    modules whose functions are recorded as well, by the prefix of their records. With seed or deterministic everything
+    that draws is seeded when the debugger is made, as msprobe 1.0 does it. overwrite: an earlier dump in the folder is
+    removed.
     """
 
     dump_path: str
     task: str = "statistics"
     level: str = "L1"
     summary: str = "statistics"
-    steps: frozenset[int] = frozenset()
-    ranks: frozenset[int] = frozenset()
+    steps: tuple[range, ...] = ()
+    ranks: tuple[range, ...] = ()
     scope: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     white: tuple[str, ...] = ()
@@ -66,6 +63,9 @@ class CaptureConfig:
     stacks: bool = True
     overflows: int = 1
     namespaces: tuple[tuple[str, str], ...] = ()
+    seed: int | None = None
+    deterministic: bool | None = None
+    overwrite: bool = False
 
 
 class _Settings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -91,7 +91,7 @@ class _Section(_Settings, frozen=True):
     ] = field(default=None, name="data_mode")
     summary: Literal["statistics", "md5"] | None = field(default=None, name="summary_mode")
     overflows: Annotated[
-        Annotated[int, Meta(ge=-1)] | None, Meta(description="give a number from 1 on, or -1 to go on for ever")
+        Annotated[int, Meta(ge=-1)] | None, Meta(description="give a number from 1 on, or -1 for no limit")
     ] = field(default=None, name="overflow_nums")
     white: Texts = field(default=None, name="white_list")
     black: Texts = field(default=None, name="black_list")
@@ -109,9 +109,16 @@ class _Top(_Settings, frozen=True):
     kinds: Annotated[
         tuple[Kind | Literal["all"], ...] | None, Meta(description=f"give a list of {', '.join(KINDS)}, or of all")
     ] = None
+    overwrite: Annotated[bool | None, Meta(description="give true or false")] = None
     namespaces: Annotated[
         dict[str, str] | None, Meta(description='give an object of modules by prefix, as {"Flash": "flash_attn_cuda"}')
     ] = None
+    seed: Annotated[
+        Annotated[int, Meta(ge=0, lt=2**32)] | None, Meta(description="give a whole number from 0 to 2**32 - 1")
+    ] = None
+    deterministic: Annotated[bool | None, Meta(description="give true or false")] = field(
+        default=None, name="is_deterministic"
+    )
 
 
 class _File(_Top, frozen=True):
@@ -138,9 +145,10 @@ def configured(path: str | os.PathLike[str] | None, **given: Any) -> CaptureConf
     Raises SettingsError, which names the file, the key and what would do.
     """
     where = "PrecisionDebugger" if path is None else str(path)
-    file = _File() if path is None else decoded(_effective(_content(Path(path))), _File, lambda steps: where)
+    file = _File() if path is None else decoded(_of_file(Path(path)), _File, lambda steps: where)
     plain = {key: os.fspath(value) if isinstance(value, os.PathLike) else value for key, value in given.items()}
-    arguments = asdict(decoded(_effective(plain), _ARGUMENTS, lambda steps: "PrecisionDebugger"))
+    own = effective(plain, (), "PrecisionDebugger")
+    arguments = asdict(decoded(own, _ARGUMENTS, lambda steps: "PrecisionDebugger"))
     # The checker's lists hold where the task has none.
     checker = {name: getattr(file.run_ut, name) or getattr(file.acc_check, name) for name in ("white", "black")}
     top = {name: getattr(file, name) for name in _Top.__struct_fields__}
@@ -150,6 +158,15 @@ def configured(path: str | os.PathLike[str] | None, **given: Any) -> CaptureConf
         merged.update((name, value) for name, value in layer.items() if value is not None)
     made = {name: _MADE[name](value) if name in _MADE else value for name, value in merged.items()}
     return _whole(where, CaptureConfig(**made))
+
+
+def names_folder(path: str | os.PathLike[str]) -> bool:
+    """Does the file say where the dump goes? Raises SettingsError where it cannot be read."""
+    return bool(_content(Path(path)).get("dump_path"))
+
+
+def _of_file(path: Path) -> dict[str, Any]:
+    return effective(_content(path), SECTIONS, str(path))
 
 
 def _content(path: Path) -> dict[str, Any]:
@@ -169,17 +186,8 @@ def _whole(where: str, config: CaptureConfig) -> CaptureConfig:
     if not config.dump_path:
         raise SettingsError(f"{where}: dump_path", None, "give the folder that the dump goes to")
     if config.task == "overflow_check" and config.level != "L1":
-        raise SettingsError(f"{where}: level", config.level, "an overflow_check looks at API calls: give L1")
+        raise SettingsError(f"{where}: level", config.level, "overflow_check records API calls only; give level L1")
     return config
-
-
-def _effective(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Without the keys that have no effect here, in sections too."""
-    return {
-        key: _effective(value) if key in SECTIONS and isinstance(value, dict) else value
-        for key, value in content.items()
-        if key not in _WITHOUT_EFFECT
-    }
 
 
 def _range(number: int | str) -> range:
@@ -188,8 +196,8 @@ def _range(number: int | str) -> range:
     return range(int(first), int(last or first) + 1)
 
 
-def _numbers(numbers: tuple[int | str, ...]) -> frozenset[int]:
-    return frozenset(each for number in numbers for each in _range(number))
+def _ranges(numbers: tuple[int | str, ...]) -> tuple[range, ...]:
+    return tuple(map(_range, numbers))
 
 
 def _kinds(chosen: tuple[str, ...]) -> frozenset[str]:
@@ -213,8 +221,8 @@ _FITS: Mapping[str, Callable[[Any], bool]] = {
     "ranks": lambda numbers: all(map(_range, numbers)),
 }
 _MADE: Mapping[str, Callable[[Any], Any]] = {
-    "steps": _numbers,
-    "ranks": _numbers,
+    "steps": _ranges,
+    "ranks": _ranges,
     "modes": _modes,
     "kinds": _kinds,
     "namespaces": lambda modules: tuple(modules.items()),

@@ -5,15 +5,20 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import sys
 import threading
+import time
 import weakref
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from pytest_probe.core.dump import TENSOR_FOLDER
 from pytest_probe.errors import OverflowFound
+from pytest_probe.recording import disk, folder
 from pytest_probe.recording.config import CaptureConfig
+from pytest_probe.recording.outcome import Outcome, in_bytes
 from pytest_probe.recording.scope import Scope
 from pytest_probe.recording.snapshot import NamedEntry
 from pytest_probe.recording.writer import EntrySource, Writer
@@ -42,6 +47,9 @@ class Hooks(EntrySource, Protocol):
     def rank(self) -> int | None:
         """This process among those that train together, None where it is alone."""
 
+    def ranks(self) -> int:
+        """How many processes train together, 1 where nothing tells."""
+
     def describe(self) -> Mapping[str, str]:
         """Versions and flags that change numerics, for the head of the dump."""
 
@@ -58,22 +66,37 @@ class Recorder:
         self._asked = False
         self._running = False
         self._told: set[str] = set()
+        self._taken = False
+        self._opened = False
+        self._full = False
+        self._began = 0.0
+        self.announced = False
+        self.outcome = Outcome()
         self._overflows = 0
         self._lock = threading.Lock()
         _watch_process(self)
+
+    def take_folder(self) -> None:
+        """Before the first step: take the folder for this run. Raises FolderTaken, or SettingsError."""
+        rank = self._hooks.rank()
+        if not self._taken and self.scope.wants_rank(rank):
+            folder.take(self.config.dump_path, rank, self._hooks.ranks(), overwrite=self.config.overwrite)
+            self._taken = True
 
     def start(self) -> None:
         """Record from here on, where the step and the rank are wanted."""
         self._asked = True
         wanted = self.scope.wants_step(self.step) and self.scope.wants_rank(self._hooks.rank())
-        if self._running or not wanted:
+        if self._running or not wanted or self._full:
             return
         # Two modes would record each other's steps.
         if any(each._running for each in _recorders):
-            self.tell("another", "pytest-probe: another capture is running in this process; this one records nothing")
+            self.tell("another", "pytest-probe: another capture runs in this process, so this one records nothing")
             return
         if self._writer is None:
             self._writer = Writer(self._folder(), self._header(), self._hooks)
+            self._opened = True
+            self._began = time.perf_counter()
         self._hooks.install(self)
         self._running = True
 
@@ -89,8 +112,11 @@ class Recorder:
 
     def end_step(self) -> None:
         """Write the step, wait for the disk, and begin the next."""
-        asked = self._asked
+        asked, before = self._asked, self.outcome.steps
         self.close()
+        first = not before and bool(self.outcome.steps) and not self._full
+        if first and self.scope.wants_later_step(self.step) and self._speaks():
+            say(f"pytest-probe: {self.outcome.cost()}; {in_bytes(disk.free(self._folder()))} free")
         self.step += 1
         self.scope.again()
         if asked:
@@ -103,17 +129,49 @@ class Recorder:
             self._hooks.end_step(self)
             writer, self._writer = self._writer, None
             writer.end()
+            seconds = time.perf_counter() - self._began if writer.outcome.steps else 0.0
+            self.outcome = self.outcome.plus(replace(writer.outcome, seconds=seconds))
+            self._full = writer.full
+
+    def finish(self) -> None:
+        """Close, and say once what was recorded."""
+        self.close()
+        if self.announced:
+            return
+        self.announced = True
+        if missing := self.missing():
+            log.warning("pytest-probe: nothing was recorded: %s", missing)
+        elif self.outcome.entries and self._speaks():
+            say(f"pytest-probe: recorded {self.outcome.recorded()}, {self.outcome.cost()}: {self.config.dump_path}")
+
+    def missing(self) -> str:
+        """Why nothing was recorded where something should have been; "" where it was, or nothing was asked for."""
+        if self.outcome.entries or not self._taken or "another" in self._told:
+            return ""
+        if not self._opened:
+            wanted = ", ".join(f"{each[0]}-{each[-1]}" if len(each) > 1 else str(each[0]) for each in self.config.steps)
+            return f"the program ended in step {self.step}, and it was asked for step {wanted}"
+        if self._full:
+            return "the disk has no room for it"
+        none_asked = self.config.task == "overflow_check"
+        return "" if none_asked else "the program made no call that is asked for, or none that could be written"
+
+    def _speaks(self) -> bool:
+        """Of several ranks one speaks for all."""
+        rank = self._hooks.rank()
+        return rank is None or rank == min((each[0] for each in self.config.ranks), default=0)
 
     def leave(self) -> None:
         """In a forked child: the files and the thread are the parent's."""
         self._running = False
+        self.announced = True
         self._writer = None
         self._hooks.remove()
 
     def put(self, entry: NamedEntry, size: int = 0) -> None:
         writer = self._writer
-        if writer is not None:
-            writer.put(entry, size)
+        if writer is not None and not writer.put(entry, size) and writer.full and self._running:
+            self.stop()
 
     def failed(self, name: str, error: Exception) -> None:
         """A call could not be recorded: the dump says so at its place, and the program is told once for each reason."""
@@ -121,9 +179,8 @@ class Recorder:
         first, _, _ = str(error).partition("\n")
         reason = f"{type(error).__name__}: {first}"
         self.put(NamedEntry(name, {"probe": {"failed": reason}}))
-        self.tell(
-            reason, "pytest-probe: %s was not recorded (%s); others that fail so are marked in the dump", name, reason
-        )
+        words = "pytest-probe: %s was not recorded (%s); the dump marks other calls that fail in the same way"
+        self.tell(reason, words, name, reason)
 
     def tell(self, about: str, message: str, *args: Any) -> None:
         """A warning, once for each thing it is about."""
@@ -158,6 +215,14 @@ class Recorder:
         }
 
 
+def say(message: str) -> None:
+    """A line for who runs the program: in its log where that shows such lines, else on standard error."""
+    if log.isEnabledFor(logging.INFO) and log.hasHandlers():
+        log.info(message)
+    else:
+        print(message, file=sys.stderr)
+
+
 _recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
 
 
@@ -171,4 +236,4 @@ def _watch_process(recorder: Recorder) -> None:
     if not _recorders and hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_leave_all)
     _recorders.add(recorder)
-    atexit.register(recorder.close)
+    atexit.register(recorder.finish)

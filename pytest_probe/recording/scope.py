@@ -37,6 +37,9 @@ class Scope:
         both = f"{call}.forward {call}.backward"
         return inside and (not names or any(name in both for name in names))
 
+    def wants_later_step(self, step: int) -> bool:
+        return not self._config.steps or any(each[-1] > step for each in self._config.steps)
+
     def enters(self, module: str) -> bool:
         """As wants, of the forward entry of a module: an interval that ends with it holds all that it calls."""
         if self.whole:
@@ -57,10 +60,14 @@ class Scope:
         self._open = False
 
     def wants_step(self, step: int) -> bool:
-        return not self._config.steps or step in self._config.steps
+        return _among(step, self._config.steps)
 
     def wants_rank(self, rank: int | None) -> bool:
-        return not self._config.ranks or (rank or 0) in self._config.ranks
+        return _among(rank or 0, self._config.ranks)
+
+
+def _among(number: int, wanted: tuple[range, ...]) -> bool:
+    return not wanted or any(number in each for each in wanted)
 
 
 def _call(entry: str) -> str:

@@ -6,15 +6,18 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from msgspec import UNSET
 
 from pytest_probe.core.dump import TENSOR_FOLDER
+from pytest_probe.recording.disk import DiskFills, check_room
 from pytest_probe.recording.encoding import encoded, save_data
 from pytest_probe.recording.growing_json import GrowingFile, write_json
-from pytest_probe.recording.snapshot import NamedEntry, Parent, backward_of, forward_of
+from pytest_probe.recording.outcome import Outcome
+from pytest_probe.recording.snapshot import ForwardEntry, NamedEntry, Parent, backward_of, forward_of
 
 log = logging.getLogger("pytest_probe")
 
@@ -44,7 +47,7 @@ class Writer:
     """Writes the entries of one step into its folder, which is made when the first one comes.
 
     Where that fails, as on a full disk, the failure is logged once, what was written before stays readable, and all
-    that follows is dropped.
+    that follows is dropped; full tells that this was to leave some of the disk free. outcome is what is on the disk.
     """
 
     def __init__(self, folder: Path, header: dict[str, Any], source: EntrySource) -> None:
@@ -55,6 +58,8 @@ class Writer:
         self._bytes = 0
         self._lock = threading.Lock()
         self._failed = False
+        self.full = False
+        self.outcome = Outcome()
         self._ending = False
         self._wake = threading.Event()
         self._room = threading.Event()
@@ -63,10 +68,11 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="pytest-probe writer", daemon=True)
         self._thread.start()
 
-    def put(self, entry: NamedEntry, size: int = 0) -> None:
-        """Hand over an entry that holds size bytes of tensors; waits while the queue is full."""
+    def put(self, entry: NamedEntry, size: int = 0) -> bool:
+        """Hand over an entry that holds size bytes of tensors; waits while the queue is full. False where it is
+        dropped."""
         if self._failed:
-            return
+            return False
         self._queue.append((entry, size))
         if size:
             with self._lock:
@@ -76,8 +82,9 @@ class Writer:
             self._wake.set()
             # Nobody would ever make room.
             if self._failed or not self._thread.is_alive():
-                return
+                return False
             self._room.wait(PAUSE)
+        return True
 
     def end(self) -> None:
         """Write what is left, with stack.json and construct.json, and wait for it."""
@@ -89,23 +96,28 @@ class Writer:
         try:
             self._write()
         except Exception as error:
-            self._failed = True
-            lost = self._queue[0][0].name if self._queue else "the end of the step"
             exists = isinstance(error, FileExistsError)
             reason = "there is a dump already" if exists else f"{type(error).__name__}: {error}"
-            log.error(
-                "pytest-probe: %s cannot be written (%s); what comes from %s on is not recorded, the program goes on",
-                self.folder,
-                reason,
-                lost,
-            )
-            self._queue.clear()
-            self._room.set()
+            self._give_up(f"cannot be written ({reason})")
+
+    def _give_up(self, why: str) -> None:
+        self._failed = True
+        lost = self._queue[0][0].name if self._queue else "the end of the step"
+        log.error(
+            "pytest-probe: %s %s; calls from %s on are not recorded, the program continues", self.folder, why, lost
+        )
+        self._queue.clear()
+        self._room.set()
 
     def _write(self) -> None:
         while not (self._queue or self._ending):
             self._rest()
         if not self._queue:
+            return
+        try:
+            check_room(self.folder)
+        except DiskFills as error:
+            self._fill(error)
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         dump = GrowingFile(self.folder / "dump.json", self._header, "data")
@@ -116,9 +128,17 @@ class Writer:
                     self._drain(dump)
                 self._rest()
             self._drain(dump)
+        except DiskFills as error:
+            self._fill(error)
         finally:
             dump.close()
         self._write_companions()
+        files = (self.folder / name for name in ("dump.json", "stack.json", "construct.json"))
+        self.outcome = replace(self.outcome, size=self.outcome.size + sum(file.stat().st_size for file in files))
+
+    def _fill(self, error: DiskFills) -> None:
+        self.full = True
+        self._give_up(f"is not written on: {error}")
 
     def _rest(self) -> None:
         self._wake.wait(PAUSE)
@@ -137,6 +157,7 @@ class Writer:
 
     def _write_some(self, dump: GrowingFile, count: int) -> None:
         """Write the first entries; they leave the queue when they are on the disk."""
+        check_room(self.folder)
         # An entry is queued after its statistics were put off, so all that these entries need is there.
         self._source.settle()
         # Looked at, not taken: an entry that cannot be written is named in the message.
@@ -153,12 +174,15 @@ class Writer:
             self._queue.popleft()
         with self._lock:
             self._bytes -= sum(size for _, size in entries)
+        calls = sum(type(entry.body) is ForwardEntry for entry, _ in entries)
+        self.outcome = self.outcome.plus(Outcome(calls, count, steps=not self.outcome.steps))
         self._room.set()
 
     def _save(self, data: Any, name: str) -> None:
         folder = self.folder / TENSOR_FOLDER
         folder.mkdir(exist_ok=True)
         self._source.save(data, folder / name)
+        self.outcome = replace(self.outcome, size=self.outcome.size + (folder / name).stat().st_size)
 
 
 def whole(parents: Mapping[str, Parent]) -> dict[str, Parent]:

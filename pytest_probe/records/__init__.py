@@ -8,43 +8,120 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from glob import glob, has_magic
 from pathlib import Path
 
+from pytest_probe.core import archive
 from pytest_probe.core.dump import TENSOR_FOLDER, Call, Dump, Reader, Record
-from pytest_probe.core.regular_file import opened, special
+from pytest_probe.core.regular_file import special
 from pytest_probe.errors import DumpError, HookFailed, RecordError, SettingsError
-from pytest_probe.records.labels import labels, natural
+from pytest_probe.records.labels import captured, labels, natural, stable
 from pytest_probe.records.msprobe.reader import MsprobeReader
 from pytest_probe.records.msprobe.stack import user_frame
+from pytest_probe.records.paddle_lines.reader import PaddleLinesReader
+from pytest_probe.records.paddleapex.reader import PaddleApexReader, whole_of, without_parts
 from pytest_probe.records.unrecognised import found_instead
 from pytest_probe.user_errors import reporting_failures_of
 
-READERS: tuple[Reader, ...] = (MsprobeReader(),)
+READERS: tuple[Reader, ...] = (MsprobeReader(), PaddleApexReader(), PaddleLinesReader())
 
 NO_SUCH = "there is no such file or folder"
 
+# What a pattern finds beside dumps, and what else than a reader's word makes a file one that was meant.
+_BESIDE = ("stack.json", "construct.json", TENSOR_FOLDER)
+_MEANT = (".json", ".json.gz", ".zip", ".tar", ".tar.gz", ".tgz")
+
 # Bytes that readers look at to recognise a file: a header and its first entry, of whatever size the rest is.
 _HEAD = 64 * 1024
+# Of files in a folder, those that are looked into.
+_SUFFIXES = (".json", ".txt")
 
-__all__ = ["NO_SUCH", "READERS", "asked_for", "find_dumps", "labels", "read_dump", "recognised", "user_frame"]
+__all__ = [
+    "NO_SUCH",
+    "READERS",
+    "asked_for",
+    "captured",
+    "expanded",
+    "find_dumps",
+    "is_part",
+    "labels",
+    "read_dump",
+    "recognised",
+    "stable",
+    "user_frame",
+]
 
 
 def find_dumps(path: Path, readers: Sequence[Reader] = READERS) -> list[Path]:
-    """The dumps that a path stands for: a file for itself, a folder for every JSON file in it that a reader recognises.
+    """The dumps that a path stands for: a file for itself, a folder for every .json or .txt file in it that a reader
+    recognises, but for parts of another one, and for every dump.json, which is damaged where no reader does; an archive
+    as its folder, a pattern for all that it matches.
 
     They are in natural order, step2 before step10. Raises DumpError where there is none.
     """
+    if _is_pattern(path):
+        return [dump for each in expanded(path) for dump in find_dumps(each, readers)]
+    place = archive.split(path)
+    if place is not None:
+        return _in_archive(*place, readers)
     if not os.path.exists(path):  # Path.exists raises where a name is too long
         raise DumpError(path, NO_SUCH)
     kind = special(path)
     if kind:
-        raise DumpError(path, f"is {kind}", "give a file, or a folder of dumps")
+        raise DumpError(path, f"it is {kind}", "give a file, or a folder of dumps")
+    if archive.is_archive(path):
+        return _in_archive(path, "", readers)
     if not os.path.isdir(path):
         return [path]
-    found = sorted((file for file in _json_files(path) if recognised(file, readers)), key=natural)
+    found = [file for file in _files_in(path) if recognised(file, readers) or _is_damaged(file)]
     if not found:
         raise DumpError(path, "the folder holds no dump", "give one that holds a dump.json")
-    return found
+    return sorted(without_parts(found), key=natural)
+
+
+def expanded(path: Path) -> list[Path]:
+    """The files and folders that a pattern matches, as `runs/*/dump.json`, in natural order; another path is itself.
+
+    What lies beside dumps is left out. Raises DumpError where nothing is left.
+    """
+    if not _is_pattern(path):
+        return [path]
+    found = (Path(name) for name in glob(str(path), recursive=True))
+    meant = sorted((each for each in found if each.name not in _BESIDE and _is_meant(each)), key=natural)
+    if not meant:
+        raise DumpError(path, "it matches no dump")
+    return meant
+
+
+def _is_pattern(path: Path) -> bool:
+    return has_magic(str(path)) and not os.path.lexists(path)
+
+
+def _is_meant(path: Path) -> bool:
+    if not path.is_dir():
+        return path.name.endswith(_MEANT) or recognised(path)
+    try:
+        return bool(find_dumps(path))
+    except DumpError:
+        return False
+
+
+def _in_archive(path: Path, name: str, readers: Sequence[Reader]) -> list[Path]:
+    """The dumps in an archive: this file of it, or all in this folder of it."""
+    try:
+        names = archive.names(path)
+        if name in names:
+            return [path / name]
+        inside = [each for each in names if each.endswith(_SUFFIXES) and (not name or each.startswith(f"{name}/"))]
+        files = [path / each for each in inside if TENSOR_FOLDER not in each.split("/")]
+        found = [file for file in files if file.name == "dump.json" or recognised(file, readers)]
+    except OSError as error:
+        raise DumpError(path, f"cannot be read ({error.strerror or error})") from None
+    if not found:
+        raise DumpError(
+            path / name, "the archive holds no dump" if not name else NO_SUCH, "give one that holds a dump.json"
+        )
+    return sorted(without_parts(found), key=natural)
 
 
 def asked_for(option: str, path: Path) -> list[Path]:
@@ -73,10 +150,15 @@ def read_dump(path: Path, readers: Sequence[Reader] = READERS) -> Dump:
     raise DumpError(path, *found_instead(head))
 
 
-def _json_files(folder: Path) -> Iterator[Path]:
+def _is_damaged(file: Path) -> bool:
+    """Is this the file of a dump, of which no reader knows the content?"""
+    return file.name in ("dump.json", "dump.json.gz") and file.is_file()
+
+
+def _files_in(folder: Path) -> Iterator[Path]:
     for root, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if name != TENSOR_FOLDER]
-        yield from (Path(root, name) for name in files if name.endswith(".json"))
+        yield from (Path(root, name) for name in files if name.endswith((*_SUFFIXES, ".json.gz")))
 
 
 def recognised(path: Path, readers: Sequence[Reader] = READERS) -> bool:
@@ -90,6 +172,12 @@ def recognised(path: Path, readers: Sequence[Reader] = READERS) -> bool:
         return True
 
 
+def is_part(path: Path, readers: Sequence[Reader] = READERS) -> bool:
+    """Does a dump beside this one hold all its records too?"""
+    whole = whole_of(path)
+    return whole is not None and recognised(whole, readers)
+
+
 def _sniffs(reader: Reader, path: Path, head: bytes) -> bool:
     if reader in READERS:
         return reader.sniff(path, head)
@@ -100,6 +188,8 @@ def _sniffs(reader: Reader, path: Path, head: bytes) -> bool:
 def _read(reader: Reader, path: Path) -> Dump:
     if reader in READERS:
         return reader.read(path)
+    if archive.split(path) is not None:
+        raise DumpError(path, f"the reader {reader.name} reads no archives", "unpack it and give the folder")
     with reporting_failures_of(f"the reader {reader.name}"):
         dump = reader.read(path)
     if not isinstance(dump, Dump):
@@ -116,5 +206,4 @@ def _read(reader: Reader, path: Path) -> Dump:
 
 
 def _head(path: Path) -> bytes:
-    with opened(path) as file:
-        return file.read(_HEAD)
+    return archive.head(path, _HEAD)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-# The folder that a capture makes for a process that trains alone.
+from pytest_probe.core import archive
+
+# The folders that a capture makes: for a process that trains alone, and for one of several.
 _PROCESS = re.compile(r"proc\d+")
+_RANK = re.compile(r"rank\d+")
 
 
 def natural(path: Path) -> tuple[tuple[int, int, str], ...]:
@@ -21,10 +24,10 @@ def natural(path: Path) -> tuple[tuple[int, int, str], ...]:
 def labels(paths: Sequence[Path]) -> dict[Path, str]:
     """The label of each dump: its shortest path tail that no other has, at least the file name, with "/" between.
 
-    A folder `proc1234` counts as `proc`, since process numbers change from run to run; where nothing else tells dumps
-    apart, they are numbered in their order (`proc0`, `proc1`).
+    Process numbers, which change from capture to capture, are left out as in `stable`.
     """
-    parts = _portable({path: Path(os.path.abspath(path)) for path in paths})
+    given = _beside({Path(os.path.abspath(path)) for path in paths})
+    parts = {path: _portable(Path(os.path.abspath(path)), given) for path in paths}
     pending = dict(parts)
     found: dict[Path, str] = {}
     depth = 0
@@ -37,18 +40,54 @@ def labels(paths: Sequence[Path]) -> dict[Path, str]:
     return {path: found[path] for path in paths}
 
 
-def _portable(absolute: dict[Path, Path]) -> dict[Path, tuple[str, ...]]:
-    """The path parts of each dump without process numbers, still different for different files."""
-    alike: defaultdict[tuple[str, ...], set[Path]] = defaultdict(set)
-    for path in absolute.values():
-        alike[_without_numbers(path, "proc")].add(path)
-    names: dict[Path, tuple[str, ...]] = {}
-    for parts, files in alike.items():
-        for index, file in enumerate(sorted(files, key=natural)):
-            names[file] = parts if len(files) == 1 else _without_numbers(file, f"proc{index}")
-    return {path: names[file] for path, file in absolute.items()}
+def stable(path: Path, given: Mapping[Path, set[str]] | None = None) -> Path:
+    """The path without process numbers, which the next capture has too: a folder `proc1234` becomes `rank0`.
+
+    Where it lies beside others of its kind, or beside ranks, it is numbered in their order: `proc0`, `proc1`. given
+    are names beside those that a folder is found to hold.
+    """
+    numbered = [each for each in (path, *path.parents) if _PROCESS.fullmatch(each.name)]
+    parts = list(path.parts)
+    for folder in numbered:
+        parts[len(folder.parts) - 1] = _without_number(folder, (given or {}).get(folder.parent, set()))
+    return Path(*parts)
 
 
-def _without_numbers(path: Path, name: str) -> tuple[str, ...]:
+def captured(path: Path) -> Path:
+    """The path that `stable` made this one of, itself where there is none."""
+    found = Path(path.anchor)
+    for part in path.parts[len(found.parts) :]:
+        found /= part
+        if not found.exists() and (part == "rank0" or _PROCESS.fullmatch(part)):
+            names = (name for name in _names(found.parent) if _PROCESS.fullmatch(name))
+            alike = (found.with_name(name) for name in names)
+            found = next((each for each in alike if _without_number(each, set()) == part), found)
+    return found
+
+
+def _without_number(folder: Path, beside: set[str]) -> str:
+    names = {folder.name, *beside, *_names(folder.parent)}
+    processes = sorted((Path(name) for name in names if _PROCESS.fullmatch(name)), key=natural)
+    alone = len(processes) == 1 and not any(_RANK.fullmatch(name) for name in names)
+    return "rank0" if alone else f"proc{processes.index(Path(folder.name))}"
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return archive.listed(folder)
+
+
+def _beside(paths: Iterable[Path]) -> dict[Path, set[str]]:
+    """The names below each folder that these paths lead through."""
+    found: defaultdict[Path, set[str]] = defaultdict(set)
+    for path in paths:
+        for each in (path, *path.parents):
+            found[each.parent].add(each.name)
+    return found
+
+
+def _portable(path: Path, given: Mapping[Path, set[str]]) -> tuple[str, ...]:
     drive = [path.drive.rstrip(":")] if path.drive else []
-    return (*drive, *(name if _PROCESS.fullmatch(part) else part for part in path.parts[1:]))
+    return (*drive, *stable(path, given).parts[1:])

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import msgspec
 
+from pytest_probe.core.archive import opened
 from pytest_probe.core.garbage_collection import paused_gc
-from pytest_probe.core.regular_file import opened
 
 # As long as the bare words, quotes included, so that they fit in place.
 TOKENS: Mapping[str, float] = {"N": float("nan"), "Infini": float("inf"), "-Infini": float("-inf")}
@@ -33,11 +33,17 @@ _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 def read_bytes(path: Path) -> bytearray:
     """The whole file in one buffer; a byte order mark becomes spaces, so that offsets stay those of the file."""
     with opened(path) as file:
-        buffer = bytearray(os.fstat(file.fileno()).st_size)
+        buffer = bytearray(file.seek(0, os.SEEK_END))
+        file.seek(0)
         del buffer[file.readinto(buffer) :]  # type: ignore[attr-defined]
     if buffer.startswith(_BOM):
         buffer[: len(_BOM)] = b"   "
     return buffer
+
+
+def without_mark(head: bytes) -> bytes:
+    """The beginning of a file, a byte order mark as spaces."""
+    return b"   " + head[len(_BOM) :] if head.startswith(_BOM) else head
 
 
 def parse(buffer: bytearray) -> dict[str, msgspec.Raw]:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import re
 
+from pytest_probe.records.paddle_lines.reader import trouble
+
 # Files that users gave in place of a dump, each by how it begins: the message says what it is.
-_KNOWN = "known are dumps of msprobe 1.0 to 26.2 (dump.json, with entries under the key 'data')"
+_KNOWN = (
+    "known are dumps of msprobe 1.0 to 26.2 (dump.json, with entries under the key 'data') and of PaddleAPEX "
+    "(forward_rank0.json), and text files with a call of Paddle's in each line"
+)
 # Bounded, as are the keys of real files: what takes one word behind another is quadratic.
+_LINES = 'give lines as paddle.add(Tensor([2, 3],"float32"), 1.0, )'
 _TEXT = r'[^"\\]{0,300}'
 _KEY = f'"{_TEXT}'
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _HEADER = re.compile(r'\{\s*"task"\s*:[^{]*"level"\s*:')
 _KINDS: tuple[tuple[re.Pattern[str], str, str], ...] = (
-    (
-        re.compile(rf'\{{\s*{_KEY}paddle\.{_TEXT}\*\d+"\s*:', re.DOTALL),
-        "is a PaddleAPEX dump, which cannot be read yet",
-        _KNOWN,
-    ),
     (
         re.compile(rf'\{{\s*{_KEY}\*\d+"\s*:\s*\[\s*"File '),
         "is the stack file of the old api_accuracy_checker, not a dump",
@@ -40,12 +41,16 @@ def found_instead(head: bytes) -> tuple[str, str]:
     if head.startswith(_UTF16):
         return "is in UTF-16", "save it as UTF-8"
     if b"\0" in head:
-        return "is no dump: it is binary", _KNOWN
+        return "is not a dump: it is binary", _KNOWN
     text = head.decode("utf-8", errors="replace").lstrip("\ufeff \t\r\n")
     if not text:
         return "is empty", "repeat the capture"
     if _HEADER.match(text):
-        return "has the header of a dump and no entries: the key 'data' is missing or no object", "repeat the capture"
+        found = "has the header of a dump but no entries: the key 'data' is missing or is not an object"
+        return found, "repeat the capture"
+    broken = trouble(head)
+    if broken:
+        return f"holds no call that can be read: {broken}", _LINES
     for pattern, found, advice in _KINDS:
         if pattern.match(text):
             return found, advice
@@ -54,4 +59,4 @@ def found_instead(head: bytes) -> tuple[str, str]:
         found = f"it is JSON with the keys {', '.join(keys)}" if keys else "it is a JSON object without keys"
     else:
         found = f"it begins with {text[:24]!r}"
-    return f"is no dump: {found}", _KNOWN
+    return f"is not a dump: {found}", _KNOWN

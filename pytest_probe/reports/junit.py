@@ -20,8 +20,20 @@ def properties(result: Result) -> list[tuple[str, str | int | float]]:
     """The properties of a result: its texts, and of each metric the worst over all outputs."""
     texts = ((PREFIX + name, str(getattr(result, name))) for name in _TEXTS)
     found: list[tuple[str, str | int | float]] = [(name, text) for name, text in texts if text]
+    if result.is_emulated:
+        found.append((PREFIX + "emulated", "16 bit in float32"))
     for metric in _METRICS:
         value = worst_metric(result, metric)
         if value is not None:
             found.append((PREFIX + metric, plain(value)))
-    return found
+    return found + _diagnosis(result)
+
+
+def _diagnosis(result: Result) -> list[tuple[str, str | int | float]]:
+    """How much of the output that decides is wrong, where, and what it looks like."""
+    failed = next((output for output in result.outputs if output.verdict == result.verdict), None)
+    if failed is None or failed.diagnosis is None:
+        return []
+    found = failed.diagnosis
+    texts = (("wrong", found.wrong), ("where", found.where), ("cause", found.cause), ("cause_family", found.family))
+    return [(PREFIX + name, value) for name, value in texts if value]

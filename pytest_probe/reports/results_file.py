@@ -10,6 +10,7 @@ from typing import IO, Any
 
 import msgspec
 
+from pytest_probe.core import archive
 from pytest_probe.core.file_lock import locked
 from pytest_probe.core.regular_file import opened
 from pytest_probe.core.result import Result
@@ -84,8 +85,8 @@ def _lock(file: IO[bytes]) -> bool:
 
 
 def digest(path: Path) -> str:
-    """SHA-256 of a file, as "sha256:..."."""
-    with path.open("rb") as file:
+    """SHA-256 of a file as it is unpacked, as "sha256:..."."""
+    with archive.opened(path) as file:
         state = hashlib.sha256()
         while block := file.read(1 << 20):
             state.update(block)

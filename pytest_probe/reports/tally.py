@@ -36,8 +36,8 @@ class Worst:
 class Tally:
     """What a run adds up to, kept small: no result is held.
 
-    differing counts cases whose runs differ, undecided those of which an output could not be judged; warnings holds id
-    and reason of the first WARNINGS.
+    differing counts cases whose runs differ, undecided those of which an output could not be judged, emulated those
+    whose device computed 16 bit in float32; warnings holds id and reason of the first WARNINGS.
     """
 
     verdicts: Counter[str] = field(default_factory=Counter)
@@ -45,11 +45,13 @@ class Tally:
     apis: dict[str, Worst] = field(default_factory=dict)
     differing: int = 0
     undecided: int = 0
+    emulated: int = 0
     warnings: list[tuple[str, str]] = field(default_factory=list)
 
     def add(self, result: Result) -> None:
         self.differing += any(note.startswith(NON_DETERMINISTIC) for note in result.notes)
         self.undecided += any(output.reason.startswith(UNDECIDED) for output in result.outputs)
+        self.emulated += result.is_emulated and result.verdict != "skip"
         self.verdicts[result.verdict] += 1
         if result.verdict == "skip":
             self.skips[result.kind or result.reason] += 1

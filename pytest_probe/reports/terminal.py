@@ -9,24 +9,25 @@ from typing import TYPE_CHECKING
 from pytest_probe.core.dump import Dump, Frame
 from pytest_probe.core.printable import printable
 from pytest_probe.core.result import number
-from pytest_probe.core.verdict import ArgumentRow, Element, OutputVerdict, Verdict
+from pytest_probe.core.verdict import ArgumentRow, Diagnosis, Element, OutputVerdict, Verdict
 from pytest_probe.reports.tally import Tally, Worst
 
 if TYPE_CHECKING:
     import pytest
 
 WIDTH = 80
-LINE = 100
 MANY_ULP = 1e6
 WORST_APIS = 10
 ONE_SIDED = 20
 _ORDER = ("pass", "warning", "error", "skip")
-_API_WIDTH = 40
+# Of the names in the table, in a terminal of WIDTH columns, and at least: its heading's.
+_API_WIDTH, _SHORTEST = 40, 25
 
 
-def header(conditions: Sequence[str], dumps: Sequence[tuple[str, Dump]]) -> list[str]:
-    """The lines at the top of a run: what it runs under, and what each dump holds that runs and that does not."""
-    lines = ["probe: " + ", ".join(conditions)]
+def header(conditions: Sequence[str], decides: str, dumps: Sequence[tuple[str, Dump]]) -> list[str]:
+    """The lines at the top of a run: what it runs under, what decides, and what each dump holds that runs and that does
+    not."""
+    lines = ["probe: " + ", ".join(conditions), f"probe: {decides}"]
     for label, dump in dumps:
         lines.append(f"probe: {label}: {holds(dump)}")
         lines += [f"probe: {label}: {note}" for note in dump.notes]
@@ -63,7 +64,8 @@ def _count(number: int, noun: str) -> str:
 def failure(verdict: Verdict, *, name: str, device: str, frame: Frame | None, saved: str, command: str) -> str:
     """The text of a case that failed: what a kernel engineer needs and nothing else."""
     dtype = f" in {verdict.dtype}" if verdict.dtype else ""
-    where = f" on {device}" if device else ""
+    # What a function of the project's runs on is its own affair.
+    where = f" by {verdict.replaced}" if verdict.replaced else f" on {device}" if device else ""
     lines = [f"{name}{dtype}{where}: {verdict.verdict}"]
     if verdict.reason and not any(output.reason for output in verdict.outputs):
         lines += wrap(verdict.reason, "")
@@ -78,7 +80,7 @@ def failure(verdict: Verdict, *, name: str, device: str, frame: Frame | None, sa
     if frame is not None:
         lines += wrap(f"called at {frame.file}:{frame.line} in {frame.function}: {frame.code.strip()}")
     if saved:
-        lines.append(f"saved in {saved}")
+        lines.append(f"saved in {saved}; the .py beside it makes the call again")
     if command:
         lines.append(f"to reproduce: {command}")
     return printable("\n".join(lines))
@@ -89,11 +91,35 @@ def _output(output: OutputVerdict) -> Iterator[str]:
     standard = f" ({output.standard})" if output.standard else ""
     yield ""
     yield from wrap(f"{output.name} {_shape(output.shape)} {output.dtype}: {output.verdict}{standard}{reason}")
+    if output.diagnosis is not None:
+        yield from _diagnosis(output.diagnosis, sampled="sampled" in output.metrics)
     if output.worst:
         with_ratio = any(element.ratio == element.ratio for element in output.worst)
         ratio = f" {'ratio':>10}" if with_ratio else ""
         yield f"  {'index':<18} {'actual':>17} {'expected':>17} {'ULP':>10}{ratio}"
         yield from (_element(element, with_ratio) for element in _beyond_limit(output))
+
+
+def _diagnosis(found: Diagnosis, *, sampled: bool) -> Iterator[str]:
+    """How much is wrong, where, what it looks like, and how the errors are spread."""
+    where = f": {found.where}" if found.where else ""
+    elements = "sampled elements" if sampled else "elements"
+    if found.size > 1:
+        yield from wrap(f"wrong: {found.wrong:,} of {found.size:,} {elements} ({_share(found)}){where}", "    ", "  ")
+    if found.cause:
+        yield from wrap(f"looks like: {found.cause}", "    ", "  ")
+    counts = [f"{name}: {actual:,}, expected {expected:,}" for name, (actual, expected) in found.not_finite.items()]
+    if counts:
+        yield f"  {'; '.join(counts)}"
+    if found.size > 1:
+        yield f"  error: {found.errors}"
+
+
+def _share(found: Diagnosis) -> str:
+    if found.wrong == found.size:
+        return "all"
+    share = 100 * found.wrong / found.size
+    return f"{share:.2g} %" if share < 99.5 else "nearly all"
 
 
 def _beyond_limit(output: OutputVerdict) -> Sequence[Element]:
@@ -130,7 +156,8 @@ def summary(reporter: pytest.TerminalReporter, tally: Tally, *, not_run: int) ->
     """Write the section at the end of a run: one line under -q, nothing under -qq."""
     if reporter.verbosity < -1 or not (tally.verdicts or not_run):
         return
-    lines = list(summary_lines(tally, not_run=not_run))
+    width = reporter.config.get_terminal_writer().fullwidth
+    lines = list(summary_lines(tally, not_run=not_run, width=width))
     if reporter.verbosity < 0:
         reporter.write_line(f"probe: {lines[0]}")
         return
@@ -149,23 +176,23 @@ def one_sided(here: Sequence[str], there: Sequence[str]) -> Iterator[str]:
                 yield f"  and {len(names) - ONE_SIDED:,} more"
 
 
-def _warnings(tally: Tally) -> Iterator[str]:
+def _warnings(tally: Tally, width: int) -> Iterator[str]:
     if not tally.warnings:
         return
     yield "warnings:"
     for name, reason in tally.warnings:
         yield f"  {name}"
-        yield from wrap(reason, "    ", "    ")
+        yield from wrap(reason, "    ", "    ", width)
     more = tally.verdicts["warning"] - len(tally.warnings)
     if more:
         yield f"  and {_count(more, 'warning')} more; --probe-out=DIR keeps all"
 
 
-def wrap(text: str, indent: str = "  ", start: str = "") -> list[str]:
-    """The text in lines of at most LINE columns, words and paths unbroken; its own lines stay, indented ones as they
+def wrap(text: str, indent: str = "  ", start: str = "", width: int = WIDTH) -> list[str]:
+    """The text in lines of at most so many columns, words and paths unbroken; its own lines stay, indented ones as they
     are. start goes before each of those, indent before what they are continued in."""
     wrapper = textwrap.TextWrapper(
-        LINE, initial_indent=start, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        width, initial_indent=start, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
     return [
         part
@@ -179,25 +206,37 @@ def _says_nothing(worst: Worst) -> bool:
     return worst.ulp != worst.ulp or (worst.verdict == "pass" and worst.ulp > MANY_ULP)
 
 
-def summary_lines(tally: Tally, *, not_run: int) -> Iterator[str]:
-    """The summary, line by line: the counts first."""
+def summary_lines(tally: Tally, *, not_run: int, width: int = WIDTH) -> Iterator[str]:
+    """The summary in so many columns, line by line: the counts first. A name that is longer stays whole."""
     counts = [f"{tally.verdicts[verdict]:,} {verdict}" for verdict in _ORDER if tally.verdicts[verdict]]
-    yield ", ".join([_count(tally.verdicts.total(), "case"), *counts])
+    yield from wrap(", ".join([_count(tally.verdicts.total(), "case"), *counts]), width=width)
     if tally.differing:
-        yield f"{_count(tally.differing, 'case')} non-deterministic: runs on the same inputs differ"
+        differing = f"{_count(tally.differing, 'case')} non-deterministic: runs on the same inputs differ"
+        yield from wrap(differing, width=width)
     if tally.undecided:
-        yield f"{_count(tally.undecided, 'case')} undecided: elements of an output could not be judged"
+        undecided = f"{_count(tally.undecided, 'case')} undecided: elements of an output could not be judged"
+        yield from wrap(undecided, width=width)
+    if tally.emulated:
+        emulated = f"{_count(tally.emulated, 'case')} emulated: 16 bit computed in float32 and rounded"
+        yield from wrap(emulated, width=width)
     if not_run:
         yield f"{_count(not_run, 'item')} did not run"
     if tally.skips:
         yield "skipped:"
-        yield from (f"{count:>8,}  {kind}" for kind, count in tally.skips.most_common())
-    yield from _warnings(tally)
-    ranking = tally.ranking(WORST_APIS)
+        for kind, count in tally.skips.most_common():
+            yield from wrap(f"{count:,}  {kind}", " " * 10, " " * (8 - len(f"{count:,}")), width)
+    yield from _warnings(tally, width)
+    yield from _ranked(tally.ranking(WORST_APIS), width)
+
+
+def _ranked(ranking: Sequence[Worst], width: int) -> Iterator[str]:
+    """A table. In a wider terminal its names have more room, in a narrower one less."""
+    longest = max((len(worst.api) for worst in ranking), default=0)
+    names = max(_SHORTEST, min(_API_WIDTH + width - WIDTH, max(_API_WIDTH, longest)))
     if ranking:
-        yield f"{'worst APIs by noise ratio':<{_API_WIDTH}} {'ratio':>10} {'limit':>8} {'max ULP':>10} {'':>7}".rstrip()
+        yield f"{'worst APIs by noise ratio':<{names}} {'ratio':>10} {'limit':>8} {'max ULP':>10} {'':>7}".rstrip()
     for worst in ranking:
-        api = worst.api if len(worst.api) <= _API_WIDTH else worst.api[: _API_WIDTH - 3] + "..."
+        api = worst.api if len(worst.api) <= names else worst.api[: names - 3] + "..."
         ulp = "" if _says_nothing(worst) else f"{worst.ulp:.4g}"
         ratio = f"{'<= ' if worst.bound else ''}{worst.ratio:.4g}"
-        yield f"{api:<{_API_WIDTH}} {ratio:>10} {worst.limit:>8.4g} {ulp:>10} {worst.verdict:>7}"
+        yield f"{api:<{names}} {ratio:>10} {worst.limit:>8.4g} {ulp:>10} {worst.verdict:>7}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pytest_probe.core.comparison import Comparison
-from pytest_probe.standards.auto import Auto
+from pytest_probe.standards.auto import Auto, OneRule
 from pytest_probe.standards.base import Standard
 from pytest_probe.standards.exact import Exact
 from pytest_probe.standards.noise.standard import NoiseStandard
@@ -21,8 +21,8 @@ def standards(table: Table) -> Mapping[str, Standard]:
     """All standards by name; those that ask a table ask this one."""
     known: tuple[Standard, ...] = (
         Auto(table),
-        NoiseStandard(),
-        Exact(),
+        OneRule(NoiseStandard()),
+        OneRule(Exact()),
         *(ByRule(name, table) for name in RULES),
         *(tool(table) for tool in TOOLS),
     )

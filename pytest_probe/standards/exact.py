@@ -23,7 +23,7 @@ class Exact:
         differ = "elements differ from the correctly rounded reference; none may"
         if same.all() and _moves(comparison):
             same = ~_other_zeros(comparison.actual, wanted)
-            differ = "elements are zero of the other sign; a copy keeps it"
+            differ = "elements are zeros of the other sign; a copy keeps the sign"
         measured = metrics.describe(comparison.actual, comparison.expected)
         if same.all():
             return OutputVerdict(

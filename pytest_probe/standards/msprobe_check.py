@@ -22,7 +22,7 @@ from pytest_probe.standards.tools.table import BENCHMARK, Rule, Table
 
 # Perturbed runs. Chosen; no other number was measured.
 CHECK_RUNS = 2
-# Rules that may warn where noise is content. `thousandth` fails healthy 16-bit numbers, `accumulative` small ones, and
+# Rules that may warn of what noise passes. `thousandth` fails healthy 16-bit numbers, `accumulative` small ones, and
 # `benchmark` needs another run.
 WARN = ("absolute_threshold", "ulp", "binary")
 
@@ -40,7 +40,7 @@ def with_table(comparison: Comparison, verdict: OutputVerdict, table: Table, sta
         _judged(replace(comparison, actual=right), rule).verdict == "error" for right in _right(comparison, verdict)
     ):
         return verdict
-    reason = f"noise is content, msprobe's table for the API is not: {found.reason}"
+    reason = f"noise passes it, msprobe's table for the API does not: {found.reason}"
     metrics = {**verdict.metrics, TABLE_METRIC: rule.name, **justification(rule)}
     return replace(
         verdict, verdict="warning", standard=standard, reason=reason, metrics=metrics, worst=differing(comparison)

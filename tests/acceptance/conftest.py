@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import hypothesis.strategies  # noqa: F401
 import pytest
 import torch._decomp
-import torch._dynamo
+import torch._dynamo.repro.after_dynamo
 import torch._refs  # noqa: F401
 
 import pytest_probe.cli
 import pytest_probe.frameworks.torch.framework
 import pytest_probe.plugin.reporting
 import pytest_probe.plugin.xdist  # noqa: F401
+from pytest_probe import frameworks
+
+if not frameworks.unavailable("paddle"):  # it cannot be imported a second time in one process
+    import_module("pytest_probe.frameworks.paddle.framework")
 
 Entries: TypeAlias = "Mapping[str, Any]"
 DumpMaker: TypeAlias = "Callable[..., Path]"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -60,14 +61,30 @@ def test_a_folder_expands_to_its_dumps(pytester: pytest.Pytester, make_dump: Dum
     assert collect(pytester, "--probe-dump=step0") == [f"step0/rank{rank}/dump.json::{NAME}" for rank in (0, 1)]
 
 
-def test_dumps_of_the_ini_count_without_paths_only(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make_dump("cases/dump.json", ONE)
-    pytester.makepyprojecttoml('[tool.pytest]\nprobe_dump = ["cases/dump.json"]\nprobe_seed = 7')
-    assert collect(pytester) == [f"cases/dump.json::{NAME}"]
+@pytest.mark.parametrize("place", ["cases", "build", "."])
+def test_dumps_of_the_ini_count_beside_the_tests(pytester: pytest.Pytester, make_dump: DumpMaker, place: str) -> None:
+    """Without paths; also where the dump lies among the tests, and in a folder that pytest leaves out."""
+    make_dump(f"{place}/dump.json", ONE)
+    name = os.path.normpath(f"{place}/dump.json::{NAME}")
+    pytester.makepyprojecttoml(f'[tool.pytest]\nprobe_dump = ["{place}/dump.json"]\nprobe_seed = 7')
+    assert sorted(collect(pytester)) == [name, "test_mine.py::test_mine"]
     assert collect(pytester, "test_mine.py") == ["test_mine.py::test_mine"]
-    sub = pytester.mkdir("sub")
-    os.chdir(sub)
-    assert collect(pytester) == [f"cases/dump.json::{NAME}"]
+    assert collect(pytester, "--probe-dump=" + name.partition("::")[0]) == [name]
+    os.chdir(pytester.mkdir("sub"))
+    assert collect(pytester) == [name]
+
+
+@pytest.mark.parametrize("place", ["tests", "elsewhere"])
+def test_and_silence_none(pytester: pytest.Pytester, make_dump: DumpMaker, place: str) -> None:
+    """The folders of testpaths are collected with their conftest, also where the dump lies in one."""
+    make_dump(f"{place}/dump.json", ONE)
+    pytester.makepyprojecttoml(f'[tool.pytest]\nprobe_dump = ["{place}/dump.json"]\ntestpaths = ["tests"]')
+    (pytester.path / "tests").mkdir(exist_ok=True)
+    (pytester.path / "tests/test_more.py").write_text("def test_more(mine): pass\n")
+    (pytester.path / "tests/conftest.py").write_text("import pytest\nmine = pytest.fixture(lambda: None)\n")
+    result = pytester.runpytest("-v")
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines_random(["tests/test_more.py::test_more *", f"{place}/dump.json::{NAME} *"])
 
 
 def test_ids_outside_rootdir_are_absolute(pytester: pytest.Pytester, make_dump: DumpMaker, tmp_path: Path) -> None:
@@ -76,21 +93,6 @@ def test_ids_outside_rootdir_are_absolute(pytester: pytest.Pytester, make_dump: 
     dump = outside / "dump.json"
     dump.write_text(make_dump(data=ONE).read_text())
     assert collect(pytester, f"--probe-dump={dump}") == [f"{dump}::{NAME}"]
-
-
-def test_a_space_before_the_path_that_loses_the_ini(
-    pytester: pytest.Pytester, make_dump: DumpMaker, tmp_path: Path
-) -> None:
-    outside = tmp_path / "elsewhere"
-    outside.mkdir()
-    dump = outside / "dump.json"
-    dump.write_text(make_dump(data=ONE).read_text())
-    result = pytester.runpytest_subprocess("--collect-only", "--probe-dump", str(dump))
-    assert result.ret == 0
-    pytester.makeini("[pytest]\nprobe_seed = 7")
-    result = pytester.runpytest_subprocess("--collect-only", "--probe-dump", str(dump))
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: --probe-dump {dump}: * passes over *tox.ini; write --probe-dump={dump}"])
 
 
 @pytest.mark.parametrize(
@@ -150,3 +152,18 @@ def test_help_ends_with_the_standards_that_are_registered(pytester: pytest.Pytes
     names = {line.split()[0] for line in listed if line.startswith("  ") and line[2] != " "}
     assert names == set(STANDARDS) - {"auto", "noise", "exact"}
     assert all(tool.help in " ".join(" ".join(listed).split()) for tool in TOOLS)
+
+
+def test_incoming_gradients_that_no_dump_has_are_generated_and_noted(
+    pytester: pytest.Pytester, make_dump: DumpMaker
+) -> None:
+    found = entries()
+    found["Functional.relu.0.backward"] = {"output": found["Functional.relu.0.backward"]["output"]}
+    make_dump(data=found)
+    result = pytester.runpytest("--probe-dump=dump.json", "--probe-out=out", "--probe-direction=backward")
+    result.assert_outcomes(passed=2)
+    lines = map(json.loads, (pytester.path / "out/results.jsonl").read_text().splitlines())
+    assert {line["id"].rpartition("::")[2]: line["notes"] for line in lines} == {
+        "Functional.relu.0.backward": ["incoming gradients are generated: the dump has none"],
+        "Functional.linear.0.backward": [],
+    }

@@ -156,9 +156,9 @@ def test_cases_on_one_side_only_are_listed(pytester: pytest.Pytester, benchmark:
         (["--probe-benchmark=none"], "--probe-benchmark: '*none' cannot be used; give a folder of --probe-out; *"),
         (
             ["--probe-benchmark=base", "--probe-seed=1"],
-            "*it is of seed 0, this run of 1: the two have *",
+            "*it has seed 0, this run has 1: the two have *",
         ),
-        (["--probe-benchmark=base", "--probe-inputs=generated"], "*it is of inputs auto, this run of generated: *"),
+        (["--probe-benchmark=base", "--probe-inputs=generated"], "*it has inputs auto, this run has generated: *"),
     ],
 )
 def test_another_runs_inputs(pytester: pytest.Pytester, benchmark: str, args: list[str], message: str) -> None:
@@ -171,7 +171,7 @@ def test_another_dump_of_that_name(pytester: pytest.Pytester, benchmark: str, ma
     make_dump(data={**DATA, "Torch.cos.0.forward": forward(X, output=X)})
     result = run(pytester, f"--probe-benchmark={benchmark}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: --probe-benchmark: '*base' *its dump dump.json is another than this run's"])
+    result.stderr.fnmatch_lines(["ERROR: --probe-benchmark: '*base' *its dump dump.json is not this run's dump"])
 
 
 def test_compare(pytester: pytest.Pytester, benchmark: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -19,8 +23,33 @@ for _ in range(3):
         optimizer.zero_grad()
         model(torch.ones(3, 4)).square().mean().backward()
         optimizer.step()
-print(__name__, sys.argv[1:], float(model.weight.sum()))
+print(__name__, sys.argv[1:], float(model.weight.detach().sum()))
 sys.exit(int(sys.argv[1]))
+"""
+CHILD = """
+import subprocess, sys, torch
+torch.ones(2)
+subprocess.run(
+    [sys.executable, "-c", "import torch, pytest_probe\\nwith pytest_probe.capture('dumps'): torch.ones(2)"], check=True
+)
+"""
+# What is left of the disk is asked for before anything is written.
+FILLING = """
+import shutil, sys, time, torch
+from pathlib import Path
+usage = type(shutil.disk_usage("."))
+shutil.disk_usage = lambda path: usage({total}, 0, {total})
+torch.ones(2)
+while not any(b"ones" in path.read_bytes() for path in Path("dumps").glob("*/*/dump.json")):
+    time.sleep(0.01)
+shutil.disk_usage = lambda path: usage({total}, 0, {free})
+torch.zeros(2)
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for _ in range(2):
+    model(torch.ones(2)).sum().backward()
+    optimizer.step()
+print("went on")
 """
 SUITE = """
 import torch
@@ -38,10 +67,14 @@ def names(path: Path) -> list[str]:
     return list(json.loads(path.read_text())["data"])
 
 
-def captured(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
+def captured(
+    folder: Path, *args: str, environment: Mapping[str, str] = MappingProxyType({})
+) -> subprocess.CompletedProcess[str]:
     """Run the command as a user does."""
     command = [sys.executable, "-c", "from pytest_probe.cli import main; raise SystemExit(main())", "capture", *args]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=120, env={**os.environ, **environment}
+    )
 
 
 @pytest.fixture
@@ -88,6 +121,102 @@ def test_a_program_that_raises_leaves_what_it_called(tmp_path: Path) -> None:
     assert names(dump) == ["Torch.ones.0.forward"]
 
 
+def test_it_says_once_where_how_many_and_how_large(program: Path, tmp_path: Path) -> None:
+    ran = captured(tmp_path, "train.py", "0")
+    (dump,) = tmp_path.glob("dumps/step0/*/dump.json")
+    forwards = sum(name.endswith(".forward") for name in names(dump))
+    pattern = rf"pytest-probe: recorded {forwards} calls of 1 step, [\d.]+ kB, [\d.]+ s a step: dumps\n"
+    assert re.fullmatch(pattern, ran.stderr)
+
+
+def test_after_the_first_of_several_steps_it_says_what_one_costs(program: Path, tmp_path: Path) -> None:
+    cost, recorded = captured(tmp_path, "--step=0-1", "train.py", "0").stderr.splitlines()
+    assert re.fullmatch(r"pytest-probe: [\d.]+ kB, [\d.]+ s a step; [\d.,]+ [GT]B free", cost)
+    assert re.fullmatch(r"pytest-probe: recorded \d+ calls of 2 steps, [\d.]+ kB, [\d.]+ s a step: dumps", recorded)
+
+
+@pytest.mark.parametrize(
+    ("text", "args", "status", "why"),
+    [
+        ("print(1)", [], 1, "the program made no call that is asked for"),
+        ("import sys; sys.exit(0)", [], 1, "the program made no call that is asked for"),
+        ("import sys; sys.exit(4)", [], 4, "the program made no call that is asked for"),
+        ("import torch; torch.ones(2)", ["--step=3"], 1, "the program ended in step 0, and it was asked for step 3"),
+    ],
+)
+def test_nothing_recorded_is_a_warning_and_a_status(
+    tmp_path: Path, text: str, args: list[str], status: int, why: str
+) -> None:
+    (tmp_path / "train.py").write_text(text)
+    ran = captured(tmp_path, *args, "train.py")
+    assert (ran.returncode, ran.stderr.count("\n")) == (status, 1)
+    assert ran.stderr.startswith(f"pytest-probe: nothing was recorded: {why}")
+    assert not (tmp_path / "dumps").exists()
+
+
+def test_no_overflow_is_nothing_to_warn_of(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import torch; torch.ones(2).add(1)")
+    ran = captured(tmp_path, "--task=overflow_check", "train.py")
+    assert (ran.returncode, "nothing was recorded" in ran.stderr) == (0, False)
+
+
+def test_a_second_capture_is_refused_before_the_program_runs(program: Path, tmp_path: Path) -> None:
+    captured(tmp_path, "train.py", "0")
+    (first,) = tmp_path.glob("dumps/step0/*/dump.json")
+    before = first.read_bytes()
+    ran = captured(tmp_path, "train.py", "0")
+    assert (ran.returncode, ran.stdout) == (2, "")
+    found = f"step0/{first.parent.name}"
+    assert ran.stderr == (
+        f"pytest-probe: error: -o: 'dumps' cannot be used; it holds the dump of an earlier run ({found}); "
+        "give another folder, or replace it with --overwrite\n"
+    )
+    assert [path.read_bytes() for path in tmp_path.glob("dumps/*/*/dump.json")] == [before]
+
+
+def test_overwrite_removes_the_earlier_dump_alone(program: Path, tmp_path: Path) -> None:
+    captured(tmp_path, "--task=tensor", "--step=0-2", "train.py", "0")
+    (tmp_path / "dumps" / "step1" / "notes.txt").write_text("mine")
+    assert captured(tmp_path, "--overwrite", "train.py", "0").returncode == 0
+    left = sorted(str(path.relative_to(tmp_path / "dumps")) for path in tmp_path.glob("dumps/*/*"))
+    assert len(left) == 2
+    assert (left[0].startswith("step0/proc"), left[1]) == (True, "step1/notes.txt")
+
+
+def test_ranks_write_side_by_side_and_one_speaks(program: Path, tmp_path: Path) -> None:
+    def rank(number: int, world: int, *args: str) -> subprocess.CompletedProcess[str]:
+        ranks = {"RANK": str(number), "WORLD_SIZE": str(world)}
+        return captured(tmp_path, *args, "train.py", "0", environment=ranks)
+
+    assert [rank(number, 2).returncode for number in (0, 1, 1)] == [0, 0, 2]
+    assert sorted(path.name for path in tmp_path.glob("dumps/step0/*")) == ["rank0", "rank1"]
+    # Fewer ranks than before leave none of the earlier ones.
+    assert "pytest-probe: recorded" in rank(0, 1, "--overwrite").stderr
+    assert sorted(path.name for path in tmp_path.glob("dumps/step0/*")) == ["rank0"]
+
+
+def test_processes_that_the_program_starts_write_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(CHILD)
+    ran = captured(tmp_path, "train.py")
+    assert ran.returncode == 0, ran.stderr
+    assert len([*tmp_path.glob("dumps/step0/proc*/dump.json")]) == 2
+
+
+@pytest.mark.parametrize(("total", "free"), [(100e9, 4e9), (10e9, 1.9e9)])
+def test_a_disk_that_fills_ends_the_recording_alone(tmp_path: Path, total: float, free: float) -> None:
+    (tmp_path / "train.py").write_text(FILLING.format(total=total, free=free))
+    ran = captured(tmp_path, "--step=all", "train.py")
+    assert (ran.returncode, ran.stdout) == (0, "went on\n")
+    (path,) = tmp_path.glob("dumps/step0/*")
+    assert "Torch.ones.0.forward" in names(path / "dump.json")
+    assert "Torch.zeros.0.forward" not in names(path / "dump.json")
+    assert {each.name for each in path.iterdir()} == {"dump.json", "stack.json", "construct.json"}
+    stopped, recorded = ran.stderr.splitlines()
+    assert "of the disk are left, and a capture leaves" in stopped
+    assert "the program continues" in stopped
+    assert "recorded 1 call of 1 step" in recorded
+
+
 @pytest.mark.parametrize(
     ("args", "words"),
     [
@@ -110,7 +239,12 @@ def test_a_test_run_is_recorded_and_checked(pytester: pytest.Pytester, workers: 
     parallel = [f"-n{workers}"] if workers else ["-pno:xdist"]
     result = pytester.runpytest_subprocess("--probe-capture=dumps", *parallel)
     result.assert_outcomes(passed=2)
-    result.stdout.fnmatch_lines(["probe: recorded the API calls*: *dumps"])
+    calls = [each for dump in pytester.path.glob("dumps/step0/*/dump.json") for each in names(dump)]
+    forwards = sum(each.endswith(".forward") for each in calls)
+    processes = " in 2 processes" if workers else ""
+    result.stdout.re_match_lines(
+        [rf"probe: recorded {forwards} calls of 1 step{processes}, .*B, .* s a step: .*dumps$"]
+    )
     found = [name for dump in pytester.path.glob("dumps/step0/*/dump.json") for name in names(dump)]
     assert {"Tensor.add.0.forward", "Functional.gelu.0.forward", "Functional.gelu.0.backward"} <= set(found)
     checked = pytester.runpytest("--probe-dump=dumps", "-pno:xdist")
@@ -123,7 +257,58 @@ def test_a_run_that_calls_nothing_says_so(pytester: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(["probe: no API call was recorded"])
 
 
+def test_a_test_run_refuses_the_folder_of_an_earlier_one(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_mine=SUITE)
+    assert pytester.runpytest_subprocess("--probe-capture=dumps").ret == 0
+    result = pytester.runpytest_subprocess("--probe-capture=dumps")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(
+        ["*--probe-capture: 'dumps' cannot be used; it holds the dump of an earlier run (step0/proc*); *remove it"]
+    )
+
+
 def test_recording_and_checking_are_two_runs(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest("--probe-capture=dumps", "--probe-dump=dumps")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--probe-capture: 'dumps' cannot be used beside --probe-dump;*"])
+    result.stderr.fnmatch_lines(["*--probe-capture: 'dumps' cannot be used together with --probe-dump;*"])
+
+
+def test_a_file_of_msprobes_is_taken_as_it_is(tmp_path: Path) -> None:
+    told = {
+        "task": "statistics",
+        "dump_path": "./dump_path",
+        "rank": [],
+        "step": ["0-999999999"],
+        "level": "L1",
+        "seed": 7,
+        "is_deterministic": True,
+        "acl_config": "",
+        "tensor": {"backward_input": [], "online_run_ut": False, "host": "", "port": -1, "nfs_path": ""},
+    }
+    (tmp_path / "config.json").write_text(json.dumps(told))
+    (tmp_path / "draws.py").write_text(
+        "import torch; print(torch.rand(()).item(), torch.are_deterministic_algorithms_enabled())"
+    )
+    seeded = "from pytest_probe import seed_all; seed_all(7, True)\n"
+    (tmp_path / "plain.py").write_text(seeded + (tmp_path / "draws.py").read_text())
+    plain = subprocess.run([sys.executable, tmp_path / "plain.py"], capture_output=True, text=True, timeout=120)
+    ran = captured(tmp_path, "--config=config.json", "draws.py")
+    assert (ran.stdout, ran.returncode) == (plain.stdout, 0)
+    assert ran.stdout.endswith(" True\n")
+    unused = "acl_config, tensor.backward_input, tensor.online_run_ut, tensor.host, tensor.port, tensor.nfs_path"
+    line = f"pytest-probe: config.json: these keys have no effect here: {unused}"
+    assert ran.stderr.splitlines().count(line) == 1
+    (dump,) = tmp_path.glob("dump_path/step0/*/dump.json")
+    assert names(dump)[0] == "Torch.rand.0.forward"
+
+
+def test_a_feature_of_msprobes_is_refused_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"task": "free_benchmark", "free_benchmark": {"fuzz_device": "npu"}}')
+    (tmp_path / "train.py").write_text("print('ran')")
+    ran = captured(tmp_path, "--config=config.json", "train.py")
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr == (
+        "pytest-probe: error: config.json: task: 'free_benchmark' cannot be used; it is msprobe's free benchmarking, "
+        "which perturbs the calls of a running program, and pytest-probe does not have it; record with task "
+        "statistics, then check with pytest --probe-dump=DUMP\n"
+    )

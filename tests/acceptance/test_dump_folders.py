@@ -100,10 +100,13 @@ def test_settings_in_the_folder_count_nowhere(pytester: pytest.Pytester, folder:
     (folder / name).write_text(INIS[name])
     result = pytester.runpytest(*ALONE, "--probe-dump=run/dump.json")
     result.assert_outcomes(passed=1)
-    for args in (["run/dump.json"], ["--probe-dump", "run/dump.json"]):
+    for args, message in (
+        (["run/dump.json"], f"{folder / name}: it lies in the folder of a dump, which is data *"),
+        (["--probe-dump", "run/dump.json"], "--probe-dump run/dump.json: with a space *"),
+    ):
         result = pytester.runpytest(*ALONE, *args)
         assert result.ret == pytest.ExitCode.USAGE_ERROR
-        result.stderr.fnmatch_lines([f"ERROR: {folder / name}: it lies in the folder of a dump, which is data *"])
+        result.stderr.fnmatch_lines([f"ERROR: {message}"])
         assert imported(pytester) == []
 
 

@@ -117,7 +117,7 @@ def test_an_exception_of_the_function_is_shown_where_it_was_raised(pytester: pyt
         ("my_gelu, reference=lambda x: gelu(x).float()", "*the reference gave output.0 as float32 where its *"),
         ("print, reference=lambda x: None", "*the reference returns nothing and changes no argument: *"),
         ("lambda x: my_gelu(x).detach(), reference=gelu, backward=True", "*no output of the device can be diff*"),
-        ("lambda x: my_gelu(x)[:2], reference=gelu", "*shape [[]2, 4[]], the reference has [[]4, 4[]]*"),
+        ("lambda x: my_gelu(x)[:2], reference=gelu", "*shape [[]2, 4[]], the reference has *"),
         ("lambda x: my_gelu(x.add_(1)), reference=lambda x: gelu(x + 1)", "*the device changed this argument; *"),
     ],
 )
@@ -188,7 +188,7 @@ def test_a_warning_has_its_letter_and_fails_if_strict(pytester: pytest.Pytester,
         probe.check(my_gelu, reference=gelu, inputs=[probe.tensor((4, 4))])
     """
     result = run(pytester, text, *args)
-    result.stdout.fnmatch_lines(["1 case, 1 warning", "*1 passed, 1 imprecise*"])
+    result.stdout.fnmatch_lines(["1 case, 1 warning", "*1 passed, 1 warned*"])
     result.stdout.no_fnmatch_line("*did not run*")
     run(pytester, text, "--probe-strict", *args).assert_outcomes(failed=1, passed=1)
 
@@ -251,7 +251,9 @@ def test_values_of_tensors(pytester: pytest.Pytester) -> None:
     """
     result = run(pytester, text, "--probe-device=cpu")
     result.assert_outcomes(passed=1, failed=4)
-    result.stdout.fnmatch_lines(["*probe.tensor: dtype: 'float31' cannot be used; give a dtype that *"])
+    result.stdout.fnmatch_lines(
+        ["*probe.tensor: dtype: 'float31' cannot be used; give one of float64, *did you mean float*"]
+    )
     result.stdout.fnmatch_lines(["*probe.tensor: low, high: (1, None) cannot be used; give both, *"])
     result.stdout.no_fnmatch_line("*checks.py*")
 
@@ -413,7 +415,7 @@ def test_two_dumps_have_their_label_in_ids(pytester: pytest.Pytester, make_dump:
         ("dump='dump.json', dtype='float31'", "*dtype: 'float31' cannot be used; give one of recorded, *"),
         (
             "dump='dump.json', apis='gelu'",
-            "*pytest.mark.probe: 'apis' cannot be used; give dump, api, *",
+            "*pytest.mark.probe: 'apis' cannot be used; give one of dump, api, *did you mean api*",
         ),
         ("api='gelu'", "*give dump=PATH*"),
         ("dump='test_mine.py'", "*test_mine.py*"),

@@ -75,7 +75,7 @@ def test_a_wrong_element_that_checksums_point_at(pytester: pytest.Pytester, make
     result.assert_outcomes(failed=1, passed=1)
     result.stdout.re_match_lines(
         [
-            r"Functional.linear.0.forward in float32 on cpu: error",
+            r"Functional.linear.0.forward in float32 by conftest.linear: error",
             r"output.0 \[128, 256\] float32: error \(noise\): noise ratio [\d,.e+]+ \(limit 64\).*",
             r"  \[5, 7\] +10 .*",
             r"note: sampled: output.0: \d+\.\d\d% of its elements",

@@ -19,7 +19,7 @@ HTML = ("pytest_html.plugin", "pytest_html.fixtures", "metadata")
 WORKERS = [pytest.param(0, id="serial"), pytest.param(2, id="n2")]
 # What conftest.PLANTED makes of conftest.entries.
 VERDICTS = dict(zip(NAMES, ["error", "error", "warning", "pass", "pass", "skip"], strict=True))
-OUTCOMES = {"failed": 2, "passed": 2, "imprecise": 1, "skipped": 1}
+OUTCOMES = {"failed": 2, "passed": 2, "warned": 1, "skipped": 1}
 STATUSES = {"error": "failed", "warning": "passed", "pass": "passed", "skip": "skipped"}
 JUNIT = {"error": ("failure",), "warning": (), "pass": (), "skip": ("skipped",)}
 
@@ -148,7 +148,7 @@ def test_the_last_run_counts(
     ran = run_beside(pytester, monkeypatch, ["rerunfailures", *HTML], "--reruns=1", "--html=r.html", workers=workers)
     verdicts = dict(zip(NAMES, ["pass", "pass", "error", "error", "warning", "skip"], strict=True))
     reruns = ran.summary["rerun"]
-    assert ran.summary == {"failed": 1, "errors": 1, "passed": 2, "imprecise": 1, "skipped": 1, "rerun": reruns}
+    assert ran.summary == {"failed": 1, "errors": 1, "passed": 2, "warned": 1, "skipped": 1, "rerun": reruns}
     assert reruns == 3 or (workers and reruns == 4)  # two workers have two first calls
     assert_whole(ran, verdicts, in_setup="Functional.linear.0.backward")
     ran.result.stdout.fnmatch_lines(["6 cases, 2 pass, 1 warning, 2 error, 1 skip"])

@@ -129,7 +129,7 @@ def test_arguments_that_a_call_changes_beside_are_named(pytester: pytest.Pyteste
     [found] = run(pytester).values()
     assert found["verdict"] == "pass"
     assert [each["name"] for each in found["outputs"]] == ["output.0"]
-    assert found["notes"] == ["not judged, since a dump does not hold what the call left in it: input.1, input.2"]
+    assert found["notes"] == ["not judged, because a dump does not store what the call wrote there: input.1, input.2"]
 
 
 def test_under_autocast(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:

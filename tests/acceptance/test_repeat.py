@@ -60,15 +60,14 @@ def test_the_worst_run_is_judged(pytester: pytest.Pytester, make_dump: DumpMaker
     command = "to reproduce: pytest 'dump.json::Functional.relu.0.forward' --probe-repeat=5"
     result.stdout.fnmatch_lines(
         [
-            f"note: {note.removesuffix(' ULP')}",
-            "  ULP",
+            "note: non-deterministic: 1 of 5 runs differ from the first; output.0: *",
             command,
             "1 case, 1 error",
             "1 case non-deterministic: runs on the same inputs differ",
         ]
     )
     [found] = results(pytester.path).values()
-    assert found["notes"] == [note]
+    assert note in found["notes"]
     assert (found["outputs"][0]["metrics"]["repeats"], found["outputs"][0]["metrics"]["spread_ulp"]) == (5, 8.0)
     assert json.loads((pytester.path / "out/run.json").read_text())["settings"]["repeat"] == 5
     pytester.runpytest(*shlex.split(command)[3:]).assert_outcomes(failed=1)
@@ -80,7 +79,8 @@ def test_gradients_are_repeated_too(pytester: pytest.Pytester, make_dump: DumpMa
     result = pytester.runpytest("--probe-dump=dump.json", "--probe-repeat=3", "--probe-out=out", "--probe-api=linear")
     result.assert_outcomes(passed=1, failed=1)
     found = results(pytester.path)
-    assert found["dump.json::Functional.linear.0.forward"]["notes"] == []
+    forward = found["dump.json::Functional.linear.0.forward"]
+    assert not [note for note in forward["notes"] if note.startswith("non-deterministic")]
     backward = found["dump.json::Functional.linear.0.backward"]
     assert [(each["name"], each["verdict"], each["metrics"]["repeats"]) for each in backward["outputs"]] == [
         ("grad.input.0", "error", 3),
@@ -88,7 +88,7 @@ def test_gradients_are_repeated_too(pytester: pytest.Pytester, make_dump: DumpMa
     ]
     assert backward["outputs"][0]["metrics"]["spread_ulp"] > 10_000
     assert backward["outputs"][1]["metrics"]["spread_ulp"] == 0
-    [note] = backward["notes"]
+    [note] = (note for note in backward["notes"] if not note.startswith("called: "))
     assert note.startswith("non-deterministic: 1 of 3 runs differ from the first; grad.input.0: 6 of 6 elements, ")
 
 

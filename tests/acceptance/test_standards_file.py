@@ -23,7 +23,7 @@ def test_its_limits_judge_in_results_and_failures(pytester: pytest.Pytester, mak
     args = ["--probe-dump=dump.json", "--probe-device=cpu", "--probe-standard=msprobe", "--probe-api=linear"]
     result = pytester.runpytest(*args, "--probe-standards-file=rules.yaml", "--probe-out=out")
     result.assert_outcomes(failed=2)
-    result.stdout.fnmatch_lines(["*rules of rules.yaml*", "*limits of the project's own: by contract*"])
+    result.stdout.fnmatch_lines(["*rules of rules.yaml*", "*limits of the project's*"])
     result.stdout.fnmatch_lines(["*pytest * --probe-standard=msprobe --probe-standards-file=rules.yaml*"])
     for line in (pytester.path / "out" / "results.jsonl").read_text().splitlines():
         assert json.loads(line)["outputs"][0]["metrics"]["justification"] == "by contract"
@@ -61,6 +61,4 @@ def test_a_wrong_file_stops_before_anything_is_collected(pytester: pytest.Pytest
     (pytester.path / "rules.yaml").write_text("apis:\n  linear:\n    float23: {}\n")
     result = pytester.runpytest("--probe-dump=dump.json", "--probe-standards-file=rules.yaml")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(
-        ["*rules.yaml:3: apis: linear: 'float23' cannot be used; give one of *(did you mean float32?)"]
-    )
+    result.stderr.fnmatch_lines(["*rules.yaml:3: apis: linear: unknown key 'float23'; did you mean 'float32'?*"])

@@ -84,4 +84,4 @@ def test_an_index_out_of_range_does_not_reach_an_accelerator(pytester: pytest.Py
     result.assert_outcomes(passed=5, skipped=1)
     skip = results(pytester)["Functional.embedding.0.forward"]
     assert skip["kind"] == "index out of range"
-    assert "other was not asked, which an index out of range may end" in skip["reason"]
+    assert "other did not run it, because an index out of range may end the process" in skip["reason"]

@@ -110,7 +110,7 @@ def test_what_is_no_file_is_refused_at_once(pytester: pytest.Pytester, make_dump
     make(pytester.path / "dump.json")
     result = pytester.runpytest("--probe-dump=dump.json")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: --probe-dump: '*dump.json' cannot be used; is {kind}; give a file, *"])
+    result.stderr.fnmatch_lines([f"ERROR: --probe-dump: '*dump.json' cannot be used; it is {kind}; give a file, *"])
     assert pytester.runpytest("dump.json").ret == pytest.ExitCode.USAGE_ERROR
     result = pytester.runpytest("--probe-dump=.")
     result.stderr.fnmatch_lines(["ERROR: --probe-dump: *; the folder holds no dump; *"])
@@ -135,7 +135,7 @@ def test_tensors_lie_in_the_dumps_folder_or_where_the_user_says(
     args = ("--probe-dump=run/dump.json", "-rs")
     result = pytester.runpytest(*args)
     result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines(["*dump_data_dir '*elsewhere' lies outside *--probe-data-dir=DIR*", "*no file 'x.pt'*"])
+    result.stdout.fnmatch_lines(["*dump_data_dir '*elsewhere' is outside *--probe-data-dir=DIR*", "*no file 'x.pt'*"])
     pytester.runpytest(*args, "--probe-data-dir=elsewhere").assert_outcomes(passed=1)
     for link in (pytester.path / "run/dump_tensor_data", pytester.path / "run/inside"):
         link.symlink_to(elsewhere)
@@ -150,7 +150,7 @@ def test_tensors_lie_in_the_dumps_folder_or_where_the_user_says(
 def test_a_data_dir_of_several_dumps_is_refused(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     for name in ("a", "b"):
         make_dump(f"{name}/dump.json", {RELU: forward(tensor(2), output=tensor(2))})
-    for folder, words in ((".", "the run has 2 dumps*give one"), ("none", "there is no such folder")):
+    for folder, words in ((".", "the run has 2 dumps*give one dump"), ("none", "there is no such folder")):
         result = pytester.runpytest("--probe-dump=.", f"--probe-data-dir={folder}")
         result.stderr.fnmatch_lines([f"ERROR: --probe-data-dir: '*' cannot be used; {words}"])
 
@@ -187,7 +187,7 @@ def test_hostile_json_is_answered_within_a_second(tmp_path: Path, name: str) -> 
 )
 def test_a_file_that_is_no_dump_is_told_within_a_second(tmp_path: Path, text: str) -> None:
     (tmp_path / "dump.json").write_text(text)
-    with Seconds(1), pytest.raises(DumpError, match="is no dump: it is "):
+    with Seconds(1), pytest.raises(DumpError, match="is not a dump: it is "):
         read_dump(tmp_path / "dump.json")
 
 
@@ -248,7 +248,7 @@ def test_a_folder_whose_name_is_no_utf8(pytester: pytest.Pytester, make_dump: Du
     (pytester.path / "run").rename(pytester.path / os.fsdecode(b"r\xff\xfe"))
     result = pytester.runpytest("--probe-dump=.")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: --probe-dump: '*udcff*' cannot be used; its name is no UTF-8: *"])
+    result.stderr.fnmatch_lines(["ERROR: --probe-dump: '*udcff*' cannot be used; its name is not UTF-8; *"])
 
 
 class Seconds:

@@ -391,7 +391,10 @@ def test_a_device_that_does_not_exist_is_the_calls_own_error(tmp_path: Path, cap
 
     with capture(tmp_path):
         program()
-    assert not caplog.records
+    # A device that the program itself asks for wrongly is no defect of the capture.
+    assert [record.getMessage().partition(": ")[2].partition(":")[0] for record in caplog.records] == [
+        "nothing was recorded"
+    ]
     assert not list(tmp_path.iterdir())
 
 
@@ -416,7 +419,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, caplog: pytest.LogCaptu
         assert torch.ones(2).sum() == 2
     errors = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert len(errors) == 2
-    assert "the program goes on" in errors[0].message
+    assert "the program continues" in errors[0].message
 
 
 def test_one_capture_at_a_time(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -424,7 +427,7 @@ def test_one_capture_at_a_time(tmp_path: Path, caplog: pytest.LogCaptureFixture)
         torch.ones(2)
     assert forwards(entries(tmp_path / "first")) == ["Torch.ones.0"]
     assert not (tmp_path / "second").exists()
-    assert "another capture is running" in caplog.text
+    assert "another capture runs" in caplog.text
 
 
 def test_a_dump_that_is_there_stays(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -457,7 +460,7 @@ def test_a_hook_that_cannot_be_put(
     monkeypatch.setattr("pytest_probe.frameworks.torch.recording.modes.Presence.begin", lambda self: 1 / 0)
     with capture(tmp_path):
         assert torch.ones(2).sum() == 2
-    assert "start failed (ZeroDivisionError: division by zero); the program goes on" in caplog.text
+    assert "start failed (ZeroDivisionError: division by zero); the program continues" in caplog.text
 
 
 def test_a_forked_child_writes_nothing(tmp_path: Path) -> None:
@@ -520,7 +523,8 @@ atexit.register(torch.zeros, 3)
     done = subprocess.run(
         [sys.executable, "-c", program], check=True, timeout=60, stderr=subprocess.PIPE, encoding="utf-8"
     )
-    assert done.stderr == ""
+    assert done.stderr.startswith("pytest-probe: recorded 1 call of 1 step")
+    assert done.stderr.count("\n") == 1
     assert forwards(entries(tmp_path)) == ["Torch.zeros.0"]
 
 

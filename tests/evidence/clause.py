@@ -48,8 +48,15 @@ class Clause:
         registry = Registry.default()
         registry.devices["other"] = Emulated
         checker = Checker(Conditions(device=self.place, allow=("none",), standard="noise"), registry)
+        # A factory's reference says float64, since it has no argument to be told by.
         return checker.compare(
-            self.function, self.reference, self.inputs(), api=self.api, backward=self.backward, key=self.key
+            self.function,
+            self.reference,
+            self.inputs(),
+            api=self.api,
+            backward=self.backward,
+            key=self.key,
+            dtype=False,
         )[-1]
 
     def verdict_without(self) -> Verdict:

@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 
 from pytest_probe.core.comparison import Comparison
-from pytest_probe.core.verdict import OutputVerdict
+from pytest_probe.core.verdict import Diagnosis, OutputVerdict
 from pytest_probe.standards.base import Standard
 from pytest_probe.standards.device_modes import judge
-from pytest_probe.standards.device_modes.likely_cause import diagnose
+from pytest_probe.standards.diagnosis import diagnose
 
 
 @pytest.fixture
@@ -14,10 +14,10 @@ def causes_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A test looks for a cause at the first error of each output: no verdict hangs on it, and it takes longer."""
     seen: set[tuple[str, str]] = set()
 
-    def once(standard: Standard, comparison: Comparison, verdict: OutputVerdict) -> str:
+    def once(standard: Standard, comparison: Comparison, verdict: OutputVerdict) -> Diagnosis | None:
         place = (comparison.direction, comparison.name)
         if place in seen:
-            return ""
+            return None
         seen.add(place)
         return diagnose(standard, comparison, verdict)
 

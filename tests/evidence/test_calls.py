@@ -204,7 +204,7 @@ def test_a_lost_sign_of_zero_is_called_that_and_not_flushing() -> None:
     [found] = compare(lambda x: x + 0.0, torch.clone, x, api="Torch.clone")[:1]
     assert (found.verdict, found.reason) == (
         "error",
-        "output.0: 1 of 3 elements are zero of the other sign; a copy keeps it",
+        "output.0: 1 of 3 elements are zeros of the other sign; a copy keeps the sign",
     )
 
 

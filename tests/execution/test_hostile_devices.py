@@ -121,7 +121,9 @@ def verdicts(path: Path, device: Device) -> list[Verdict]:
 def test_what_a_method_gives_ends_in_its_items_verdict(dump: Path, method: str, wrong: str) -> None:
     forward, backward, *after = verdicts(dump, Device(method, WRONG[wrong]))
     # A sparse tensor is one that NumPy has not; a device whose memory ran out is not wrong.
-    assert forward.verdict == ("skip" if wrong in ("sparse", "raises MemoryError") else "error")
+    expected = "skip" if wrong in ("sparse", "raises MemoryError") else "error"
+    # An array that a call returns holds the right numbers; without a graph it has no gradient.
+    assert forward.verdict == ("pass" if (method, wrong) == ("call", "NumPy's array") else expected)
     assert backward.verdict in ("error", "skip")
     assert [verdict.verdict for verdict in after] == ["pass", "pass"]
     assert len(forward.reason) < 1000

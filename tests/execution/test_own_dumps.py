@@ -211,7 +211,7 @@ def test_what_no_dump_holds_is_a_skip_that_says_so(tmp_path: Path) -> None:
         'input_args.1.type: found "builtins.function"',
         'output.0.type: found "torch.sparse_coo"',
         "input_kwargs.layout.layout: found the layout torch.sparse_coo",
-        "input_kwargs.dtype.value: found the dtype complex32, which NumPy has not",
+        "input_kwargs.dtype.value: found the dtype complex32, which NumPy does not have",
         'input_args.0.type: found "torch.nested"',
         'input_args.0.type: found "builtins.bytearray"',
     ]
@@ -406,7 +406,7 @@ def test_gradients_of_a_tensor_at_several_places_are_left_out(tmp_path: Path) ->
     backward = found["Functional.bilinear.0.backward"]
     assert backward.verdict == "pass"
     assert [output.name for output in backward.outputs] == ["grad.input.2"]
-    words = "not judged, since the dump does not tell their own gradient: input.0, input.1"
+    words = "not judged, because the dump does not have their own gradient: input.0, input.1"
     assert words in backward.notes
 
 

@@ -24,8 +24,9 @@ def test_a_million_million_elements_are_refused() -> None:
     with pytest.raises(Unsupported) as caught:
         check_size(call((10**6, 10**6)), None, available_memory())
     assert caught.value.kind == "too large"
-    assert str(caught.value).startswith("input_args.0.0: found float32 of shape [1000000, 1000000], expected what ")
-    assert str(caught.value).endswith("is enough for; checking the call takes about 160,000.0 GB")
+    assert str(caught.value).startswith("input_args.0.0: found float32 of shape [1000000, 1000000]; ")
+    assert "; checking the call takes about 160,000.0 GB, more than the " in str(caught.value)
+    assert str(caught.value).endswith(" GB of memory that may be taken here")
 
 
 def test_the_limit_itself_is_allowed() -> None:
@@ -39,7 +40,7 @@ def test_a_device_holds_tensors_in_their_own_dtypes() -> None:
     check_device_size(call((100,)), None, 4 * 100 * 4 * 2)
     check_device_size(call((100,)), "bfloat16", 4 * 100 * 2 * 2)
     check_device_size(call((10**6, 10**6)), None, None)
-    with pytest.raises(TooLarge, match="of memory that the device has left is enough for; checking the call takes"):
+    with pytest.raises(TooLarge, match=" of memory that the device has left"):
         check_device_size(call((100,)), None, 4 * 100 * 4 * 2 - 1)
 
 

@@ -239,6 +239,12 @@ def test_unpooling_and_unravelling(arguments: Build) -> None:
     assert ends(made.args[1].array) == (0, 17)
     made = arguments(floats(1, 9, 9), ints((1, 90, 9)), 2, outputs=(floats(1, 6, 4),), api="Functional.max_unpool2d")
     assert ends(made.args[1].array) == (0, 23)
+    # Two values in one place would be written in any order.
+    made = arguments(
+        floats(2, 3, 4, 4), ints((2, 3, 4, 4)), 2, outputs=(floats(2, 3, 8, 8),), api="Functional.max_unpool2d"
+    )
+    planes = made.args[1].array.reshape(6, 16)
+    assert all(len(set(plane.tolist())) == 16 for plane in planes)
     made = arguments(ints((99,)), SizeSpec((3, 4)), api="Torch.unravel_index")
     assert ends(made.args[0].array) == (0, 11)
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import BinaryIO
 
 import ml_dtypes
 import numpy as np
@@ -20,7 +21,7 @@ def files(tmp_path: Path) -> StoredTensors:
     return StoredTensors(tmp_path / "dump.json", (tmp_path / "first", tmp_path / "second"), refuse)
 
 
-def refuse(path: Path) -> np.ndarray:
+def refuse(file: Path | BinaryIO) -> np.ndarray:
     raise ValueError("not one of ours")
 
 
@@ -55,8 +56,9 @@ def test_other_files_go_through_the_framework(files: StoredTensors) -> None:
     path.write_bytes(b"x")
     asked: list[Path] = []
 
-    def load(path: Path) -> np.ndarray:
-        asked.append(path)
+    def load(file: Path | BinaryIO) -> np.ndarray:
+        assert isinstance(file, Path)
+        asked.append(file)
         return np.zeros(3, np.float32)
 
     StoredTensors(files.dump_path, files.data_dirs, load).array(spec("a.pt"), ENTRY, FIELD)

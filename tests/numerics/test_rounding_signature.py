@@ -36,11 +36,11 @@ def test_rows_may_share_a_rounding() -> None:
     ("errors", "why"),
     [
         (rounding(9, 2.5), "RMS"),
-        (rounding(9) + 4 * (np.arange(2048).reshape(SHAPE) == 7), "an element errs by"),
+        (rounding(9) + 4 * (np.arange(2048).reshape(SHAPE) == 7), "an element is off by"),
         (rounding(9) + 0.3, "shifted on average by"),
         (rounding(9) + 0.3 * np.sign(VALUES), "scaled on average by"),
-        (rounding(9, 0.3) + 2.6 * rounding(8) * (np.arange(32)[:, None] == 3), "dimension 0, index 3 errs"),
-        (rounding(9, 0.3) + 2.6 * rounding(8) * (np.arange(64) == 63), "dimension 1, index 63 errs"),
+        (rounding(9, 0.3) + 2.6 * rounding(8) * (np.arange(32)[:, None] == 3), "dimension 0, index 3 is off"),
+        (rounding(9, 0.3) + 2.6 * rounding(8) * (np.arange(64) == 63), "dimension 1, index 63 is off"),
         (rounding(9) * np.where(np.arange(64) % 2, 1.9, 0.01) * 0.5, ""),
     ],
 )

@@ -10,6 +10,7 @@ import pytest
 
 from pytest_probe.errors import SettingsError
 from pytest_probe.recording.config import configured
+from pytest_probe.recording.scope import Scope
 
 # As msprobe 26.2.0 ships it, and what 1.2.2's has besides.
 SHIPPED: dict[str, Any] = {
@@ -70,32 +71,46 @@ def test_all_is_said_by_an_empty_list_too(tmp_path: Path) -> None:
 
 
 def test_a_wrong_argument_is_one_of_all_keys() -> None:
-    with pytest.raises(SettingsError, match=r"PrecisionDebugger: 'scop' .*level, .*did you mean scope\?"):
+    with pytest.raises(SettingsError, match=r"PrecisionDebugger: unknown key 'scop'; did you mean 'scope'\? .*level, "):
         configured(None, dump_path="d", scop=[])
-    with pytest.raises(SettingsError, match=r"PrecisionDebugger: step: '4-' .*numbers from 0 on"):
+    with pytest.raises(SettingsError, match=r"PrecisionDebugger: step: '4-' .*numbers, 0 or more"):
         configured(None, dump_path="d", step=["4-"])
     assert configured(None, dump_path="d", async_dump=True, level=None) == configured(None, dump_path="d")
+
+
+def test_a_range_is_no_set_of_its_numbers() -> None:
+    config = configured(None, dump_path="d", step=["0-999999999", 2**62], rank=["3-999999999"])
+    assert config.steps == (range(0, 10**9), range(2**62, 2**62 + 1))
+    scope = Scope(config)
+    assert [scope.wants_step(step) for step in (0, 999_999_999, 10**9, 2**62)] == [True, True, False, True]
+    assert [scope.wants_rank(rank) for rank in (None, 2, 3)] == [False, False, True]
 
 
 def test_arguments_count_more_than_the_file(tmp_path: Path) -> None:
     path = written(tmp_path, **SHIPPED)
     config = configured(path, task="tensor", step=[1, "4-6"], scope=["Torch.a.0.forward", "Torch.b.0.forward"])
-    assert (config.task, config.steps, config.scope[0]) == ("tensor", frozenset({1, 4, 5, 6}), "Torch.a.0.forward")
+    assert (config.task, config.steps, config.scope[0]) == ("tensor", (range(1, 2), range(4, 7)), "Torch.a.0.forward")
 
 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ({"tasks": "tensor"}, ["tasks", "give one of task, ", "did you mean task?"]),
+        ({"tasks": "tensor"}, ["unknown key 'tasks'; did you mean 'task'? Known keys: task, "]),
         ({"task": "tensors"}, ["tensors", "statistics, tensor, structure, overflow_check"]),
         ({"task": 3}, ["task: 3", "statistics, tensor, structure, overflow_check"]),
-        ({"scope": []}, ["'scope'", "give one of task, "]),
-        ({"level": "L2"}, ["level", "L2", "L0, L1, mix"]),
+        ({"scope": []}, ["unknown key 'scope'; known keys: task, "]),
+        ({"level": "L3"}, ["level", "L3", "L0, L1, mix"]),
+        ({"level": "L2"}, ["level: 'L2'", "msprobe's dump of Ascend kernels", "level L1"]),
+        ({"task": "grad_probe"}, ["task: 'grad_probe'", "msprobe's gradient monitor"]),
+        ({"task": "free_benchmark"}, ["task: 'free_benchmark'", "msprobe's free benchmarking", "--probe-dump"]),
+        ({"tensor": {"online_run_ut": True}}, ["tensor: online_run_ut: True", "msprobe's online check"]),
+        ({"seed": -1}, ["seed: -1", "0 to 2**32 - 1"]),
+        ({"is_deterministic": "no"}, ["is_deterministic: 'no'", "true or false"]),
         ({"step": ["6-4"]}, ["step", "6-4"]),
         ({"step": 3}, ["step", "list"]),
         ({"rank": [-1]}, ["rank", "-1"]),
         ({"statistics": {"scope": ["one"]}}, ["scope", "first and the last"]),
-        ({"statistics": {"data_modes": []}}, ["statistics", "data_modes", "did you mean data_mode?"]),
+        ({"statistics": {"data_modes": []}}, ["statistics: unknown key 'data_modes'; did you mean 'data_mode'?"]),
         ({"statistics": {"data_mode": ["up"]}}, ["data_mode", "up", "forward, backward, input, output"]),
         ({"statistics": {"data_mode": "forward"}}, ["statistics: data_mode: 'forward'", "a list of forward, "]),
         ({"statistics": ["all"]}, ["statistics", "an object"]),

@@ -27,8 +27,9 @@ from pytest_probe.frameworks.torch.recording.values import Values
 from pytest_probe.recording import snapshot
 from pytest_probe.recording.config import configured
 from pytest_probe.recording.encoding import encoded
+from pytest_probe.records.fields import DUMP_DTYPES
 from pytest_probe.records.lazy_json import quote_tokens
-from pytest_probe.records.msprobe.entries import DUMP_DTYPES, decode
+from pytest_probe.records.msprobe.entries import decode
 
 pytestmark = pytest.mark.compat
 

@@ -31,8 +31,9 @@ def test_dumps_in_a_folder_are_in_natural_order(tmp_path: Path) -> None:
 
 
 def test_only_dumps_are_found(tmp_path: Path) -> None:
-    expected = _make(tmp_path, "a/any_name.json")
-    _make(tmp_path, "a/dump_tensor_data/dump.json", "a/dump.txt")
+    expected = _make(tmp_path, "a/any_name.json", "a/dump.txt")
+    _make(tmp_path, "a/dump_tensor_data/dump.json", "a/dump.bin")
+    _make(tmp_path, "a/notes.txt", text="paddle.seed(42)\nThe seed of all runs.\n")
     _make(tmp_path, "a/construct.json", "b/results.json", text="{}")
     _make(tmp_path, "a/stack.json", text='{"0": [["T.a.0.forward"], []]}')
     (tmp_path / "b" / "gone.json").symlink_to(tmp_path / "nowhere")
@@ -58,14 +59,14 @@ def test_a_path_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
     [
         ("", "is empty; repeat the capture"),
         ("\ufeff  \n", "is empty; repeat the capture"),
-        ("hello", "is no dump: it begins with 'hello'; known are dumps of msprobe"),
-        ("{}", "is no dump: it is a JSON object without keys; known are"),
-        ('{"name": 1, "version": [2]}', "is no dump: it is JSON with the keys name, version; known are"),
+        ("hello", "is not a dump: it begins with 'hello'; known are dumps of msprobe"),
+        ("{}", "is not a dump: it is a JSON object without keys; known are"),
+        ('{"name": 1, "version": [2]}', "is not a dump: it is JSON with the keys name, version; known are"),
         (
             '{"task": "tensor", "level": "L1", "data": null}',
-            "has the header of a dump and no entries: the key 'data' is missing or no object; repeat the capture",
+            "has the header of a dump but no entries: the key 'data' is missing or is not an object; repeat",
         ),
-        ('{"task": "tensor", "lev', "is no dump: it is JSON with the keys task; known are"),
+        ('{"task": "tensor", "lev', "is not a dump: it is JSON with the keys task; known are"),
         (
             '{"Functional*conv2d*0": {"args": [',
             "is a forward_info or backward_info file of the old api_accuracy_checker, which cannot be read yet; known",
@@ -75,8 +76,18 @@ def test_a_path_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
             "is a forward_info or backward_info file of the old api_accuracy_checker, which cannot be read yet; known",
         ),
         ('{"Functional*conv2d*0": ["File x', "is the stack file of the old api_accuracy_checker, not a dump; known"),
-        ('{"paddle.Tensor.__add__*0": {"args"', "is a PaddleAPEX dump, which cannot be read yet; known are"),
-        ('{"_C_ops.paddle.x*0": {"args"', "is a PaddleAPEX dump, which cannot be read yet; known are"),
+        (
+            '{"paddle.add*0": {"args"',
+            "is damaged or cut off at byte 24 (line 1), in entry paddle.add*0; no entry could be read; copy the file",
+        ),
+        (
+            '# x\n paddle.add(Tensor([2, 3],"float32"), foo, )\n',
+            "holds no call that can be read: line 2, column 39: found 'foo, )', expected an argument: a number,",
+        ),
+        (
+            'paddle.add(Tensor([2, 3],"float32"), 1)\n',
+            "holds no call that can be read: line 1: a call without a comma behind its last argument; ",
+        ),
         ('{"T.a.0.forward": ["File x', "is the stack file of a dump, not the dump; give the dump.json beside it"),
         ('{"0": [["T.a.0.forward"], [', "is the stack file of a dump, not the dump; give the dump.json beside it"),
     ],
@@ -91,7 +102,7 @@ def test_what_is_no_dump_is_described(tmp_path: Path, text: str, found: str) -> 
 def test_binary_data_is_no_dump(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     path.write_bytes(bytes(range(256)) * 1000)
-    with pytest.raises(DumpError, match="is no dump: it is binary; known are"):
+    with pytest.raises(DumpError, match="is not a dump: it is binary; known are"):
         read_dump(path)
 
 

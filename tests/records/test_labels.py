@@ -18,7 +18,10 @@ from pytest_probe.records import labels
             ["a/step0/dump.json", "b/step0/dump.json", "x.json"],
         ),
         (["/x/dump.json", "/y/x/dump.json"], ["x/dump.json", "y/x/dump.json"]),
-        (["/a/step0/proc77/dump.json", "/a/step1/proc77/dump.json"], ["step0/proc/dump.json", "step1/proc/dump.json"]),
+        (
+            ["/a/step0/proc77/dump.json", "/a/step1/proc77/dump.json"],
+            ["step0/rank0/dump.json", "step1/rank0/dump.json"],
+        ),
         (["/a/proc77/dump.json"], ["dump.json"]),
         (["/a/proc100/dump.json", "/a/proc9/dump.json"], ["proc1/dump.json", "proc0/dump.json"]),
         (["/a/rank0/dump.json", "/a/rank1/dump.json"], ["rank0/dump.json", "rank1/dump.json"]),

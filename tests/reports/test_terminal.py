@@ -1,10 +1,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec.structs
+import pytest
+from syrupy.assertion import SnapshotAssertion
+
 from pytest_probe.core.dump import Dump, Frame, Record
-from pytest_probe.core.verdict import ArgumentRow, Element, OutputVerdict, Verdict
+from pytest_probe.core.verdict import ArgumentRow, Diagnosis, Element, Metric, OutputVerdict, Verdict
 from pytest_probe.reports.tally import Tally
 from pytest_probe.reports.terminal import WIDTH, failure, header, sampled, summary_lines
 from tests.reports.test_results_file import outcome, output
@@ -19,9 +24,11 @@ def dump(**skipped: int) -> Dump:
 
 
 def test_header() -> None:
-    found = header(["cpu", "seed 0"], [("rank0/dump.json", dump(**{"Module entries": 2, "Cell entries": 1}))])
+    held = dump(**{"Module entries": 2, "Cell entries": 1})
+    found = header(["cpu", "seed 0"], "standard noise", [("rank0/dump.json", held)])
     assert found == [
         "probe: cpu, seed 0",
+        "probe: standard noise",
         "probe: rank0/dump.json: 1 record (pytorch, statistics, mix); no items: 2 Module entries, 1 Cell entry",
         "probe: rank0/dump.json: unknown top-level key 'x'",
     ]
@@ -64,9 +71,31 @@ def test_failure() -> None:
         "note: fan-in assumed",
         "",
         "called at train.py:12 in step: y = x + 1",
-        "saved in out/saved/x.pt",
+        "saved in out/saved/x.pt; the .py beside it makes the call again",
         "to reproduce: pytest 'dump.json::Torch.add.0.forward'",
     ]
+
+
+def test_a_diagnosis(snapshot: SnapshotAssertion) -> None:
+    worst = tuple(Element((31, place), 1.5 + place, 0.25, 4096.0, 512.0) for place in range(5))
+    found = Diagnosis(
+        wrong=64,
+        size=2048,
+        not_finite={"NaN": (3, 0), "inf": (0, 2)},
+        errors="<= 0.5 █▂▁        ▁▁▁▁▂ not finite ULP",
+        where="last row 31 of dim 0",
+        cause="stale: index 31 of dim 0 equals index 30",
+        family="moved",
+    )
+    reason = "noise ratio 1.407e+08 (limit 16), RMS noise ratio 5.941e+06 (limit 2.31)"
+    failed = OutputVerdict("output.0", (32, 64), "float32", "error", "noise", reason, {}, worst, diagnosis=found)
+    few = replace(found, wrong=1, size=1, not_finite={}, where="element []", cause="", errors="")
+    small = replace(failed, name="output.1", shape=(), worst=worst[:1], diagnosis=few)
+    large = replace(failed, name="output.2", metrics={"sampled": 0.1}, diagnosis=replace(found, where="", cause=""))
+    verdict = Verdict("error", "auto", dtype="float32", outputs=(failed, small, large), replaced="kernels.gelu")
+    text = failure(verdict, name="Functional.gelu.0.forward", device="cpu", frame=None, saved="", command="pytest x")
+    assert text == snapshot
+    assert max(map(len, text.splitlines())) <= WIDTH
 
 
 def test_summary_fits_the_screen_and_shows_ten_apis() -> None:
@@ -95,3 +124,18 @@ def test_undecided_cases_have_a_line_of_their_own() -> None:
         tally.add(outcome("warning", verdict))
     lines = list(summary_lines(tally, not_run=0))
     assert lines[:2] == ["2 cases, 2 warning", "1 case undecided: elements of an output could not be judged"]
+
+
+@pytest.mark.parametrize("width", [70, 80, 120])
+def test_the_summary_keeps_to_the_width(width: int) -> None:
+    tally = Tally()
+    reason = "beyond msprobe's table: " + 30 * "many words "
+    metrics: dict[str, Metric] = {"noise_ratio": 3.0, "noise_ratio_limit": 4.0, "max_ulp": 2.0}
+    verdict = OutputVerdict("output.0", (100,), "float32", "warning", "noise", reason, metrics)
+    tally.add(msgspec.structs.replace(outcome("warning", verdict), reason=reason))
+    kind = "a kind of skip of many words that goes on behind the end of a narrow terminal"
+    tally.add(msgspec.structs.replace(outcome("skip"), kind=kind))
+    lines = list(summary_lines(tally, not_run=0, width=width))
+    assert max(map(len, lines)) <= width
+    # As much on a line as goes there.
+    assert max(len(line) for line in lines if "many words many" in line) > width - 12

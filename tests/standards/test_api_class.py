@@ -6,7 +6,10 @@ import itertools
 import pytest
 import torch
 
-from pytest_probe.frameworks.torch.signatures import SIGNATURES, Signature, canonical
+from pytest_probe import frameworks
+from pytest_probe.frameworks.binding import Signature
+from pytest_probe.frameworks.paddle import signatures as of_paddle
+from pytest_probe.frameworks.torch.signatures import SIGNATURES, canonical
 from pytest_probe.standards.api_class import _classes, classes_of, details, names
 
 FORWARD = ("uninitialised", "random", "discrete", "selection", "factorisation", "own_dtype", "exact", "factory")
@@ -22,6 +25,19 @@ OF_PARAMETERS = (
 ).split()
 # APIs of torch_npu.
 ELSEWHERE = frozenset({"npu_rms_norm"})
+# By their arguments calls of Paddle's mean these, which no function of its is called.
+FORMS = frozenset(f"{name}_channels_last" for name in of_paddle.FORMS)
+
+
+def paddles() -> frozenset[str]:
+    """The canonical names of all that Paddle has."""
+    if frameworks.unavailable("paddle"):
+        pytest.skip("paddle is not installed")
+    import paddle
+
+    functional, fused = paddle.nn.functional, paddle.incubate.nn.functional
+    places = (paddle, paddle.Tensor, functional, paddle.linalg, fused, paddle._C_ops)
+    return frozenset(of_paddle.canonical(name) for place in places for name in dir(place))
 
 
 @pytest.mark.parametrize("kind", _classes())
@@ -29,7 +45,8 @@ def test_listed_names_are_canonical_and_torch_has_them(kind: str) -> None:
     names = {name.partition("@")[0] for name in _classes()[kind]}
     globs = {name for name in names if "*" in name}
     assert {name for name in names - globs if canonical(name) != name} == set()
-    assert names - globs - TORCHS - ELSEWHERE == set()
+    others = names - globs - TORCHS - ELSEWHERE
+    assert not others or others - paddles() - FORMS == set()
     assert all(fnmatch.filter(TORCHS, glob) for glob in globs)
 
 
@@ -37,7 +54,9 @@ def test_listed_names_are_canonical_and_torch_has_them(kind: str) -> None:
 def test_listed_parameters_are_those_of_the_signatures(kind: str) -> None:
     for entry in _classes()[kind]:
         name, _, detail = entry.partition("@")
-        known = (Signature.parsed(text).parameters for api, text in SIGNATURES.items() if canonical(api) == name)
+        known = [Signature.parsed(text).parameters for api, text in SIGNATURES.items() if canonical(api) == name]
+        texts = of_paddle.SIGNATURES.items()
+        known += [Signature.parsed(text).parameters for api, text in texts if of_paddle.canonical(api) == name]
         assert any(detail.partition("=")[0] in parameters for parameters in known), entry
 
 

@@ -77,4 +77,7 @@ def _missing(sampler: Sampler, actual: Mapping[str, Any]) -> Iterator[OutputVerd
 def placed(output: OutputVerdict, sample: Sample) -> OutputVerdict:
     """A verdict on a sample as one on the whole tensor."""
     worst = tuple(replace(element, index=sample.index(element.index)) for element in output.worst)
-    return replace(output, shape=sample.shape, worst=worst, metrics={**output.metrics, "sampled": sample.share})
+    # Neighbours in a sample are none in the tensor: what was found of places says nothing.
+    found = None if output.diagnosis is None else replace(output.diagnosis, where="", cause="", family="")
+    metrics = {**output.metrics, "sampled": sample.share}
+    return replace(output, shape=sample.shape, worst=worst, metrics=metrics, diagnosis=found)

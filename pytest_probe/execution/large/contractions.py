@@ -113,15 +113,20 @@ def _made(
     )
 
 
-def _linear(call: _Call) -> Contraction:
-    (name, shape), (weight, matrix) = call.tensor("input"), call.tensor("weight")
-    bias = call.optional("bias")
-    rows = tuple(f"row{place}" for place in range(len(shape) - 1))
-    return _made(
-        {name: ((*rows, "in"), shape), weight: (("out", "in"), matrix)},
-        {} if bias is None else {bias[0]: (("out",), bias[1])},
-        (*rows, "out"),
-    )
+def _linear(columns: Indices) -> Callable[[_Call], Contraction]:
+    """columns: the indices of the weight."""
+
+    def made(call: _Call) -> Contraction:
+        (name, shape), (weight, matrix) = call.tensor("input"), call.tensor("weight")
+        bias = call.optional("bias")
+        rows = tuple(f"row{place}" for place in range(len(shape) - 1))
+        return _made(
+            {name: ((*rows, "in"), shape), weight: (columns, matrix)},
+            {} if bias is None else {bias[0]: (("out",), bias[1])},
+            (*rows, "out"),
+        )
+
+    return made
 
 
 def _matmul(call: _Call) -> Contraction:
@@ -204,7 +209,8 @@ def _stride(call: _Call, spatial: int) -> int:
 
 # By the names that classes.yaml gives to contractions.
 MAKERS: Mapping[str, Callable[[_Call], Contraction]] = {
-    "linear": _linear,
+    "linear": _linear(("out", "in")),
+    "affine": _linear(("in", "out")),
     "matmul": _matmul,
     "added": _added(batched=False),
     "batched": _added(batched=True),

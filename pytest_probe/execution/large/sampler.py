@@ -187,7 +187,7 @@ class Sampler:
         """The replay with all its tensors changed alike, for one of its results, and the reference's run on those."""
         contraction, whole = self.contraction, self.replay.reference
         leaves = {
-            leaf_name: replace(leaf, array=change(leaf.array, contraction.indices(leaf_name)), strides=None)
+            leaf_name: replace(leaf, array=change(leaf.array, contraction.indices(leaf_name)), strides=None, offset=0)
             for leaf_name, leaf in whole.leaves.items()
         }
         wanted = None if whole.wanted is None or self.direction == "forward" else Wanted(frozenset({name}))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import importlib
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -17,7 +17,7 @@ import torch.overrides
 
 from pytest_probe.errors import UnknownAPI
 from pytest_probe.frameworks.base import API
-from pytest_probe.frameworks.torch.signatures import works_in_place
+from pytest_probe.frameworks.binding import works_in_place
 
 # A record's first name, and the modules that may hold the rest: the first is what the name says, the others are
 # where newer captures lost the submodule (`Torch.svd` for torch.linalg.svd).
@@ -71,12 +71,19 @@ def candidates(namespace: str, api: str, namespaces: Mapping[str, str]) -> tuple
     return tuple(found)
 
 
+def apis() -> Iterator[str]:
+    """The names that `candidates` admits, but for those in namespaces that a user adds."""
+    for namespace, places in NAMESPACES.items():
+        for place in places:
+            yield from (f"{namespace}.{name}" for name in dir(_owner(place)) if is_api(place, name))
+
+
 def _no_namespace(namespace: str, api: str) -> str:
     if namespace in ("Distributed", "NPU_Distributed"):
         return f"{namespace}.{api}: communication between ranks cannot be replayed alone"
     known, operators = ", ".join(NAMESPACES), f"torch.ops.{'aten' if namespace == 'Aten' else namespace}"
     return (
-        f"{namespace}.{api}: {namespace} is none of {known}; allow it with probe_namespaces "
+        f"{namespace}.{api}: {namespace} is not one of {known}; allow it with probe_namespaces "
         f"({namespace}=python.module, or {namespace}={operators} for operators)"
     )
 

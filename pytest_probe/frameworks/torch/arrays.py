@@ -43,7 +43,7 @@ def to_array(tensor: torch.Tensor) -> np.ndarray:
     if tensor.is_quantized:
         raise Unsupported("a quantized tensor", "layout not supported")
     if tensor.dtype is torch.complex32:
-        raise Unsupported("a tensor of dtype complex32, which NumPy has not", "dtype not supported")
+        raise Unsupported("a tensor of dtype complex32, which NumPy does not have", "dtype not supported")
     tensor = tensor.clone() if tensor._is_zerotensor() else tensor.resolve_conj().resolve_neg()
     special = CARRIERS.get(tensor.dtype)
     if special is None:
@@ -59,16 +59,29 @@ def widened(tensor: torch.Tensor, dtype: str) -> torch.Tensor:
     return tensor.to(getattr(torch, dtype)) if tensor.is_floating_point() else tensor
 
 
-def restrided(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
-    """The tensor laid out with these strides, in memory of its own; a stride of 0 is an expanded dimension."""
-    expanded = [dim for dim, stride in enumerate(strides) if stride == 0]
+def laid_out(tensor: torch.Tensor, strides: tuple[int, ...] | None, offset: int) -> torch.Tensor:
+    """The tensor with these strides, None: in order, in memory of its own that begins so many elements before it; a
+    stride of 0 is an expanded dimension."""
+    expanded = [dim for dim, stride in enumerate(strides or ()) if stride == 0 and tensor.shape[dim]]
     own = tensor
     for dim in expanded:
-        own = own.narrow(dim, 0, min(1, own.shape[dim]))
-    made = torch.empty_strided(own.shape, strides, dtype=tensor.dtype, device=tensor.device).copy_(own)
+        own = own.narrow(dim, 0, 1)
+    made = _room(own, own.contiguous().stride() if strides is None else strides, offset).copy_(own)
     return made.expand(tensor.shape) if expanded else made
 
 
-def copied(tensor: torch.Tensor, strides: tuple[int, ...] | None) -> torch.Tensor:
+def _room(tensor: torch.Tensor, strides: tuple[int, ...], offset: int) -> torch.Tensor:
+    """Memory for a tensor of this shape, dtype and device."""
+    if not offset:
+        return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device)
+    steps = zip(tensor.shape, strides, strict=True)
+    span = 1 + sum((extent - 1) * stride for extent, stride in steps) if tensor.numel() else 0
+    # What lies before may be read through as_strided: the same on both sides.
+    memory = torch.zeros(offset + span, dtype=tensor.dtype, device=tensor.device)
+    return memory.as_strided(tensor.shape, strides, offset)
+
+
+def copied(tensor: torch.Tensor, strides: tuple[int, ...] | None, offset: int) -> torch.Tensor:
     """A copy to write to, laid out alike but for expanded dimensions, which nothing can write to."""
-    return tensor.clone() if strides is None or 0 in strides else restrided(tensor, strides)
+    plain = (strides is None and not offset) or (strides is not None and 0 in strides)
+    return tensor.clone() if plain else laid_out(tensor, strides, offset)

@@ -12,17 +12,15 @@ import torch
 
 from pytest_probe.core.arguments import Array, Leaf
 from pytest_probe.core.dump import DeviceSpec, DtypeSpec, MemoryFormatSpec, SizeSpec
-from pytest_probe.core.run import Device, Run, Steps, Wanted, Way
-from pytest_probe.frameworks.torch.arrays import TORCH_COMPLEX, copied, restrided, to_array, to_tensor, widened
+from pytest_probe.core.run import Device, Returned, Run, Steps, Wanted, Way
+from pytest_probe.frameworks.torch.arrays import TORCH_COMPLEX, copied, laid_out, to_array, to_tensor, widened
 from pytest_probe.frameworks.torch.autocast import KernelsMode
 from pytest_probe.frameworks.torch.cpu16 import cpu_kernels
 from pytest_probe.frameworks.torch.device_modes import emulated
 from pytest_probe.frameworks.torch.memory import memory_errors
+from pytest_probe.frameworks.torch.results import PLAIN, described, flattened, plain
 from pytest_probe.frameworks.torch.rounding import StepsMode
 from pytest_probe.frameworks.torch.state import OfUser
-
-# What a call takes, and results hold, as it is.
-PLAIN = (bool, int, float, complex, str, type(None))
 
 
 def place(device: Device) -> torch.device:
@@ -127,12 +125,13 @@ class Binder:
             tensor = widened(tensor.to(self.way.place), self.way.dtype)
         else:
             tensor = self.way.device.put(tensor)
-        tensor = tensor if leaf.strides is None else restrided(tensor, leaf.strides)
+        if leaf.strides is not None or leaf.offset:
+            tensor = laid_out(tensor, leaf.strides, leaf.offset)
         # The leaf keeps its gradient; the call gets the leaf, or a copy that it may write to.
         if name in self.wanted.names:
             self.leaves[name] = tensor.requires_grad_()
             # torch refuses to write to a leaf that wants a gradient; a copy of it may be written to.
-            tensor = copied(tensor, leaf.strides) if self.wanted.copies else tensor
+            tensor = copied(tensor, leaf.strides, leaf.offset) if self.wanted.copies else tensor
         self.tensors[name] = tensor
         return tensor
 
@@ -171,7 +170,7 @@ def run(
 ) -> Run:
     """Make one call; see Framework.run."""
     bound = bind_function(args, kwargs, way, wanted)
-    with surroundings(way, bound.steps, wanted is not None):
+    with surroundings(way, bound.steps, wanted is not None and wanted.grad):
         if way.device is None:
             result = function(*bound.args, **bound.kwargs)
         else:
@@ -187,7 +186,7 @@ def bind_function(args: Sequence[Any], kwargs: Mapping[str, Any], way: Way, want
 def left(bound: TorchBound, result: Any) -> Run:
     """What a call on bound arguments left; see Framework.left."""
     way = bound.way
-    outputs = dict(_flatten(result, "output", top=True))
+    outputs = dict(flattened(result))
     bring = torch.Tensor.cpu if way.device is None else way.device.get
 
     @memory_errors()
@@ -196,38 +195,36 @@ def left(bound: TorchBound, result: Any) -> Run:
 
     owners = {id(tensor): name for name, tensor in bound.tensors.items()}
     return Run(
-        outputs={name: get(value) if isinstance(value, torch.Tensor) else value for name, value in outputs.items()},
+        outputs={
+            name: get(value) if isinstance(value, torch.Tensor) else plain(value) for name, value in outputs.items()
+        },
         changed=frozenset(name for name, tensor in bound.tensors.items() if tensor._version != bound.versions[name]),
         after=lambda name: get(bound.tensors[name]),
         returned={name: owners[id(value)] for name, value in outputs.items() if id(value) in owners},
         differentiable=tuple(
             name for name, value in outputs.items() if isinstance(value, torch.Tensor) and value.requires_grad
         ),
-        handle=(outputs, bound.leaves, way, bound.steps, get),
+        handle=(outputs, bound.leaves, way, bound.steps, get, result),
     )
 
 
-def _flatten(value: Any, name: str, top: bool = False) -> Iterator[tuple[str, Any]]:
-    """Return values by name. A single output counts as a list of one; None is no output."""
-    if isinstance(value, (list, tuple)) and not isinstance(value, torch.Size):
-        for index, item in enumerate(value):
-            yield from _flatten(item, f"{name}.{index}")
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from _flatten(item, f"{name}.{key}")
-    elif value is not None:
-        yield (f"{name}.0" if top else name), _plain(value)
+def returned(run: Run) -> Returned:
+    """How the outputs of a run lie on its device; see Framework.returned."""
+    outputs, _, way, _, _, result = run.handle
+    return described(result, outputs, way.device)
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, (torch.Tensor, *PLAIN)):
-        return value
-    return list(value) if isinstance(value, torch.Size) else str(value)
+def would_return(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], way: Way) -> Returned:
+    """What a call in its own dtypes returns, whose results stay where they are; see Framework.would_return."""
+    bound = bind_function(args, kwargs, way, None)
+    with surroundings(way, None, grad=False):
+        result = function(*bound.args, **bound.kwargs)
+    return described(result, dict(flattened(result)), way.device)
 
 
 def gradients(run: Run, seeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Gradients of the wanted arguments; see Framework.gradients."""
-    outputs, leaves, way, steps, get = run.handle
+    outputs, leaves, way, steps, get, _ = run.handle
     incoming = [_seed(seeds[name], outputs[name], way) for name in seeds]
     # Programs go backward outside of autocast, whose casts the graph holds.
     with surroundings(replace(way, autocast=""), steps, grad=False):

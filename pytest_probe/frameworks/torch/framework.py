@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
 import torch.overrides
 
-from pytest_probe.core.arguments import BoundCall
-from pytest_probe.core.run import Device, Kernel, Run, State, Wanted, Way
+from pytest_probe.core.arguments import Arguments, BoundCall
+from pytest_probe.core.run import Device, Kernel, Returned, Run, State, Wanted, Way
 from pytest_probe.errors import SettingsError
-from pytest_probe.frameworks.base import API, Bound
-from pytest_probe.frameworks.torch import allowlist, autocast, calls, defaults, flags, safety, sizes, state
+from pytest_probe.frameworks.base import API, Bound, Functions
+from pytest_probe.frameworks.torch import allowlist, autocast, calls, defaults, flags, modules, safety, sizes, state
 from pytest_probe.frameworks.torch.arrays import to_array, to_tensor
 from pytest_probe.frameworks.torch.memory import memory_errors, memory_left
+from pytest_probe.frameworks.torch.script import script
 from pytest_probe.user_errors import first_line, said
 
 # What torch's errors say, in lower case, where a device has no kernel: it gives them no type of their own.
@@ -81,6 +83,12 @@ class TorchFramework:
     def plain_convolutions(self, dtype: str) -> bool:
         return flags.plain_convolutions(dtype)
 
+    def computes_narrow(self, dtype: str) -> bool:
+        return False
+
+    def random_state(self) -> bytes:
+        return torch.get_rng_state().numpy().tobytes()
+
     def share_threads(self, workers: int) -> None:
         torch.set_num_threads(max(1, torch.get_num_threads() // workers))
 
@@ -98,8 +106,14 @@ class TorchFramework:
             raise SettingsError(option, name, f"torch says: {first_line(error)}; found here: {known}") from error
         return device
 
+    def emulating(self, name: str) -> TorchDevice:
+        raise SettingsError("--probe-emulate", name, "torch has 16-bit kernels there: leave the option out")
+
     def candidates(self, namespace: str, api: str, namespaces: Mapping[str, str]) -> tuple[API, ...]:
         return allowlist.candidates(namespace, api, namespaces)
+
+    def apis(self) -> Iterable[str]:
+        return allowlist.apis()
 
     @memory_errors()
     def run(
@@ -126,7 +140,7 @@ class TorchFramework:
     ) -> int:
         return sizes.bytes_inside(name, function, args, kwargs, way, limit)
 
-    def as_single(self, function: Callable[..., Any], largest: float) -> Callable[..., Any]:
+    def as_single(self, function: Callable[..., Any], largest: float, name: str) -> Callable[..., Any]:
         return functools.partial(defaults.as_single, function, largest)
 
     def rounded(self, tensor: torch.Tensor, dtype: str) -> torch.Tensor:
@@ -140,6 +154,9 @@ class TorchFramework:
     def take(self, value: Any, device: Device) -> Any:
         return calls.taken(value, device)
 
+    def functions(self, function: Callable[..., Any], reference: Callable[..., Any]) -> Functions:
+        return modules.functions(function, reference)
+
     @memory_errors()
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any], way: Way, wanted: Wanted | None) -> calls.TorchBound:
         return calls.bind_function(args, kwargs, way, wanted)
@@ -148,6 +165,22 @@ class TorchFramework:
     def left(self, bound: Bound, result: Any) -> Run:
         assert isinstance(bound, calls.TorchBound)
         return calls.left(bound, result)
+
+    def returned(self, run: Run) -> Returned:
+        return calls.returned(run)
+
+    @memory_errors()
+    def would_return(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        way: Way,
+        *,
+        computed: bool,
+    ) -> Returned:
+        way = way if computed else replace(way, device=TorchDevice("meta"))
+        return calls.would_return(function, args, kwargs, way)
 
     @memory_errors()
     def gradients(self, run: Run, seeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -164,9 +197,9 @@ class TorchFramework:
         return isinstance(error, NotImplementedError) or any(words in text for words in NO_KERNEL)
 
     @memory_errors()
-    def load(self, path: Path) -> np.ndarray:
+    def load(self, file: Path | BinaryIO) -> np.ndarray:
         try:
-            value = torch.load(path, map_location="cpu", weights_only=True)
+            value = torch.load(file, map_location="cpu", weights_only=True)
         except OSError:
             raise
         except Exception as error:  # torch.load raises whatever a damaged file happens to trip over
@@ -175,8 +208,16 @@ class TorchFramework:
             raise ValueError(f"holds a {type(value).__name__}, not a tensor")
         return to_array(value)
 
+    def script(self, title: str, name: str, path: str, arguments: Arguments, wanted: Sequence[str]) -> str:
+        return script(title, name, path, arguments, wanted)
+
     @memory_errors()
     def save(self, path: Path, arrays: Mapping[str, np.ndarray]) -> None:
         # Through a file of Python's, which says what is wrong with the disk: torch's own says that it broke.
         with path.open("wb") as file:
             torch.save({name: to_tensor(array) for name, array in arrays.items()}, file)
+
+
+def made() -> TorchFramework:
+    """See frameworks.load."""
+    return TorchFramework()

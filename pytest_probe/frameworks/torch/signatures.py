@@ -7,14 +7,12 @@ are not listed: their first argument is `input`.
 
 from __future__ import annotations
 
-import ast
-import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_probe.core.arguments import BoundCall
 from pytest_probe.core.dump import SizeSpec
+from pytest_probe.frameworks.binding import Signature, bound_call, operator_name
 
 # How torch spells what a dump calls by its prefix; the longest comes first.
 SPELLINGS = (
@@ -27,11 +25,8 @@ SPELLINGS = (
 )
 # Namespaces of torch's own, in which a name means what it means there.
 NATIVE = ("Torch", "Functional", "Tensor")
-# APIs by another name, and operators by the name of the API that they are.
+# APIs by another name.
 ALIASES = {"grid_sampler_2d": "grid_sample", "grid_sampler_3d": "grid_sample"}
-OPERATORS = {"truediv": "div", "floordiv": "floor_divide", "mod": "remainder", "and": "bitwise_and", "or": "bitwise_or"}
-# Those that Python calls with an `i` or an `r` before them, as __iadd__ and __radd__.
-PREFIXED = frozenset("add sub mul div truediv floordiv mod pow matmul and or xor lshift rshift".split())
 # Parameters that several APIs have alike.
 _CONVOLUTION = "input weight bias stride=1 padding=0 dilation=1 groups=1"
 _TRANSPOSED = "input weight bias stride=1 padding=0 output_padding=0 groups=1 dilation=1"
@@ -148,6 +143,7 @@ SIGNATURES: Mapping[str, str] = {
     "normalize": "input p=2.0 dim=1 eps=1e-12",
     "cosine_similarity": "x1 x2 dim=1 eps=1e-08",
     "gelu": "input approximate='none'",
+    **dict.fromkeys("alpha_dropout feature_alpha_dropout".split(), "input p=0.5 training/train=False"),
     **dict.fromkeys("dropout dropout1d dropout2d dropout3d feature_dropout".split(), _DROPOUT),
     "rrelu": "input lower=0.125 upper=0.3333333333333333 training=False",
     **dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu"), _RECURRENT),
@@ -194,37 +190,6 @@ SIGNATURES: Mapping[str, str] = {
 UNLISTED = "input"
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
-    """Parameters of an API by canonical name. aliases leads from torch's keyword to that; rest is what takes all
-    positional arguments behind the others, "" where nothing does."""
-
-    parameters: tuple[str, ...]
-    aliases: Mapping[str, str] = field(default_factory=dict)
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-    rest: str = ""
-
-    @classmethod
-    @functools.cache
-    def parsed(cls, text: str) -> Signature:
-        """Of "input dim/axis=-1 *operands"."""
-        parameters: list[str] = []
-        aliases: dict[str, str] = {}
-        defaults: dict[str, Any] = {}
-        rest = ""
-        for word in text.split():
-            if word.startswith("*"):
-                rest = word[1:]
-                continue
-            names, _, default = word.partition("=")
-            name, *others = names.split("/")
-            parameters.append(name)
-            aliases |= dict.fromkeys(others, name)
-            if default:
-                defaults[name] = ast.literal_eval(default)
-        return cls(tuple(parameters), aliases, defaults, rest)
-
-
 def spelled(glob: str) -> str:
     """A glob with torch's own spelling replaced by the dump's: `torch.nn.functional.x` is `Functional.x`."""
     for spelling, prefix in SPELLINGS:
@@ -236,11 +201,9 @@ def spelled(glob: str) -> str:
 def canonical(api: str) -> str:
     """The API's name without namespace, dunders, in-place mark and foreach prefix."""
     name = api.rsplit(".", 1)[-1]
-    if name.startswith("__") and name.endswith("__"):
-        name = name[2:-2]
-        if name[0] in "ir" and name[1:] in PREFIXED:
-            name = name[1:]
-        return OPERATORS.get(name, name)
+    operator = operator_name(name)
+    if operator is not None:
+        return operator
     bare = name.removeprefix("_foreach_").rstrip("_")
     return ALIASES.get(bare, bare)
 
@@ -248,42 +211,11 @@ def canonical(api: str) -> str:
 def bind(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> BoundCall:
     """The arguments of a call by the names of its API's parameters; api as a dump has it, "" for no known one.
 
-    The values are whatever stands for tensors there. An argument that the API has no parameter for is kept by its
-    place alone, so that no call is refused.
+    The values are whatever stands for tensors there.
     """
-    signature = Signature.parsed(_text(api, args, kwargs))
-    given: dict[str, Any] = {}
-    paths: dict[str, str] = {}
-    for place, value in enumerate(args[: len(signature.parameters)] if signature.rest else args):
-        named = place < len(signature.parameters)
-        name = signature.parameters[place] if named else f"input.{place}"
-        given[name], paths[name] = value, f"input.{place}"
-    if signature.rest and len(args) > len(signature.parameters):
-        _bind_rest(signature, args, given, paths)
-    for keyword, value in kwargs.items():
-        name = signature.aliases.get(keyword, keyword)
-        given[name], paths[name] = value, f"kwargs.{keyword}"
     name = canonical(api) if api else ""
     native = api.partition(".")[0] in NATIVE
-    return BoundCall(api, name, works_in_place(api), native, given, paths, signature.defaults)
-
-
-def _bind_rest(signature: Signature, args: Sequence[Any], given: dict[str, Any], paths: dict[str, str]) -> None:
-    """All further arguments as one tuple: those of einsum come one by one, or in one list."""
-    first = len(signature.parameters)
-    values, path = args[first:], "input"
-    if len(values) == 1 and isinstance(values[0], (list, tuple)):
-        values, path, first = values[0], f"input.{first}", 0
-    given[signature.rest] = tuple(values)
-    paths |= {f"{signature.rest}.{place}": f"{path}.{first + place}" for place in range(len(values))}
-
-
-def works_in_place(api: str) -> bool:
-    """Does the API's name say that it writes to its first argument?"""
-    name = api.rsplit(".", 1)[-1]
-    if name.startswith("__"):
-        return name == "__setitem__" or (name.startswith("__i") and name not in ("__invert__", "__index__", "__int__"))
-    return name.endswith("_")
+    return bound_call(api, name, native, Signature.parsed(_text(api, args, kwargs)), args, kwargs)
 
 
 def _text(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:

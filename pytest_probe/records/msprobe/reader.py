@@ -12,13 +12,14 @@ from typing import Any
 
 import msgspec
 
+from pytest_probe.core import archive
 from pytest_probe.core.dump import TENSOR_FOLDER, Dump, Record
 from pytest_probe.core.garbage_collection import paused_gc
 from pytest_probe.core.printable import printable_line
 from pytest_probe.errors import DumpError
-from pytest_probe.records import lazy_json
-from pytest_probe.records.msprobe import salvage
-from pytest_probe.records.msprobe.entries import decode, quoted
+from pytest_probe.records import lazy_json, salvage
+from pytest_probe.records.fields import quoted
+from pytest_probe.records.msprobe.entries import decode
 from pytest_probe.records.msprobe.stack import StackFile
 
 # Others are read all the same, with a note: what they mean is not known.
@@ -33,9 +34,9 @@ _UNNAMED = "entries with a name that is no API call"
 # Any JSON may have a key "data": the header, or an entry's name, must be there too.
 _DATA = re.compile(rb'"data"\s*:\s*\{')
 _TASK, _LEVEL = re.compile(rb'"task"\s*:'), re.compile(rb'"level"\s*:')
-_ENTRY = re.compile(salvage.ENTRY.encode())
-# Of a damaged file no setting makes more.
-_ADVICE = "copy the file again, or repeat the capture"
+# How an entry of an API or a module begins: its key and the opening brace.
+_ENTRY = re.compile(r'"[^"\\\s]+\.(?:forward|backward|parameters_grad)(?:\.\d+)?"\s*:\s*\{')
+_ENTRY_BYTES = re.compile(_ENTRY.pattern.encode())
 _NAMED = "--probe-data-dir=DIR names a folder of tensors that may lie anywhere"
 
 
@@ -47,7 +48,7 @@ class MsprobeReader:
     def sniff(self, path: Path, head: bytes) -> bool:
         """Is this a JSON object with entries under "data"?"""
         start = head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
-        return start == b"{" and bool(_DATA.search(head)) and bool(_has_header(head) or _ENTRY.search(head))
+        return start == b"{" and bool(_DATA.search(head)) and bool(_has_header(head) or _ENTRY_BYTES.search(head))
 
     def read(self, path: Path) -> Dump:
         """Read the dump. Raises DumpError where no entry can be found in it."""
@@ -92,7 +93,7 @@ def _whole(path: Path) -> tuple[dict[str, Any], dict[str, msgspec.Raw], list[str
     top = lazy_json.parse(lazy_json.read_bytes(path))
     raw = top.pop("data", None)
     if raw is None:
-        raise DumpError(path, "has no entries: the key 'data' is missing", _ADVICE)
+        raise DumpError(path, "has no entries: the key 'data' is missing", salvage.ADVICE)
     entries = lazy_json.members(raw)
     header = {key: msgspec.json.decode(value) for key, value in top.items()}
     return header, entries, _repetitions(raw, entries)
@@ -108,18 +109,8 @@ def _repetitions(raw: msgspec.Raw, entries: Mapping[str, msgspec.Raw]) -> list[s
 def _salvage(path: Path, reason: str) -> tuple[dict[str, Any], dict[str, msgspec.Raw], list[str], tuple[str, ...]]:
     """What is whole in a file that is no JSON; it is read anew, since quoting goes wrong behind the damage."""
     with paused_gc():
-        saved = salvage.salvage(lazy_json.read_bytes(path))
-    hole = saved.hole
-    found = f"cannot be read as JSON ({reason})"
-    if hole:
-        found = f"is damaged or cut off at byte {hole.offset} (line {hole.line})"
-        found += f", in entry {hole.entry}" if hole.entry else ""
-        found += f", the first of {saved.holes} such places" if saved.holes > 1 else ""
-    if not saved.entries:
-        raise DumpError(path, f"{found}; no entry could be read", _ADVICE)
-    last = f"; the last good entry before is {hole.last}" if hole and hole.last else ""
-    kept = f"entries kept: {len(saved.entries)}"
-    return saved.header, saved.entries, [], (f"{path}: {found}{last}; {kept}; {_ADVICE}",)
+        saved = salvage.salvage(lazy_json.read_bytes(path), _ENTRY, "data")
+    return saved.header, saved.entries, [], (salvage.damage(path, saved, reason),)
 
 
 def _records(entries: Mapping[str, msgspec.Raw], skipped: Counter[str]) -> Iterator[Record]:
@@ -188,6 +179,6 @@ def _data_dirs(path: Path, recorded: object, notes: list[str]) -> tuple[Path, ..
         inside = False
     if inside:
         return tuple(dict.fromkeys((beside, Path(recorded))))
-    if not beside.is_dir():
-        notes.append(f"dump_data_dir {recorded!r} lies outside the dump's folder and is not read; {_NAMED}")
+    if not archive.is_folder(beside):
+        notes.append(f"dump_data_dir {recorded!r} is outside the dump's folder, so it is not read; {_NAMED}")
     return (beside,)

@@ -6,7 +6,10 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
+from pytest_probe import frameworks
+from pytest_probe.core.verdict import Outcome
 from pytest_probe.numerics.tool_metrics import Measures
 from pytest_probe.reports.msprobe_csv.checker import written
 from pytest_probe.reports.msprobe_csv.columns import (
@@ -27,10 +30,16 @@ from pytest_probe.reports.msprobe_csv.columns import (
     status_of,
 )
 from pytest_probe.reports.msprobe_csv.rows import Row
+from pytest_probe.standards import STANDARDS
+from pytest_probe.standards.api_class import classes_of
 from pytest_probe.standards.tools import COMPARES
 from pytest_probe.standards.tools.rules import RuleVerdict
 from pytest_probe.standards.tools.three_party import Decision
 
+# Standards that judge by an output's distance from the reference; other ones of our own judge what has no one value.
+BY_VALUE = ("noise", "exact")
+NO_VALUE = frozenset(("random", "uninitialised"))
+FOLDER_TELLS = "only a folder of --probe-out says whether they are what the API promises"
 DETAILS_FILE, RESULT_FILE = "api_precision_compare_details_{}.csv", "api_precision_compare_result_{}.csv"
 
 
@@ -77,8 +86,24 @@ def _compared(key: str, device: Row | None, benchmark: Row | None, standard: str
     if not benchmark.dtype:
         reason = f"the benchmark has no output: {benchmark.reason}"
         return ComparedRow(key, device, benchmark, Decision("", RuleVerdict("skip", reason)))
+    ruling = _alone(device)
+    if ruling is not None:
+        return ComparedRow(key, device, benchmark, Decision("", ruling))
     decision = COMPARES[standard](device.api, device.dtype, device.measures, benchmark.measures)
     return ComparedRow(key, device, benchmark, decision)
+
+
+def _alone(device: Row) -> RuleVerdict | None:
+    """The device's own verdict on an output that has no one right value, as of a random API: its distance from the
+    reference says nothing, nor does a benchmark's. None where the two are to be compared."""
+    if device.judge in BY_VALUE:
+        return None
+    no_value = NO_VALUE & classes_of(frameworks.signatures().canonical(device.api))
+    if not device.judge:
+        return RuleVerdict("skip", f"{min(no_value)} values; {FOLDER_TELLS}") if no_value else None
+    if device.judge in STANDARDS and not no_value:
+        return None
+    return RuleVerdict(cast(Outcome, device.status), device.reason)
 
 
 def write_compared(folder: Path, stamp: str, found: Sequence[ComparedRow]) -> list[Path]:

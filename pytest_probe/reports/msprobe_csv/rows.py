@@ -25,7 +25,8 @@ _FIELDS = {field.name for field in fields(Measures)}
 class Row:
     """One output. key names it on both sides of a comparison ("Functional.linear.0.forward.output.0", behind the dump's
     label where a run of ours has several dumps, with a dtype where it ran in several); api is the one whose rule judges
-    ("Functional.linear"); dtype is the device's, "" where there is no output to judge."""
+    ("Functional.linear"); dtype is the device's, "" where there is no output to judge; judge is the standard of the
+    output's own run, "" where a file does not say."""
 
     key: str
     entry: str
@@ -34,6 +35,7 @@ class Row:
     status: str
     reason: str
     measures: Measures
+    judge: str = ""
 
     @property
     def call(self) -> str:
@@ -77,7 +79,8 @@ def _of_result(result: Result, several: bool, runs: Mapping[PortableId, int]) ->
     name = str(named) if several else named.name
     for index, output in enumerate(result.outputs):
         measures = measures_of(output.measures)
-        yield Row(f"{name}.output.{index}", named.entry, api, output.dtype, output.verdict, output.reason, measures)
+        key, judge = f"{name}.output.{index}", output.standard
+        yield Row(key, named.entry, api, output.dtype, output.verdict, output.reason, measures, judge)
     if not result.outputs:
         yield Row(f"{name}.output.0", named.entry, api, "", status_of(result.verdict), result.reason, Measures(0))
 

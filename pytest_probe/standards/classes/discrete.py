@@ -46,7 +46,7 @@ class Discrete:
         count = int(np.count_nonzero(~inside))
         if count:
             reason = (
-                f"{count:,} of {inside.size:,} elements are on another step, and not within 4 roundoffs of its edge"
+                f"{count:,} of {inside.size:,} elements are on another step, and are not within 4 roundoffs of its edge"
             )
         return OutputVerdict(
             comparison.name, shape, dtype, "error", self.name, reason, measured, elements(comparison, ~inside)
@@ -71,9 +71,7 @@ def _miscounted(comparison: Comparison) -> str:
     if not whole or not np.array_equal(widen(correctly_rounded(wanted, comparison.actual.dtype)), wanted):
         return ""
     found, all_of_them = float(np.sum(widen(comparison.actual))), float(np.sum(wanted))
-    return (
-        "" if found == all_of_them else f"{found:,.0f} elements are counted where {all_of_them:,.0f} lie in the range"
-    )
+    return "" if found == all_of_them else f"{found:,.0f} elements are counted, but {all_of_them:,.0f} lie in the range"
 
 
 class OwnIntegers(Discrete):

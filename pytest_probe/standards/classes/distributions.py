@@ -90,12 +90,13 @@ def trouble(comparison: Comparison) -> str | None:
         impossible |= values != np.floor(values)
     if impossible.any():
         place = tuple(int(index) for index in np.argwhere(impossible)[0])
-        return f"{int(impossible.sum()):,} values cannot be drawn, as {values[place]:g} at {list(place)}"
+        return f"{int(impossible.sum()):,} values are impossible, for example {values[place]:g} at {list(place)}"
     chances = law.upto(standard)
     repeated = _repeated(comparison.actual, law, standard, step)
-    found = _off(law, standard, step) or repeated or repetition(chances - chances.mean(), float(chances.var()))
+    found = _whole_off(law.upto(standard - 1.0), chances) if law.whole else _off(law, standard, step)
+    found = found or repeated or repetition(chances - chances.mean(), float(chances.var()))
     if found or law.whole:
-        return found or _whole_off(law.upto(standard - 1.0), chances)
+        return found
     return _cut_off(law, standard, step) or _too_few_values(law, standard, step)
 
 
@@ -110,8 +111,8 @@ def _off(law: Law, values: AnyArray, step: AnyArray) -> str | None:
     """How the values are distributed; each may be anywhere within its step."""
     stride = max(1, values.size // COMPARED)
     flat, steps = values.ravel()[::stride], step.ravel()[::stride]
-    low, high = law.upto(flat - 1.0 if law.whole else flat - steps), law.upto(flat if law.whole else flat + steps)
-    return _kolmogorov(np.sort(low), np.sort(high)) or (None if law.whole else _moments(law, values, step))
+    low, high = np.sort(law.upto(flat - steps)), np.sort(law.upto(flat + steps))
+    return _kolmogorov(low, high) or _moments(law, values, step)
 
 
 def _kolmogorov(low: AnyArray, high: AnyArray) -> str | None:
@@ -122,7 +123,7 @@ def _kolmogorov(low: AnyArray, high: AnyArray) -> str | None:
     limit = math.sqrt(math.log(2 / UNLIKELY) / (2 * count))
     if distance <= limit:
         return None
-    return f"distributed otherwise: Kolmogorov-Smirnov distance {distance:.3g} (limit {limit:.3g})"
+    return f"wrong distribution: Kolmogorov-Smirnov distance {distance:.3g} (limit {limit:.3g})"
 
 
 def _moments(law: Law, values: AnyArray, step: AnyArray) -> str | None:
@@ -137,7 +138,7 @@ def _moments(law: Law, values: AnyArray, step: AnyArray) -> str | None:
         unsure = np.maximum(np.abs(low - middle), np.abs(high - middle))
         sigmas = max(0.0, abs(float(np.mean(middle))) - float(np.mean(unsure))) * math.sqrt(flat.size)
         if sigmas > SIGMAS:
-            return f"distributed otherwise: the {word} off by {sigmas:.3g} sigma (limit {SIGMAS:g})"
+            return f"wrong distribution: {word} off by {sigmas:.3g} sigma (limit {SIGMAS:g})"
     return None
 
 
@@ -225,7 +226,7 @@ def repetition(values: AnyArray, variance: float) -> str | None:
     if unlikely[lag] <= 4 * math.log(2 * values.size / UNLIKELY):
         return None
     alike = products[lag] / np.dot(values, values)
-    return f"what is drawn comes again {lag + 1:,} elements later: correlation {alike:.2g}"
+    return f"the values repeat {lag + 1:,} elements later: correlation {alike:.2g}"
 
 
 def beyond_chance(found: float, wanted: float, variance: float) -> bool:
@@ -304,7 +305,7 @@ def _bernoulli(comparison: Comparison, values: AnyArray) -> str | None:
     chances = np.broadcast_to(_wide(chance), values.shape)
     impossible = ((values != 0) & (values != 1)) | (values > np.ceil(chances)) | (values < np.floor(chances))
     if impossible.any():
-        return f"{int(impossible.sum()):,} values cannot be drawn"
+        return f"{int(impossible.sum()):,} values are impossible"
     variances = chances * (1 - chances)
     off = _sum_off(values, chances, variances, "ones") or _unlike_chances(values, chances, variances)
     return off or repetition(values - chances, float(np.max(variances, initial=0.0)))
@@ -320,14 +321,14 @@ def _unlike_chances(values: AnyArray, chances: AnyArray, variances: AnyArray) ->
     found, wanted = float(np.sum(values * weights)), float(np.sum(chances * weights))
     if not beyond_chance(found, wanted, float(np.sum(variances * weights**2))):
         return None
-    return "ones do not come by each element's own probability"
+    return "the ones do not follow each element's own probability"
 
 
 def _poisson(comparison: Comparison, values: AnyArray) -> str | None:
     rates = widen(comparison.call.argument("input"))
     impossible = (values < 0) | (values != np.floor(values)) | ((rates == 0) & (values != 0))
     if impossible.any():
-        return f"{int(impossible.sum()):,} values cannot be drawn"
+        return f"{int(impossible.sum()):,} values are impossible"
     # Bernstein's inequality wants terms of at most 1: ten times the largest rate is seldom drawn.
     scale = max(1.0, float(np.max(rates, initial=0.0)) * 10)
     found = _sum_off(values / scale, rates / scale, rates / scale**2, f"times {scale:g}")

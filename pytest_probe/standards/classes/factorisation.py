@@ -12,7 +12,7 @@ from pytest_probe.core.comparison import Comparison
 from pytest_probe.core.verdict import OutputVerdict
 from pytest_probe.errors import Unsupported
 from pytest_probe.numerics import metrics
-from pytest_probe.numerics.dtypes import AnyArray, widen
+from pytest_probe.numerics.dtypes import AnyArray, float_format, is_floating, widen
 from pytest_probe.standards.noise.standard import NoiseStandard
 
 # Residuals in units of u |M| sqrt(n). Chosen: backward stable algorithms have small constants; nothing finer was
@@ -57,8 +57,8 @@ def _gradient(comparison: Comparison) -> OutputVerdict:
     hangs = set(comparison.case.incoming) != {VALUES.get(comparison.call.name)}
     if verdict.verdict == "error" and hangs and not _same_factors(comparison):
         free = "order" if comparison.call.name in UNORDERED else "signs or basis"
-        found = f"{comparison.name}: {verdict.reason}, but it hangs on the {free} of the factors, which is free"
-        raise Unsupported(found, "free signs or basis")
+        found = f"it depends on the {free} of the factors, which an algorithm may choose"
+        raise Unsupported(f"{comparison.name}: {verdict.reason}, but {found}", "free signs or basis")
     return verdict
 
 
@@ -99,7 +99,13 @@ def _same_factors(comparison: Comparison) -> bool:
     chosen = comparison.case.incoming.keys() & comparison.case.reference.keys()
     pairs = [(comparison.case.forward.get(name), comparison.case.reference[name]) for name in chosen]
     arrays = [(actual, value) for actual, value in pairs if isinstance(actual, np.ndarray)]
-    return bool(arrays) and all(_agree(actual, value, comparison.roundoff**0.5) for actual, value in arrays)
+    return bool(arrays) and all(_agree(actual, value, _unit(comparison) ** 0.5) for actual, value in arrays)
+
+
+def _unit(comparison: Comparison) -> float:
+    """u: factors of 16 bit are rounded to that, however they were computed."""
+    actual = comparison.actual.dtype
+    return max(comparison.roundoff, float_format(actual).roundoff if is_floating(actual) else 0.0)
 
 
 def _agree(actual: AnyArray, expected: AnyArray, share: float) -> bool:
@@ -122,7 +128,7 @@ def _errors(comparison: Comparison, matrix: AnyArray) -> Mapping[str, float]:
     size = max(matrix.shape[-2:])
     with np.errstate(divide="ignore"):
         lost = np.minimum(size * comparison.allowance.lost / norm**2, 1 / LIMIT) if comparison.allowance.lost else 0.0
-    unit = comparison.roundoff * size**0.5 + lost
+    unit = _unit(comparison) * size**0.5 + lost
     # An error of a basis is one of unit vectors; all others are errors of the matrix.
     scales = {"orthogonality": np.ones_like(norm)}
     return {

@@ -33,11 +33,9 @@ class Random:
             return NoiseStandard().judge(comparison)
         if not (_drops_elements(comparison) or _unbatched(comparison)) or not isinstance(values, np.ndarray):
             raise Unsupported(f"{comparison.call.name} gives random values", "random values")
-        probability, training = _settings(comparison)
-        # Nothing is drawn then: the call copies, or gives zeros.
-        if not training or probability in (0.0, 1.0):
+        if not draws(comparison):
             return NoiseStandard().judge(comparison)
-        return self._dropout(comparison, widen(values), probability)
+        return self._dropout(comparison, widen(values), float(comparison.call.argument("p")))
 
     def _drawn(self, comparison: Comparison) -> OutputVerdict:
         trouble = distributions.trouble(comparison)
@@ -49,7 +47,7 @@ class Random:
     def _dropout(self, comparison: Comparison, values: AnyArray, probability: float) -> OutputVerdict:
         source = values if comparison.direction == "forward" else widen(comparison.case.incoming["output.0"])
         kept = _kept(comparison, values, source)
-        verdict = _judged(comparison, np.where(kept, source, 0.0), 1 / (1 - probability))
+        verdict = _judged(comparison, np.where(kept, source, 0.0), probability)
         channels = values.ndim if _drops_elements(comparison) else _channels(comparison, values.ndim)
         trouble = _pattern_trouble(kept, (values != 0) & (source != 0), probability, channels)
         if verdict.verdict == "error" or trouble is None:
@@ -60,12 +58,15 @@ class Random:
 def _too_few(draws: int) -> str:
     if draws >= distributions.ENOUGH:
         return ""
-    return f"too few to tell what is a few per cent off: {draws:,} of {distributions.ENOUGH:,} draws"
+    return f"too few draws to detect an error of a few per cent: {draws:,} of {distributions.ENOUGH:,} draws"
 
 
-def _judged(comparison: Comparison, kept: AnyArray, factor: float) -> OutputVerdict:
-    """By noise, without evidence, since other runs draw other patterns. Some 16-bit kernels round the factor first."""
-    factors = dict.fromkeys((factor, float(widen(round_to(factor, comparison.actual.dtype)))))
+def _judged(comparison: Comparison, kept: AnyArray, probability: float) -> OutputVerdict:
+    """By noise, without evidence, since other runs draw other patterns. Some 16-bit kernels round the factor first, or
+    what they divide by."""
+    share = 1 - probability
+    rounded, divisor = (float(widen(round_to(number, comparison.actual.dtype))) for number in (1 / share, share))
+    factors = dict.fromkeys((1 / share, rounded, 1 / divisor))
     for number in factors:
         given = replace(comparison, expected=kept * number, evidence=Evidence())
         verdict = NoiseStandard().judge(given)
@@ -74,10 +75,9 @@ def _judged(comparison: Comparison, kept: AnyArray, factor: float) -> OutputVerd
     return verdict
 
 
-def _settings(comparison: Comparison) -> tuple[float, bool]:
-    p = comparison.call.argument("p")
-    training = comparison.call.argument("training")
-    return float(p), bool(training)
+def draws(comparison: Comparison) -> bool:
+    """Does this dropout draw a pattern? Outside training, and where it keeps all or nothing, it does not."""
+    return bool(comparison.call.argument("training")) and float(comparison.call.argument("p")) not in (0.0, 1.0)
 
 
 def _kept(comparison: Comparison, values: AnyArray, source: AnyArray) -> BoolArray:

@@ -40,9 +40,9 @@ class SelectionStandard:
         values, dim, actual, expected = source
         extent = values.shape[dim]
         if actual.size and (actual.min() < 0 or actual.max() >= extent):
-            return f"indices from {actual.min()} to {actual.max()} where 0 to {extent - 1} are there"
+            return f"indices from {actual.min()} to {actual.max()} expected 0 to {extent - 1}"
         if "distinct_indices" in comparison.classes and (np.diff(np.sort(actual, axis=dim), axis=dim) == 0).any():
-            return "an index comes twice"
+            return "an index occurs twice"
         chosen = np.take_along_axis(values, actual, dim)
         same = identical(chosen, np.take_along_axis(values, expected, dim))
         if same.all():

@@ -10,7 +10,7 @@ from pytest_probe.core.device_modes import Behaviour
 from pytest_probe.core.verdict import OutputVerdict
 from pytest_probe.standards.base import Standard
 from pytest_probe.standards.device_modes.emulate import under_modes
-from pytest_probe.standards.device_modes.likely_cause import diagnose
+from pytest_probe.standards.diagnosis import diagnose
 
 
 def judged_with_modes(standard: Standard, comparison: Comparison, allowed: Sequence[Behaviour]) -> OutputVerdict:
@@ -21,5 +21,4 @@ def judged_with_modes(standard: Standard, comparison: Comparison, allowed: Seque
     passed = under_modes(standard, comparison, verdict, allowed)
     if passed is not None or verdict.verdict == "warning":
         return passed or verdict
-    cause = diagnose(standard, comparison, verdict)
-    return replace(verdict, reason=f"{verdict.reason}; {cause}") if cause else verdict
+    return replace(verdict, diagnosis=diagnose(standard, comparison, verdict))

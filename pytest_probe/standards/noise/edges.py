@@ -13,16 +13,17 @@ from pytest_probe.standards.noise.stages import STAGES, Stage
 # Roundoffs of the element, or of the output's RMS. What crosses an edge moves by more, and rounding by less.
 FAR = 64.0
 # Roundoffs of the output's dtype that each element of a sum may be off by: two ulps.
-LAST = 4.0
+TWO_ULPS = 4.0
 # Of the output's RMS. A choice moves an element by about the number that was chosen; less is a number that moves.
 CHOICE = 0.01
-# A scale of so small a part of the error is no edge that was crossed.
-OWED = 1 / 16
-# A run has crossed an edge where it moves by so much of what the device is off by.
-CROSSED = 0.25
-# Runs that round by chance, of which one leads across in a quarter; and the share of elements for which none may do so
-# where it does for others.
-CHANCES, SETTLED = 16, 0.9
+# Of the spread of perturbed runs. A smaller error is no edge that was crossed, and no other choice.
+SMALL = 1 / 16
+# Of an error. A run that moves an element by less has not crossed the edge that the device may have crossed.
+CROSSING = 0.25
+# Runs that round by chance. One leads across in a quarter of the elements at an edge, 16 in all but 1 % of them.
+BY_CHANCE = 16
+# The share of those elements that no run leads across, from which on the call has an edge that rounding never crosses.
+NEVER_CROSSED = 0.9
 
 
 def crossed(comparison: Comparison, stage: Stage) -> str:
@@ -31,22 +32,25 @@ def crossed(comparison: Comparison, stage: Stage) -> str:
     if stage.spread is None or stage.center.dtype.kind != "f":
         return ""
     off = np.abs(widen(comparison.actual) - stage.center)
-    beyond = _beyond_rounding(comparison, off) & (off >= OWED * stage.spread.size)
+    beyond = _beyond_rounding(comparison, off) & (off >= SMALL * stage.spread.size)
     if not beyond.any():
         return ""
-    evidence, reach = comparison.evidence, CROSSED * off
+    evidence, reach = comparison.evidence, CROSSING * off
     beyond &= _any_further(evidence.moved_slightly(2), stage.center, reach)
     met = int(np.count_nonzero(beyond))
-    runs = evidence.rounded_by_chance(CHANCES) if met else []
+    runs = evidence.rounded_by_chance(BY_CHANCE) if met else []
     if not runs:
         return ""
     if comparison.case.narrow:
         runs = runs + evidence.narrow_steps(1) + evidence.composed_steps() + evidence.composed_steps(separate=True)
     beyond &= ~_any_further(runs, stage.center, reach)
     count = int(np.count_nonzero(beyond))
-    if count < SETTLED * met:
+    if count < NEVER_CROSSED * met:
         return ""
-    return f"{count:,} of {beyond.size:,} elements are beyond an edge that inputs meet exactly, and no rounding crosses"
+    return (
+        f"{count:,} of {beyond.size:,} elements are on the wrong side of an edge that an input meets exactly; "
+        "no rounding leads there"
+    )
 
 
 def unbalanced(comparison: Comparison, stage: Stage) -> str:
@@ -57,26 +61,36 @@ def unbalanced(comparison: Comparison, stage: Stage) -> str:
     if spread is None or center.dtype.kind != "f" or center.ndim == 0 or not np.isfinite(wide).all():
         return ""
     off = np.abs(wide - center)
-    if not (np.isfinite(center).all() and (_beyond_rounding(comparison, off) & (off >= OWED * spread.size)).any()):
+    if not (np.isfinite(center).all() and (_beyond_rounding(comparison, off) & (off >= SMALL * spread.size)).any()):
         return ""
-    typical = noise_ratio.root_mean_square(np.abs(center))
-    leaps = spread.size > CHOICE * typical
+    leaps = spread.size > CHOICE * noise_ratio.root_mean_square(np.abs(center))
     runs = [run for run in comparison.evidence.perturbed(STAGES[-1]) if np.isfinite(run).all()] if leaps.any() else []
     if not runs:
         return ""
-    errors, *others = (np.where(leaps, array - center, 0.0) for array in (wide, *runs))
+    errors, *moves = (np.where(leaps, array - center, 0.0) for array in (wide, *runs))
     for axes in (*((axis,) for axis in range(center.ndim)), tuple(range(center.ndim))):
-        off = np.abs(np.sum(errors, axis=axes))
-        leapt = np.max([np.sum(np.abs(run), axis=axes) for run in others], axis=0)
-        moved = np.max([np.abs(np.sum(run, axis=axes)) for run in others], axis=0)
-        # Rounding inside and at the end adds up to so much at most; what leaps must cancel in the sum of each run.
-        rounding = FAR * comparison.roundoff * np.sum(np.maximum(np.abs(center), typical), axis=axes)
-        rounding = rounding + LAST * _roundoff(comparison) * np.sum(np.abs(center), axis=axes)
-        told = (moved <= rounding) & (leapt > 2 * rounding)
-        wrong = told & (off > np.maximum(2 * rounding, CROSSED * leapt))
+        wrong = _wrong_sums(comparison, center, errors, moves, axes)
         if wrong.any():
-            return f"{int(np.sum(wrong)):,} of {wrong.size:,} sums differ that stay whichever of equal values is chosen"
+            sums = f"{int(np.sum(wrong)):,} of {wrong.size:,} sums differ"
+            return f"{sums}, although the choice among equal values does not change them"
     return ""
+
+
+def _wrong_sums(
+    comparison: Comparison, center: AnyArray, errors: AnyArray, moves: list[AnyArray], axes: tuple[int, ...]
+) -> BoolArray:
+    """Which sums over some dimensions are off where no run moves them, though their elements move."""
+    values = np.abs(center)
+    typical = noise_ratio.root_mean_square(values)
+    off = np.abs(np.sum(errors, axis=axes))
+    leapt = np.max([np.sum(np.abs(run), axis=axes) for run in moves], axis=0)
+    moved = np.max([np.abs(np.sum(run, axis=axes)) for run in moves], axis=0)
+    # Rounding inside and at the end adds up to so much at most; what leaps must cancel in the sum of each run.
+    inside = FAR * comparison.roundoff * np.sum(np.maximum(values, typical), axis=axes)
+    rounding = inside + TWO_ULPS * _roundoff(comparison) * np.sum(values, axis=axes)
+    # Where runs move by less, no choice differs between them: steps in float32 make the elements leap.
+    told = (moved <= rounding) & (leapt > np.maximum(2 * rounding, CHOICE * typical))
+    return np.asarray(told & (off > np.maximum(2 * rounding, CROSSING * leapt)))
 
 
 def _roundoff(comparison: Comparison) -> float:

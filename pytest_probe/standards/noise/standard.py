@@ -94,7 +94,7 @@ def _share_judged(stage: Stage) -> tuple[Outcome, str]:
         return "pass", ""
     return (
         "warning",
-        f"{UNDECIDED}{judged:,} of {size:,} elements could be judged, perturbed runs overflow in the others",
+        f"{UNDECIDED}{judged:,} of {size:,} elements could be judged; perturbed runs overflow in the others",
     )
 
 
@@ -139,13 +139,14 @@ def _beside_unstable(comparison: Comparison, stage: Stage) -> tuple[Outcome, str
     """A device that chooses otherwise errs in fewer elements than are unstable, since not each jumps in a few runs; one
     that rounds between 16-bit kernels may err in all."""
     wrong = int(np.count_nonzero(stage.noise.ratios > stage.limits.largest))
-    found = f"{stage.unstable:,} of {stage.noise.ratios.size:,} elements leap as inputs move by a roundoff"
+    unstable = f"{stage.unstable:,} of {stage.noise.ratios.size:,} elements are unstable"
+    found = f"{unstable}: they change abruptly when inputs change by a roundoff"
     if wrong > stage.unstable:
         elsewhere = comparison.case.narrow and not comparison.case.on_cpu
         if elsewhere and steps.unlike_composed_steps(comparison) == "":
             return "pass", "rounds between its kernels"
-        return "error", f"{found}; beside them {stage.reason}, {wrong:,} above it"
-    return "warning", f"{UNDECIDED}{found}; beside them {stage.reason}"
+        return "error", f"{found}; of all elements {wrong:,} are above the limit: {stage.reason}"
+    return "warning", f"{UNDECIDED}{found}; {stage.reason}"
 
 
 def _unbiased(comparison: Comparison) -> Stage | None:

@@ -157,7 +157,7 @@ def by_cpu_result(comparison: Comparison, stage: Stage) -> str | None:
     errors = [_divided(_error(comparison, run, usable), scale) for run in (wide, *samples)]
     if unlike_rounding(errors[0], errors[1:], comparison.expected):
         return None
-    return f"as-cpu: the CPU's own kernel errs as much ({seen.largest:,.4g})"
+    return f"as-cpu: the CPU's own kernel has as large an error ({seen.largest:,.4g})"
 
 
 def truncates(comparison: Comparison) -> bool:

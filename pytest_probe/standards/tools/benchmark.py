@@ -17,7 +17,7 @@ class Benchmark(Tool, ThreeParty):
     """Without another run's results an output is judged by the three-state status."""
 
     name = BENCHMARK
-    help = "ratios of a device's errors to those of another run, which --probe-benchmark names"
+    help = "compares a device's errors with those of the run that --probe-benchmark names"
 
     def judge(self, comparison: Comparison) -> OutputVerdict:
         return ByRule(self.name, self.table).judge(comparison)

@@ -15,6 +15,7 @@ from pytest_probe.numerics import metrics
 from pytest_probe.numerics.conventions import Convention
 from pytest_probe.numerics.dtypes import is_complex, is_floating, round_to
 from pytest_probe.numerics.tool_metrics import Measures, applying, measure
+from pytest_probe.standards.classes.random import draws
 from pytest_probe.standards.exact import correctly_rounded, elements, identical
 from pytest_probe.standards.tools.rules import RuleVerdict
 
@@ -29,10 +30,11 @@ def is_float(comparison: Comparison) -> bool:
     return is_floating(comparison.actual.dtype) or is_complex(comparison.actual.dtype)
 
 
-def refuse_random(comparison: Comparison) -> None:
-    """Raises Unsupported where no reference has the one right answer, and the share of zeros tells nothing."""
+def refuse_random(comparison: Comparison, *, counts_zeros: bool = True) -> None:
+    """Raises Unsupported where no reference has the one right answer. counts_zeros: the tool judges a dropout by its
+    share of zeros."""
     kinds = comparison.classes & {"random", "uninitialised"}
-    if kinds and not is_dropout(comparison):
+    if kinds and not (is_dropout(comparison) and (counts_zeros or not draws(comparison))):
         raise Unsupported(f"{comparison.name}: no table judges what is {min(kinds)}", "no table judges it")
 
 

@@ -18,11 +18,11 @@ class Msprobe(Tool, ThreeParty):
     """A rule for each API by its tables, the project's own before them.
 
     Where the benchmark rule would judge and there is no benchmark, the three-state status does. Slips of the tool are
-    mended: docs/standards.md lists them.
+    mended: docs/tool-standards.md lists them.
     """
 
     name = "msprobe"
-    help = "msprobe's documented rules, for each API the one whose list has it"
+    help = "the documented rules of msprobe; its lists say which rule judges an API"
 
     def judge(self, comparison: Comparison) -> OutputVerdict:
         return judged_by(comparison, self.table.rule(comparison.call.api, comparison.actual.dtype.name), self.name)

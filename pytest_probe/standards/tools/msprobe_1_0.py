@@ -14,7 +14,7 @@ from pytest_probe.standards.tools.thresholds import DOCUMENTED
 
 class Msprobe10(MsprobeChecker):
     name = "msprobe-1.0"
-    help = "msprobe 1.0.4's checker and comparison as they are"
+    help = "the verdicts of msprobe 1.0.4, bugs included"
     limits = DOCUMENTED
 
     @staticmethod

@@ -14,7 +14,7 @@ from pytest_probe.standards.tools.thresholds import LATER
 
 class Msprobe26(MsprobeChecker):
     name = "msprobe-26"
-    help = "msprobe 26 as it is"
+    help = "the verdicts of msprobe 26, bugs included"
     limits = LATER
     comparable = FLOATS | EXACT | {"int8", "float8_e4m3fn", "float8_e5m2"}
     nan_cosine_passes = True

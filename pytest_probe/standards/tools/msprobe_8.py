@@ -25,7 +25,7 @@ from pytest_probe.standards.tools.thresholds import LATER
 
 class Msprobe8(MsprobeChecker):
     name = "msprobe-8"
-    help = "msprobe 1.2.2 to 8.3.3, as they are"
+    help = "the verdicts of msprobe 1.2.2 to 8.3.3, bugs included"
     limits = LATER
 
     def rule_of(self, api: str, dtype: str) -> str:

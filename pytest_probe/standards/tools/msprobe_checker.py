@@ -18,8 +18,8 @@ EXACT = frozenset({"bool", "uint8", "int32", "int64"})
 
 
 class MsprobeChecker(ThresholdTool, ThreeParty):
-    """comparable: dtypes that the tool compares at all. The slips that decide are kept; docs/standards.md lists them,
-    and where this differs."""
+    """comparable: dtypes that the tool compares at all. The slips that decide are kept; docs/tool-standards.md lists
+    them, and where this differs."""
 
     comparable: ClassVar[frozenset[str]] = FLOATS | EXACT
     nan_cosine_passes: ClassVar[bool] = False

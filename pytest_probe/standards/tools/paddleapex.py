@@ -21,7 +21,7 @@ EMPTY_FAILS = RuleVerdict("error", "the tool fails empty tensors")
 
 class PaddleApex(ThresholdTool, ThreeParty):
     name = "paddleapex"
-    help = "PaddleAPEX as it is"
+    help = "the verdicts of PaddleAPEX, bugs included"
     limits: ClassVar[Mapping[str, DtypeLimits]] = {
         "float16": DtypeLimits(1e-3, 1e-5, 1e-3, 1e-3),
         "bfloat16": DtypeLimits(1e-3, 1e-5, 1e-3, 4e-3),

@@ -39,7 +39,7 @@ Limit: TypeAlias = Annotated[
 SECTIONS = ("acc_check", "run_ut")
 # Bytes and nested brackets beyond which a file is none of rules.
 LARGEST, DEEPEST = 200_000, 50
-TOO_DEEP = "its lists or mappings are nested too deep: it is no file of rules"
+TOO_DEEP = "its lists or mappings are nested too deep: it is not a file of rules"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,7 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
     host: Any = None
     port: Any = None
     rank_list: Any = None
+    tls_path: Any = None
 
 
 class _Dtypes(Struct, frozen=True, forbid_unknown_fields=True):
@@ -89,7 +90,7 @@ class _Standard(Struct, frozen=True):
 
 class _Entry(_Standard, frozen=True, kw_only=True, forbid_unknown_fields=True):
     justification: Annotated[
-        Annotated[str, Meta(pattern=r"\S")], Meta(description="say why in a text: add justification")
+        Annotated[str, Meta(pattern=r"\S")], Meta(description="add justification, a text that says why")
     ]
 
 
@@ -110,7 +111,7 @@ def read_standards_file(path: Path) -> StandardsFile:
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(str(path), "the file", f"it cannot be read: {error}") from None
     if len(text) > LARGEST:
-        raise SettingsError(str(path), "the file", f"it has more than {LARGEST:,} bytes: it is no file of rules")
+        raise SettingsError(str(path), "the file", f"it has more than {LARGEST:,} bytes: it is not a file of rules")
     # PyYAML's time grows with the square of the depth.
     if _depth(text) > DEEPEST:
         raise SettingsError(str(path), "the file", TOO_DEEP)
@@ -120,9 +121,9 @@ def read_standards_file(path: Path) -> StandardsFile:
         return StandardsFile() if root is None else _Reader(path, root).read(_Texts().construct_document(root))
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise SettingsError(f"{path}:{line}", "the file", f"it is no YAML or JSON: {error.problem}") from None
+        raise SettingsError(f"{path}:{line}", "the file", f"it is not YAML or JSON: {error.problem}") from None
     except yaml.YAMLError as error:
-        raise SettingsError(str(path), "the file", f"it is no YAML or JSON: {error}") from None
+        raise SettingsError(str(path), "the file", f"it is not YAML or JSON: {error}") from None
     except RecursionError:
         raise SettingsError(str(path), "the file", TOO_DEEP) from None
 
@@ -166,7 +167,7 @@ class _Reader:
         named = self._decoded(content, _Standard, keys).standard
         rule = named or packaged().listing(pattern)
         if named is None and rule == BENCHMARK:
-            wanted = "no list of msprobe's has it: say which standard"
+            wanted = "msprobe's lists do not have it: add standard"
             raise SettingsError(self._place(keys), f"{pattern}: {dtype}", wanted)
         entry = self._decoded(content, _ENTRIES[rule], keys)
         limits = {key: value for key in RULES.get(rule, ()) if (value := getattr(entry, key)) is not UNSET}

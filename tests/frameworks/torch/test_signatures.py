@@ -13,7 +13,8 @@ import torch.nn.functional as F
 
 from pytest_probe.core.arguments import BoundCall, Leaf
 from pytest_probe.core.dump import SizeSpec, TensorSpec
-from pytest_probe.frameworks.torch.signatures import SIGNATURES, Signature, bind, canonical, spelled
+from pytest_probe.frameworks.binding import Signature
+from pytest_probe.frameworks.torch.signatures import SIGNATURES, bind, canonical, spelled
 
 # Entries that torch does not tell, or tells otherwise, and why.
 EXCEPTIONS: Mapping[str, str] = {

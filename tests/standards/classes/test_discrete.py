@@ -18,7 +18,7 @@ def test_another_step_is_an_error_though_it_is_noise_to_the_noise_rule() -> None
     asked = comparison([3.0, 5.0], [2.0, 5.0], api="Torch.floor", dtype="float32", runs={"nudged": [[2.0, 5.0]] * 4})
     found = Discrete().judge(asked)
     assert found.verdict == "error"
-    assert found.reason == "1 of 2 elements are on another step, and not within 4 roundoffs of its edge"
+    assert found.reason == "1 of 2 elements are on another step, and are not within 4 roundoffs of its edge"
     assert [element.index for element in found.worst] == [(0,)]
 
 
@@ -66,5 +66,5 @@ def test_no_rounding_decides_how_many_elements_lie_in_the_range(actual: list[flo
     asked = comparison(actual, [3.0, 4.0], api="Torch.histc", dtype="float32", runs=runs)
     found = Discrete().judge(asked)
     assert found.verdict == "error"
-    assert found.reason == f"{words} are counted where 7 lie in the range"
+    assert found.reason == f"{words} are counted, but 7 lie in the range"
     assert Discrete().judge(comparison([4.0, 3.0], [3.0, 4.0], api="Torch.histc", runs=runs)).verdict == "pass"

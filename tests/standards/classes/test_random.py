@@ -64,7 +64,7 @@ def test_a_pattern_that_repeats_itself_is_an_error(p: float, lag: int) -> None:
     pattern = np.resize(np.random.default_rng(2).random(lag), (100, 40))
     found = judge(np.where(pattern < p, 0.0, widen(values) / (1 - p)), p, values=values)
     assert found.verdict == "error"
-    assert re.match(r"what is drawn comes again [\d,]+ elements later: correlation 0\.\d+", found.reason)
+    assert re.match(r"the values repeat [\d,]+ elements later: correlation 0\.\d+", found.reason)
 
 
 def test_chance_seldom_looks_like_a_pattern_that_repeats_itself() -> None:

@@ -55,10 +55,10 @@ def test_another_than_the_first_of_equal_values_is_said(
     [
         ("Torch.max", [3, 2], [0, 2], (1,), "1 of 2 indices point at another value than the reference's"),
         ("Torch.argmax", 0, 6, (), "1 of 1 indices point at another value than the reference's"),
-        ("Torch.sort", [[1, 3, 0, 0], [0, 1, 2, 3]], [[1, 3, 0, 2], [0, 1, 2, 3]], (-1,), "an index comes twice"),
-        ("Torch.topk", [[0, 0], [2, 3]], [[0, 2], [2, 3]], (2,), "an index comes twice"),
-        ("Torch.max", [4, 2], [0, 2], (1,), "indices from 2 to 4 where 0 to 3 are there"),
-        ("Torch.max", [-2, 2], [0, 2], (1,), "indices from -2 to 2 where 0 to 3 are there"),
+        ("Torch.sort", [[1, 3, 0, 0], [0, 1, 2, 3]], [[1, 3, 0, 2], [0, 1, 2, 3]], (-1,), "an index occurs twice"),
+        ("Torch.topk", [[0, 0], [2, 3]], [[0, 2], [2, 3]], (2,), "an index occurs twice"),
+        ("Torch.max", [4, 2], [0, 2], (1,), "indices from 2 to 4 expected 0 to 3"),
+        ("Torch.max", [-2, 2], [0, 2], (1,), "indices from -2 to 2 expected 0 to 3"),
     ],
 )
 def test_wrong_indices(api: str, actual: Any, expected: Any, args: tuple[Any, ...], reason: str) -> None:

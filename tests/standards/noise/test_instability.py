@@ -70,8 +70,8 @@ def test_one_element_that_jumps_grants_the_others_nothing() -> None:
     found = judge(ONES * 1.01, jump=1.0)
     assert found.verdict == "error"
     assert found.reason == (
-        "1 of 100 elements leap as inputs move by a roundoff; beside them noise ratio 1.049e+04 (limit 64), "
-        "RMS noise ratio 1.043e+04 (limit 13.6), 99 above it"
+        "1 of 100 elements are unstable: they change abruptly when inputs change by a roundoff; of all elements 99 are "
+        "above the limit: noise ratio 1.049e+04 (limit 64), RMS noise ratio 1.043e+04 (limit 13.6)"
     )
 
 
@@ -79,7 +79,8 @@ def test_no_more_that_err_than_jump_are_undecided() -> None:
     off = ONES + 0.5 * (np.arange(100) == 3)
     found = judge(off, jump=1.0)
     assert found.verdict == "warning"
-    assert found.reason.startswith("undecided: 1 of 100 elements leap as inputs move by a roundoff; beside them noise")
+    assert found.reason.startswith("undecided: 1 of 100 elements are unstable: they change abruptly when ")
+    assert "; noise ratio " in found.reason
     assert judge(ONES + 0.5 * FIRST, jump=1.0).verdict == "pass"
 
 

@@ -113,7 +113,7 @@ def test_ties_that_a_kernel_rounds_twice_are_no_bias() -> None:
 def test_the_cpus_own_kernel_is_a_witness() -> None:
     asked = {"on_cpu": False, "cpu_result": lambda: off(90).astype(np.float32)}
     found = by_noise(off(100), ONES, **asked)
-    assert (found.verdict, found.reason) == ("pass", "as-cpu: the CPU's own kernel errs as much (179)")
+    assert (found.verdict, found.reason) == ("pass", "as-cpu: the CPU's own kernel has as large an error (179)")
     assert by_noise(off(181), ONES, **asked).verdict == "error"
     assert by_noise(off(100), ONES, on_cpu=True, cpu_result=asked["cpu_result"]).verdict == "error"
 
@@ -123,7 +123,9 @@ def test_a_witness_without_digits_excuses_what_it_does_itself() -> None:
     signs = np.where(np.arange(100) % 2, 1.0, -1.0)
     lost = (ONES + 5000 * ULP * signs).astype(np.float32)
     asked = {"on_cpu": False, "cpu_result": lambda: lost}
-    assert by_noise(ONES - 6000 * ULP * signs, ONES, **asked).reason.startswith("as-cpu: the CPU's own kernel errs")
+    assert by_noise(ONES - 6000 * ULP * signs, ONES, **asked).reason.startswith(
+        "as-cpu: the CPU's own kernel has as large an error"
+    )
     half = np.where(np.arange(100) < 50, lost, ONES).astype(np.float32)
     others = np.where(np.arange(100) < 50, ONES, lost)
     assert by_noise(others, ONES, on_cpu=False, cpu_result=lambda: half).verdict == "error"
@@ -177,8 +179,8 @@ def test_a_device_that_rounds_between_its_kernels_passes() -> None:
     [
         (rounding(1.0, 1) + 2.0**-7, "shifted on average by"),
         (rounding(4.0, 1), "RMS "),
-        (rounding(1.0, 1) + 16 * 2.0**-7 * (np.arange(200) == 5), "an element errs by"),
-        (WANTED + (rounding(1.0, 1) - WANTED) * np.where(np.arange(200) < 12, 3.0, 0.01), "errs "),
+        (rounding(1.0, 1) + 16 * 2.0**-7 * (np.arange(200) == 5), "an element is off by"),
+        (WANTED + (rounding(1.0, 1) - WANTED) * np.where(np.arange(200) < 12, 3.0, 0.01), "is off "),
         (np.where(np.arange(200) == 5, np.nan, WANTED), "not finite where the reference is"),
         (np.zeros(200), "RMS "),
     ],
@@ -211,7 +213,7 @@ def test_an_output_that_nobody_can_judge_is_no_pass() -> None:
     assert overflown(50).verdict == "pass"
     found = overflown(51)
     assert found.verdict == "warning"
-    assert found.reason == "undecided: 49 of 100 elements could be judged, perturbed runs overflow in the others"
+    assert found.reason == "undecided: 49 of 100 elements could be judged; perturbed runs overflow in the others"
 
 
 def test_an_infinity_is_excused_by_one_of_its_sign() -> None:

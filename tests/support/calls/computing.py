@@ -334,6 +334,10 @@ SCALARS: Table = {
 POINTWISE: Table = {
     "entr": (lambda m: call("special.entr", m.positive()),),
     "i0e": (lambda m: call("special.i0e", m.x()),),
+    "i1": (lambda m: call("special.i1", m.x()),),
+    "i1e": (lambda m: call("special.i1e", m.x()),),
+    "gammainc": (lambda m: call("special.gammainc", m.positive(), m.positive()),),
+    "gammaincc": (lambda m: call("special.gammaincc", m.positive(), m.positive()),),
     "logit": (
         lambda m: call("Torch.logit", m.unit()),
         lambda m: call("Torch.logit", m.unit(), 0.1),

@@ -105,7 +105,8 @@ def _package(module: str) -> str:
 
 def _prefix(prefix: str) -> str:
     if not prefix.isidentifier() or prefix in _TAKEN:
-        raise SettingsError("namespaces", prefix, f"give a prefix of one word, and none of {', '.join(sorted(_TAKEN))}")
+        wanted = f"give a prefix of one word, but not one of {', '.join(sorted(_TAKEN))}"
+        raise SettingsError("namespaces", prefix, wanted)
     return prefix
 
 

@@ -132,6 +132,12 @@ class TorchHooks:
         named = os.environ.get("RANK", "")
         return int(named) if named.isdecimal() else None
 
+    def ranks(self) -> int:
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            return torch.distributed.get_world_size()
+        named = os.environ.get("WORLD_SIZE", "")
+        return int(named) if named.isdecimal() else 1
+
     def describe(self) -> Mapping[str, str]:
         return {"torch": torch.__version__, "threads": str(torch.get_num_threads())}
 
@@ -218,7 +224,9 @@ class TorchHooks:
             again = self._stacks.recomputes(where)
             body = ForwardEntry(trees, named, again) if self._inputs else ForwardEntry(is_recompute=again)
             if rule.draws or _autocasts() or _default() is not torch.float32:
-                body.probe = _surroundings(rule)
+                body.probe = _surroundings(rule, asking is not None)
+            elif asking is None:
+                body.probe = _WITHOUT_GRADIENTS
             if asking is not None and self._backward:
                 _find_wanting(asking, args, trees, kwargs)
             entry = NamedEntry(f"{name}.forward", body, where)
@@ -321,7 +329,7 @@ class TorchHooks:
         """What is called here has no values of its own. Always true."""
         if torch._C._functorch.maybe_current_level() is not None:
             recorder.tell(
-                "functorch", "pytest-probe: what runs inside torch.func's transforms (vmap, grad) is not recorded"
+                "functorch", "pytest-probe: calls inside torch.func's transforms (vmap, grad) are not recorded"
             )
         return True
 
@@ -376,9 +384,13 @@ def _find_wanting(found: list[Wanting], args: Sequence[Any], trees: Sequence[Tre
             found.extend(wanting(value, f"kwargs.{key}"))
 
 
-def _surroundings(rule: RecordedFunction) -> dict[str, Any]:
-    """What the outcome depends on beside the arguments."""
-    found: dict[str, Any] = {}
+# One for all such calls, since `tell` makes another.
+_WITHOUT_GRADIENTS = {"grad": False}
+
+
+def _surroundings(rule: RecordedFunction, grads: bool) -> dict[str, Any]:
+    """What the outcome, and the kernel, depend on beside the arguments."""
+    found: dict[str, Any] = {} if grads else {**_WITHOUT_GRADIENTS}
     if _autocasts():
         found["autocast"] = _autocast()
     if _default() is not torch.float32:

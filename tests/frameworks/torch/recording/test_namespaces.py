@@ -142,7 +142,7 @@ def test_extension_functions_stand_in_modules(tmp_path: Path) -> None:
     ("namespaces", "message"),
     [
         ({"Mine": "no.such.module"}, r"namespaces: Mine: 'no.such.module' .* No module named"),
-        ({"Functional": "math"}, r"namespaces: 'Functional' .* a prefix of one word, and none of .*Functional"),
+        ({"Functional": "math"}, r"namespaces: 'Functional' .* a prefix of one word, but not one of .*Functional"),
         ({"My.Ops": "math"}, r"namespaces: 'My.Ops'"),
     ],
 )

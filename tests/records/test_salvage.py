@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
 
-from pytest_probe.records.msprobe import salvage
+from pytest_probe.records import salvage
 
+# How an entry of msprobe begins.
+_ENTRY = re.compile(r'"[^"\\\s]+\.(?:forward|backward|parameters_grad)(?:\.\d+)?"\s*:\s*\{')
 _ENTRIES = {f"Torch.add.{number}.forward": {"input_args": [], "output": [{"Max": float("nan")}]} for number in range(4)}
 
 
@@ -15,7 +18,7 @@ def _dump(entries: dict[str, Any] = _ENTRIES, **header: Any) -> str:
 
 
 def _salvage(text: str) -> salvage.Salvage:
-    return salvage.salvage(bytearray(text.encode()))
+    return salvage.salvage(bytearray(text.encode()), _ENTRY, "data")
 
 
 def _kept(saved: salvage.Salvage) -> str:
@@ -103,7 +106,7 @@ def test_keys_behind_the_entries_are_read() -> None:
 
 def test_a_name_that_is_no_utf8_is_a_hole() -> None:
     data = bytearray(_dump().encode().replace(b"add.1", b"add\xff.1"))
-    saved = salvage.salvage(data)
+    saved = salvage.salvage(data, _ENTRY, "data")
     assert (_kept(saved), saved.holes) == ("023", 1)
 
 

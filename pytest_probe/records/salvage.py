@@ -6,21 +6,20 @@ import json
 import re
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from pytest_probe.errors import DumpError
 from pytest_probe.records.lazy_json import quote_tokens
-
-# How an entry of an API or a module begins: its key and the opening brace.
-ENTRY = r'"[^"\\\s]+\.(?:forward|backward|parameters_grad)(?:\.\d+)?"\s*:\s*\{'
 
 # JSON's own blanks; \s knows more.
 _SPACE = re.compile(r"[ \t\n\r]*")
 _DECODER = json.JSONDecoder(parse_int=float)  # int() raises beyond 4300 digits
-# Where entries begin, in a file whose top is damaged.
-_DATA = re.compile(r'"data"\s*:\s*(?=\{)')
-_ENTRY = re.compile(ENTRY)
+_NEVER = re.compile(r"(?!)")
+# Of a damaged file no setting makes more.
+ADVICE = "copy the file again, or repeat the capture"
 _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
 
@@ -59,7 +58,7 @@ class Salvage:
 
 def repeated_keys(data: bytes) -> dict[str, int]:
     """The keys that an undamaged JSON object holds more than once, with their number."""
-    text = _Text(data)
+    text = _Text(data, _NEVER)
     counts: Counter[str] = Counter()
     at = text.skip(1)
     while text.expect(at, '"}') == '"':
@@ -69,33 +68,57 @@ def repeated_keys(data: bytes) -> dict[str, int]:
     return {key: count for key, count in counts.items() if count > 1}
 
 
-def salvage(data: bytearray) -> Salvage:
-    """Read what is whole in a damaged dump: every complete entry before, between and behind the damage."""
-    text, saved = _Text(data), Salvage()
+def salvage(data: bytearray, entry: re.Pattern[str], under: str = "") -> Salvage:
+    """Read what is whole in a damaged dump: every complete entry before, between and behind the damage.
+
+    entry matches how one begins, its key and the opening brace; under is the top-level key that entries stand under,
+    "" where they stand at the top.
+    """
+    text, saved = _Text(data, entry), Salvage()
     key = ""
     try:
         at = text.skip(0)
         text.expect(at, "{")
+        if not under:
+            text.expect_end(_entries(text, saved, at))
+            return saved
         at = text.skip(at + 1)
         while text.expect(at, '"}') == '"':
             key, at = text.key(at)
-            at = text.next_member(_top_level(text, saved, key, at))
+            at = text.next_member(_top_level(text, saved, key, at, under))
         text.expect_end(at + 1)
     except _Broken as error:
         if not saved.holes:
             _note(text, saved, error.offset, "", next(reversed(saved.entries), ""))
         # A hole before the entries hides the key that they stand under; it is looked for.
-        start = None if saved.entries or key == "data" else _DATA.search(text.text)
+        hidden = under and not saved.entries and key != under
+        start = re.search(rf'"{under}"\s*:\s*(?=\{{)', text.text) if hidden else None
         if start:
             _entries(text, saved, start.end())
     return saved
 
 
+def damage(path: Path, saved: Salvage, reason: str) -> str:
+    """What is wrong with a dump that was salvaged; reason is what the JSON parser said. Raises DumpError where no entry
+    could be read."""
+    hole = saved.hole
+    found = f"cannot be read as JSON ({reason})"
+    if hole:
+        found = f"is damaged or cut off at byte {hole.offset} (line {hole.line})"
+        found += f", in entry {hole.entry}" if hole.entry else ""
+        found += f", the first of {saved.holes} such places" if saved.holes > 1 else ""
+    if not saved.entries:
+        raise DumpError(path, f"{found}; no entry could be read", ADVICE)
+    last = f"; the last good entry before is {hole.last}" if hole and hole.last else ""
+    return f"{path}: {found}{last}; entries kept: {len(saved.entries)}; {ADVICE}"
+
+
 class _Text:
     """JSON as text in which a character is a byte, so that offsets are those of the file."""
 
-    def __init__(self, data: bytes | bytearray) -> None:
+    def __init__(self, data: bytes | bytearray, entry: re.Pattern[str]) -> None:
         self.data = data
+        self._begins = entry
         self.text = data.decode("latin-1")
         self._window = (0, len(self.text), self.text)
         self._entry = (0, -1)
@@ -144,7 +167,7 @@ class _Text:
         """Where the next key stands that looks like an entry's, or the end of the text."""
         start, found = self._entry
         if not start <= at <= found:
-            match = _ENTRY.search(self.text, at)
+            match = self._begins.search(self.text, at)
             found = match.start() if match else len(self.text)
             self._entry = (at, found)
         return found
@@ -163,8 +186,8 @@ class _Text:
         return self.skip(at + 1) if self.expect(at, ",}") == "," else at
 
 
-def _top_level(text: _Text, saved: Salvage, key: str, at: int) -> int:
-    if key == "data" and text.text[at : at + 1] == "{":
+def _top_level(text: _Text, saved: Salvage, key: str, at: int, under: str) -> int:
+    if key == under and text.text[at : at + 1] == "{":
         return _entries(text, saved, at)
     saved.header[key], end = text.value(at)
     return end

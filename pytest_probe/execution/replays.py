@@ -1,0 +1,128 @@
+"""Both sides of a case: its arguments, its reference, and the source of the results under test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from pytest_probe import frameworks, inputs
+from pytest_probe.core.arguments import Arguments, floats_of
+from pytest_probe.core.case import Case, Pair
+from pytest_probe.core.dump import Call, Dump, Lost, leaves
+from pytest_probe.core.verdict import EMULATED
+from pytest_probe.errors import NoKernel, UnknownAPI, Unsupported
+from pytest_probe.execution.autocast import possible_autocast
+from pytest_probe.execution.conditions import Setup
+from pytest_probe.execution.replay import Reference, Replay
+from pytest_probe.execution.resolve import Resolver
+from pytest_probe.execution.run import DeviceSource, replayed, run_on_device, settled_on_cpu
+from pytest_probe.execution.stored_outputs import StoredOutputs, check_stored
+from pytest_probe.inputs import StoredTensors
+from pytest_probe.numerics.dtypes import NARROW_DTYPES
+from pytest_probe.standards.api_class import classes_of
+
+AdjustInputs = Callable[[Case, Arguments], Arguments | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Replays:
+    """Runs cases as a run's conditions say; adjust_inputs is the project's."""
+
+    setup: Setup
+    adjust_inputs: AdjustInputs | None = None
+
+    def of(self, case: Case) -> Replay:
+        """The case's run. Raises Unsupported, RecordError, DeviceRaised or HookFailed."""
+        if case.pair is not None:
+            return replayed(self._pair(case, case.pair), self.device)
+        call = case.dump.decode(case.record)
+        if not self.setup.conditions.judges_stored:
+            with _naming_lost_arguments(call):
+                reference, autocast = self.reference(case, call)
+                return run_on_device(reference, autocast, self.device, as_recorded=case.dtype is None)
+        check_stored(call)
+        with _naming_lost_arguments(call):
+            reference, autocast = self.reference(case, call)
+            reference = settled_on_cpu(reference, autocast)
+        return replayed(reference, StoredOutputs(case.record, call, self._files(case.dump)))
+
+    @property
+    def device(self) -> DeviceSource:
+        return DeviceSource(self.setup.framework, self.setup.device)
+
+    @property
+    def _resolver(self) -> Resolver:
+        registry = self.setup.registry
+        return Resolver(
+            self.setup.framework,
+            registry.calls,
+            registry.references,
+            registry.namespaces,
+            self.setup.reference,
+            self.setup.conditions.flops,
+            self._memory,
+        )
+
+    @property
+    def _memory(self) -> int:
+        """Bytes that may be taken."""
+        return inputs.available_memory(self.setup.conditions.workers)
+
+    def reference(self, case: Case, call: Call) -> tuple[Reference, str]:
+        """The reference of a record's call, and the dtype of an autocast that it may have run under."""
+        arguments = self._arguments(case, call)
+        as_recorded = case.dtype is None
+        device = self.setup.device
+        autocast = possible_autocast(call, arguments, device.name) if as_recorded else ""
+        check_dtypes = as_recorded and not autocast
+        reference = self._resolver.record(case.record, call, arguments, device, check_dtypes=check_dtypes)
+        return self._emulated(reference), autocast
+
+    def _emulated(self, reference: Reference) -> Reference:
+        """The reference, with a note where the device computes 16 bit in float32."""
+        sixteen = {dtype.name for dtype in floats_of(reference.leaves).values()} & set(NARROW_DTYPES)
+        if not self.setup.conditions.emulate or not sixteen:
+            return reference
+        if "own_dtype" in classes_of(reference.candidate.name):
+            raise NoKernel(f"{reference.candidate.path} is defined by its dtype, which is emulated")
+        note = f"{EMULATED}{', '.join(sorted(sixteen))} computed in float32 and rounded"
+        return replace(reference, notes=(*reference.notes, note))
+
+    def _pair(self, case: Case, pair: Pair) -> Reference:
+        return self._resolver.pair(pair, case.api if case.record.api else "", case.record.name)
+
+    def _files(self, dump: Dump) -> StoredTensors:
+        return StoredTensors(dump.path, dump.data_dirs, self.setup.framework.load, dump.anywhere, dump.fields)
+
+    def _arguments(self, case: Case, call: Call) -> Arguments:
+        inputs.check_size(call, case.dtype, self._memory)
+        inputs.check_device_size(call, case.dtype, self.setup.device_memory)
+        arguments = inputs.build(
+            call,
+            bound=frameworks.signatures(case.dump.framework).bind(case.api, call.args, call.kwargs),
+            record=case.record.name,
+            dtype=case.dtype,
+            seed=self.setup.conditions.seed,
+            kind=self.setup.conditions.inputs,
+            files=self._files(case.dump),
+        )
+        adjusted = self.adjust_inputs(case, arguments) if self.adjust_inputs is not None else None
+        return arguments if adjusted is None else adjusted
+
+
+@contextmanager
+def _naming_lost_arguments(call: Call) -> Iterator[None]:
+    """Where the dump lost an argument and the call does not work out, that is the reason."""
+    try:
+        yield
+    except Unsupported as error:
+        trees = (("input_args", call.args), ("input_kwargs", call.kwargs))
+        lost = [path for root, tree in trees for path, value in leaves(tree, root) if isinstance(value, Lost)]
+        # These have nothing to do with the arguments.
+        if not lost or isinstance(error, (UnknownAPI, NoKernel)):
+            raise
+        found = f"{', '.join(lost)}: found {{}}, which does not say what the argument was, expected its value"
+        raise Unsupported(
+            f"{found}; with the recorded output's dtype in its place: {error}", "lost argument"
+        ) from error

@@ -1,0 +1,168 @@
+"""PaddlePaddle: which recorded names may be called, and the functions that they lead to.
+
+What a dump names is judged by name: what Paddle's modules list as public, methods of its tensors, and numeric
+operators. Nothing is imported for a dump.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import operator
+from collections.abc import Iterator, Mapping
+from types import ModuleType
+from typing import Any
+
+import paddle
+
+from pytest_probe.errors import UnknownAPI
+from pytest_probe.frameworks.base import API
+from pytest_probe.frameworks.binding import works_in_place
+from pytest_probe.frameworks.paddle.signatures import NATIVE
+
+# Modules whose __all__ lists what computes.
+PUBLIC = frozenset(
+    {
+        "paddle",
+        *(
+            f"paddle.{name}"
+            for name in "nn.functional linalg fft signal special geometric incubate incubate.nn.functional vision.ops "
+            "nn.quant sparse sparse.nn.functional audio.functional".split()
+        ),
+    }
+)
+# Listed as public, and no computation: they read and write files, run code that they are given, or set what the
+# process has.
+NO_COMPUTATION = frozenset(
+    "save load summary flops batch seed manual_seed grad set_flags get_flags set_printoptions set_default_dtype "
+    "get_default_dtype get_rng_state set_rng_state get_cuda_rng_state set_cuda_rng_state enable_static disable_static "
+    "in_dynamic_mode disable_signal_handler create_parameter from_dlpack to_dlpack from_numpy check_shape autocast "
+    "enable_compat disable_compat is_grad_enabled is_autocast_enabled get_autocast_dtype get_autocast_cpu_dtype "
+    "get_autocast_gpu_dtype read_file decode_jpeg inference iinfo finfo".split()
+)
+# Functions of tensors that tell how one is kept, attach something to it, run what they are given, or take memory and
+# files from elsewhere.
+KEEPING = frozenset(
+    "apply apply_ backward clear_grad clear_gradient copy_ create_parameter create_tensor cuda data_ptr element_size "
+    "get_device get_map_tensor get_selected_rows get_strides get_tensor gradient numpy pin_memory reconstruct_from_ "
+    "register_hook requires_grad_ retain_grads rows set_ set_string_list set_tensor set_value set_vocab stride value "
+    "to_sparse_coo to_sparse_csr".split()
+)
+# What may stand between double underscores: operators and conversions.
+CALCULATING = frozenset(name.rstrip("_") for name in operator.__all__) | frozenset(
+    {"bool", "complex", "float", "int", "long", "nonzero", "len", "div"}
+)
+# Operators below the public functions that compute what their name says, as captures of calls inside layers have them.
+OPERATORS = frozenset(
+    "abs acos acosh add add_n addmm affine_grid all allclose amax amin angle any arange argmax argmin argsort "
+    "as_complex as_real asin asinh assign atan atan2 atanh baddbmm batch_norm bce_loss bernoulli bicubic_interp "
+    "bilinear bilinear_interp bincount bitwise_and bitwise_not bitwise_or bitwise_xor bmm broadcast_tensors cast ceil "
+    "celu channel_shuffle cholesky cholesky_solve clip clip_by_norm complex concat conj conv2d conv2d_transpose "
+    "conv3d conv3d_transpose copysign cos cosh crop cross cross_entropy_with_softmax cummax cummin cumprod cumsum "
+    "depthwise_conv2d depthwise_conv2d_transpose det diag diag_embed diagonal digamma dist divide dot dropout eig "
+    "eigh eigvals eigvalsh einsum elementwise_pow elu embedding empty empty_like equal equal_all erf erfinv exp "
+    "expand expand_as expm1 eye fft_c2c fft_c2r fft_r2c flatten flip floor floor_divide fmax fmin fold frobenius_norm "
+    "full full_like fused_gemm_epilogue fused_softmax_mask fused_softmax_mask_upper_triangle gammaincc gammaln gather "
+    "gather_nd gaussian gelu greater_equal greater_than grid_sample group_norm gumbel_softmax hardshrink hardsigmoid "
+    "hardswish hardtanh heaviside hinge_loss histogram huber_loss i0 i0e i1 i1e imag increment index_add index_put "
+    "index_sample index_select instance_norm inverse is_empty isclose isfinite isinf isnan kldiv_loss kron kthvalue "
+    "label_smooth layer_norm leaky_relu lerp less_equal less_than lgamma linear_interp linspace log log10 log1p log2 "
+    "log_loss log_softmax logcumsumexp logical_and logical_not logical_or logical_xor logit logsigmoid logspace "
+    "logsumexp lstsq lu lu_unpack masked_fill masked_select matmul matrix_power matrix_rank max max_pool2d_with_index "
+    "max_pool3d_with_index maximum maxout mean mean_all meshgrid min minimum mish mode multi_dot multinomial "
+    "multiplex multiply mv nanmedian nansum nearest_interp nextafter nll_loss nonzero not_equal numel one_hot ones "
+    "ones_like p_norm pad pad3d pixel_shuffle pixel_unshuffle poisson polygamma pool2d pool3d pow prelu prod "
+    "put_along_axis qr randint randperm real reciprocal relu relu6 remainder renorm repeat_interleave reshape reverse "
+    "rms_norm roll round rrelu rsqrt scale scatter scatter_nd_add searchsorted selu shape sigmoid "
+    "sigmoid_cross_entropy_with_logits sign silu sin sinh slice slogdet softmax softplus softshrink softsign solve "
+    "split split_with_num sqrt square squared_l2_norm squeeze stack stanh std strided_slice subtract sum svd svdvals "
+    "swiglu swish take_along_axis tan tanh tanh_shrink thresholded_relu tile topk trace transpose triangular_solve "
+    "tril tril_indices trilinear_interp triu triu_indices trunc unbind unfold uniform unique unsqueeze unstack var "
+    "where zeros zeros_like".split()
+)
+# Functions that compute and that no module lists, by module.
+OTHERS: Mapping[str, str] = {
+    "paddle": "acosh_ asin_ asinh_ atanh_ bartlett_window blackman_window cholesky cosh_ eigvalsh hamming_window "
+    "hann_window inverse kaiser_window log1p_ logical_xor_ norm not_equal_ sigmoid",
+    "paddle.nn.clip": "_squared_l2_norm",
+    "paddle.nn.functional": "diag_embed pdist",
+    "paddle.nn.functional.flash_attention": "flash_attention flash_attn_unpadded scaled_dot_product_attention",
+    "paddle.incubate.nn.functional": "fused_dot_product_attention fused_gate_attention fused_partial_rope swiglu",
+    "paddle.signal": "frame overlap_add",
+}
+UNLISTED = frozenset(f"{module}.{name}" for module, names in OTHERS.items() for name in names.split())
+
+
+def candidates(namespace: str, api: str, namespaces: Mapping[str, str]) -> tuple[API, ...]:
+    """What a recorded name may stand for; see Framework.candidates. namespaces are those that the user added."""
+    if namespace in namespaces:
+        place, allowed = namespaces[namespace], _added(namespaces[namespace], api)
+        listed = "a function there"
+    elif namespace == NATIVE:
+        place, allowed, listed = NATIVE, is_api(api), "among what Paddle lists as public, and no numeric operator"
+    else:
+        raise UnknownAPI(
+            f"{namespace}.{api}: {namespace} is not {NATIVE}; allow it with probe_namespaces "
+            f"({namespace}=python.module)"
+        )
+    if not allowed:
+        raise UnknownAPI(f"{namespace}.{api}: {place}.{api} is not {listed}")
+    return (API(f"{place}.{api}", functools.partial(_lookup, place, api), works_in_place(api)),)
+
+
+def apis() -> Iterator[str]:
+    """The names that `candidates` admits, but for operators, and those in namespaces that a user adds."""
+    modules = {module: _module(module).__all__ for module in sorted(PUBLIC)} | {"paddle.Tensor": dir(paddle.Tensor)}
+    named = (f"{module}.{name}" for module, names in modules.items() for name in names)
+    yield from (name for name in (*named, *sorted(UNLISTED)) if is_api(name.partition(".")[2]))
+
+
+@functools.cache
+def _module(place: str) -> ModuleType:
+    """The module of that name, from our lists or from the user. Raises UnknownAPI where it is not there."""
+    try:
+        return importlib.import_module(place)
+    except ImportError as error:
+        raise UnknownAPI(f"{place} cannot be imported: {error}") from error
+
+
+def _lookup(place: str, api: str) -> Any:
+    """The function of that name now."""
+    return functools.reduce(getattr, api.split("."), _module(place))
+
+
+def _added(place: str, api: str) -> bool:
+    """Is it a function inside a module that the user added? What hangs below another module that it imported is not."""
+    owner: Any = _module(place)
+    *parents, name = api.split(".")
+    for part in parents:
+        owner = getattr(owner, part, None)
+        if not isinstance(owner, ModuleType) or not owner.__name__.startswith(f"{place}."):
+            return False
+    return not name.startswith("_") and callable(getattr(owner, name, None))
+
+
+def is_api(api: str) -> bool:
+    """Is paddle.<api> a function that computes? Judged by name, so that one that a user patched stays allowed."""
+    module, _, name = f"{NATIVE}.{api}".rpartition(".")
+    if module == "paddle.Tensor":
+        return _is_method(name)
+    if module == "paddle._C_ops":
+        return name.rstrip("_") in OPERATORS and callable(getattr(paddle._C_ops, name, None))
+    if f"{module}.{name}" in UNLISTED:
+        return True
+    if module not in PUBLIC or name in NO_COMPUTATION:
+        return False
+    owner = _module(module)
+    function = getattr(owner, name, None)
+    return name in owner.__all__ and callable(function) and not isinstance(function, (type, ModuleType))
+
+
+def _is_method(name: str) -> bool:
+    """Is it a method of tensors that computes, an operator ("__iadd__", "__rsub__") or a conversion ("__float__")?"""
+    if name in KEEPING or not callable(getattr(paddle.Tensor, name, None)):
+        return False
+    if not name.startswith("_"):
+        return True
+    core = name.removeprefix("__").removesuffix("__")
+    return name == f"__{core}__" and not CALCULATING.isdisjoint((core, core.removeprefix("r")))

@@ -1,0 +1,84 @@
+"""PaddlePaddle: tensors from NumPy's arrays and back, and how they lie in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import paddle
+
+from pytest_probe.errors import Unsupported
+from pytest_probe.numerics.contiguous import in_order
+
+_core: Any = paddle.base.core
+# The type of Paddle's tensors, for annotations.
+Tensor = Any
+CPU = paddle.CPUPlace()
+# NumPy has none of these: bfloat16 crosses as Paddle's own uint16, float8 as bytes.
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+BYTES: Mapping[np.dtype[Any], Any] = {
+    np.dtype(ml_dtypes.float8_e4m3fn): paddle.float8_e4m3fn,
+    np.dtype(ml_dtypes.float8_e5m2): paddle.float8_e5m2,
+}
+FROM_BYTES = {dtype: scalar for scalar, dtype in BYTES.items()}
+# Integers that Paddle has no tensors of; its uint16 is bfloat16.
+NO_TENSORS = ("uint16", "uint32", "uint64")
+FLOATS = frozenset((paddle.float64, paddle.float32, paddle.float16, paddle.bfloat16, *BYTES.values()))
+COMPLEX = frozenset((paddle.complex64, paddle.complex128))
+NARROW = frozenset((paddle.float16, paddle.bfloat16, *BYTES.values()))
+COMPLEX_OF = {"float64": "complex128", "float32": "complex64"}
+
+
+def dtype_named(name: str) -> Any:
+    """Paddle's dtype of a bare name. Raises Unsupported where it has none."""
+    found = getattr(paddle, name, None)
+    if not isinstance(found, paddle.dtype):
+        raise Unsupported(f"dtype {name}, which Paddle has not", "dtype not supported")
+    return found
+
+
+def name_of(dtype: Any) -> str:
+    """The bare name of a dtype."""
+    return str(dtype).removeprefix("paddle.")
+
+
+def to_tensor(array: np.ndarray, gradient: bool = False) -> Tensor:
+    """A CPU tensor of its own memory with the array's values and dtype. Raises Unsupported where Paddle has no such
+    dtype."""
+    plain = in_order(array)
+    if plain.dtype == BFLOAT16:
+        plain = plain.view(np.uint16)
+    elif plain.dtype in BYTES:
+        return _made(plain.view(np.uint8), gradient).view(BYTES[plain.dtype])
+    elif plain.dtype.name in NO_TENSORS:
+        raise Unsupported(f"a tensor of dtype {plain.dtype.name}, which Paddle has not", "dtype not supported")
+    return _made(plain, gradient)
+
+
+def _made(array: np.ndarray, gradient: bool) -> Tensor:
+    return _core.eager.Tensor(array, CPU, False, False, "", not gradient)
+
+
+def to_array(tensor: Tensor) -> np.ndarray:
+    """A CPU tensor's values, in its dtype. Raises Unsupported where NumPy has no place for them."""
+    if not tensor.is_dense():
+        raise Unsupported("a sparse tensor", "layout not supported")
+    if tensor.dtype in FROM_BYTES:
+        return np.asarray(tensor.view(paddle.uint8).numpy().view(FROM_BYTES[tensor.dtype]))
+    values = np.asarray(tensor.numpy())
+    return values.view(BFLOAT16) if tensor.dtype == paddle.bfloat16 else values
+
+
+def restrided(tensor: Tensor, strides: tuple[int, ...]) -> Tensor:
+    """The tensor laid out with these strides, in memory of its own; a stride of 0 is an expanded dimension."""
+    span = 1 + sum((extent - 1) * stride for extent, stride in zip(tensor.shape, strides, strict=True))
+    if not tensor.size or 0 in strides:
+        return tensor
+    return paddle.zeros([span], tensor.dtype).as_strided(tensor.shape, list(strides)).copy_(tensor, True)
+
+
+def is_float(tensor: Tensor) -> bool:
+    """Can it have a gradient?"""
+    return tensor.dtype in FLOATS or tensor.dtype in COMPLEX

@@ -1,0 +1,24 @@
+"""PaddlePaddle: errors that say that memory ran out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pytest_probe.user_errors import causes, first_line, said
+
+# What Paddle's allocators and C++ say, in lower case; on the CPU they raise MemoryError themselves.
+RAN_OUT = ("resourceexhausted", "out of memory", "fail to alloc memory", "bad_alloc")
+
+
+@contextmanager
+def memory_errors() -> Iterator[None]:
+    """Raises MemoryError where Paddle, or code that it ran, says in words of its own that memory ran out."""
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception as error:
+        if not any(words in said(each).lower() for each in causes(error) for words in RAN_OUT):
+            raise
+        raise MemoryError(first_line(error)) from error

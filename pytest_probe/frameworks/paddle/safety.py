@@ -1,0 +1,111 @@
+"""PaddlePaddle: calls whose kernels do not check what they are given, and end the process where it is wrong.
+
+A dump is untrusted, so it is checked here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+from pytest_probe.core.arguments import BoundCall, Leaf
+from pytest_probe.errors import UnsafeArguments
+
+
+def check_arguments(bound: BoundCall) -> None:
+    """Raises UnsafeArguments where a call may end the process."""
+    check = CHECKS.get(bound.name) if bound.native else None
+    problem = next(check(bound), None) if check is not None else None
+    if problem is not None:
+        raise UnsafeArguments(f"{bound.api}: found {problem}; its kernel would not check that, and may end the process")
+
+
+def _array(bound: BoundCall, name: str) -> np.ndarray | None:
+    value = bound.argument(name)
+    return value.array if isinstance(value, Leaf) else None
+
+
+def _half_of_qr(bound: BoundCall) -> Iterator[str]:
+    """The backward asks the kernel of a QR for the gradient of one factor, and it reads that of both."""
+    yield "a call whose gradient needs both factors of a QR, of which it has one, expected another API"
+
+
+def _regions(bound: BoundCall) -> Iterator[str]:
+    data, boxes, counts = (_array(bound, name) for name in ("input", "boxes", "boxes_num"))
+    if data is None or boxes is None or counts is None or not data.ndim:
+        return
+    if counts.shape != data.shape[:1]:
+        yield f"boxes_num of shape {list(counts.shape)} for {data.shape[0]} images, expected a number for each"
+    elif boxes.ndim == 2 and boxes.shape[1] == 4 and (boxes[:, 2:] < boxes[:, :2]).any():
+        yield "boxes whose second corner lies before the first"
+    elif boxes.ndim != 2 or (counts < 0).any() or int(counts.sum()) != boxes.shape[0]:
+        yield f"boxes of shape {list(boxes.shape)} and numbers of them that add up to {int(counts.sum())}"
+
+
+def _segments(bound: BoundCall) -> Iterator[str]:
+    rows, segments = _array(bound, "input"), _array(bound, "segment_ids")
+    if rows is None or segments is None:
+        return
+    if segments.ndim != 1 or segments.shape != rows.shape[:1]:
+        yield f"segment_ids of shape {list(segments.shape)} for data of {list(rows.shape)}, expected one for each row"
+    elif segments.size and (segments[0] < 0 or (np.diff(segments) < 0).any()):
+        yield "segment_ids that do not rise from 0"
+
+
+def _nodes(bound: BoundCall) -> Iterator[str]:
+    rows = _array(bound, "input")
+    for name in ("src_index", "dst_index"):
+        index = _array(bound, name)
+        if rows is not None and index is not None and index.size and not 0 <= index.min() <= index.max() < len(rows):
+            yield f"{name} from {index.min()} to {index.max()}, expected rows from 0 to {len(rows) - 1}"
+
+
+def _tree(bound: BoundCall) -> Iterator[str]:
+    """hsigmoid_loss(input, label, num_classes, weight, bias, path_table, path_code)."""
+    rows, labels = _array(bound, "weight"), _array(bound, "target")
+    classes, paths = bound.argument("num_classes"), _array(bound, "path_table")
+    if (
+        labels is not None
+        and labels.size
+        and isinstance(classes, int)
+        and not 0 <= labels.min() <= labels.max() < classes
+    ):
+        yield f"labels from {labels.min()} to {labels.max()}, expected classes from 0 to {classes - 1}"
+    if rows is not None and paths is not None and paths.size and not -1 <= paths.min() <= paths.max() < len(rows):
+        yield f"path_table from {paths.min()} to {paths.max()}, expected rows from 0 to {len(rows) - 1}, or -1"
+
+
+def _lengths(bound: BoundCall) -> Iterator[str]:
+    scores, labels = _array(bound, "log_probs"), _array(bound, "targets")
+    lengths, steps = _array(bound, "target_lengths"), _array(bound, "input_lengths")
+    if scores is None or labels is None or lengths is None or steps is None or scores.ndim < 2 or not labels.ndim:
+        return
+    batch = scores.shape[1]
+    if any(array.shape[:1] != (batch,) for array in (labels, lengths, steps)):
+        shapes = [list(array.shape) for array in (labels, steps, lengths)]
+        yield f"labels and lengths of shapes {shapes} for {batch} sequences, expected one for each"
+    elif not lengths.size or lengths.min() < 0 or not 1 <= lengths.max() <= labels.shape[-1]:
+        yield f"label_lengths {lengths.tolist()}, expected numbers up to {labels.shape[-1]}, and one above 0"
+    elif steps.size and not 0 <= steps.min() <= steps.max() <= scores.shape[0]:
+        yield f"input_lengths from {steps.min()} to {steps.max()}, expected numbers up to {scores.shape[0]}"
+    elif labels.size and not 0 <= labels.min() <= labels.max() < scores.shape[-1]:
+        yield f"labels from {labels.min()} to {labels.max()}, expected classes from 0 to {scores.shape[-1] - 1}"
+
+
+def _grid(bound: BoundCall) -> Iterator[str]:
+    size = _array(bound, "size")
+    if size is not None and (size.shape not in ((4,), (5,)) or (size < 1).any()):
+        yield f"out_shape of {size.tolist()}, expected 4 or 5 sizes"
+
+
+# By canonical name: what is wrong with the arguments of a call.
+CHECKS: Mapping[str, Callable[[BoundCall], Iterator[str]]] = {
+    "hsigmoid_loss": _tree,
+    "affine_grid": _grid,
+    "warpctc": _lengths,
+    **dict.fromkeys(("pca_lowrank", "svd_lowrank"), _half_of_qr),
+    **dict.fromkeys(("roi_align", "roi_pool", "psroi_pool"), _regions),
+    **dict.fromkeys(("segment_sum", "segment_mean", "segment_max", "segment_min"), _segments),
+    **dict.fromkeys(("send_u_recv", "send_ue_recv", "send_uv"), _nodes),
+}

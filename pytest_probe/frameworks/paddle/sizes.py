@@ -1,0 +1,112 @@
+"""PaddlePaddle: how much memory a call would take, found before it takes any.
+
+Paddle has no tensors of a shape alone: what follows from the shapes and numbers of a call is reckoned here. What that
+does not tell, Paddle's own allocator refuses.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pytest_probe.core.arguments import BoundCall, Leaf
+from pytest_probe.frameworks.paddle.signatures import bind
+
+Shape = tuple[int, ...]
+# Of float64, in which references run.
+ITEM = 8
+# Of canonical names that Paddle has not, those that bind their arguments.
+OWN_NAMES = {"affine": "nn.functional.linear"}
+
+
+def bytes_inside(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], limit: int) -> int:
+    """Bytes of what a call gives; see Framework.bytes_inside."""
+    call = bind(f"paddle.{OWN_NAMES.get(name, name)}", args, kwargs)
+    try:
+        elements = max(SIZES.get(call.name, _broadcast)(call), 0)
+    except (LookupError, TypeError, ValueError):
+        return 0  # not called as the table has it: then the call itself says so
+    return ITEM * elements if ITEM * elements >= limit else 0
+
+
+def _shape(call: BoundCall, name: str) -> Shape:
+    """Raises TypeError for what is no tensor."""
+    value = call.argument(name)
+    if not isinstance(value, Leaf):
+        raise TypeError("no tensor")
+    return value.array.shape
+
+
+def _broadcast(call: BoundCall) -> int:
+    """Of a call that works element by element: its tensors in one shape."""
+    shapes = [value.array.shape for value in call.given.values() if isinstance(value, Leaf)]
+    return math.prod(np.broadcast_shapes(*shapes)) if len(shapes) > 1 else 0
+
+
+def _sized(call: BoundCall) -> int:
+    """As the call says."""
+    return math.prod(_numbers(call.argument("size")))
+
+
+def _numbers(value: Any) -> list[int]:
+    """Raises TypeError for what are no sizes."""
+    if isinstance(value, Leaf):
+        value = value.array.tolist()
+    return [int(each.array) if isinstance(each, Leaf) else int(each) for each in np.atleast_1d(value)]
+
+
+def _expanded(call: BoundCall) -> int:
+    """-1 stands for the tensor's own extent."""
+    return math.prod(abs(extent) for extent in _numbers(call.argument("size")))
+
+
+def _repeated(call: BoundCall) -> int:
+    return math.prod(_shape(call, "input")) * math.prod(_numbers(call.argument("size")))
+
+
+def _product(call: BoundCall) -> int:
+    left, right = _shape(call, "input"), _shape(call, "other")
+    if len(left) < 2 or len(right) < 2:
+        return 0
+    return math.prod(np.broadcast_shapes(left[:-2], right[:-2])) * left[-2] * right[-1]
+
+
+def _affine(call: BoundCall) -> int:
+    return math.prod(_shape(call, "input")[:-1]) * _shape(call, "weight")[-1]
+
+
+def _pairs(call: BoundCall) -> int:
+    """Each element with each."""
+    return math.prod(_shape(call, "input")) * math.prod(_shape(call, "input.1"))
+
+
+def _classes(call: BoundCall) -> int:
+    return math.prod(_shape(call, "input")) * max(int(call.argument("num_classes")), 1)
+
+
+def _square(call: BoundCall) -> int:
+    rows, columns = call.argument("rows"), call.argument("columns")
+    return int(rows) * int(rows if columns is None else columns)
+
+
+def _steps(call: BoundCall) -> int:
+    start, end, step = call.argument("start"), call.argument("end"), call.argument("step")
+    start, end = (0, start) if end is None else (start, end)
+    return int(abs((end - start) / (step or 1)))
+
+
+# By canonical name: how many elements a call gives.
+SIZES: Mapping[str, Callable[[BoundCall], int]] = {
+    **dict.fromkeys("full zeros ones empty rand randn normal uniform randint randperm log_normal".split(), _sized),
+    **dict.fromkeys(("expand", "broadcast_to"), _expanded),
+    "tile": _repeated,
+    **dict.fromkeys(("matmul", "bmm"), _product),
+    **dict.fromkeys(("affine", "linear"), _affine),
+    **dict.fromkeys(("outer", "kron"), _pairs),
+    "one_hot": _classes,
+    "eye": _square,
+    "arange": _steps,
+}

@@ -1,0 +1,317 @@
+"""What the role of an argument follows from: the shapes and numbers beside it, and what the call returned."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TypeAlias
+
+import numpy as np
+
+from pytest_probe.core.arguments import BoundCall
+from pytest_probe.core.dump import Call, TensorSpec, named_tensors
+from pytest_probe.inputs.roles import (
+    Boxes,
+    Coordinates,
+    Count,
+    Divisor,
+    Index,
+    Offsets,
+    Parts,
+    Pivots,
+    Places,
+    PositiveDefinite,
+    Role,
+    Running,
+    Signs,
+    Sorted,
+    Symmetric,
+    Weights,
+    Within,
+)
+
+
+class RoleCall:
+    """A recorded call as rules ask it: arguments by parameter, and what the call returned."""
+
+    def __init__(self, bound: BoundCall, call: Call) -> None:
+        self.get = bound.argument
+        self.bound = bound
+        self.call = call
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a tensor argument; () where it is none."""
+        value = self.get(name)
+        return value.shape if isinstance(value, TensorSpec) else ()
+
+    @property
+    def output(self) -> TensorSpec | None:
+        """The first tensor that the call returned, as far as the dump has it."""
+        return next((spec for _, spec in named_tensors(self.call.outputs)), None)
+
+
+RoleRule: TypeAlias = Callable[[RoleCall, TensorSpec], "Role | None"]
+RoleRules: TypeAlias = Mapping[str, RoleRule]
+
+
+def subscript(asked: RoleCall, spec: TensorSpec) -> Role | None:
+    """Stands for `subscript_roles`: what is indexed with is a tensor or a nest of them."""
+    raise AssertionError("handled by _applied")
+
+
+def size(asked: RoleCall, spec: TensorSpec) -> Role | None:
+    """Stands for tensors in the place of a size, alone or in a list."""
+    raise AssertionError("handled by _applied")
+
+
+def always(role: Role) -> RoleRule:
+    return lambda asked, spec: role
+
+
+def below(name: str, axis: int) -> RoleRule:
+    """An index along a fixed axis of another argument."""
+
+    def rule(asked: RoleCall, spec: TensorSpec) -> Role | None:
+        shape = asked.shape(name)
+        return Index(shape[axis]) if -len(shape) <= axis < len(shape) else None
+
+    return rule
+
+
+def along(distinct: Callable[[RoleCall], bool] = lambda asked: False) -> RoleRule:
+    """An index along the axis `dim` of `input`; distinct where the result depended on the order of writes."""
+
+    def rule(asked: RoleCall, spec: TensorSpec) -> Role | None:
+        shape, axis = asked.shape("input"), asked.get("dim")
+        if isinstance(axis, bool) or not isinstance(axis, int) or not -len(shape) <= axis < max(len(shape), 1):
+            return None
+        within = axis % len(shape) if shape else 0
+        role = Index(shape[within] if shape else 1)
+        if not distinct(asked):
+            return role
+        return replace(role, axis=within if len(spec.shape) == len(shape) > 0 else "all")
+
+    return rule
+
+
+def overwrites(asked: RoleCall) -> bool:
+    return isinstance(asked.get("source"), TensorSpec) and asked.get("reduce") is None
+
+
+def flat(distinct: bool = False) -> RoleRule:
+    """An index into all elements of `input`."""
+
+    def rule(asked: RoleCall, spec: TensorSpec) -> Role | None:
+        overwrites = distinct and not asked.get("accumulate")
+        return Index(math.prod(asked.shape("input")), axis="all" if overwrites else None)
+
+    return rule
+
+
+def take_along_dim(asked: RoleCall, spec: TensorSpec) -> Role | None:
+    return (flat() if asked.get("dim") is None else along())(asked, spec)
+
+
+def label(asked: RoleCall, spec: TensorSpec) -> Role | None:
+    """A class of `input`: (C), (N, C) or (N, C, ...), or along `class_dim` where the API says which it is."""
+    shape, dim = asked.shape("input"), asked.get("class_dim")
+    ignored = asked.get("ignore_index")
+    if not shape:
+        return None
+    dim = dim if type(dim) is int and -len(shape) <= dim < len(shape) else min(1, len(shape) - 1)
+    return Index(shape[dim], ignored=ignored if isinstance(ignored, int) else None)
+
+
+def classes(asked: RoleCall, spec: TensorSpec) -> Role | None:
+    count = asked.get("num_classes")
+    return Index(count) if isinstance(count, int) and count > 0 else None
+
+
+def coordinates(asked: RoleCall, spec: TensorSpec) -> Role | None:
+    """Rows of indices into the first dimensions of `input`, or of what `size` says."""
+    size = asked.get("size")
+    shape = asked.shape("input") or (tuple(size) if isinstance(size, (list, tuple)) else ())
+    known = shape and spec.shape and all(isinstance(extent, int) for extent in shape[: spec.shape[-1]])
+    return Coordinates(shape[: spec.shape[-1]]) if known else None
+
+
+def among(name: str) -> RoleRule:
+    """Which tensor of a list."""
+
+    def rule(asked: RoleCall, spec: TensorSpec) -> Role | None:
+        listed = asked.get(name)
+        return Index(len(listed)) if isinstance(listed, (list, tuple)) else None
+
+    return rule
+
+
+def corners(asked: RoleCall, spec: TensorSpec) -> Role | None:
+    """Boxes inside images of (N, C, H, W)."""
+    image = asked.shape("input")
+    return Boxes(image[-2:]) if len(image) == 4 and spec.shape[-1:] == (4,) else None
+
+
+def cut_offs(asked: RoleCall, spec: TensorSpec) -> Role | None:
+    last = asked.get("cutoffs")
+    known = isinstance(last, (list, tuple)) and last and isinstance(last[-1], int)
+    return Index(last[-1]) if known else None
+
+
+def boxes(asked: RoleCall, spec: TensorSpec) -> Role | None:
+    """How many boxes each image has."""
+    return Parts(asked.shape("boxes")[0]) if asked.shape("boxes") else None
+
+
+def last_class(low: int) -> RoleRule:
+    return lambda asked, spec: Index(asked.shape("input")[-1], low=low) if asked.shape("input") else None
+
+
+def one_hot(asked: RoleCall, spec: TensorSpec) -> Role | None:
+    classes = asked.get("num_classes")
+    if isinstance(classes, int) and classes > 0:
+        return Index(classes)
+    return Index(asked.output.shape[-1] if asked.output is not None and asked.output.shape else None)
+
+
+def bin(asked: RoleCall, spec: TensorSpec) -> Role | None:
+    return Index(asked.output.shape[0] if asked.output is not None and asked.output.shape else None)
+
+
+def unpool(dimensions: int) -> RoleRule:
+    def rule(asked: RoleCall, spec: TensorSpec) -> Role | None:
+        output = asked.output
+        plane = unpooled(asked, spec, dimensions) if output is None else output.shape[-dimensions:]
+        return Places(None if plane is None else math.prod(plane), dimensions)
+
+    return rule
+
+
+def unpooled(asked: RoleCall, spec: TensorSpec, dimensions: int) -> tuple[int, ...] | None:
+    """The plane that the call says, or that its windows lead to."""
+    size, kernel = asked.get("output_size"), asked.get("kernel_size")
+    if isinstance(size, (list, tuple)):
+        return tuple(size[-dimensions:])
+    pairs = [each_of(value, dimensions) for value in (kernel, asked.get("stride") or kernel, asked.get("padding") or 0)]
+    if any(pair is None for pair in pairs):
+        return None
+    windows, steps, padding = (pair or [] for pair in pairs)
+    plane = zip(spec.shape[-dimensions:], windows, steps, padding, strict=True)
+    return tuple((extent - 1) * step - 2 * pad + window for extent, window, step, pad in plane)
+
+
+def each_of(value: object, dimensions: int) -> list[int] | None:
+    """One number a dimension; None for what is none."""
+    values = list(value) if isinstance(value, (list, tuple)) else [value] * dimensions
+    numbers = [each for each in values if type(each) is int]
+    return numbers if len(numbers) == len(values) == dimensions else None
+
+
+def unravel(asked: RoleCall, spec: TensorSpec) -> Role | None:
+    shape = asked.get("shape")
+    extents = getattr(shape, "shape", shape)
+    return Index(math.prod(extents) if isinstance(extents, (list, tuple)) else None)
+
+
+def offsets(asked: RoleCall, spec: TensorSpec) -> Role | None:
+    return Offsets(math.prod(asked.shape("input")), closed=bool(asked.get("include_last_offset")))
+
+
+def ctc_targets(asked: RoleCall, spec: TensorSpec) -> Role | None:
+    shape, blank = asked.shape("log_probs"), asked.get("blank")
+    if not shape:
+        return None
+    # A blank in a target is undefined; it can be left out at either end only.
+    return Index(shape[-1] - (blank == shape[-1] - 1), low=int(blank == 0))
+
+
+def ctc_input_lengths(asked: RoleCall, spec: TensorSpec) -> Role | None:
+    """Long enough for every target with a blank after each label, which repeated labels need."""
+    steps, targets = asked.shape("log_probs")[:1], asked.shape("targets")
+    if not steps or not targets:
+        return None
+    lengths = spec.size if len(targets) == 1 and spec.shape else 1
+    return Index(steps[0] + 1, low=min(steps[0], 2 * -(-targets[-1] // max(lengths, 1))))
+
+
+def ctc_target_lengths(asked: RoleCall, spec: TensorSpec) -> Role | None:
+    targets, steps = asked.shape("targets"), asked.shape("log_probs")[:1]
+    if len(targets) == 1 and spec.shape:
+        return Parts(targets[0])
+    return Index(min(*targets[-1:], *steps) + 1) if targets and steps else None
+
+
+def ctc_target_lengths_from_one(asked: RoleCall, spec: TensorSpec) -> Role | None:
+    role = ctc_target_lengths(asked, spec)
+    return replace(role, low=1) if isinstance(role, Index) else role
+
+
+def pivots(matrix: str) -> RoleRule:
+    return lambda asked, spec: Pivots(asked.shape(matrix)[-2]) if len(asked.shape(matrix)) > 1 else None
+
+
+def masked_select(asked: RoleCall, spec: TensorSpec) -> Role | None:
+    if asked.output is None or not asked.output.shape:
+        return None
+    # The mask is broadcast: each True of it selects as many elements as there are copies.
+    everything = math.prod(np.broadcast_shapes(asked.shape("input"), spec.shape))
+    return Count(asked.output.shape[0] * spec.size // everything) if everything else None
+
+
+def masked_scatter(asked: RoleCall, spec: TensorSpec) -> Role | None:
+    copies = math.prod(np.broadcast_shapes(asked.shape("input"), spec.shape)) // max(spec.size, 1)
+    available = math.prod(asked.shape("source")) // max(copies, 1)
+    return Count(min(available, spec.size // 2)) if isinstance(asked.get("source"), TensorSpec) else None
+
+
+def nonzero(asked: RoleCall, spec: TensorSpec) -> Role | None:
+    return Count(asked.output.shape[0]) if asked.output is not None and asked.output.shape else None
+
+
+def where(asked: RoleCall, spec: TensorSpec) -> Role | None:
+    """With one argument it is nonzero."""
+    return nonzero(asked, spec) if len(asked.bound.given) == 1 else None
+
+
+def repeats(asked: RoleCall, spec: TensorSpec) -> Role | None:
+    if asked.output is None or not asked.output.shape or spec.size < 2:
+        return None
+    axis = asked.get("dim")
+    if not isinstance(axis, int):
+        return Parts(asked.output.size)
+    return Parts(asked.output.shape[axis]) if -len(asked.output.shape) <= axis < len(asked.output.shape) else None
+
+
+def running(asked: RoleCall, spec: TensorSpec) -> Role | None:
+    """Of a packed batch; otherwise the hidden state stands there."""
+    packed = asked.shape("data")
+    return Running(packed[0]) if packed else None
+
+
+def drawn(asked: RoleCall, spec: TensorSpec) -> Role | None:
+    count = asked.get("num_samples")
+    return Weights(1 if asked.get("replacement") or not isinstance(count, int) else count)
+
+
+def divergence_target(asked: RoleCall, spec: TensorSpec) -> Role | None:
+    return None if asked.get("log_target") else Within()
+
+
+probability = always(Within(0.0, 1.0))
+positive = always(Within())
+signs = always(Signs())
+divisor = always(Divisor())
+definite = {"input": always(PositiveDefinite())}
+symmetric = {"input": always(Symmetric())}
+quotient = {"other": divisor}
+count = {"input": nonzero}
+recurrent = {"batch_sizes": running}
+class_loss = {"target": label}
+sized = {"size": size}
+positives = {"input": positive, "input.1": positive}
+chance = {"p": probability}
+number_range = {"start": size, "end": size, "step": size}
+regions = {"boxes": corners, "boxes_num": boxes}
+segments = {"segment_ids": always(Sorted())}
+nodes = {"src_index": below("input", 0), "dst_index": below("input", 0)}
+positive_variance = {"running_var": positive}

@@ -1,0 +1,73 @@
+"""The folder that a capture writes to: it holds the dump of one run, whose processes may write side by side."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from pytest_probe.core.dump import TENSOR_FOLDER
+from pytest_probe.errors import SettingsError
+
+# The folders that this run has taken: the processes that it starts write there as well.
+TAKEN = "PYTEST_PROBE_CAPTURE"
+_FILES = ("dump.json", "stack.json", "construct.json")
+_PROCESS = re.compile(r"(proc|rank)(\d{1,18})")
+
+
+class FolderTaken(SettingsError):
+    """An earlier run's dump lies where a capture shall write."""
+
+    def __init__(self, option: str, folder: str, found: Path, way_out: str) -> None:
+        words = (
+            f"it holds the dump of an earlier run ({found.parent.name}/{found.name}); give another folder, or {way_out}"
+        )
+        super().__init__(option, folder, words)
+        self.folder = folder
+        self.found = found
+
+
+def take(folder: str, rank: int | None, ranks: int, *, overwrite: bool) -> None:
+    """Take the folder for this run; overwrite: remove what an earlier one left. rank: this process among so many that
+    train together, each of which removes its own share. Raises FolderTaken, or SettingsError for a dump that cannot be
+    removed."""
+    path = os.path.abspath(folder)
+    taken = os.environ.get(TAKEN, "").split(os.pathsep)
+    for found in _earlier(Path(path), rank, ranks, ours=path in taken):
+        if not overwrite:
+            raise FolderTaken("dump_path", folder, found, "replace it with overwrite=True")
+        try:
+            _remove(found)
+        except OSError as error:
+            raise SettingsError("dump_path", str(found), f"it cannot be removed ({error.strerror})") from None
+    if path not in taken:
+        os.environ[TAKEN] = os.pathsep.join([*filter(None, taken), path])
+
+
+def _earlier(folder: Path, rank: int | None, ranks: int, *, ours: bool) -> Iterator[Path]:
+    """The processes' folders that this one must not write beside, of those that hold a dump."""
+    for path in sorted(folder.glob("step*/*")):
+        match = _PROCESS.fullmatch(path.name)
+        if match is None or not (path / _FILES[0]).is_file():
+            continue
+        kind, number = match[1], int(match[2])
+        if kind == "rank" and rank is not None:
+            # Another rank's may be of this run; of more ranks than there are now each has those in its row.
+            if number % max(ranks, rank + 1) == rank:
+                yield path
+        elif not ours or number == os.getpid():
+            yield path
+
+
+def _remove(process: Path) -> None:
+    """Remove a dump, and the folders that are empty then."""
+    for name in _FILES:
+        (process / name).unlink(missing_ok=True)
+    if (process / TENSOR_FOLDER).is_dir():
+        shutil.rmtree(process / TENSOR_FOLDER)
+    for folder in (process, process.parent):
+        with suppress(OSError):
+            folder.rmdir()

@@ -1,0 +1,279 @@
+"""One line of a text file of Paddle's calls: the name of an API, and its arguments as the tools write them.
+
+Each argument is followed by a comma, the last one too:
+`paddle.concat(list[Tensor([2, 3],"float32"),Tensor([1, 3],"float32"),], axis=0, )`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NoReturn
+
+from pytest_probe.core.dump import Argument, DtypeSpec, Lost, TensorSpec
+from pytest_probe.numerics.dtypes import is_complex, is_floating
+from pytest_probe.records import paddle_dtypes
+from pytest_probe.records.fields import DUMP_DTYPES, LARGEST, LEAST, MAX_BESIDE_ZERO, MAX_EXTENT, MAX_RANK, MAX_TEXT
+
+_NAME = r"[A-Za-z_]\w*"
+_API = re.compile(rf"\s*({_NAME}(?:\.{_NAME})+)\(", re.ASCII)
+_BLANK = re.compile(r"\s*", re.ASCII)
+_KEYWORD = re.compile(rf"({_NAME})\s*=\s*", re.ASCII)
+# Texts have no escapes: what ends one is the first quote that stands where an argument may end.
+_TEXT = re.compile(r'"(.*?)"(?=\s*(?:[,)\]]|$))')
+_TENSOR = re.compile(r'Tensor\((?:paddle\.Size\(\[([-\d,\s]*)\]\)|\[([-\d,\s]*)\])\s*,\s*"(\w*)"\s*', re.ASCII)
+_DIGITS = r"(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+_NUMBER = re.compile(rf"[-+]?{_DIGITS}(?![\w.+-])", re.ASCII)
+_COMPLEX = re.compile(rf"[-+]?(?:{_DIGITS}[-+])?{_DIGITS}j(?![\w.+-])", re.ASCII)
+_WORD = re.compile(r"[-+]?[A-Za-z_][\w.]*", re.ASCII)
+_DTYPE = re.compile(r"\s*([\w.]*)\s*\)", re.ASCII)
+# What Paddle, as NumPy, takes Python's types for.
+_TYPES = {"int": "int64", "float": "float64", "complex": "complex128"}
+_MAX_DIGITS = 20  # of 64 bits
+_CONSTANTS: dict[str, Argument] = {"None": None, "True": True, "False": False, "Ellipsis": ...} | {
+    f"{sign}{module}{name}": float(f"{sign}{name}")
+    for sign in ("", "-", "+")
+    for module in ("", "math.")
+    for name in ("inf", "nan")
+}
+_VALUE = "an argument: a number, a text, Tensor(...), list[...], tuple(...), slice(...), None, True, False"
+
+
+class Unparsed(Exception):
+    """A line is no call. column counts from 1; `found` stands there in place of `wanted`."""
+
+    def __init__(self, column: int, found: str, wanted: str) -> None:
+        super().__init__(f"column {column}: found {found}, expected {wanted}")
+        self.column, self.found, self.wanted = column, found, wanted
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedLine:
+    """A call that a line describes. Lost stands for a size, or an end of a slice, that was a tensor; lost tells whether
+    there is one."""
+
+    api: str
+    args: tuple[Argument, ...]
+    kwargs: dict[str, Argument]
+    lost: bool = False
+
+
+def parse(text: str) -> ParsedLine:
+    """The call that a line describes. Raises Unparsed, or RecursionError where lists stand in each other too deep."""
+    return _Line(text).call()
+
+
+class _Line:
+    """A line, read from its beginning; `at` is where reading goes on."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.at = 0
+        self._indexes = self._lost = False
+
+    def call(self) -> ParsedLine:
+        match = _API.match(self.text)
+        if match is None:
+            self.at = _end(_BLANK, self.text, 0)
+            self.fail("a call, as paddle.add(...)")
+        self.at = match.end()
+        # In an index a tensor gives places, which can be made.
+        self._indexes = match[1].endswith("item__")
+        args, kwargs = self.arguments()
+        self.skip()
+        if self.at < len(self.text):
+            self.fail("the end of the line")
+        return ParsedLine(match[1], tuple(args), kwargs, self._lost)
+
+    def arguments(self) -> tuple[list[Argument], dict[str, Argument]]:
+        args: list[Argument] = []
+        kwargs: dict[str, Argument] = {}
+        while not self.closed(")"):
+            keyword = _KEYWORD.match(self.text, self.at)
+            if keyword is None and kwargs:
+                self.fail("an argument with its name, behind another one with a name")
+            if keyword is None:
+                args.append(self.value())
+            elif keyword[1] in kwargs:
+                self.fail(f"one value for {keyword[1]}")
+            else:
+                self.at = keyword.end()
+                kwargs[keyword[1]] = self.value()
+            self.separated(")")
+        return args, kwargs
+
+    def value(self) -> Argument:
+        text, start = self.text, self.at
+        first = text[start : start + 1]
+        if first == "T" and (tensor := _TENSOR.match(text, start)):
+            return self.tensor(tensor)
+        if first == '"':
+            return self.quoted()
+        if number := _NUMBER.match(text, start):
+            return self.number(number)
+        if number := _COMPLEX.match(text, start):
+            self.at = number.end()
+            return complex(number[0])
+        if first and first in "[(":
+            return self.sequence(first)
+        word = _WORD.match(text, start)
+        if word is None:
+            self.fail(_VALUE)
+        if word[0] in _CONSTANTS:
+            self.at = word.end()
+            return _CONSTANTS[word[0]]
+        read = _READ.get(text[start : word.end() + 1])
+        if read is None:
+            self.fail(_VALUE)
+        self.at = word.end()
+        return read(self)
+
+    def sequence(self, opening: str) -> Argument:
+        """Values up to the bracket that closes this one, as a list or a tuple."""
+        self.at += 1
+        items: list[Argument] = []
+        closing = "]" if opening == "[" else ")"
+        while not self.closed(closing):
+            items.append(self.value())
+            self.separated(closing)
+        if not self._indexes and any(type(item) is int for item in items):
+            items = [self.lost() if _is_size(item) else item for item in items]
+        return items if opening == "[" else tuple(items)
+
+    def tensor(self, match: re.Match[str]) -> TensorSpec:
+        try:
+            spec = _tensor(match[1] if match[2] is None else match[2], match[3])
+        except ValueError as error:
+            found, wanted = error.args
+            raise Unparsed(self.at + 1, found, wanted) from None
+        self.at = match.end()
+        if self.text[self.at : self.at + 1] == ")":
+            self.at += 1
+        else:
+            self.separated(")")
+            self.arguments()  # strides and place, which change no value
+        return spec
+
+    def quoted(self) -> Argument:
+        match = _TEXT.match(self.text, self.at)
+        if match is None:
+            self.fail("a text with a closing quote before a comma or a bracket")
+        if len(match[1]) > MAX_TEXT:
+            raise Unparsed(self.at + 1, f"a text of {len(match[1]):,} characters", f"at most {MAX_TEXT:,}")
+        self.at = match.end()
+        return paddle_dtypes.text_or_dtype(match[1])
+
+    def number(self, match: re.Match[str]) -> int | float:
+        text = match[0]
+        if not text.lstrip("-+").isdecimal():
+            self.at = match.end()
+            return float(text)
+        number = int(text) if len(text) <= _MAX_DIGITS else LARGEST + 1
+        if not LEAST <= number <= LARGEST:
+            self.fail("an integer of at most 64 bits")
+        self.at = match.end()
+        return number
+
+    def slice(self) -> Argument:
+        parts = self.parts("slice", 3)
+        if any(isinstance(part, TensorSpec) for part in parts):
+            return self.lost()
+        if not all(part is None or type(part) is int for part in parts):
+            self.fail("integers or None in the slice before it")
+        return slice(*parts)
+
+    def complex(self) -> Argument:
+        parts = self.parts("complex", 2)
+        if not all(type(part) in (int, float) for part in parts):
+            self.fail("two numbers in the complex number before it")
+        return complex(*parts)
+
+    def parts(self, name: str, count: int) -> list[Argument]:
+        """The values of a call of so many."""
+        self.at += 1
+        parts: list[Argument] = []
+        while not self.closed(")"):
+            parts.append(self.value())
+            self.separated(")")
+        if len(parts) != count:
+            self.fail(f"{count} values in the {name} before it")
+        return parts
+
+    def lost(self) -> Lost:
+        self._lost = True
+        return Lost()
+
+    def dtype(self) -> Argument:
+        match = _DTYPE.match(self.text, self.at + 1)
+        name = _TYPES.get(match[1]) or paddle_dtypes.bare(match[1]) if match else ""
+        if match is None or name not in DUMP_DTYPES:
+            self.at += 1
+            self.fail(f"a dtype: one of {', '.join(DUMP_DTYPES)}")
+        self.at = match.end()
+        return DtypeSpec(name)
+
+    def closed(self, bracket: str) -> bool:
+        """Does the bracket stand here? Then reading goes on behind it."""
+        self.skip()
+        if self.text[self.at : self.at + 1] != bracket:
+            return False
+        self.at += 1
+        return True
+
+    def separated(self, bracket: str) -> None:
+        """Behind an argument: past its comma, or before the closing bracket."""
+        self.skip()
+        here = self.text[self.at : self.at + 1]
+        if here == ",":
+            self.at += 1
+        elif here != bracket:
+            self.fail(f"a comma or {bracket}")
+
+    def skip(self) -> None:
+        if self.text[self.at : self.at + 1].isspace():
+            self.at = _end(_BLANK, self.text, self.at)
+
+    def fail(self, wanted: str) -> NoReturn:
+        rest = self.text[self.at : self.at + 24]
+        raise Unparsed(self.at + 1, repr(rest) if rest else "the end of the line", wanted)
+
+
+# By the word with its bracket: what reads the rest.
+_READ: dict[str, Callable[[_Line], Argument]] = {
+    "list[": lambda line: line.sequence("["),
+    "tuple(": lambda line: line.sequence("("),
+    "slice(": _Line.slice,
+    "complex(": _Line.complex,
+    "Dtype(": _Line.dtype,
+    "VarType(": _Line.dtype,
+    "type(": _Line.dtype,
+}
+
+
+def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
+    match = pattern.match(text, at)
+    return match.end() if match else at
+
+
+def _is_size(item: Argument) -> bool:
+    """Is it a tensor of one integer? Beside plain ones it gives a size."""
+    return isinstance(item, TensorSpec) and item.size == 1 and not item.requires_grad
+
+
+@lru_cache(maxsize=4096)
+def _tensor(sizes: str, dtype: str) -> TensorSpec:
+    """Raises ValueError with what was found and what was expected."""
+    name = paddle_dtypes.bare(dtype)
+    if name not in DUMP_DTYPES:
+        raise ValueError(f"the unknown dtype {dtype!r}", f"one of {', '.join(DUMP_DTYPES)}")
+    parts = [part.strip() for part in sizes.split(",")]
+    parts = parts[:-1] if not parts[-1] else parts
+    shape = tuple(int(part) if part.isdecimal() and len(part) < _MAX_DIGITS else -1 for part in parts)
+    if len(shape) > MAX_RANK or any(not 0 <= extent < MAX_EXTENT for extent in shape):
+        raise ValueError(f"the shape [{sizes[:60]}]", f"at most {MAX_RANK} sizes, integers from 0 on, below 2**63")
+    if 0 in shape and math.prod(filter(None, shape)) >= MAX_BESIDE_ZERO:
+        raise ValueError(f"the shape [{sizes[:60]}]", "sizes whose product, zeros left out, is below 2**59")
+    return TensorSpec(name, shape, requires_grad=is_floating(name) or is_complex(name))

@@ -1,0 +1,8 @@
+"""What an output that failed looks like: how much is wrong, where, and why.
+
+A family of causes is a Recogniser, one file each; CAUSES lists them, those that say most first.
+"""
+
+from pytest_probe.standards.diagnosis.diagnose import CAUSES, diagnose
+
+__all__ = ["CAUSES", "diagnose"]

@@ -1,0 +1,229 @@
+"""The reference with an argument changed: forgotten, cut short, swapped, in another order, another number."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating, numpy_dtype, round_to, widen
+from pytest_probe.standards.api_class import details
+from pytest_probe.standards.diagnosis.trouble import Cause, Family, Trouble
+
+# What frameworks and models use for eps, 1e-3 to 1e-12, and an eps that was forgotten.
+EPS_VALUES = (0.0, 1e-3, 1e-5, 1e-6, 1e-8, 1e-12)
+SMALL = 1e-2
+# Elements of a tile of a kernel's loop; pieces of a dimension that are tried one by one.
+TILES = (4, 8, 16, 32, 64, 128)
+PIECES = 4
+NARROW = ("bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
+# Runs of the reference for one output, and elements of it beyond which none is made; where a run takes long, as many as
+# give so many elements in all.
+RUNS, LARGEST, ELEMENTS = 400, 1 << 20, 1 << 24
+
+Tensors: TypeAlias = Mapping[str, AnyArray]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Other values of some arguments, and what that is called. lost: the values were left out, and may as well have
+    been taken twice."""
+
+    family: Family
+    words: str
+    values: Mapping[str, Any]
+    lost: bool = False
+
+
+class ChangedArgument:
+    """The output is what the reference gives for other arguments. Likelier changes come first."""
+
+    def explain(self, trouble: Trouble) -> Cause | None:
+        if not trouble.whole or trouble.wrong.size > LARGEST:
+            return None
+        comparison, paths = trouble.comparison, trouble.comparison.call.paths
+        runs = min(RUNS, ELEMENTS // trouble.wrong.size)
+        for change in itertools.islice(changes(trouble), runs):
+            found = comparison.evidence.with_arguments({paths.get(n, n): value for n, value in change.values.items()})
+            if found is None or found.shape != trouble.wrong.shape or is_complex(found.dtype):
+                continue
+            values = widen(found).astype(np.float64)
+            if trouble.explained(values) and (trouble.floating or trouble.by_chance(values) < 0.5):
+                return Cause(change.family, change.words)
+            if change.lost and trouble.explained(2 * trouble.expected - values):
+                return Cause(change.family, change.words.replace("as without", "as with twice"))
+        return None
+
+
+def changes(trouble: Trouble) -> Iterator[Change]:
+    call, case = trouble.comparison.call, trouble.comparison.case
+    tensors = {name: value for name, value in call.given.items() if isinstance(value, np.ndarray) and value.size}
+    yield from _texts(trouble)
+    for name, value in call.given.items():
+        yield from _numbers(name, value)
+    for name, value in case.incoming.items():
+        yield Change("argument", "as with incoming gradients of 1", {f"incoming.{name}": np.ones_like(value)})
+    for kind in (_forgotten, _swapped, _rounded, _moved, _scaled, _cut, _shortened):
+        yield from kind(tensors)
+
+
+def _texts(trouble: Trouble) -> Iterator[Change]:
+    """A text that chooses among formulas."""
+    call = trouble.comparison.call
+    for name in details(trouble.comparison.classes, "approximate"):
+        given = call.given.get(name)
+        place = name if name in call.paths else f"kwargs.{name}"
+        for value in ("none", "tanh"):
+            instead = "the default" if given is None else repr(given)
+            yield Change("argument", f"as with {name} = {value!r} instead of {instead}", {place: value})
+
+
+def _numbers(name: str, value: Any) -> Iterator[Change]:
+    if isinstance(value, bool):
+        yield Change("argument", f"as with {name} = {not value} instead of {value}", {name: not value})
+        return
+    if not isinstance(value, (int, float)):
+        return
+    others: tuple[float, ...]
+    if isinstance(value, int):
+        others = (value + 1, value - 1, 0, 1, -value)
+    elif abs(value) <= SMALL:
+        others = (*EPS_VALUES, -value)
+    else:
+        others = (0.0, 1.0, -value, 1 / value, value * value, 1 - value, abs(value) ** 0.5, 2 * value, value / 2)
+    for other in dict.fromkeys(others):
+        if other != value:
+            yield Change("argument", f"as with {name} = {other:g} instead of {value:g}", {name: other})
+
+
+def _forgotten(tensors: Tensors) -> Iterator[Change]:
+    for name, value in tensors.items():
+        yield Change("term", f"as with zeros for {name}", {name: np.zeros_like(value)})
+        if value.dtype.kind == "b":
+            yield Change("argument", f"as with the opposite of {name}", {name: ~value})
+            yield Change("argument", f"as with True for {name}", {name: np.ones_like(value)})
+        elif is_floating(value.dtype):
+            yield Change("argument", f"as with ones for {name}", {name: np.ones_like(value)})
+            yield Change("argument", f"as with -{name}", {name: -value})
+            for step in (1, -1):
+                shifted = (widen(value) + step).astype(value.dtype)
+                yield Change("argument", f"as with {name} {'+' if step > 0 else '-'} 1", {name: shifted})
+        elif value.dtype.kind in "iu":
+            yield Change("argument", f"as with {name} + 1", {name: value + value.dtype.type(1)})
+            yield Change("argument", f"as with {name} - 1", {name: value - value.dtype.type(1)})
+
+
+def _swapped(tensors: Tensors) -> Iterator[Change]:
+    for (first, left), (second, right) in itertools.combinations(tensors.items(), 2):
+        if left.shape == right.shape and left.dtype == right.dtype:
+            yield Change("argument", f"as with {first} and {second} swapped", {first: right, second: left})
+            yield Change("argument", f"as with {second} for {first}", {first: right})
+            yield Change("argument", f"as with {first} for {second}", {second: left})
+
+
+def _rounded(tensors: Tensors) -> Iterator[Change]:
+    floats = {name: value for name, value in tensors.items() if is_floating(value.dtype)}
+    groups = [[name] for name in floats] + ([list(floats)] if len(floats) > 1 else [])
+    for dtype in NARROW:
+        narrow = numpy_dtype(dtype)
+        for group in groups:
+            if all(narrow.itemsize < floats[name].dtype.itemsize for name in group):
+                values = {
+                    name: np.asarray(round_to(widen(floats[name]), narrow)).astype(floats[name].dtype) for name in group
+                }
+                yield Change("precision", f"as with {_listed(group)} rounded to {dtype}", values)
+
+
+def _groups(tensors: Tensors) -> Iterator[list[str]]:
+    """Each tensor, and those of one shape together, as key and value are."""
+    yield from ([name] for name in tensors)
+    shapes = dict.fromkeys(value.shape for value in tensors.values() if value.ndim)
+    for shape in shapes:
+        names = [name for name, value in tensors.items() if value.shape == shape]
+        if len(names) > 1:
+            yield names
+        if len(names) > 2:
+            yield names[1:]
+
+
+def _moved(tensors: Tensors) -> Iterator[Change]:
+    for group in _groups(tensors):
+        shape = tensors[group[0]].shape
+        for words, move in _moves(shape):
+            values = {name: move(tensors[name]) for name in group}
+            if any(not np.array_equal(value, tensors[name], equal_nan=False) for name, value in values.items()):
+                yield Change("moved", f"as with {_listed(group)} {words}", values)
+
+
+def _moves(shape: Sequence[int]) -> Iterator[tuple[str, Callable[[AnyArray], AnyArray]]]:
+    for axis, extent in enumerate(shape):
+        if extent < 2:
+            continue
+        for step in (1, -1) if extent > 2 else (1,):
+            yield f"shifted by {step:+d} along dim {axis}", partial(np.roll, shift=step, axis=axis)
+        if extent > 2:
+            yield f"reversed along dim {axis}", partial(np.flip, axis=axis)
+        yield f"taken from index 0 of dim {axis}", partial(_first, axis=axis)
+    if len(shape) > 2 and min(shape[-2:]) > 1:
+        yield "reversed along the last two dims", lambda x: np.flip(x, (-1, -2))
+    if len(shape) > 1 and shape[-1] == shape[-2]:
+        yield "transposed", lambda x: np.swapaxes(x, -1, -2)
+
+
+def _first(value: AnyArray, axis: int) -> AnyArray:
+    return np.repeat(np.take(value, [0], axis), value.shape[axis], axis)
+
+
+def _scaled(tensors: Tensors) -> Iterator[Change]:
+    for name, value in tensors.items():
+        if not is_floating(value.dtype) or not value.ndim:
+            continue
+        extent = value.shape[-1]
+        scales = {"2": 2.0, "1/2": 0.5, "ln(2)": np.log(2), "log2(e)": 1 / np.log(2)}
+        scales |= {f"sqrt({extent})": extent**0.5, f"1/sqrt({extent})": extent**-0.5} if extent > 1 else {}
+        for words, scale in scales.items():
+            yield Change("argument", f"as with {words} times {name}", {name: widen(value) * scale})
+
+
+def _ends(extent: int) -> list[int]:
+    """How many elements a loop may leave out at its end: one or two, what is no whole tile, the last tile."""
+    ends = {1, 2, *(extent % tile for tile in TILES), *(tile for tile in TILES if extent % tile == 0)}
+    return sorted(end for end in ends if 0 < end < extent)
+
+
+def _cut(tensors: Tensors) -> Iterator[Change]:
+    """Zeros for a piece of a tensor."""
+    for name, value in tensors.items():
+        if not is_floating(value.dtype):
+            continue
+        for axis, extent in enumerate(value.shape):
+            pieces = [(extent - end, extent, f"the last {end}") for end in _ends(extent)]
+            for tile in (*TILES, extent // 2, extent // 3, extent // 4):
+                if tile and extent / tile <= PIECES:
+                    pieces += [(at, at + tile, f"{at}:{at + tile}") for at in range(0, extent - 1, tile)]
+            for start, end, words in pieces:
+                short = np.array(value)
+                np.moveaxis(short, axis, 0)[start:end] = 0
+                yield Change("term", f"as without {words} of dim {axis} of {name}", {name: short}, lost=True)
+
+
+def _shortened(tensors: Tensors) -> Iterator[Change]:
+    """The end of a dimension left out of all tensors that share it, as keys and values do."""
+    for axis in (-1, -2, 0):
+        sharing: dict[int, list[str]] = {}
+        for name, value in tensors.items():
+            if value.ndim > 1 or (value.ndim == 1 and axis != -2):
+                sharing.setdefault(value.shape[axis], []).append(name)
+        for extent, names in sharing.items():
+            for group in (names, names[1:]) if len(names) > 1 else (names,):
+                for end in _ends(extent):
+                    values = {name: np.take(tensors[name], np.arange(extent - end), axis) for name in group}
+                    yield Change("term", f"as without the last {end} of dim {axis} of {_listed(group)}", values)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names)

@@ -1,0 +1,172 @@
+"""Right numbers in wrong places: shifted, swapped, transposed, reversed, another row, an argument."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from pytest_probe.numerics.dtypes import BoolArray, Float64Array
+from pytest_probe.standards.diagnosis.trouble import NEARLY_ALL, Cause, Trouble, stretched
+
+# Slices of one dimension that are compared with one another, and elements of each that are looked at first.
+SLICES, PROBES = 512, 32
+# Elements of a slice: shorter ones are alike by chance.
+SLICE = 4
+# Of the wrong elements, what other values in any order may explain.
+CHANCE = 0.5
+
+Map: TypeAlias = npt.NDArray[np.int64]
+Change: TypeAlias = Callable[[Float64Array], Float64Array]
+
+
+class Argument:
+    """What is wrong equals an argument, as what nothing was written to, or what the call left as it was."""
+
+    def explain(self, trouble: Trouble) -> Cause | None:
+        for name, values in trouble.inputs() if trouble.floating else ():
+            wide = stretched(values, trouble.wrong.shape) if values.size >= SLICE else None
+            if wide is None:
+                continue
+            if trouble.explained(wide, everywhere=False, least=2 * SLICE) and trouble.by_chance(wide) < CHANCE:
+                return Cause("moved", f"equals {name}")
+        return None
+
+
+class Moved:
+    """The reference's numbers in another order along one dimension."""
+
+    def explain(self, trouble: Trouble) -> Cause | None:
+        if trouble.expected.size < SLICE:
+            return None
+        # Where a row or two are wrong, those say more than a shift of all.
+        kinds = (self._slice, self._all) if trouble.confined else (self._all, self._slice)
+        words = next((words for kind in kinds if (words := kind(trouble))), "")
+        return Cause("moved", words) if words else None
+
+    def _all(self, trouble: Trouble) -> str:
+        for words, values, allowed, stayed in _orders(trouble.expected, trouble.allowed):
+            if trouble.explained(values, allowed, among=stayed) and trouble.by_chance(values) < CHANCE:
+                return words
+        return ""
+
+    def _slice(self, trouble: Trouble) -> str:
+        axes = range(trouble.wrong.ndim if trouble.wrong.ndim > 1 else 0)
+        return next((words for axis in axes if (words := self._slices(trouble, axis))), "")
+
+    def _slices(self, trouble: Trouble, axis: int) -> str:
+        """Which slice of the reference each wrong slice is, in words."""
+        found = _matching(trouble, axis)
+        if found is None:
+            return ""
+        values, allowed = (np.take(side, found, axis) for side in (trouble.expected, trouble.allowed))
+        if not trouble.explained(values, allowed) or trouble.by_chance(values) >= CHANCE:
+            return ""
+        return _map_words(found, axis, trouble.wrong.ndim)
+
+
+def _orders(
+    expected: Float64Array, allowed: Float64Array
+) -> Iterator[tuple[str, Float64Array, Float64Array, BoolArray]]:
+    """The reference shifted, reversed, transposed; and where nothing came round from the other end."""
+    for words, change, stayed in _changes(expected.shape):
+        yield words, change(expected), change(allowed), stayed
+
+
+def _changes(shape: tuple[int, ...]) -> Iterator[tuple[str, Change, BoolArray]]:
+    every = np.ones(shape, dtype=bool)
+    places = np.indices(shape, sparse=True)
+    for axis, extent in enumerate(shape):
+        dim = _dim(axis, len(shape))
+        for step in (1, -1) if extent > 2 else ():
+            inside = (places[axis] != (0 if step > 0 else extent - 1)) & every
+            yield f"shifted by {step:+d} along {dim}", _Roll(step, axis), inside
+        if extent > 1:
+            yield f"reversed along {dim}", _Flip(axis), every
+    if len(shape) > 1:
+        axes = (len(shape) - 2, len(shape) - 1)
+        for step in (1, -1) if min(shape[-2:]) > 2 else ():
+            yield f"shifted by {step:+d} in the order of memory", _Roll(step, None), every
+            ends = [0 if step > 0 else shape[axis] - 1 for axis in axes]
+            inside = (places[axes[0]] != ends[0]) & (places[axes[1]] != ends[1]) & every
+            yield f"shifted by {step:+d} along each of the last two dims", _Roll((step, step), axes), inside
+        yield "transposed: the last two dims in each other's order", _Transpose(), every
+    else:
+        yield "in rising order", np.sort, every
+        yield "in falling order", lambda values: np.sort(values)[::-1], every
+
+
+class _Roll:
+    def __init__(self, step: int | tuple[int, int], axis: int | tuple[int, int] | None) -> None:
+        self._step, self._axis = step, axis
+
+    def __call__(self, values: Float64Array) -> Float64Array:
+        return np.roll(values, self._step, self._axis)
+
+
+class _Flip:
+    def __init__(self, axis: int) -> None:
+        self._axis = axis
+
+    def __call__(self, values: Float64Array) -> Float64Array:
+        return np.flip(values, self._axis)
+
+
+class _Transpose:
+    """The numbers of the transposed array in the place of these, as where it was written without its strides."""
+
+    def __call__(self, values: Float64Array) -> Float64Array:
+        return np.ascontiguousarray(np.swapaxes(values, -1, -2)).reshape(values.shape)
+
+
+def _matching(trouble: Trouble, axis: int) -> Map | None:
+    """For each slice the slice of the reference that it equals, itself where it is right; None where one has none."""
+    extent = trouble.wrong.shape[axis]
+    actual, expected, allowed, wrong = (
+        np.moveaxis(side, axis, 0).reshape(extent, -1)
+        for side in (trouble.actual, trouble.expected, trouble.allowed, trouble.wrong)
+    )
+    if not 2 <= extent <= SLICES or actual.shape[1] < SLICE:
+        return None
+    bad = np.flatnonzero(wrong.mean(axis=1) > 1 - NEARLY_ALL)
+    if not bad.size:
+        return None
+    columns = np.linspace(0, actual.shape[1] - 1, min(PROBES, actual.shape[1])).astype(np.int64)
+    found = np.arange(extent)
+    for index in bad:
+        distance = np.abs(expected[:, columns] - actual[index, columns]) <= allowed[:, columns]
+        share = distance.mean(axis=1)
+        share[index] = 0.0
+        found[index] = int(np.argmax(share))
+        if share[found[index]] < NEARLY_ALL - 1 / columns.size:
+            return None
+    return found
+
+
+def _map_words(found: Map, axis: int, rank: int) -> str:
+    """What the map does, in words."""
+    places = np.arange(found.size)
+    moved = np.flatnonzero(found != places)
+    dim = _dim(axis, rank)
+    first = f"{int(moved[0])} of {dim} equals index {int(found[moved[0]])}"
+    if moved.size == 1:
+        return f"stale: index {first}"
+    steps = np.unique(found[moved] - moved)
+    if np.array_equal(found[found], places):
+        if moved.size == 2:
+            return f"swapped: indices {int(moved[0])} and {int(moved[1])} of {dim}"
+        if np.array_equal(found[moved], moved ^ 1):
+            return f"neighbours swapped along {dim}"
+        if moved.size == found.size and np.array_equal(found, (places + found.size // 2) % found.size):
+            return f"halves swapped along {dim}"
+    if steps.size == 1:
+        return f"shifted by {-int(steps[0]):+d} along {dim}"
+    if np.unique(found[moved]).size == 1:
+        return f"stale: {moved.size} indices of {dim} equal index {int(found[moved[0]])}"
+    return f"in another order along {dim}: index {first}"
+
+
+def _dim(axis: int, rank: int) -> str:
+    return "dim -1" if axis == rank - 1 and rank > 1 else f"dim {axis}"

@@ -1,0 +1,117 @@
+"""How much of an output is wrong, where, and the first cause that explains it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pytest_probe.core.comparison import Comparison
+from pytest_probe.core.device_modes import ACCUMULATIONS, MODES
+from pytest_probe.core.verdict import Diagnosis, OutputVerdict
+from pytest_probe.numerics import distribution, regions
+from pytest_probe.numerics.dtypes import is_complex, is_floating, widen
+from pytest_probe.numerics.ulp import ulp_distance
+from pytest_probe.standards.base import Standard
+from pytest_probe.standards.diagnosis.arguments import ChangedArgument
+from pytest_probe.standards.diagnosis.copies import Argument, Moved
+from pytest_probe.standards.diagnosis.factors import Factor, Power, Sign, SliceFactor, SliceOffset
+from pytest_probe.standards.diagnosis.fills import Constant, NotFinite
+from pytest_probe.standards.diagnosis.precision import DeviceMode, IntegerStep, NarrowerResult, OneStep, RoundedInside
+from pytest_probe.standards.diagnosis.ranges import ValueRange
+from pytest_probe.standards.diagnosis.terms import Combination, SliceTerm
+from pytest_probe.standards.diagnosis.trouble import Cause, Recogniser, Trouble, part_of, trouble_of, wrong_elements
+
+# Judges that compare no element with an element name what is wrong themselves.
+OWN_WORDS = frozenset(("random", "factorisation", "uninitialised", "structure", "mutated"))
+# Elements that recognisers look at: of a larger output the part of it that is most wrong.
+PART = 1 << 21
+
+CAUSES: Sequence[Recogniser] = (
+    NotFinite(),
+    DeviceMode([MODES["ftz"]]),
+    DeviceMode([MODES["truncate"]]),
+    Constant(),
+    Sign(),
+    Argument(),
+    Moved(),
+    NarrowerResult(),
+    OneStep(),
+    IntegerStep(),
+    DeviceMode([MODES[name] for name in ("tf32", "hf32", "bf16x3", "bf16")]),
+    Factor(),
+    ChangedArgument(),
+    Power(),
+    SliceTerm(),
+    Combination(sliced=False),
+    SliceFactor(),
+    SliceOffset(),
+    Combination(sliced=True),
+    ValueRange(),
+    DeviceMode([MODES["reduced-reduction"], *ACCUMULATIONS]),
+    RoundedInside(),
+)
+
+
+def diagnose(standard: Standard, comparison: Comparison, verdict: OutputVerdict) -> Diagnosis | None:
+    """What is wrong with an output that failed; None for one that is not judged element by element.
+
+    Arrays of one shape: a number, a place, a cause. Where only the sign of zeros differs there is no cause.
+    """
+    if verdict.standard in OWN_WORDS or not comparison.actual.size or comparison.actual.dtype.kind not in "biufcV":
+        return None
+    wrong, allowed = wrong_elements(comparison, verdict)
+    if not wrong.any():
+        return None
+    where = regions.describe(wrong, _names(comparison))
+    cause = None
+    if not is_complex(comparison.actual.dtype):
+        cause = _cause(trouble_of(standard, comparison, verdict, wrong, allowed, where))
+    return Diagnosis(
+        wrong=int(np.count_nonzero(wrong)),
+        size=wrong.size,
+        not_finite=_not_finite(comparison),
+        errors=_spread(comparison),
+        where=where,
+        cause=cause.words if cause else "",
+        family=cause.family if cause else "",
+    )
+
+
+def _cause(trouble: Trouble) -> Cause | None:
+    part = part_of(trouble, PART)
+    with np.errstate(all="ignore"):
+        return next((found for cause in CAUSES if (found := cause.explain(part)) is not None), None)
+
+
+def _spread(comparison: Comparison) -> str:
+    """How distances are spread, in ULP; of integers their differences."""
+    actual, expected = comparison.actual, comparison.expected
+    if is_floating(actual.dtype) or is_complex(actual.dtype):
+        return f"{distribution.line(ulp_distance(actual, expected, actual.dtype))} ULP"
+    return distribution.line(np.abs(actual.astype(np.float64) - expected.astype(np.float64)))
+
+
+def _not_finite(comparison: Comparison) -> Mapping[str, tuple[int, int]]:
+    """How many elements are NaN, inf and -inf, on the device's side and on the reference's; without those of none."""
+    if comparison.actual.dtype.kind in "iub":
+        return {}
+    sides = [widen(side) for side in (comparison.actual, comparison.expected)]
+    counts = {"NaN": [_count(np.isnan(side)) for side in sides]}
+    counts["inf"] = [_count(np.isinf(side)) for side in sides]
+    return {name: (found[0], found[1]) for name, found in counts.items() if any(found)}
+
+
+def _count(found: Any) -> int:
+    return int(np.count_nonzero(found))
+
+
+def _names(comparison: Comparison) -> Mapping[int, str]:
+    """What dimensions hold, where the API tells."""
+    rank, classes = comparison.actual.ndim, comparison.classes
+    if "attention" in classes and rank == 4:
+        return {1: "head"}
+    channels = {"terms_of_kernel", "terms_of_transposed_kernel", "windows", "running_statistics"}
+    weight = comparison.name in ("grad.input.1", "grad.kwargs.weight")
+    return {1: "channel"} if classes & channels and rank > 2 and not weight else {}

@@ -1,0 +1,191 @@
+"""Rounding where there should be none, or of another kind: device modes, narrower results, one step too high."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pytest_probe.core.comparison import Comparison
+from pytest_probe.core.device_modes import Behaviour
+from pytest_probe.core.verdict import OutputVerdict
+from pytest_probe.numerics import regions
+from pytest_probe.numerics.dtypes import Float64Array, float_format, numpy_dtype, round_to
+from pytest_probe.numerics.ulp import ulp
+from pytest_probe.standards.device_modes.emulate import closer, emulations, judged, metrics_text
+from pytest_probe.standards.diagnosis.trouble import ENOUGH, NEARLY_ALL, Cause, Trouble, wrong_elements
+
+NARROWER = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
+# Steps of a narrower dtype that a result may be off by which went through it.
+REACH = 2.0
+# Elements on the same side of the reference, of those that a step to one side explains.
+ONE_SIDED = 0.9
+# What rounding inside leaves, in the middle, of an element or of the output's RMS: float16 to float8.
+LEAST, MOST = 2.0**-16, 2.0**-6.5
+# Of the wrong elements, how many more on one side than on the other; correlation of neighbours' errors.
+BALANCED, SMOOTH = 0.35, 0.35
+MANY = 32
+# Of the elements, what a mode may leave wrong that explains the others.
+FEW = 0.05
+# Of the elements, what another way of rounding changes: where all are off by one, that was added.
+PARTLY = 0.75
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMode:
+    """The output is what a device mode gives."""
+
+    behaviours: Sequence[Behaviour]
+
+    def explain(self, trouble: Trouble) -> Cause | None:
+        if trouble.verdict.standard not in ("noise", "ties") or not trouble.whole:
+            return None
+        nearly = None
+        for behaviour in self.behaviours:
+            for emulated in emulations(trouble.comparison, behaviour):
+                found = (
+                    judged(trouble.standard, emulated) if self._near(trouble.comparison, emulated, behaviour) else None
+                )
+                if found is None:
+                    continue
+                if found.verdict == "pass":
+                    return Cause("precision", self._words(behaviour, found, trouble.verdict))
+                nearly = nearly or self._but_for(behaviour, emulated, found)
+        return nearly
+
+    def _but_for(self, behaviour: Behaviour, emulated: Comparison, found: OutputVerdict) -> Cause | None:
+        """What a mode explains but for a few elements."""
+        if not behaviour.rounds or behaviour.sampled:
+            return None
+        wrong, _ = wrong_elements(emulated, found)
+        if not 0 < np.count_nonzero(wrong) <= FEW * wrong.size:
+            return None
+        return Cause("precision", f"behaves as {behaviour.words}, but for {regions.describe(wrong)}")
+
+    def _near(self, comparison: Comparison, emulated: Comparison, behaviour: Behaviour) -> bool:
+        if behaviour.sampled:
+            return _of_the_size(comparison, emulated)
+        return not behaviour.rounds or closer(comparison, emulated)
+
+    def _words(self, behaviour: Behaviour, found: OutputVerdict, verdict: OutputVerdict) -> str:
+        like = "has errors as large as with" if behaviour.sampled else "behaves as"
+        words = f"{like} {behaviour.words}: {metrics_text(found)} instead of {metrics_text(verdict)}"
+        return f"{words} (--probe-allow={behaviour.name} accepts it)" if behaviour.name else words
+
+
+def _of_the_size(comparison: Comparison, emulated: Comparison) -> bool:
+    """Is the error as large as the sampled rounding, neither hidden in it nor above?"""
+    sizes = [np.abs(run - comparison.expected) for run in emulated.evidence.perturbed(4)]
+    size = float(np.median(np.maximum.reduce(sizes)))
+    with np.errstate(invalid="ignore", over="ignore"):
+        error = float(np.median(np.abs(comparison.actual.astype(comparison.expected.dtype) - comparison.expected)))
+    # Chosen: a binade to either side. Of sampled rounding only the size is known.
+    return size / 2 < error < size * 2
+
+
+class NarrowerResult:
+    """All numbers of the output are ones of a narrower dtype, next to the right ones."""
+
+    def explain(self, trouble: Trouble) -> Cause | None:
+        if not trouble.floating:
+            return None
+        used = np.isfinite(trouble.actual) & (trouble.actual != 0) & np.isfinite(trouble.expected)
+        actual, expected = trouble.actual[used], trouble.expected[used]
+        if np.unique(actual).size < 2 * ENOUGH:
+            return None
+        bits = float_format(trouble.comparison.precision).precision
+        own = round_to(expected, trouble.comparison.precision)
+        for name in NARROWER:
+            dtype = numpy_dtype(name)
+            if float_format(dtype).precision >= bits:
+                continue
+            on_grid = np.mean(np.asarray(round_to(actual, dtype)) == actual)
+            usual = np.mean(np.asarray(round_to(own, dtype)) == own)
+            near = np.abs(actual - expected) <= REACH * ulp(expected, dtype) + trouble.allowed[used]
+            if on_grid >= NEARLY_ALL and usual < 0.5 and np.mean(near) >= NEARLY_ALL:
+                return Cause("precision", f"all results are {name} numbers: rounded to {name}")
+        return None
+
+
+class OneStep:
+    """Nearly everything is the next number, to one side."""
+
+    def explain(self, trouble: Trouble) -> Cause | None:
+        if trouble.count < MANY or not trouble.floating:
+            return None
+        dtype, used = trouble.comparison.actual.dtype, trouble.expected != 0
+        rounded = np.asarray(round_to(trouble.expected, dtype), dtype=np.float64)
+        gap = ((trouble.actual - rounded) / ulp(trouble.expected, dtype))[used]
+        # A small factor moves some elements by a step, others by none.
+        if not np.mean((np.abs(gap) >= 0.5) & (np.abs(gap) <= 2)) >= NEARLY_ALL:
+            return None
+        larger = gap * np.sign(rounded[used])
+        sides = (("up", gap), ("away from zero", larger), ("towards zero", -larger), ("down", -gap))
+        for words, side in sides:
+            if np.mean(side > 0) >= NEARLY_ALL:
+                return Cause("precision", f"one step {words}: rounded to the wrong side")
+        return None
+
+
+class IntegerStep:
+    """Whole numbers that are one too low, too high, or one nearer to zero."""
+
+    def explain(self, trouble: Trouble) -> Cause | None:
+        if not ENOUGH <= trouble.count <= PARTLY * trouble.wrong.size or trouble.comparison.actual.dtype.kind == "b":
+            return None
+        actual, expected = trouble.actual[trouble.wrong], trouble.expected[trouble.wrong]
+        gap = actual - expected
+        if not np.mean((np.abs(gap) == 1) & (actual == np.rint(actual))) >= NEARLY_ALL:
+            return None
+        larger = np.sign(np.where(expected == 0, actual, expected))
+        sides = (
+            ("lower", -gap),
+            ("higher", gap),
+            ("nearer to zero", -gap * larger),
+            ("farther from zero", gap * larger),
+        )
+        return next((Cause("offset", f"one {words}") for words, side in sides if np.mean(side > 0) >= NEARLY_ALL), None)
+
+
+class RoundedInside:
+    """Errors without direction, as small as those of a narrower dtype inside."""
+
+    def explain(self, trouble: Trouble) -> Cause | None:
+        if not trouble.floating or trouble.count < max(MANY, trouble.wrong.size / 4):
+            return None
+        finite = np.isfinite(trouble.actual) & np.isfinite(trouble.expected)
+        if np.count_nonzero(finite) < NEARLY_ALL * finite.size:
+            return None
+        gap = np.where(finite, trouble.actual - trouble.expected, 0.0)
+        rms = float(np.sqrt(np.mean(trouble.expected[finite] ** 2)))
+        size = np.abs(gap) / np.maximum(np.abs(np.where(finite, trouble.expected, 0.0)), rms)
+        middle = float(np.median(size[trouble.wrong]))
+        if not LEAST < middle < MOST or not np.quantile(size[trouble.wrong], 0.99) < 16 * middle:
+            return None
+        if _directed(gap, trouble):
+            return None
+        return Cause(
+            "precision", f"errs at random by {_share(middle)} of its size, as steps of {_bits(middle)} bits do"
+        )
+
+
+def _directed(gap: Float64Array, trouble: Trouble) -> bool:
+    """Do errors have a direction, or go on from one number to the next?"""
+    signs = np.sign(gap)
+    orders = [
+        np.argsort(values, axis=None, kind="stable") for name, values in trouble.inputs() if values.shape == gap.shape
+    ]
+    orders += [np.argsort(trouble.expected, axis=None, kind="stable"), np.arange(gap.size)]
+    if abs(float(signs.mean())) > BALANCED or abs(float((signs * np.sign(trouble.expected)).mean())) > BALANCED:
+        return True
+    runs = [signs.ravel()[order] for order in orders]
+    return any(abs(float(np.mean(run[1:] * run[:-1]))) > SMOOTH for run in runs)
+
+
+def _share(size: float) -> str:
+    return f"2^{round(np.log2(size))}"
+
+
+def _bits(size: float) -> int:
+    return max(1, -round(float(np.log2(size))))

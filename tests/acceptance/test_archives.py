@@ -1,0 +1,270 @@
+"""`.json.gz`, `.zip` and `.tar.gz` of a dump's folder, and patterns: read as they are, bounded, nothing is left."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import shutil
+import signal
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from pytest_probe.cli import main
+from tests.acceptance.conftest import DumpMaker, entries, forward, tensor
+
+WORKERS = pytest.mark.parametrize("workers", [[], ["-n2"]], ids=["serial", "n2"])
+RELU, ARGMAX = "Functional.relu.0.forward", "Torch.argmax.0.forward"
+STORED = {
+    RELU: forward({**tensor(2, 3), "data_name": "x.pt"}, output=tensor(2, 3)),
+    "Functional.gelu.0.forward": forward({**tensor(2, 3), "data_name": "x.npy"}, output=tensor(2, 3)),
+}
+FORMATS = {"run.zip": "zip", "run.tar.gz": "gztar", "run.tar": "tar"}
+
+
+@pytest.fixture
+def folder(pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """run/ holds a dump with two stored tensors a step; temporary files go to temp/."""
+    for step in (0, 1):
+        dump = make_dump(f"run/step{step}/proc{4711}/dump.json", STORED, task="tensor", dump_data_dir="/elsewhere")
+        (dump.parent / "dump_tensor_data").mkdir()
+        torch.save(torch.full((2, 3), 0.5), dump.parent / "dump_tensor_data/x.pt")
+        np.save(dump.parent / "dump_tensor_data/x.npy", np.full((2, 3), 0.5, np.float32))
+    monkeypatch.setenv("TMPDIR", str(pytester.mkdir("temp")))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    return pytester.path / "run"
+
+
+def packed(folder: Path, name: str) -> Path:
+    """The folder as an archive that lies beside it, in its place."""
+    made = Path(shutil.make_archive(str(folder), FORMATS[name], folder))
+    shutil.rmtree(folder)
+    return made
+
+
+def results(pytester: pytest.Pytester) -> dict[str, dict[str, object]]:
+    lines = (pytester.path / "out/results.jsonl").read_text().splitlines()
+    shutil.rmtree(pytester.path / "out")
+    return {found["id"]: found for found in map(json.loads, lines)}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_an_archive_is_its_folder(pytester: pytest.Pytester, folder: Path, name: str) -> None:
+    """With the same portable ids, digests, stored tensors and numbers; nothing is unpacked."""
+    args = ("--probe-out=out", "--probe-inputs=stored")
+    pytester.runpytest("--probe-dump=run", *args).assert_outcomes(passed=4)
+    run = json.loads((pytester.path / "out/run.json").read_text())
+    whole = results(pytester)
+    path = packed(folder, name)
+    before = sorted(pytester.path.rglob("*"))
+    result = pytester.runpytest(f"--probe-dump={name}", *args, "-v", "-p", "no:cacheprovider")
+    result.assert_outcomes(passed=4)
+    result.stdout.fnmatch_lines_random(
+        [f"{name}::step{step}/rank0/dump.json::{call} PASSED*" for step in (0, 1) for call in STORED]
+    )
+    again = json.loads((pytester.path / "out/run.json").read_text())
+    assert [dump["digest"] for dump in again["dumps"]] == [dump["digest"] for dump in run["dumps"]]
+    of_archive = results(pytester)
+    assert {key: (found["verdict"], found["outputs"]) for key, found in of_archive.items()} == {
+        key: (found["verdict"], found["outputs"]) for key, found in whole.items()
+    }
+    assert path.exists()
+    assert sorted(pytester.path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("name", ["run.zip", "run.tar.gz"])
+def test_with_workers_of_which_one_dies(pytester: pytest.Pytester, folder: Path, name: str) -> None:
+    pytester.makeconftest(
+        "import os\ndef pytest_runtest_call(item):\n    'step1' in item.nodeid and 'relu' in item.name and os._exit(1)"
+    )
+    packed(folder, name)
+    result = pytester.runpytest_subprocess(f"--probe-dump={name}", "-n2", "--probe-out=out", "--probe-inputs=stored")
+    result.assert_outcomes(passed=3, failed=1)
+    command = f"to reproduce: pytest '{name}::step1/rank0/dump.json::{RELU}' --probe-inputs=stored"
+    result.stdout.fnmatch_lines([command])
+    assert results(pytester)[f"step1/rank0/dump.json::{RELU}"]["verdict"] == "error"
+    assert list((pytester.path / "temp").iterdir()) == []
+
+
+def test_a_killed_run_leaves_nothing(pytester: pytest.Pytester, folder: Path) -> None:
+    pytester.makeconftest("import os, signal\ndef pytest_runtest_call(item):\n    os.kill(os.getpid(), signal.SIGKILL)")
+    packed(folder, "run.tar.gz")
+    assert pytester.runpytest_subprocess("--probe-dump=run.tar.gz").ret == -signal.SIGKILL
+    assert list((pytester.path / "temp").iterdir()) == []
+
+
+@pytest.mark.usefixtures("planted")
+def test_ids_select_rerun_and_reproduce(pytester: pytest.Pytester, folder: Path) -> None:
+    packed(folder, "run.zip")
+    result = pytester.runpytest("--probe-dump=run.zip")
+    result.assert_outcomes(passed=2, failed=2)
+    name = f"run.zip::step1/rank0/dump.json::{RELU}"
+    result.stdout.fnmatch_lines([f"to reproduce: pytest '{name}'", f"FAILED {name}*"])
+    pytester.runpytest("--probe-dump=run.zip", "--lf").assert_outcomes(failed=2, deselected=2)
+    pytester.runpytest("--probe-dump=run.zip", "--nf").assert_outcomes(passed=2, failed=2)
+    pytester.runpytest(name).assert_outcomes(failed=1)
+    pytester.runpytest("run.zip").assert_outcomes(passed=2, failed=2)
+    pytester.runpytest("--probe-dump=run.zip/step1").assert_outcomes(passed=1, failed=1)
+
+
+def test_gzip_of_a_dump_also_where_it_was_cut(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    content = gzip.compress(make_dump(data={name: entries()[name] for name in (RELU, ARGMAX)}).read_bytes())
+    (pytester.path / "dump.json").unlink()
+    file = pytester.path / "dump.json.gz"
+    file.write_bytes(content)
+    result = pytester.runpytest("--probe-dump", "dump.json.gz", "-v")
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines([f"dump.json.gz::{RELU} PASSED*"])
+    pytester.runpytest("--probe-dump=.").assert_outcomes(passed=2)
+    file.write_bytes(content[: len(content) - 40])
+    result = pytester.runpytest("--probe-dump=dump.json.gz")
+    result.stdout.fnmatch_lines(["*dump.json.gz: is damaged or cut off at byte *"])
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    file.write_bytes(content[:-8] + b"\0" * 8)
+    result = pytester.runpytest("--probe-dump=dump.json.gz")
+    result.stdout.fnmatch_lines(["*dump.json.gz: cannot be read (the gzip file is damaged: *"])
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+
+
+def test_patterns(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    for rank in (0, 2, 10):
+        make_dump(f"run/rank{rank}/dump.json", {ARGMAX: entries()[ARGMAX]})
+    (pytester.path / "run/rank2/dump.json").write_text("")
+    (pytester.path / "run/notes.txt").write_text("no dump")
+    (pytester.path / "run/empty").mkdir()
+    for pattern in ("run/*/dump.json", "run/*/*", "run/*", "run/**/*.json", "r?n/rank[012]*"):
+        result = pytester.runpytest(f"--probe-dump={pattern}", "--collect-only", "-q")
+        found = [line.partition("::")[0] for line in result.outlines if "::" in line]
+        assert found == [f"run/rank{rank}/dump.json" for rank in (0, 2, 10)], pattern
+    pytester.runpytest("--probe-dump=run/*/dump.json").assert_outcomes(passed=2, failed=1)
+    result = pytester.runpytest("--probe-dump=run/*.zip")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --probe-dump: '*/run/[*].zip' cannot be used; it matches no dump"])
+
+
+def test_show_and_the_marker_take_archives(
+    pytester: pytest.Pytester, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = packed(folder, "run.tar.gz")
+    assert main(["show", str(path)]) == 0
+    shown = capsys.readouterr().out
+    assert "step0/rank0/dump.json: " in shown
+    assert "4 cases would run" in shown
+    assert main(["show", str(path.parent / "run.*")]) == 0
+    pytester.makepyfile(
+        test_mine="""
+        import pytest
+        @pytest.mark.probe(dump="run.tar.gz", api="Functional.relu")
+        def test_mine(probe_case):
+            probe_case.check(probe_case.args[0].relu())
+        """
+    )
+    pytester.runpytest("test_mine.py").assert_outcomes(passed=2)
+
+
+def zipped(path: Path, name: str, content: bytes, mode: int = 0) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        info = zipfile.ZipInfo(name)
+        info.external_attr, info.compress_type = mode << 16, zipfile.ZIP_DEFLATED
+        archive.writestr(info, content)
+
+
+def tarred(path: Path, name: str, content: bytes, kind: bytes = tarfile.REGTYPE) -> None:
+    with tarfile.open(path, "w:gz") as archive:
+        info = tarfile.TarInfo(name)
+        info.type, info.linkname = kind, "/etc/passwd"
+        info.size = len(content) if kind == tarfile.REGTYPE else 0
+        archive.addfile(info, io.BytesIO(content))
+
+
+LEADS_OUT = "the archive holds the name '*', which leads out of it or cannot be shown"
+UNUSABLE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "up.zip": (lambda path: zipped(path, "../dump.json", b"{}"), LEADS_OUT),
+    "root.zip": (lambda path: zipped(path, "/tmp/dump.json", b"{}"), LEADS_OUT),
+    "back.zip": (lambda path: zipped(path, "..\\dump.json", b"{}"), LEADS_OUT),
+    "up.tar.gz": (lambda path: tarred(path, "a/../../dump.json", b"{}"), LEADS_OUT),
+    "escape.tar.gz": (lambda path: tarred(path, "\x1b[31m/dump.json", b"{}"), LEADS_OUT),
+    "none.zip": (
+        lambda path: zipped(path, "x.txt", b"{}"),
+        "the archive holds no dump; give one that holds a dump.json",
+    ),
+    "cut.zip": (lambda path: path.write_bytes(b"PK\x03\x04and no more"), "the archive is damaged: *"),
+    "bomb.tar.gz": (lambda path: tarred(path, "x", bytes(60 << 20)), "it unpacks to more than * bytes; unpack it *"),
+}
+
+
+@pytest.mark.parametrize("name", UNUSABLE)
+def test_an_archive_that_cannot_be_used(pytester: pytest.Pytester, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    make, message = UNUSABLE[name]
+    monkeypatch.setattr("pytest_probe.core.archive._SPOOLED", 1 << 20)
+    make(pytester.path / name)
+    result = pytester.runpytest(f"--probe-dump={name}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: --probe-dump: '*{name}' cannot be used; *{message}*"])
+
+
+BAD_FILES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "link.zip": (
+        lambda path: zipped(path, "dump.json", b"/etc/passwd", 0o120777),
+        "it is a link, and links * not followed",
+    ),
+    "link.tar.gz": (lambda path: tarred(path, "dump.json", b"", tarfile.SYMTYPE), "it is a link or a special file, *"),
+    "hard.tar.gz": (lambda path: tarred(path, "dump.json", b"", tarfile.LNKTYPE), "it is a link or a special file, *"),
+    "bomb.zip": (
+        lambda path: zipped(path, "dump.json", bytes(60 << 20)),
+        "it unpacks to 62,914,560 bytes, more than *",
+    ),
+    "bomb.json.gz": (
+        lambda path: path.write_bytes(gzip.compress(b'{"task": "x", "level": "", "data": {}' + bytes(60 << 20))),
+        "it unpacks to more than * bytes; unpack it and give the folder",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD_FILES)
+def test_a_file_of_an_archive_that_is_not_read(
+    pytester: pytest.Pytester, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, message = BAD_FILES[name]
+    monkeypatch.setattr("pytest_probe.core.archive._SMALL", 1 << 20)
+    make(pytester.path / name)
+    result = pytester.runpytest(f"--probe-dump={name}")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines([f"*cannot be read ({message}*"])
+
+
+@pytest.mark.parametrize("name", ["run.zip", "run.tar.gz"])
+def test_a_stored_tensor_that_unpacks_to_too_much(pytester: pytest.Pytester, folder: Path, name: str) -> None:
+    (folder / "step0/proc4711/dump_tensor_data/x.npy").write_bytes(bytes(8 << 20))
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (1 << 40,)})
+    (folder / "step1/proc4711/dump_tensor_data/x.npy").write_bytes(header.getvalue())
+    packed(folder, name)
+    result = pytester.runpytest(f"--probe-dump={name}", "--probe-inputs=stored", "-rs")
+    result.assert_outcomes(passed=2, skipped=2)
+    result.stdout.fnmatch_lines_random(["*a file of 8388608 bytes*", "*x.npy, which cannot be read (*"])
+
+
+def test_a_reader_of_the_projects_own_is_told(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(
+        """
+        class Mine:
+            name = "mine"
+            def sniff(self, path, head): return head.startswith(b"MINE")
+            def read(self, path): raise AssertionError("it would read a path that does not exist")
+        def pytest_probe_register(registry):
+            registry.readers.append(Mine())
+        """
+    )
+    zipped(pytester.path / "run.zip", "dump.json", b"MINE")
+    result = pytester.runpytest("--probe-dump=run.zip")
+    result.stdout.fnmatch_lines(
+        ["*run.zip/dump.json: the reader mine reads no archives; unpack it and give the folder"]
+    )

@@ -1,0 +1,81 @@
+"""A damaged dump fails the run, whatever is selected of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.conftest import DumpMaker, entries
+
+WORKERS = pytest.mark.parametrize("workers", [[], ["-n2"]], ids=["serial", "n2"])
+RELU, ARGMAX = "Functional.relu.0.forward", "Torch.argmax.0.forward"
+
+
+def cut_off(dump: Path) -> None:
+    """Leaves relu, and half of what follows."""
+    text = dump.read_text()
+    dump.write_text(text[: text.index(ARGMAX) + 40])
+
+
+@pytest.fixture
+def dumps(make_dump: DumpMaker) -> None:
+    make_dump("good/dump.json", {ARGMAX: entries()[ARGMAX]})
+    cut_off(make_dump("bad/dump.json", {name: entries()[name] for name in (RELU, ARGMAX)}))
+
+
+@pytest.mark.usefixtures("dumps")
+@pytest.mark.parametrize(
+    ("args", "passed"),
+    [
+        (["-k", "relu"], 1),
+        (["-k", "nothing"], 0),
+        (["-m", "probe(api='argmax')"], 1),
+        (["--deselect", "bad/dump.json::(damaged)"], 2),
+        (["-k", "relu", "-n2"], 1),
+    ],
+)
+def test_what_selects_items_hides_no_damage(pytester: pytest.Pytester, args: list[str], passed: int) -> None:
+    result = pytester.runpytest("--probe-dump=good", "--probe-dump=bad", *args)
+    result.assert_outcomes(passed=passed, deselected=result.parseoutcomes().get("deselected", 0))
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(
+        [
+            f"probe: {pytester.path}/bad/dump.json: is damaged or cut off at byte *; copy the file again, or *",
+            "This fails the run, although its item (damaged) was left out",
+        ]
+    )
+
+
+@pytest.mark.usefixtures("dumps")
+def test_it_is_said_once_where_its_item_runs(pytester: pytest.Pytester) -> None:
+    result = pytester.runpytest("--probe-dump=good", "--probe-dump=bad")
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.no_fnmatch_line("This fails the run*")
+
+
+@WORKERS
+def test_last_failed_hides_no_damage(pytester: pytest.Pytester, make_dump: DumpMaker, workers: list[str]) -> None:
+    """The dump was whole when its items passed last time."""
+    bad = make_dump("bad/dump.json", {name: entries()[name] for name in (RELU, ARGMAX)})
+    pytester.makepyfile(test_mine="def test_mine(): assert False")
+    pytester.runpytest("--probe-dump=bad", "test_mine.py").assert_outcomes(passed=2, failed=1)
+    cut_off(bad)
+    pytester.makepyfile(test_mine="def test_mine(): pass")
+    result = pytester.runpytest("--probe-dump=bad", "test_mine.py", "--lf", *workers)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["probe: */bad/dump.json: is damaged *", "This fails the run*"])
+
+
+@pytest.mark.usefixtures("dumps")
+def test_a_single_item_is_asked_for_alone(pytester: pytest.Pytester) -> None:
+    """The command that reproduces a failure does not fail for another reason."""
+    assert pytester.runpytest(f"bad/dump.json::{RELU}").ret == 0
+
+
+def test_an_empty_dump_in_a_folder_is_damaged(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump("run/rank0/dump.json", {ARGMAX: entries()[ARGMAX]})
+    make_dump("run/rank1/dump.json").write_text("")
+    result = pytester.runpytest("--probe-dump=run")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*run/rank1/dump.json: is empty; repeat the capture"])

@@ -1,0 +1,73 @@
+"""The header says what a run is under and what decides; the summary keeps to the terminal's width."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.acceptance.conftest import DumpMaker
+
+
+@pytest.mark.parametrize(
+    ("args", "conditions", "decides"),
+    [
+        ([], "dtype recorded, inputs auto, seed 0, repeat 1", "standard auto: noise or the API's class decides; *"),
+        (
+            ["--probe-dtype=recorded,bfloat16", "--probe-repeat=3", "--probe-standard=noise", "--probe-strict"],
+            "dtype recorded+bfloat16, inputs auto, seed 0, repeat 3",
+            "standard noise: noise decides; warnings fail",
+        ),
+        (
+            ["--probe-standard=exact", "--probe-benchmark=base"],
+            "dtype recorded, *",
+            "standard exact: the correctly rounded reference, bit for bit; beside base, where an error is a warning",
+        ),
+        (
+            ["--probe-standard=msprobe-26", "--probe-benchmark=base"],
+            "dtype recorded, *",
+            "standard msprobe-26: *msprobe 26*; beside base",
+        ),
+        (
+            ["--probe-standards-file=rules.yaml"],
+            "dtype recorded, *",
+            "standard auto: *; with the rules of rules.yaml",
+        ),
+    ],
+)
+def test_the_header(
+    pytester: pytest.Pytester, make_dump: DumpMaker, args: list[str], conditions: str, decides: str
+) -> None:
+    make_dump()
+    (pytester.path / "rules.yaml").write_text("white_list: [relu]")
+    if "--probe-benchmark=base" in args:
+        pytester.runpytest("--probe-dump=dump.json", "--probe-out=base")
+    result = pytester.runpytest("--probe-dump=dump.json", "--collect-only", *args)
+    result.stdout.fnmatch_lines([f"probe: *, {conditions}", f"probe: {decides}"], consecutive=True)
+
+
+def test_a_warning_is_called_so(pytester: pytest.Pytester, make_dump: DumpMaker, planted: None) -> None:
+    make_dump()
+    result = pytester.runpytest("--probe-dump=dump.json", "-v", "--probe-api=linear")
+    result.stdout.fnmatch_lines(
+        ["*linear.0.forward WARNED*", "2 cases, 1 pass, 1 warning", "warnings:", "*1 warned in *"]
+    )
+    assert "imprecise" not in result.stdout.str()
+
+
+def test_the_summary_keeps_to_the_terminals_width(
+    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_dump()
+    pytester.makeconftest(
+        """
+        from dataclasses import replace
+
+        def pytest_probe_verdict(case, verdict):
+            return replace(verdict, verdict="warning", reason="many words " * 20)
+        """
+    )
+    for columns in (70, 120):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        lines = pytester.runpytest("--probe-dump=dump.json", "--probe-api=linear").outlines
+        told = lines[next(at for at, line in enumerate(lines) if line.strip("= ") == "probe") :]
+        assert max(map(len, told)) <= columns
+        assert max(len(line) for line in told if line.startswith("    many words")) > columns - 11

@@ -1,0 +1,170 @@
+"""What is misspelled is answered with what was meant: options, keys, commands, standards, modes, dtypes, APIs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_probe.cli import main
+from tests.acceptance.conftest import NAMES, DumpMaker
+
+MARKED = """
+    import pytest
+
+    @pytest.mark.probe({arguments})
+    def test_mine(probe_case):
+        pass
+"""
+
+
+def command(*args: str) -> subprocess.CompletedProcess[str]:
+    script = Path(sys.executable).with_name("pytest-probe")
+    return subprocess.run([script, *args], capture_output=True, text=True, timeout=120)
+
+
+def test_versions() -> None:
+    told = command("--version")
+    assert (told.returncode, told.stdout) == (0, "pytest-probe 0.1.0\n")
+    listed = subprocess.run(
+        [sys.executable, "-m", "pytest", "--version", "--version"], capture_output=True, text=True, timeout=120
+    )
+    assert "  pytest-probe-0.1.0 at " in listed.stdout + listed.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "meant"),
+    [
+        ("--probe-devcie=cpu", "--probe-devcie: there is no such option; did you mean --probe-device?"),
+        ("--probe-standrad=noise", "--probe-standrad: there is no such option; did you mean --probe-standard?"),
+        ("--probe-xyzzy", "--probe-xyzzy: there is no such option; see pytest --help"),
+        ("--probe-standard=nosie", "did you mean noise?"),
+        ("--probe-standard=MSProbe-26", "did you mean msprobe-26?"),
+        ("--probe-allow=tf23", "did you mean tf32?"),
+        ("--probe-dtype=bf16", "did you mean bfloat16?"),
+        ("--probe-inputs=generate", "did you mean generated?"),
+        ("--probe-direction=forwards", "did you mean forward?"),
+    ],
+)
+def test_an_option(pytester: pytest.Pytester, make_dump: DumpMaker, option: str, meant: str) -> None:
+    make_dump()
+    result = pytester.runpytest("--probe-dump=dump.json", option)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: *{meant.replace('?', '[?]')}*"])
+
+
+def test_an_option_and_a_key_of_the_projects_own_stay(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump()
+    pytester.makeconftest(
+        """
+        def pytest_addoption(parser):
+            parser.addoption("--probe-devices")
+            parser.addini("probe_devices", "help")
+        """
+    )
+    pytester.makeini("[pytest]\nprobe_devices = 3\n")
+    result = pytester.runpytest("--probe-dump=dump.json", "--probe-devices=2", "--collect-only")
+    assert result.ret == 0
+
+
+@pytest.mark.parametrize(("key", "status"), [("probe_devcie", 4), ("probe_xyzzy", 0)])
+def test_a_key(pytester: pytest.Pytester, make_dump: DumpMaker, key: str, status: int) -> None:
+    make_dump()
+    pytester.makeini(f"[pytest]\n{key} = cpu\n")
+    result = pytester.runpytest("--probe-dump=dump.json", "--collect-only")
+    assert result.ret == status
+    if status:
+        result.stderr.fnmatch_lines(
+            ["ERROR: probe_devcie in tox.ini: there is no such key; did you mean probe_device[?]"]
+        )
+
+
+@pytest.mark.parametrize(
+    ("args", "line"),
+    [
+        (["--probe-api=Functional.lineer"], "--probe-api: Functional.lineer matches no record; did you mean *.linear?"),
+        (["--probe-skip-api=argmaxx"], "--probe-skip-api: argmaxx matches no record; did you mean Torch.argmax?"),
+        (["-m", "probe(api='Functional.realu')"], "-m: Functional.realu matches no record; did you mean *.relu?"),
+        (["--probe-standards-file=rules.yaml"], "*rules.yaml: Functional.lineer matches no record; *.linear?"),
+    ],
+)
+def test_an_api(pytester: pytest.Pytester, make_dump: DumpMaker, args: list[str], line: str) -> None:
+    make_dump()
+    rule = "{bfloat16: {standard: ulp, over_ratio: 0.01, justification: why}}"
+    # bilinear is an API, and so no misspelling of linear.
+    (pytester.path / "rules.yaml").write_text(f"apis:\n  Functional.lineer: {rule}\n  Functional.bilinear: {rule}\n")
+    result = pytester.runpytest("--probe-dump=dump.json", "--collect-only", *args)
+    result.stdout.fnmatch_lines([f"probe: {line.replace('?', '[?]')}"])
+    assert result.stdout.str().count("matches no record") == 1
+
+
+@pytest.mark.parametrize(
+    ("api", "names"),
+    [
+        ("relu", NAMES[:2]),
+        ("Functional.relu", NAMES[:2]),
+        ("Functional.linear", NAMES[2:4]),
+        ("Torch.relu", []),
+    ],
+)
+def test_m_selects_an_api(pytester: pytest.Pytester, make_dump: DumpMaker, api: str, names: list[str]) -> None:
+    make_dump()
+    chosen = f"probe(api='{api}')"
+    result = pytester.runpytest("--probe-dump=dump.json", "-m", chosen, "--collect-only", "-q")
+    assert [line for line in result.outlines if "::" in line] == [f"dump.json::{name}" for name in names]
+    both = f"{chosen} and probe(direction='backward')"
+    result = pytester.runpytest("--probe-dump=dump.json", "-m", both, "--collect-only", "-q")
+    assert [line for line in result.outlines if "::" in line] == [f"dump.json::{name}" for name in names[1::2]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ("dump='dump.json', api='Functional.realu'", "*no record matches; did you mean Functional.relu?"),
+        ("dump='dump.json', apy='relu'", "*'apy' cannot be used; give one of dump, api, * (did you mean api?)*"),
+        ("dump='dump.json', dtype='bflaot16'", "*'bflaot16' cannot be used; * (did you mean bfloat16?)"),
+        ("dump='dump.json', direction='forwad'", "*'forwad' cannot be used; * (did you mean forward?)"),
+    ],
+)
+def test_the_marker(pytester: pytest.Pytester, make_dump: DumpMaker, arguments: str, line: str) -> None:
+    make_dump()
+    pytester.makepyfile(test_mine=MARKED.format(arguments=arguments))
+    result = pytester.runpytest()
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.stdout.fnmatch_lines([line.replace("?", "[?]")])
+
+
+def test_a_marked_test_is_selected_by_its_records(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump()
+    pytester.makepyfile(test_mine=MARKED.format(arguments="dump='dump.json'"))
+    result = pytester.runpytest("-m", "probe(api='Functional.linear')", "--collect-only", "-q")
+    assert [line for line in result.outlines if "::" in line] == ["test_mine.py::test_mine[Functional.linear.0]"]
+
+
+def test_a_dtype_of_the_fixture(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_mine="def test_mine(probe):\n    probe.tensor((2, 3), 'bflaot16')\n")
+    result = pytester.runpytest()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*'bflaot16' cannot be used; *(did you mean bfloat16[?])*"])
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["sho"], "COMMAND: 'sho' cannot be used; give one of show, compare, capture (did you mean show?)"),
+        (["compare", "a", "b", "-o", "c", "--standrd=msprobe"], "'--standrd=msprobe' cannot be used; "),
+        (["compare", "a", "b", "-o", "c", "--standrd=msprobe"], "(did you mean --standard?)"),
+        (["show", "dump.json", "--driection=both"], "(did you mean --direction?)"),
+        (["show", "dump.json", "--dtype=flaot16"], "(did you mean float16?)"),
+    ],
+)
+def test_a_command(args: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(args) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_an_api_of_show(make_dump: DumpMaker, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", str(make_dump()), "--api=Functional.realu", "--skip-api=linear"]) == 0
+    assert capsys.readouterr().err == "Functional.realu matches no record; did you mean Functional.relu?\n"

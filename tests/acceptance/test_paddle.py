@@ -1,0 +1,139 @@
+"""Dumps of Paddle as pytest runs them: alone, beside a dump of torch's, in 16 bit."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_probe import frameworks
+
+pytestmark = pytest.mark.skipif(bool(frameworks.unavailable("paddle")), reason="paddle is not installed")
+
+ROOT = Path(__file__).parents[2]
+LINES = """\
+paddle.matmul(Tensor([8, 40],"float32"), Tensor([40, 9],"float32"), )
+paddle.nn.functional.softmax(Tensor([8, 40],"float32"), axis=-1, )
+paddle.load("model.pdparams", )
+"""
+NARROW = """\
+paddle.matmul(Tensor([8, 40],"bfloat16"), Tensor([40, 9],"bfloat16"), )
+paddle.add(Tensor([8],"float32"), Tensor([8],"float32"), )
+"""
+
+
+@pytest.fixture
+def lines(pytester: pytest.Pytester) -> Path:
+    path = pytester.path / "calls.txt"
+    path.write_text(LINES, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def narrow(pytester: pytest.Pytester) -> Path:
+    path = pytester.path / "narrow.txt"
+    path.write_text(NARROW, encoding="utf-8")
+    return path
+
+
+def torch_dump(pytester: pytest.Pytester) -> Path:
+    shutil.copytree(ROOT / "cases/gpt", pytester.path / "gpt")
+    return pytester.path / "gpt/dump.json"
+
+
+def test_a_dump(pytester: pytest.Pytester, lines: Path) -> None:
+    result = pytester.runpytest(f"--probe-dump={lines}", "-v")
+    result.assert_outcomes(passed=4, skipped=1)
+    result.stdout.fnmatch_lines(["probe: cpu, paddle 3.*, ftz allowed*", "*paddle.matmul.1.forward*PASSED*"])
+    result.stdout.fnmatch_lines("*paddle.load.3.forward SKIPPED (paddle.load: paddle.load i*")
+    result.stdout.no_fnmatch_line("*torch*")
+
+
+def test_the_demo(pytester: pytest.Pytester) -> None:
+    result = pytester.runpytest(f"--probe-dump={ROOT / 'cases/paddle-gpt'}", "-q")
+    result.assert_outcomes(passed=130)
+
+
+@pytest.mark.parametrize(("own", "other"), [("paddle", "torch"), ("pytorch", "paddle")])
+def test_only_the_framework_of_the_dump_is_imported(
+    pytester: pytest.Pytester, lines: Path, own: str, other: str
+) -> None:
+    dump = lines if own == "paddle" else torch_dump(pytester)
+    code = (
+        "import sys, pytest\n"
+        f"code = pytest.main(['-q', '--probe-dump={dump}', '--probe-api=*softmax*', '--probe-api=*gelu*'])\n"
+        f"print('loaded', {other!r} in sys.modules, int(code))"
+    )
+    result = pytester.run(sys.executable, "-c", code)
+    result.stdout.fnmatch_lines(["loaded False 0"])
+
+
+def test_dumps_of_two_frameworks_in_one_run(pytester: pytest.Pytester, lines: Path) -> None:
+    args = (
+        f"--probe-dump={lines}",
+        f"--probe-dump={torch_dump(pytester)}",
+        "--probe-api=*softmax*",
+        "--probe-api=*gelu*",
+        "--probe-out=out",
+    )
+    for more in ((), ("-n", "2")):
+        shutil.rmtree(pytester.path / "out", ignore_errors=True)
+        result = pytester.runpytest_subprocess(*args, *more)
+        assert result.ret == 0
+        result.stdout.fnmatch_lines("probe: cpu, torch *, paddle 3.*")
+        run = json.loads((pytester.path / "out/run.json").read_text(encoding="utf-8"))
+        assert [device["framework"] for device in run["devices"]] == ["torch", "paddle"]
+
+
+def test_a_device_that_paddle_has_not(pytester: pytest.Pytester, lines: Path) -> None:
+    result = pytester.runpytest(f"--probe-dump={lines}", "--probe-device=gpu")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines("*--probe-device: 'gpu' cannot be used; Paddle says: *; found here: cpu*")
+
+
+def test_16_bit_has_no_kernel(pytester: pytest.Pytester, narrow: Path) -> None:
+    result = pytester.runpytest(f"--probe-dump={narrow}")
+    result.assert_outcomes(passed=2, skipped=2)
+    result.stdout.fnmatch_lines("* 2  unsupported by the device")
+
+
+def test_16_bit_is_emulated(pytester: pytest.Pytester, narrow: Path) -> None:
+    result = pytester.runpytest(f"--probe-dump={narrow}", "--probe-emulate", "--probe-out=out", "--junitxml=junit.xml")
+    result.assert_outcomes(passed=4)
+    result.stdout.fnmatch_lines(
+        [
+            "probe: cpu, paddle 3.*, 16 bit emulated in float32",
+            "2 cases emulated: 16 bit computed in float32 and rounded",
+        ]
+    )
+    out = pytester.path / "out"
+    results = [json.loads(line) for line in (out / "results.jsonl").read_text(encoding="utf-8").splitlines()]
+    notes = {each["id"].partition("::")[2]: [note for note in each["notes"] if "emulated" in note] for each in results}
+    assert notes["paddle.matmul.1.backward"] == ["emulated: bfloat16 computed in float32 and rounded"]
+    assert notes["paddle.add.2.forward"] == []
+    (device,) = json.loads((out / "run.json").read_text(encoding="utf-8"))["devices"]
+    assert device["emulated"] == "16 bit in float32"
+    junit = (pytester.path / "junit.xml").read_text(encoding="utf-8")
+    assert junit.count('name="probe.emulated" value="16 bit in float32"') == 2
+
+
+def test_a_framework_that_has_the_kernels(pytester: pytest.Pytester) -> None:
+    result = pytester.runpytest(f"--probe-dump={torch_dump(pytester)}", "--probe-emulate")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines("*--probe-emulate: 'cpu' cannot be used; torch has 16-bit kernels there*")
+
+
+def test_the_command_of_a_failing_item_is_emulated_too(pytester: pytest.Pytester, narrow: Path) -> None:
+    pytester.makeconftest(
+        """
+        import paddle
+        right = paddle.matmul
+        paddle.matmul = lambda x, y: right(x, y) * (1 if x.dtype == paddle.float64 else 1.02)
+        """
+    )
+    result = pytester.runpytest_subprocess(f"--probe-dump={narrow}", "--probe-emulate", "--probe-direction=forward")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines("to reproduce: pytest 'narrow.txt::paddle.matmul.1.forward'*--probe-emulate*")

@@ -1,0 +1,152 @@
+"""What the documentation shows works: each fenced `python` and `sh` block of README.md and docs/*.md runs here.
+
+The blocks of a page run in their order in one folder, which holds dump.json, gpt/ (the repository's demo), train.py and
+my_kernels.py. A block whose first line is a comment with a file's name becomes that file; a Python file is run by the
+commands that follow it, else here. `<!-- not run: REASON -->` and `<!-- exit status N -->` stand in the line before a
+block. A `text` block behind commands is what they print: each of its lines, numbers aside, "..." for what is left out.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import runpy
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pytest_probe.cli import main
+from tests.acceptance.conftest import backward, forward, tensor
+from tests.support.pages import PAGES, ROOT, Block, anchors, blocks, links
+
+TRAIN = """
+import torch
+
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model(torch.randn(3, 4)).square().mean().backward()
+optimizer.step()
+"""
+KERNELS = """
+import torch
+
+def my_gelu(x, approximate="none"):
+    return torch.nn.functional.gelu(x, approximate=approximate)
+
+def my_softmax(x, dim):
+    shifted = torch.exp(x - x.amax(dim, keepdim=True)) if x.dtype is torch.float32 else None
+    return torch.softmax(x, dim) if shifted is None else shifted / shifted.sum(dim, keepdim=True)
+
+def rms_norm(x, gamma, epsilon=1e-6):
+    scale = torch.rsqrt(torch.mean(x * x, -1, keepdim=True) + epsilon)
+    return x * (scale * gamma), scale
+
+class MyLayerNorm(torch.nn.LayerNorm):
+    pass
+"""
+TANH, LAST = {"type": "str", "value": "tanh"}, {"type": "int", "value": -1}
+X, Y, WEIGHT = tensor(8, 16), tensor(8, 4), tensor(4, 16)
+ENTRIES = {
+    "Functional.linear.0.forward": forward(X, WEIGHT, output=Y),
+    "Functional.gelu.0.forward": forward(X, output=X) | {"input_kwargs": {"approximate": TANH}},
+    "Functional.softmax.0.forward": forward(X, output=X) | {"input_kwargs": {"dim": LAST}},
+    "Mine.rms_norm.0.forward": {**forward(X, tensor(16), output=X), "output": [X, tensor(8, 1)]},
+    "Functional.softmax.0.backward": backward(X, X),
+    "Functional.gelu.0.backward": backward(X, X),
+    "Functional.linear.0.backward": backward(Y, X, WEIGHT),
+}
+
+
+@pytest.fixture
+def folder(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where a page's reader is. What a script of theirs sets is undone."""
+    dump = {"task": "statistics", "level": "L1", "framework": "pytorch", "dump_data_dir": None, "data": ENTRIES}
+    (pytester.path / "dump.json").write_text(json.dumps(dump), encoding="utf-8")
+    (pytester.path / "train.py").write_text(TRAIN, encoding="utf-8")
+    (pytester.path / "my_kernels.py").write_text(KERNELS, encoding="utf-8")
+    shutil.copytree(ROOT / "cases" / "gpt", pytester.path / "gpt")
+    pytester.syspathinsert()
+    for name in ("PYTHONHASHSEED", "CUBLAS_WORKSPACE_CONFIG"):
+        monkeypatch.setenv(name, "0")
+    return pytester.path
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if any(_.language in ("python", "sh") for _ in blocks(page))])
+@pytest.mark.usefixtures("folder")
+def test_blocks_run(page: str, pytester: pytest.Pytester, capfd: pytest.CaptureFixture[str]) -> None:
+    found = blocks(page)
+    for block, following in zip(found, [*found[1:], None], strict=True):
+        if block.not_run:
+            continue
+        if block.name:
+            (pytester.path / block.name).write_text(block.text, encoding="utf-8")
+        commands = _commands(block, following)
+        output = "".join(_run(command, block.exit_status, pytester, capfd) for command in commands)
+        if commands and following is not None and following.language == "text" and following.follows:
+            _assert_shown(following.text, output)
+
+
+def _commands(block: Block, following: Block | None) -> list[list[str]]:
+    """What runs this block, each command in words."""
+    if block.language == "sh":
+        lines = block.text.replace("\\\n", " ").splitlines()
+        return [words for words in (shlex.split(line, comments=True) for line in lines) if words]
+    if block.language != "python":
+        return []
+    assert block.name, f"a comment in the first line must name the file:\n{block.text}"
+    if following is not None and following.language == "sh" and not following.not_run:
+        return []
+    if block.name == "conftest.py":
+        return [["pytest", "--probe-dump=dump.json"]]
+    return [["pytest" if block.name.startswith("test_") else "python", block.name]]
+
+
+def _run(words: list[str], status: int, pytester: pytest.Pytester, capfd: pytest.CaptureFixture[str]) -> str:
+    """What a command prints. All but the shell's own run in this process: importing torch takes seconds."""
+    program, *args = words
+    if program == "pytest":
+        result = pytester.runpytest_inprocess(*args)
+        assert result.ret == status, words
+        return result.stdout.str() + result.stderr.str()
+    if program == "python":
+        runpy.run_path(str(pytester.path / args[0]), run_name="__main__")
+        return capfd.readouterr().out
+    if program == "pytest-probe":
+        assert main(args) == status, words
+        return capfd.readouterr().out
+    done = subprocess.run(words, cwd=pytester.path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == status, words
+    return done.stdout
+
+
+def _assert_shown(shown: str, output: str) -> None:
+    printed = _words(output)
+    for line in shown.splitlines():
+        assert line == "..." or _words(line) in printed, f"the page shows {line!r}, the command printed:\n{output}"
+
+
+def _words(text: str) -> str:
+    """The text without what differs between machines and terminals: numbers, rules, line breaks."""
+    return " ".join(re.sub(r"[-+]?\d[\d.,e+-]*|[=_]{2,}|\+cpu", " ", text).split())
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    for link in links(page):
+        path, _, anchor = link.partition("#")
+        target = PAGES[page].parent / path if path else PAGES[page]
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def test_the_page_of_options_is_what_its_script_writes() -> None:
+    spec = importlib.util.spec_from_file_location("options_page", ROOT / "docs" / "options.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert (ROOT / "docs" / "options.md").read_text(encoding="utf-8") == module.text()

@@ -1,0 +1,108 @@
+"""What --probe-save=failing leaves: tensors of both sides, and a script that needs them and torch alone."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from pytest_probe.reports.results_file import read_results
+from tests.support.writing import entries, write_dump
+
+FAULTY = """
+import torch
+
+right = torch.nn.functional.layer_norm
+
+def wrong(x, *args, **kwargs):
+    found = right(x, *args, **kwargs)
+    return found if x.dtype is torch.float64 else found * 1.5
+
+torch.nn.functional.layer_norm = wrong
+"""
+REGISTERED = """
+import torch
+
+def stale_rows(x, approximate="none"):
+    found = torch.nn.functional.gelu(x, approximate=approximate)
+    return torch.cat([found[:-1], found[-2:-1]])
+
+def pytest_probe_register(registry):
+    registry.calls["Functional.gelu"] = stale_rows
+"""
+
+
+@pytest.fixture
+def dump(pytester: pytest.Pytester) -> Path:
+    torch.manual_seed(0)
+    norm = entries("Functional.layer_norm.0", F.layer_norm, torch.randn(8, 16), [16], torch.randn(16), backward=True)
+    return write_dump(pytester.path, norm | entries("Functional.gelu.0", F.gelu, torch.randn(8, 16)))
+
+
+def run(pytester: pytest.Pytester) -> pytest.RunResult:
+    return pytester.runpytest_subprocess(
+        "--probe-dump=dump.json", "--probe-device=cpu", "--probe-out=out", "--probe-save=failing"
+    )
+
+
+def script(name: str, folder: Path) -> str:
+    """What the saved script prints, in a process that knows nothing of this project."""
+    file = folder / "out/saved/dump.json" / f"{name}.py"
+    assert len(file.read_text(encoding="utf-8").splitlines()) <= 24
+    assert "pytest" not in file.read_text(encoding="utf-8")
+    made = subprocess.run([sys.executable, "-P", file], capture_output=True, text=True, cwd=folder, check=True)
+    return made.stdout
+
+
+def errors(text: str) -> dict[str, float]:
+    return {name: float(error) for name, error in re.findall(r"^(\S+): actual .* error (\S+);", text, re.MULTILINE)}
+
+
+def test_the_script_makes_the_call_again(pytester: pytest.Pytester, dump: Path) -> None:
+    pytester.makeconftest(FAULTY)
+    run(pytester).assert_outcomes(passed=1, failed=2)
+    # Without the fault the call is right.
+    forward = errors(script("Functional.layer_norm.0.forward", pytester.path))
+    backward = errors(script("Functional.layer_norm.0.backward", pytester.path))
+    assert forward.keys() == {"output.0"}
+    assert backward.keys() == {"grad.input.0", "grad.input.2"}
+    assert all(error < 1e-5 for error in (forward | backward).values())
+
+
+def test_a_registered_function_is_shown_as_what_it_is(pytester: pytest.Pytester, dump: Path) -> None:
+    pytester.makeconftest(REGISTERED)
+    result = run(pytester)
+    result.stdout.fnmatch_lines(
+        [
+            "Functional.gelu.0.forward in float32 by conftest.stale_rows: error",
+            "  wrong: 16 of 128 elements (12 %): last row 7 of dim 0",
+            "  looks like: stale: index 7 of dim 0 equals index 6",
+            "saved in */Functional.gelu.0.forward.pt; the .py beside it makes the call again",
+        ]
+    )
+    result.stdout.no_fnmatch_line("*Functional.gelu.0.forward in float32 on cpu*")
+    failed = next(found for found in read_results(pytester.path / "out/results.jsonl") if found.verdict == "error")
+    assert failed.notes[-1] == "called: conftest.stale_rows"
+    assert failed.reason.endswith("; wrong: last row 7 of dim 0; stale: index 7 of dim 0 equals index 6")
+    found = failed.outputs[0].diagnosis
+    assert found is not None
+    assert (found.wrong, found.size, found.family) == (16, 128, "moved")
+    # Nobody but the project has that function: both sides are shown as they were saved.
+    assert errors(script("Functional.gelu.0.forward", pytester.path))["output.0"] > 0.1
+
+
+def test_numbers_are_saved_and_shown(pytester: pytest.Pytester) -> None:
+    write_dump(pytester.path, entries("Tensor.item.0", torch.Tensor.item, torch.tensor(4)))
+    pytester.makeconftest(
+        "def pytest_probe_register(registry):\n    registry.calls['Tensor.item'] = lambda x: x.detach().item() + 3\n"
+    )
+    run(pytester).assert_outcomes(failed=1)
+    saved = torch.load(pytester.path / "out/saved/dump.json/Tensor.item.0.forward.pt", weights_only=True)
+    assert saved["actual.output.0"] == saved["expected.output.0"] + 3
+    found = next(iter(read_results(pytester.path / "out/results.jsonl"))).outputs[0]
+    assert (found.worst[0].actual, found.worst[0].expected) == (7, 4)

@@ -1,0 +1,175 @@
+"""Calls of Paddle's through the checker: healthy ones pass, planted faults are found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+paddle = pytest.importorskip("paddle")
+
+from pytest_probe.core.dump import Call, Direction, DtypeSpec, Dump, Record, Surroundings, TensorSpec
+from pytest_probe.core.verdict import Verdict
+from pytest_probe.execution import Case, Checked, Checker, Conditions
+from pytest_probe.registry import Registry
+
+F = paddle.nn.functional
+FUNCTIONAL = "nn.functional."
+Plant = Callable[[Any, str, Callable[..., Any]], None]
+
+
+def tensor(*shape: int, dtype: str = "float32", **statistics: Any) -> TensorSpec:
+    return TensorSpec(dtype, shape, requires_grad=dtype.startswith(("float", "bfloat", "complex")), **statistics)
+
+
+def integers(*shape: int) -> TensorSpec:
+    return tensor(*shape, dtype="int64")
+
+
+def check(api: str, *args: Any, emulate: bool = False, **kwargs: Any) -> dict[Direction, Verdict]:
+    """The verdicts on a recorded call, by direction."""
+    record = Record(f"paddle.{api}.0", "paddle", api, 0, b"", b"")
+    call = Call(args, kwargs, None, (), surroundings=Surroundings())
+    dump = Dump(Path("recorded"), "paddle", "", "", (record,), lambda _: call, lambda _: ())
+    checker = Checker(Conditions(device="cpu", emulate=emulate), Registry.default())
+    checked: Checked | None = None
+    found: dict[Direction, Verdict] = {}
+    for direction in record.directions:
+        checked = checker.run(Case(dump, record, direction), checked)
+        found[direction] = checked.verdict
+    return found
+
+
+@pytest.fixture
+def plant(monkeypatch: pytest.MonkeyPatch) -> Plant:
+    """Put a fault in the place of a function, but where it is asked for float64: a reference is right."""
+
+    def planted(owner: Any, name: str, wrong: Callable[..., Any]) -> None:
+        right = getattr(owner, name)
+
+        def function(*args: Any, **kwargs: Any) -> Any:
+            wide = any(getattr(value, "dtype", None) == paddle.float64 for value in args)
+            return right(*args, **kwargs) if wide else wrong(right, *args, **kwargs)
+
+        monkeypatch.setattr(owner, name, function)
+
+    return planted
+
+
+HEALTHY: dict[str, tuple[Any, ...]] = {
+    "matmul": (tensor(8, 40), tensor(40, 9)),
+    "matmul transposed": (tensor(40, 8), tensor(9, 40), True, True),
+    FUNCTIONAL + "linear": (tensor(4, 16, 32), tensor(32, 64), tensor(64)),
+    FUNCTIONAL + "layer_norm": (tensor(4, 16, 32), 32, tensor(32), tensor(32)),
+    FUNCTIONAL + "batch_norm": (tensor(4, 3, 8, 8), tensor(3), tensor(3), tensor(3), tensor(3), True),
+    FUNCTIONAL + "gelu": (tensor(64, 64, max=10, min=-100),),
+    FUNCTIONAL + "tanhshrink": (tensor(16, 33),),
+    FUNCTIONAL + "softmax": (tensor(8, 40),),
+    FUNCTIONAL + "conv2d": (tensor(2, 3, 16, 16), tensor(8, 3, 3, 3), tensor(8)),
+    FUNCTIONAL + "max_pool2d": (tensor(2, 3, 12, 12), 3, 2, 1),
+    FUNCTIONAL + "cross_entropy": (tensor(16, 40), integers(16, 1)),
+    FUNCTIONAL + "embedding": (integers(4, 7), tensor(50, 16)),
+    FUNCTIONAL + "dropout": (tensor(64, 64), 0.3),
+    "_C_ops.layer_norm": (tensor(4, 8), tensor(8), tensor(8), 1e-5, 1),
+    "nn.clip._squared_l2_norm": (tensor(32, 33),),
+    "Tensor.multiply_": (tensor(4, 8), tensor(1)),
+    "split": (tensor(8, 64), 2, -1),
+    "topk": (tensor(8, 64), 3),
+    "linalg.svd": (tensor(8, 5),),
+    "gather_nd": (tensor(5, 6, 4), integers(7, 2)),
+    "put_along_axis": (tensor(10, 4), integers(3, 4), tensor(3, 4), 0),
+    "scatter": (tensor(10, 4), integers(5), tensor(5, 4)),
+    "multiplex": ([tensor(4, 3), tensor(4, 3)], tensor(4, 1, dtype="int32")),
+    "exp": (tensor(8, 8, dtype="complex64"),),
+    "einsum": ("bij,jk->bik", tensor(2, 8, 16), tensor(16, 32)),
+}
+
+
+@pytest.mark.parametrize("api", HEALTHY)
+def test_a_healthy_call_passes(api: str) -> None:
+    found = check(api.partition(" ")[0], *HEALTHY[api])
+    assert {direction: (verdict.verdict, verdict.reason) for direction, verdict in found.items()} == {
+        "forward": ("pass", ""),
+        "backward": ("pass", ""),
+    }
+
+
+FAULTS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
+    "matmul": (paddle, "matmul", lambda right, x, y: right(x, y) * 1.0001),
+    FUNCTIONAL + "linear": (F, "linear", lambda right, x, weight, bias: right(x, weight, bias * 0.999)),
+    FUNCTIONAL + "layer_norm": (F, "layer_norm", lambda right, *args: right(*args, epsilon=1e-3)),
+    FUNCTIONAL + "gelu": (F, "gelu", lambda right, x: right(x, True)),
+    FUNCTIONAL + "softmax": (F, "softmax", lambda right, x: right(x.cast("float64").cast("float16").cast("float32"))),
+    FUNCTIONAL + "tanhshrink": (F, "tanhshrink", lambda right, x: right(x) * 1.001),
+    FUNCTIONAL + "embedding": (F, "embedding", lambda right, x, weight: right((x + 1) % 50, weight)),
+    "gather_nd": (paddle, "gather_nd", lambda right, x, index: right(x, paddle.zeros_like(index))),
+    "nn.clip._squared_l2_norm": (
+        paddle.nn.clip,
+        "_squared_l2_norm",
+        lambda right, x: right(x.flatten()[2:]),
+    ),
+}
+
+
+@pytest.mark.parametrize("api", FAULTS)
+def test_a_planted_fault_is_found(api: str, plant: Plant) -> None:
+    plant(*FAULTS[api])
+    assert check(api, *HEALTHY[api])["forward"].verdict == "error"
+
+
+def test_a_gradient_that_is_lost(plant: Plant) -> None:
+    plant(F, "linear", lambda right, x, weight, bias: right(x, weight.detach(), bias))
+    found = check(FUNCTIONAL + "linear", *HEALTHY[FUNCTIONAL + "linear"])
+    assert found["forward"].verdict == "pass"
+    assert [output.name for output in found["backward"].outputs if output.verdict == "error"] == ["grad.input.1"]
+
+
+def test_16_bit_without_a_kernel_is_a_skip() -> None:
+    found = check("matmul", tensor(4, 8, dtype="bfloat16"), tensor(8, 4, dtype="bfloat16"))["forward"]
+    assert (found.verdict, found.kind) == ("skip", "unsupported by the device")
+    assert "(NotFound) The kernel with key (CPU, Undefined(AnyLayout), bfloat16) of kernel `matmul`" in found.reason
+
+
+@pytest.mark.parametrize("api", [FUNCTIONAL + "linear", "topk", "Tensor.multiply_", FUNCTIONAL + "batch_norm"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_16_bit_is_emulated(api: str, dtype: str) -> None:
+    def narrow(value: Any) -> Any:
+        floating = isinstance(value, TensorSpec) and value.dtype == "float32"
+        return tensor(*value.shape, dtype=dtype) if floating else value
+
+    found = check(api, *map(narrow, HEALTHY[api]), emulate=True)
+    assert {verdict.verdict for verdict in found.values()} == {"pass"}
+    assert found["forward"].notes == (f"emulated: {dtype} computed in float32 and rounded",)
+
+
+def test_a_fault_in_16_bit_is_found(plant: Plant) -> None:
+    plant(paddle, "matmul", lambda right, x, y: right(x, y) * 1.02)
+    args = (tensor(8, 40, dtype="bfloat16"), tensor(40, 9, dtype="bfloat16"))
+    assert check("matmul", *args, emulate=True)["forward"].verdict == "error"
+
+
+def test_a_size_that_a_tensor_gave_is_lost() -> None:
+    found = check("full", TensorSpec("int64", (2,)), 1.0)["forward"]
+    assert (found.verdict, found.kind) == ("skip", "lost argument")
+    assert "a tensor whose values were not stored, expected its values, which are a size" in found.reason
+
+
+def test_a_kernel_that_neither_side_has() -> None:
+    found = check("abs", tensor(4, dtype="int8"))["forward"]
+    assert (found.verdict, found.kind) == ("skip", "unsupported by the device")
+
+
+def test_a_dtype_by_its_name() -> None:
+    assert check("cast", tensor(4, 4), DtypeSpec("float64"))["forward"].verdict == "pass"
+    assert check(FUNCTIONAL + "softmax", tensor(4, 4), dtype=DtypeSpec("float64"))["forward"].verdict == "pass"
+
+
+def test_functions_of_the_users_own() -> None:
+    checker = Checker(Conditions(device="cpu"), Registry.default(), framework="paddle")
+    x = paddle.to_tensor(np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32))
+    right = checker.compare(lambda x: x * x.exp(), lambda x: x * x.exp(), [x], backward=True)
+    wrong = checker.compare(lambda x: x * x.exp() * 1.001, lambda x: x * x.exp(), [x], backward=True)
+    assert [verdict.verdict for verdict in (*right, *wrong)] == ["pass", "pass", "error", "error"]

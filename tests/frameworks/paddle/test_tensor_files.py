@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import io
+import pickle
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pytest_probe.core.dump import TensorSpec
+from pytest_probe.errors import RecordError
+from pytest_probe.frameworks.paddle.tensor_files import load
+from pytest_probe.inputs import StoredTensors
+from tests.support.paddle_dumps import unpack_real, write_tensor
+
+
+@pytest.mark.parametrize("protocol", [3, 4])
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(6, dtype=np.float32).reshape(2, 3),
+        np.asfortranarray(np.arange(6, dtype=np.float64).reshape(2, 3)),
+        np.array(2.5, np.float16),
+        np.zeros((0, 3), np.int64),
+        np.array([True, False]),
+        np.array([1 + 2j], np.complex64),
+        np.array([1, 2], ">i4"),
+        np.arange(4, dtype=np.uint16),
+        np.array([-1, 2], np.int8),
+    ],
+    ids=str,
+)
+def test_arrays_come_back(tmp_path: Path, array: np.ndarray, protocol: int) -> None:
+    path = tmp_path / "a.pt"
+    path.write_bytes(pickle.dumps(("a name", array), protocol=protocol))
+    found = load(path)
+    assert (found.dtype, found.shape) == (array.dtype.newbyteorder("="), array.shape)
+    assert found.tolist() == array.tolist()
+    assert found.flags.writeable
+
+
+@pytest.mark.parametrize("protocol", [2, 5])
+def test_other_protocols_need_other_names(tmp_path: Path, protocol: int) -> None:
+    path = tmp_path / "a.pt"
+    path.write_bytes(pickle.dumps(("a name", np.zeros(3)), protocol=protocol))
+    with pytest.raises(ValueError, match=r"(it names _codecs\.encode|BYTEARRAY8), which a stored"):
+        load(path)
+
+
+def test_real_files(tmp_path: Path) -> None:
+    folder = unpack_real(tmp_path).parent
+    found = {path.name: load(path) for path in folder.glob("*.pt")}
+    assert len(found) == 41
+    assert found["paddle.add*0.0.pt"].tolist() == 1.5
+    assert found["paddle.reshape*0.1.pt"].dtype == np.int64
+    assert found["paddle.concat*1.0.pt"].dtype == np.float16
+
+
+def test_the_name_that_numpy_1_writes(tmp_path: Path) -> None:
+    path = write_tensor(tmp_path / "a.pt", np.arange(3))
+    old = path.read_bytes().replace(b"\x8c\x16numpy._core.multiarray", b"\x8c\x15numpy.core.multiarray")
+    # A pickle's frame tells its length; without it nothing does.
+    path.write_bytes(old[:2] + old[11:])
+    assert load(path).tolist() == [0, 1, 2]
+
+
+class _Calls:
+    """Pickles as a call."""
+
+    def __init__(self, function: Callable[..., Any], *args: Any) -> None:
+        self.call = function, args
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return self.call
+
+
+class _Outside(pickle.Pickler):
+    def persistent_id(self, obj: Any) -> str | None:
+        return "x" if isinstance(obj, np.ndarray) else None
+
+
+def _outside() -> bytes:
+    buffer = io.BytesIO()
+    _Outside(buffer, protocol=4).dump(("a", np.zeros(3)))
+    return buffer.getvalue()
+
+
+def _state(shape: tuple[int, ...], data: bytes) -> bytes:
+    """A pickle of an array with this state."""
+    return pickle.dumps(("a", _State(shape, data)), protocol=4)
+
+
+class _State:
+    def __init__(self, shape: tuple[int, ...], data: bytes) -> None:
+        self.state = (1, shape, np.dtype("f4"), False, data)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (*np.zeros(1).__reduce__()[:2], self.state)
+
+
+def _system(command: str) -> bytes:
+    import os
+
+    return pickle.dumps(("a", _Calls(os.system, command)), protocol=4)
+
+
+HOSTILE = {
+    "nothing": (b"", "it is no pickle of a tensor: pickle exhausted before seeing STOP"),
+    "text": (b"hello", "its pickle has the instruction LIST, which a stored"),
+    "cut": (pickle.dumps(("a", np.zeros(100)), protocol=4)[:-50], "it is no pickle of a tensor: "),
+    "eval": (pickle.dumps(("a", _Calls(eval, "1/0")), protocol=4), "it names builtins.eval, which a stored tensor"),
+    "file": (
+        pickle.dumps(("a", _Calls(open, "x", "w")), protocol=4),
+        "it names io.open, which a stored tensor does not",
+    ),
+    "tuple": (pickle.dumps(("a", 3), protocol=4), "it holds something else than a name and an array"),
+    "one": (pickle.dumps(np.zeros(3), protocol=4), "it holds something else than a name and an array"),
+    "list": (pickle.dumps(["a", np.zeros(3)], protocol=4), "its pickle has the instruction EMPTY_LIST, which a stored"),
+    "objects": (pickle.dumps(("a", np.array([None])), protocol=4), "its pickle has the instruction EMPTY_LIST, which"),
+    "text array": (pickle.dumps(("a", np.array(["x"])), protocol=4), "its array is not of numbers"),
+    "fields": (pickle.dumps(("a", np.zeros(2, "f4,i4")), protocol=4), "its pickle has the instruction "),
+    "dates": (pickle.dumps(("a", np.zeros(2, "M8[s]")), protocol=4), "its array is not of numbers"),
+    "outside": (_outside(), "its pickle has the instruction BINPERSID, which a stored tensor does not need"),
+    "larger": (_state((10**12,), b"1234"), "its array has not as many bytes as its shape says"),
+    "negative": (_state((-1,), b"1234"), "its array has no shape"),
+    "memo": (b"\x80\x04r" + struct.pack("<I", 2**31) + b".", "its pickle has the instruction LONG_BINPUT, which"),
+    "many": (b"\x80\x04" + b"N" * 1000 + b".", "its pickle has more than 500 instructions, which no stored tensor has"),
+    "no state": (
+        b"\x80\x04\x8c\x01a\x8c\x05numpy\x8c\x07ndarray\x93)R\x86.",
+        "its array has no state",
+    ),
+    "changed": (
+        # BUILD on the class itself, which would change what later files get.
+        b"\x80\x04\x8c\x01a\x8c\x05numpy\x8c\x07ndarray\x93\x8c\x01xb\x86.",
+        "it is no pickle of a tensor (TypeError)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_what_is_no_stored_tensor_is_refused(tmp_path: Path, name: str) -> None:
+    content, message = HOSTILE[name]
+    path = tmp_path / "a.pt"
+    path.write_bytes(content)
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - compared below
+        load(path)
+    assert str(caught.value).startswith(message)
+
+
+def test_a_file_that_names_a_function_runs_nothing(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    path = tmp_path / "a.pt"
+    path.write_bytes(_system(f"touch {made}"))
+    with pytest.raises(ValueError, match=r"it names posix\.system, which a stored tensor does not need"):
+        load(path)
+    assert not made.exists()
+    files = StoredTensors(tmp_path / "dump.json", (tmp_path,), load, fields={"input": "args"})
+    with pytest.raises(RecordError) as caught:
+        files.array(TensorSpec("float32", (3,), data_name="a.pt"), *files.place("paddle.add.0", "input.1"))
+    start = f"{tmp_path / 'dump.json'}: paddle.add.0.forward: args.1: found {path}, which cannot be read (it names"
+    assert str(caught.value).startswith(start)
+
+
+def test_bfloat16_lies_there_as_integers(tmp_path: Path) -> None:
+    values = np.array([1.5, -2.25, 0], ml_dtypes.bfloat16)
+    write_tensor(tmp_path / "a.pt", values.view(np.uint16))
+    files = StoredTensors(tmp_path / "dump.json", (tmp_path,), load)
+    found = files.array(TensorSpec("bfloat16", (3,), data_name="a.pt"), "paddle.add.0.forward", "args.0")
+    assert found.dtype == ml_dtypes.bfloat16
+    assert found.tolist() == [1.5, -2.25, 0]
+    for dtype in ("float16", "float32", "int16"):
+        with pytest.raises(RecordError, match=f"found dtype uint16 in .*, expected {dtype} as recorded"):
+            files.array(TensorSpec(dtype, (3,), data_name="a.pt"), "paddle.add.0.forward", "args.0")
+
+
+def test_a_file_of_another_shape(tmp_path: Path) -> None:
+    write_tensor(tmp_path / "a.pt", np.zeros((2, 3), np.float32))
+    files = StoredTensors(tmp_path / "dump.json", (tmp_path,), load)
+    with pytest.raises(RecordError, match=r"args\.0: found shape \(2, 3\) in .*, expected shape \(3, 2\) as recorded"):
+        files.array(TensorSpec("float32", (3, 2), data_name="a.pt"), "paddle.add.0.forward", "args.0")
+
+
+_WHOLE = pickle.dumps(("a name", np.arange(6, dtype=np.float32).reshape(2, 3)), protocol=4)
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.binary(max_size=80)
+    | st.builds(
+        lambda at, bytes_: _WHOLE[:at] + bytes_ + _WHOLE[at + 1 :], st.integers(0, len(_WHOLE)), st.binary(max_size=3)
+    )
+)
+def test_any_bytes_are_an_array_or_no_tensor(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "a.pt"
+    path.write_bytes(content)
+    found = _loaded(path)
+    assert found is None or found.size * found.itemsize == found.nbytes
+
+
+def _loaded(path: Path) -> np.ndarray | None:
+    try:
+        return load(path)
+    except ValueError:
+        return None

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pytest_probe.core.comparison import Assumption, Comparison, Evidence
+from pytest_probe.core.device_modes import MODES
+from pytest_probe.numerics.dtypes import AnyArray
+from pytest_probe.standards.auto import Auto
+from pytest_probe.standards.device_modes.emulate import fitted_factor, short
+from pytest_probe.standards.device_modes.judge import judged_with_modes
+from tests.support.asking import comparison, normal
+
+RIGHT = 1 + np.arange(2400.0).reshape(2, 12, 10, 10) / 4096
+
+
+def other(reference: AnyArray) -> Any:
+    """Another reference, for whatever is assumed."""
+    return lambda asked, assumption: replace(asked, expected=reference, evidence=Evidence())
+
+
+def test_a_healthy_output_asks_for_no_other_reference() -> None:
+    def otherwise(asked: Comparison, assumption: Assumption) -> Comparison | None:
+        raise AssertionError("asked")
+
+    asked = comparison(RIGHT, RIGHT, dtype="float32", alternative=otherwise)
+    assert judged_with_modes(Auto(), asked, [MODES["tf32"]]).verdict == "pass"
+
+
+def test_a_mode_passes_where_it_is_allowed_and_is_named_where_not() -> None:
+    asked = comparison(RIGHT, RIGHT + 1e-3 * normal(*RIGHT.shape), dtype="float32", alternative=other(RIGHT))
+    passed = judged_with_modes(Auto(), asked, [MODES["hf32"]])
+    assert (passed.verdict, passed.metrics["mode"], passed.metrics["noise_ratio"]) == ("pass", "hf32", 0.0)
+    failed = judged_with_modes(Auto(), asked, [])
+    assert failed.verdict == "error"
+    assert failed.diagnosis is not None
+    assert failed.diagnosis.cause.startswith("behaves as flush to zero")
+
+
+def test_float64_has_no_modes() -> None:
+    asked = comparison(RIGHT, RIGHT + 1e-3 * normal(*RIGHT.shape), dtype="float64", alternative=other(RIGHT))
+    assert judged_with_modes(Auto(), asked, list(MODES.values())).verdict == "error"
+
+
+def test_the_factor_and_its_error() -> None:
+    assert list(fitted_factor(comparison(2 * RIGHT, RIGHT, dtype="float32"))) == pytest.approx(
+        [2.0, 0.0], rel=0, abs=1e-12
+    )
+    assert fitted_factor(comparison([1.0], [1.0], dtype="float32")) == (1.0, np.inf)
+
+
+@pytest.mark.parametrize(("value", "text"), [(17583.0, "17,600"), (12.84, "12.8"), (1.0, "1"), (0.0, "0")])
+def test_numbers_are_short(value: float, text: str) -> None:
+    assert short(value) == text

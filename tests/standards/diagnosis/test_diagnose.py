@@ -1,0 +1,193 @@
+"""What planted errors are called; exactly, and with what is no such error beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_probe.core.comparison import Comparison, Evidence
+from pytest_probe.core.verdict import Diagnosis
+from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype, round_to
+from pytest_probe.standards.auto import Auto
+from pytest_probe.standards.diagnosis import diagnose
+from tests.support.asking import comparison, normal
+
+RIGHT = normal(24, 40) + 0.01
+BIAS = normal(40) * 3
+
+
+def diagnosed(asked: Comparison) -> Diagnosis:
+    verdict = Auto().judge(asked)
+    assert verdict.verdict == "error"
+    found = diagnose(Auto(), asked, verdict)
+    assert found is not None
+    return found
+
+
+def cause(actual: Any, expected: Any = RIGHT, dtype: str = "float32", **more: Any) -> str:
+    return diagnosed(comparison(actual, expected, dtype=dtype, **more)).cause
+
+
+def with_rows(rows: Any, values: Any) -> AnyArray:
+    changed = RIGHT.copy()
+    changed[rows] = values
+    return changed
+
+
+def test_how_much_and_where() -> None:
+    values = with_rows(slice(4, 8), RIGHT[4:8] * 1.5)
+    values[0, 0], values[1, 1] = np.nan, np.inf
+    found = diagnosed(comparison(values, RIGHT, dtype="float32"))
+    assert (found.wrong, found.size, found.where) == (162, 960, "rows 4:8 of dim 0")
+    assert found.not_finite == {"NaN": (1, 0), "inf": (1, 0)}
+    assert found.errors.startswith("<= 0.5 █")
+    assert found.errors.endswith(" not finite ULP")
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (np.zeros_like(RIGHT), "zeros everywhere"),
+        (with_rows(slice(20, 24), 0.0), "zeros, as memory that nothing was written to"),
+        (with_rows(slice(20, 24), np.nan), "NaN where numbers are expected"),
+        (with_rows(3, 7.25), "the number 7.25 in all of them, as memory that nothing was written to"),
+        (np.clip(RIGHT, -1, 1), "clamped at 1"),
+        (np.where(RIGHT < -1, 0.0, RIGHT), "zero wherever the expected value is below -1"),
+        (np.where(RIGHT > 1, np.exp(RIGHT), RIGHT), "wrong wherever the expected value is above 1"),
+        (-RIGHT, "negated"),
+        (np.abs(RIGHT), "without its sign"),
+        (RIGHT * 1.001, "all times 1.001"),
+        (RIGHT * 40, "all times 40"),
+        (RIGHT * 40 / 39, "all times 40/39"),
+        (with_rows(slice(4, 8), RIGHT[4:8] * 3.3), "the wrong ones times 3.3"),
+        (RIGHT + 0.25, "all plus 0.25"),
+        (np.copysign(RIGHT**2, RIGHT), "squared"),
+        (RIGHT * np.linspace(1.1, 2, 24)[:, None], "a factor for each index of dim 0, 1.1 to 2"),
+        (RIGHT + np.linspace(1, 2, 24)[:, None], "a number added for each index of dim 0, 1 to 2"),
+        (np.roll(RIGHT, 1, 1), "shifted by +1 along dim -1"),
+        (np.roll(RIGHT, -1, 0), "shifted by -1 along dim 0"),
+        (RIGHT[::-1], "reversed along dim 0"),
+        (np.roll(RIGHT, 20, 1), "halves swapped along dim -1"),
+        (with_rows([2, 9], RIGHT[[9, 2]]), "swapped: indices 2 and 9 of dim 0"),
+        (RIGHT[np.arange(24) ^ 1], "neighbours swapped along dim 0"),
+        (with_rows(23, RIGHT[22]), "stale: index 23 of dim 0 equals index 22"),
+        (np.repeat(RIGHT[:1], 24, 0), "stale: 23 indices of dim 0 equal index 0"),
+        (RIGHT.T.reshape(24, 40), "transposed: the last two dims in each other's order"),
+        (round_to(RIGHT, numpy_dtype("bfloat16")), "all results are bfloat16 numbers: rounded to bfloat16"),
+        (round_to(RIGHT, numpy_dtype("float16")), "all results are float16 numbers: rounded to float16"),
+    ],
+)  # fmt: skip
+def test_what_it_looks_like(values: Any, words: str) -> None:
+    assert cause(values).startswith(words)
+
+
+def test_one_step_up() -> None:
+    asked = comparison(RIGHT, RIGHT, dtype="bfloat16")
+    up = replace(asked, actual=np.nextafter(asked.actual, numpy_dtype("bfloat16").type(np.inf)))
+    assert diagnosed(up).cause == "one step up: rounded to the wrong side"
+
+
+def test_arguments_in_the_output() -> None:
+    given: Any = {"api": "Functional.linear", "args": (normal(24, 8), normal(40, 8), BIAS)}
+    assert cause(RIGHT + BIAS, **given) == "bias added once too often"
+    assert cause(RIGHT - BIAS, **given) == "bias missing"
+    residual: Any = {"api": "Torch.add", "args": (normal(24, 40) * 2, normal(24, 40) * 5)}
+    assert cause(residual["args"][0], **residual) == "equals input"
+
+
+def test_a_row_of_an_argument_is_missing() -> None:
+    source = normal(30, 40) * 4
+    changed = with_rows(5, RIGHT[5] - source[17])
+    call: Any = {"api": "Tensor.index_add", "args": (RIGHT, 0, np.zeros(30, np.int64), source)}
+    assert cause(changed, **call) == "index 5 of dim 0 lacks index 17 of source"
+
+
+def test_rounding_inside_has_no_direction() -> None:
+    random = np.random.default_rng(3)
+    noisy = RIGHT + 2.0**-9 * random.uniform(-1, 1, RIGHT.shape)
+    assert cause(noisy).startswith("errs at random by 2^-1")
+    assert cause(RIGHT + 2.0**-9 * np.sin(3 * RIGHT) ** 2) == ""
+
+
+@dataclass(frozen=True)
+class Rerun(Evidence):
+    """A reference that is computed again: x w + b."""
+
+    given: dict[str, Any]
+
+    def with_arguments(self, values: Any) -> AnyArray | None:
+        found = {**self.given, **values}
+        return np.asarray(found["input.0"] @ found["input.1"].T + found["input.2"])
+
+
+def test_another_argument() -> None:
+    x, w, b = normal(24, 20), normal(40, 20), BIAS
+    given = {"input.0": x, "input.1": w, "input.2": b}
+    right = x @ w.T + b
+
+    def named(actual: AnyArray) -> str:
+        asked = comparison(actual, right, dtype="float32", api="Functional.linear", args=(x, w, b))
+        return diagnosed(replace(asked, evidence=Rerun(given))).cause
+
+    assert named(x @ w.T) == "as with zeros for bias"
+    assert named(x[:, :16] @ w[:, :16].T + b) == "as without the last 4 of dim 1 of input"
+    assert named(np.roll(x, 1, 0) @ w.T + b) == "shifted by +1 along dim 0"
+    assert named(x @ np.roll(w, 1, 0).T + b) == "as with weight shifted by +1 along dim 0"
+    assert named(right + x[:, 16:] @ w[:, 16:].T) == "as with twice the last 4 of dim 1 of input"
+    rounded = np.asarray(round_to(w, numpy_dtype("bfloat16")), dtype=np.float64)
+    assert named(x @ rounded.T + b) == "as with weight rounded to bfloat16"
+
+
+def test_integers() -> None:
+    whole = np.arange(40) * 3
+    asked = {"dtype": "int64", "api": "Torch.bincount"}
+    assert cause(whole - 1, whole, **asked) == "all plus -1"
+    assert cause(np.where(whole % 2, whole + 1, whole), whole, **asked) == "one higher"
+    found = diagnosed(comparison([1, 2], [1, 3], dtype="int64"))
+    assert (found.where, found.cause, found.errors) == ("element [1]", "", "<= 0.5 █              █ 1")
+
+
+def test_a_few_numbers_have_a_factor_only_of_the_call() -> None:
+    assert cause([3.0], [2.0]) == "all times 3/2"
+    assert cause([2.2345678], [2.0]) == ""
+    assert cause([2.2, 3.5, 1.0], [2.0, 3.0, 1.5]) == ""
+
+
+def test_one_wrong_element_has_no_cause() -> None:
+    values = RIGHT.copy()
+    values[3, 4] *= 1.3
+    found = diagnosed(comparison(values, RIGHT, dtype="float32"))
+    assert (found.where, found.cause) == ("element [3, 4]", "")
+
+
+def test_the_sign_of_zero_is_no_cause() -> None:
+    zeros = np.zeros(8)
+    asked = comparison(-zeros, zeros, dtype="float32", api="Tensor.clone")
+    verdict = Auto().judge(asked)
+    assert verdict.verdict == "error"
+    assert diagnose(Auto(), asked, verdict) is None
+
+
+@given(st.floats(-8, 8).filter(lambda f: abs(f - 1) > 1e-3 and abs(f) > 1e-3 and abs(f + 1) > 1e-3))
+def test_a_planted_factor_is_named(factor: float) -> None:
+    found = diagnosed(comparison(RIGHT * factor, RIGHT, dtype="float32"))
+    assert found.family == "factor"
+
+
+@given(st.integers(0, 2**32), st.sampled_from(["float32", "bfloat16", "float16"]))
+def test_any_error_is_diagnosed(seed: int, dtype: str) -> None:
+    random = np.random.default_rng(seed)
+    shape = tuple(random.integers(1, 6, random.integers(0, 4)).tolist())
+    values = random.choice([0.0, 1.0, -2.5, np.nan, np.inf, 1e-40, 3e4], shape)
+    asked = comparison(values, np.asarray(random.normal(size=shape)), dtype=dtype)
+    verdict = Auto().judge(asked)
+    if verdict.verdict == "error":
+        found = diagnose(Auto(), asked, verdict)
+        assert found is not None
+        assert 0 < found.wrong <= found.size
+        assert found.where

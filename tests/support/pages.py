@@ -1,0 +1,68 @@
+"""The pages of the documentation: README.md and docs/*.md, their fenced blocks, headings and links."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+PAGES = {
+    path.relative_to(ROOT).as_posix(): path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+}
+
+_FENCE = re.compile(
+    r"(?P<notes>(?:^<!--[^\n]*-->\n)*)^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
+)
+_NOTE = re.compile(r"<!-- (?P<name>not run|exit status):? (?P<value>.*) -->")
+_FILE = re.compile(r"# (?P<name>[\w.-]+\.\w+)\n")
+_LINK = re.compile(r"\]\((?P<target>[^)\s]+)\)")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block. name is the file that its first line says it is ("# conftest.py"), "" without one; not_run is
+    the reason in a comment before it, exit_status what its commands end with; follows: only blank lines lie between it
+    and the block before."""
+
+    language: str
+    text: str
+    name: str
+    not_run: str
+    exit_status: int
+    follows: bool
+
+
+def blocks(page: str) -> list[Block]:
+    """The fenced blocks of a page, in their order."""
+    return list(_blocks(PAGES[page].read_text(encoding="utf-8")))
+
+
+def _blocks(text: str) -> Iterator[Block]:
+    end = 0
+    for found in _FENCE.finditer(text):
+        notes = {note["name"]: note["value"] for note in _NOTE.finditer(found["notes"])}
+        named = _FILE.match(found["text"])
+        yield Block(
+            language=found["language"],
+            text=found["text"],
+            name=named["name"] if named else "",
+            not_run=notes.get("not run", ""),
+            exit_status=int(notes.get("exit status", 0)),
+            follows=end > 0 and not text[end : found.start()].strip(),
+        )
+        end = found.end()
+
+
+def anchors(page: Path) -> set[str]:
+    """What a link may name behind "#", as GitHub makes it of headings."""
+    prose = _FENCE.sub("", page.read_text(encoding="utf-8"))
+    headings = re.findall(r"^#+ (.*)$", prose, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def links(page: str) -> list[str]:
+    """The targets of a page's links that lie in this repository."""
+    found = [link["target"] for link in _LINK.finditer(_FENCE.sub("", PAGES[page].read_text(encoding="utf-8")))]
+    return [target for target in found if "://" not in target]
