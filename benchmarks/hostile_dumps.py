@@ -21,8 +21,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-os.environ |= {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", "PYTEST_ADDOPTS": ""}
 sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from tests.support.other_plugins import WITHOUT_OTHERS
+
+# Some of the other plugins start programs and open sockets.
+os.environ |= {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", "PYTEST_ADDOPTS": WITHOUT_OTHERS}
 
 # What runs import lazily: children, forked from here, find it imported.
 import torch._decomp
@@ -88,7 +92,9 @@ class Search:
             self._tell(dump, result)
 
     def _tell(self, dump: HostileDump, result: Outcome) -> None:
-        print(f"{self.number}. {dump.base}, {' '.join((dump.level, *dump.arguments))}: {'; '.join(dump.words)}")
+        # Changed names may hold lone surrogates.
+        words = "; ".join(dump.words).encode(errors="backslashreplace").decode()
+        print(f"{self.number}. {dump.base}, {' '.join((dump.level, *dump.arguments))}: {words}")
         for line in result.findings:
             print(f"    {line}")
         sys.stdout.flush()

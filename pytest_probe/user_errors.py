@@ -35,22 +35,21 @@ _interrupts = _Interrupts()
 def noting_interrupts() -> Iterator[None]:
     """In here `ends_run` tells the user's Ctrl-C from a KeyboardInterrupt that a call raised itself."""
     handler = signal.getsignal(signal.SIGINT)
-    # Only the main thread may set handlers; without one in Python none raises.
-    if not callable(handler) or threading.current_thread() is not threading.main_thread():
-        yield
-        return
+    _interrupts.noting, _interrupts.came = True, False
+    # Ctrl-C raises in the main thread only, and nowhere if the signal is ignored (`nohup pytest &`).
+    watched = callable(handler) and threading.current_thread() is threading.main_thread()
 
     def note(number: int, frame: FrameType | None) -> Any:
         _interrupts.came = True
-        return handler(number, frame)
+        return handler(number, frame) if callable(handler) else None
 
-    signal.signal(signal.SIGINT, note)
-    _interrupts.noting, _interrupts.came = True, False
     try:
+        if watched:
+            signal.signal(signal.SIGINT, note)
         yield
     finally:
         _interrupts.noting = False
-        if signal.getsignal(signal.SIGINT) is note:
+        if watched and signal.getsignal(signal.SIGINT) is note:
             signal.signal(signal.SIGINT, handler)
 
 
