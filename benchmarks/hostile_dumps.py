@@ -1,4 +1,5 @@
-"""Does a hostile dump take a run down? `python benchmarks/hostile_dumps.py [--count N] [--seed N] [--keep DIR]`.
+"""Does a hostile dump take a run down? `python benchmarks/hostile_dumps.py [--framework paddle] [--count N] [--seed N]
+[--keep DIR]`.
 
 A dump is untrusted. Real dumps, cut down to a few calls, are changed by hypothesis: bytes; JSON values; names of
 entries, APIs and fields; the files of stored tensors. Each is given to pytest as users give it, in a child process with
@@ -19,6 +20,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -39,7 +41,7 @@ from torch.fx.experimental import symbolic_shapes  # noqa: F401
 import pytest_probe.execution
 import pytest_probe.frameworks.torch.framework
 import pytest_probe.plugin.reporting  # noqa: F401
-from benchmarks.hostile.bases import Base, bases
+from benchmarks.hostile.bases import FRAMEWORKS, Base, bases
 from benchmarks.hostile.findings import Outcome, outcome
 from benchmarks.hostile.mutations import LEVELS, HostileDump, hostile_dumps
 from benchmarks.hostile.words import as_json
@@ -115,8 +117,8 @@ def _special(folder: str, names: Sequence[str]) -> list[str]:
     return [name for name in names if (path := Path(folder, name)).exists() and not (path.is_file() or path.is_dir())]
 
 
-def search(search: Search, count: int, seed: int) -> None:
-    held = bases()
+def search(search: Search, framework: str, count: int, seed: int) -> None:
+    held = bases(framework)
     for base in held:
         search.look_at(_unchanged(base))
 
@@ -141,23 +143,26 @@ def _unchanged(base: Base) -> HostileDump:
     dump, stack, tensors = base.cut(list(base.calls)[:5])
     files = {"dump.json": as_json(dump), "stack.json": as_json(stack)}
     return HostileDump(
-        base.name, "unchanged", (), (), files | {f"dump_tensor_data/{name}": held for name, held in tensors.items()}
+        base.name, "unchanged", (), (), files | {f"{base.folder}{name}": held for name, held in tensors.items()}
     )
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--framework", choices=FRAMEWORKS, default="torch", help="whose dumps (default: torch)")
     parser.add_argument("--count", type=int, default=2000, help="dumps (default: 2000)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the files of findings here")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
+    if given.framework == "paddle":
+        import_module("pytest_probe.frameworks.paddle.framework")
     with tempfile.TemporaryDirectory() as folder:
         sandbox = Sandbox(Path(folder))
         sandbox.enter()
         searched = Search(sandbox, given.keep and given.keep.absolute())
         try:
-            search(searched, given.count, given.seed)
+            search(searched, given.framework, given.count, given.seed)
         finally:
             searched.worker.stop()
     print("\n".join(searched.table()))

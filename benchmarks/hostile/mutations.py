@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from hypothesis import strategies as st
 
-from benchmarks.hostile.bases import TENSORS, Base, Tree
+from benchmarks.hostile.bases import Base, Tree
 from benchmarks.hostile.words import (
     AGAIN,
     ENDINGS,
@@ -92,6 +92,19 @@ class Change:
     files: dict[str, bytes]
     special: dict[str, str] = field(default_factory=dict)
     words: list[str] = field(default_factory=list)
+    framework: str = "torch"
+
+    @property
+    def data(self) -> Any:
+        """The entries; what a change put in their place, maybe."""
+        return self.dump["data"] if self.framework == "torch" else self.dump
+
+    def put(self, data: Tree) -> None:
+        """Other entries."""
+        if self.framework == "torch":
+            self.dump["data"] = data
+        else:
+            self.dump = data
 
     def choose(self, options: Sequence[Any]) -> Any:
         return self.draw(st.sampled_from(options))
@@ -108,7 +121,7 @@ def hostile_dumps(draw: st.DrawFn, bases: Sequence[Base]) -> HostileDump:
     level = draw(st.sampled_from(LEVELS))
     base = draw(st.sampled_from([base for base in bases if level != "files" or base.tensors]))
     calls = draw(st.lists(st.sampled_from(sorted(base.calls)), min_size=1, max_size=3, unique=True))
-    change = Change(draw, *base.cut(calls))
+    change = Change(draw, *base.cut(calls), framework=base.framework)
     rounds = draw(st.integers(1, 3))
     if level != "bytes":
         for _ in range(rounds):
@@ -118,9 +131,9 @@ def hostile_dumps(draw: st.DrawFn, bases: Sequence[Base]) -> HostileDump:
         for _ in range(rounds):
             name = change.choose(["dump.json"] * 3 + ["stack.json"])
             texts[name] = _changed_bytes(change, name, texts[name])
-    files = texts | {f"{TENSORS}/{name}": held for name, held in change.files.items()}
+    files = texts | {f"{base.folder}{name}": held for name, held in change.files.items()}
     arguments = draw(st.sampled_from(ARGUMENTS))
-    special = {f"{TENSORS}/{name}": kind for name, kind in change.special.items()}
+    special = {f"{base.folder}{name}": kind for name, kind in change.special.items()}
     return HostileDump(base.name, level, arguments, tuple(change.words), files, special)
 
 
@@ -156,7 +169,7 @@ def _places(tree: Any, path: str = "") -> Iterator[Place]:
 
 
 def _change_value(change: Change) -> None:
-    where = change.choose([change.dump["data"]] * 6 + [change.dump, change.stack])
+    where = change.choose([change.data] * 6 + [change.dump, change.stack])
     places = list(_places(where))
     if not places:
         return
@@ -168,15 +181,15 @@ def _change_value(change: Change) -> None:
 
 
 def _change_name(change: Change) -> None:
-    data = change.dump["data"]
+    data = change.data
     if not data:
         return
     name = change.choose(list(data))
     kind = change.choose(["api", "api", "api", "ending", "field", "again", "swap"])
     if kind == "api":
-        _rename(change, name, f"{change.draw(api_names())}.{'.'.join(name.rsplit('.', 2)[-2:])}")
+        _rename(change, name, f"{change.draw(api_names(change.framework))}{_parts(name)[1]}")
     elif kind == "ending":
-        _rename(change, name, f"{name.rsplit('.', 2)[0]}.{change.choose(ENDINGS)}")
+        _rename(change, name, f"{_parts(name)[0]}{change.choose(ENDINGS[change.framework])}")
     elif kind == "field":
         containers = [place for place in _places(data) if isinstance(place[0], dict) and place[0] is not data]
         if containers:
@@ -189,15 +202,28 @@ def _change_name(change: Change) -> None:
         _swap(change, name, change.choose(list(data)))
 
 
+def _parts(name: str) -> tuple[str, str]:
+    """The API, and what stands behind it: ".0.forward", "*0"."""
+    if "*" in name:
+        api, _, number = name.rpartition("*")
+        return api, f"*{number}"
+    api, *rest = name.rsplit(".", 2)
+    return api, "".join(f".{part}" for part in rest)
+
+
 def _rename(change: Change, old: str, new: str) -> None:
     """All entries of the call where the new name leads, so that a backward follows its forward."""
-    data = change.dump["data"]
+    data = change.data
+    if "*" in old:
+        change.say(f"{old} -> {new}")
+        change.put({new if name == old else name: value for name, value in data.items()})
+        return
     call, renamed = old.rpartition(".")[0], new.rpartition(".")[0]
     pairs = [(name, name.replace(call, renamed) if name.startswith(f"{call}.") else name) for name in data]
     if old.rpartition(".")[2] != new.rpartition(".")[2]:
         pairs = [(name, new if name == old else name) for name in data]
     change.say(f"{old} -> {new}")
-    change.dump["data"] = {renamed: data[name] for name, renamed in pairs}
+    change.put({renamed: data[name] for name, renamed in pairs})
 
 
 def _rename_field(change: Change, container: dict[str, Any], key: str, path: str) -> None:
@@ -213,6 +239,9 @@ def _rename_field(change: Change, container: dict[str, Any], key: str, path: str
         "shape",
         "dtype",
         "data_name",
+        "real_data_path",
+        "dout_list",
+        "stop_gradient",
         "out",
         "self",
     ]
@@ -224,7 +253,7 @@ def _rename_field(change: Change, container: dict[str, Any], key: str, path: str
 
 
 def _swap(change: Change, one: str, other: str) -> None:
-    data = change.dump["data"]
+    data = change.data
     first, second = data[one], data[other]
     shared = sorted(set(first) & set(second)) if isinstance(first, dict) and isinstance(second, dict) else []
     key = change.choose([*shared, ""])
@@ -237,7 +266,8 @@ def _swap(change: Change, one: str, other: str) -> None:
 
 def _change_file(change: Change) -> None:
     """A stored tensor: its bytes, what lies inside the archive, what takes its place, or the name that leads to it."""
-    specs = [place[0] for place in _places(change.dump["data"]) if place[1] == "data_name"]
+    path = "data_name" if change.framework == "torch" else "real_data_path"
+    specs = [place[0] for place in _places(change.data) if place[1] == path]
     names = sorted(set(change.files) - set(change.special))
     if not names or not specs:
         return
@@ -261,16 +291,16 @@ def _change_file(change: Change) -> None:
         change.say(f"{name} holds {other}")
         change.files[name] = change.files[other]
     else:
-        _changed_name(change, kind, change.choose(specs))
+        _changed_name(change, kind, change.choose(specs), path)
 
 
-def _changed_name(change: Change, kind: str, spec: dict[str, Any]) -> None:
+def _changed_name(change: Change, kind: str, spec: dict[str, Any], path: str) -> None:
     if kind == "name":
-        spec["data_name"] = change.draw(file_names)
+        spec[path] = change.draw(file_names)
     else:
-        spec["data_name"] = change.choose(["x.npy", "x.pt", "x"])
-        change.files[spec["data_name"]] = _npy(change) if kind == "npy" else _evil(change)
-    change.say(f"data_name = {spec['data_name']!r}")
+        spec[path] = change.choose(["x.npy", "x.pt", "x"])
+        change.files[spec[path]] = _npy(change) if kind == "npy" else _evil(change)
+    change.say(f"{path} = {spec[path]!r}")
 
 
 class _Command:

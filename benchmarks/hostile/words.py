@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -118,6 +119,9 @@ TYPED: list[dict[str, Any]] = [
     {"type": "module", "value": "os"},
     {"type": "torch.Generator", "value": 0},
     {"type": "torch.Tensor"},
+    {"type": "paddle.Tensor", "dtype": "FLOAT32", "shape": [2**31], "Max": 1, "Min": 0, "stop_gradient": False},
+    {"type": "paddle.Tensor", "dtype": "INT64", "shape": [3], "Max": 2**40, "Min": -(2**40), "stop_gradient": True},
+    {"type": "paddle.dtype", "value": "paddle.evil"},
     {"type": "torch.Tensor", "dtype": "torch.float32", "shape": []},
     {"type": []},
     {"type": None, "value": {}},
@@ -155,6 +159,7 @@ dtypes = st.one_of(
             "object",
             "<U9",
             "torch.Tensor.__class__",
+            *["BFLOAT16", "FP16", "FLOAT32", "FLOAT64", "INT64", "BOOL", "UINT8", "COMPLEX64", "paddle.int8"],
         ]
     ),
 )
@@ -187,12 +192,13 @@ file_names = st.one_of(
 FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "shape": shapes,
     "dtype": dtypes,
-    **dict.fromkeys(("Max", "Min", "Mean", "Norm"), numbers),
-    "data_name": file_names,
+    **dict.fromkeys(("Max", "Min", "Mean", "Norm", "Max_origin", "Min_origin"), numbers),
+    **dict.fromkeys(("data_name", "real_data_path"), file_names),
     "dump_data_dir": st.one_of(file_names, st.sampled_from([OUTSIDE, "/", "dump_tensor_data", "../../outside"])),
     "type": st.one_of(st.sampled_from([value["type"] for value in TYPED]), texts),
     "value": st.one_of(numbers, texts, st.lists(integers, max_size=4)),
     "requires_grad": anything,
+    "stop_gradient": anything,
 }
 HOSTILE_APIS = [
     "Torch.load",
@@ -235,8 +241,20 @@ HOSTILE_APIS = [
     "Tensor." + "x" * 5000,
     "Functional.\x1b[2J",
     "Functional.li\ud800near",
+    "paddle.load",
+    "paddle.hub.load",
+    "paddle.static.load_program_state",
+    "paddle._C_ops.load_combine",
+    "paddle._C_ops.py_func",
+    "paddle._C_ops.run_program",
+    "paddle.base.core.eager",
+    "paddle.Tensor.__reduce_ex__",
+    "paddle.Tensor.backward",
+    "paddle.set_device",
+    "paddle.utils.cpp_extension.load",
+    "torch.load",
 ]
-ENDINGS = [
+_TORCH_ENDINGS = [
     "0.forward",
     "0.backward",
     "1.forward",
@@ -255,11 +273,28 @@ ENDINGS = [
     "0.parameters_grad",
     "1_0.forward",
 ]
+_PADDLE_ENDINGS = [
+    "*0",
+    "*1",
+    "*-1",
+    "*99999999999999999999999",
+    "*٣",
+    "*",
+    "",
+    "*0*1",
+    "*0x1",
+    "*0/../../x",
+    ".0.forward",
+]
+# What stands behind an API in an entry's name.
+ENDINGS = {"torch": [f".{ending}" for ending in _TORCH_ENDINGS], "paddle": _PADDLE_ENDINGS}
 
 
 @cache
-def allowed_apis() -> list[str]:
+def allowed_apis(framework: str) -> list[str]:
     """All that a dump may name."""
+    if framework == "paddle":
+        return sorted(import_module("pytest_probe.frameworks.paddle.allowlist").apis())
     places = {"Torch": torch, "Functional": torch.nn.functional, "Tensor": torch.Tensor}
     owners = {
         name: "torch.Tensor" if name == "Tensor" else getattr(place, "__name__", "") for name, place in places.items()
@@ -269,10 +304,9 @@ def allowed_apis() -> list[str]:
     ]
 
 
-def api_names() -> st.SearchStrategy[str]:
-    return st.one_of(
-        st.sampled_from(allowed_apis()), st.sampled_from(allowed_apis()), st.sampled_from(HOSTILE_APIS), texts
-    )
+def api_names(framework: str) -> st.SearchStrategy[str]:
+    allowed = allowed_apis(framework)
+    return st.one_of(st.sampled_from(allowed), st.sampled_from(allowed), st.sampled_from(HOSTILE_APIS), texts)
 
 
 def as_json(tree: Any) -> bytes:

@@ -12,14 +12,15 @@ from typing import Any, BinaryIO
 import numpy as np
 import paddle
 
-from pytest_probe.core.arguments import BoundCall
+from pytest_probe.core.arguments import Arguments, BoundCall
 from pytest_probe.core.run import Device, Kernel, Returned, Run, State, Wanted, Way
 from pytest_probe.errors import SettingsError
-from pytest_probe.frameworks.base import API, Bound, Functions
+from pytest_probe.frameworks.base import API, Bound, Framework, Functions
 from pytest_probe.frameworks.paddle import allowlist, calls, defaults, flags, safety, sizes, state, tensor_files
 from pytest_probe.frameworks.paddle.arrays import Tensor, to_tensor
 from pytest_probe.frameworks.paddle.emulation import EmulatedDevice
 from pytest_probe.frameworks.paddle.memory import memory_errors
+from pytest_probe.frameworks.paddle.script import script
 from pytest_probe.user_errors import first_line, said
 
 # What Paddle's errors say, in lower case, where a device has no kernel: it gives them no type of their own.
@@ -201,8 +202,11 @@ class PaddleFramework:
     def save(self, path: Path, arrays: Mapping[str, np.ndarray]) -> None:
         paddle.save({name: to_tensor(array) for name, array in arrays.items()}, str(path))
 
+    def script(self, title: str, name: str, path: str, arguments: Arguments, wanted: Sequence[str]) -> str:
+        return script(title, name, path, arguments, wanted)
 
-def made() -> PaddleFramework:
+
+def made() -> Framework:
     """See frameworks.load."""
     # Paddle's own handlers write a trace of C++ where a process is told to end, and take the place of pytest's.
     paddle.disable_signal_handler()

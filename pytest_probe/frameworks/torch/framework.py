@@ -16,7 +16,7 @@ import torch.overrides
 from pytest_probe.core.arguments import Arguments, BoundCall
 from pytest_probe.core.run import Device, Kernel, Returned, Run, State, Wanted, Way
 from pytest_probe.errors import SettingsError
-from pytest_probe.frameworks.base import API, Bound, Functions
+from pytest_probe.frameworks.base import API, Bound, Framework, Functions
 from pytest_probe.frameworks.torch import allowlist, autocast, calls, defaults, flags, modules, safety, sizes, state
 from pytest_probe.frameworks.torch.arrays import to_array, to_tensor
 from pytest_probe.frameworks.torch.memory import memory_errors, memory_left
@@ -218,6 +218,6 @@ class TorchFramework:
             torch.save({name: to_tensor(array) for name, array in arrays.items()}, file)
 
 
-def made() -> TorchFramework:
+def made() -> Framework:
     """See frameworks.load."""
     return TorchFramework()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from pytest_probe.core.arguments import Arguments, Leaf, mapped
+from pytest_probe.core.arguments import Arguments
 from pytest_probe.errors import Unsupported
+from pytest_probe.frameworks.call_text import call_text, plain
 
 HEAD = '''"""{title} again, on the tensors saved beside this file: python {name} [cuda]"""
 import sys
@@ -17,11 +16,13 @@ import torch
 
 saved = torch.load(Path(__file__).with_suffix(".pt"), weights_only=True)
 device = sys.argv[1] if len(sys.argv) > 1 else "cpu"
+given = {{name: value.to(device) for name, value in saved.items() if not name.startswith(("actual.", "expected."))}}
 '''
 TAIL = """for name, actual in found.items():
-    actual, expected = actual.detach().cpu(), saved["expected." + name]
-    error = (actual.to(expected.dtype) - expected).abs()
-    worst = error.double().nan_to_num(torch.inf).argmax() if error.numel() else []
+    wide = torch.complex128 if actual.is_complex() else torch.float64
+    actual, expected = (side.detach().cpu().to(wide) for side in (actual, saved["expected." + name]))
+    error = (actual - expected).abs()
+    worst = error.nan_to_num(torch.inf).argmax() if error.numel() else []
     here, wanted, off = (side.flatten()[worst] for side in (actual, expected, error))
     print(f"{name}: actual {here}, expected {wanted}, error {off}; the worst of {error.numel():,}")
 """
@@ -29,11 +30,12 @@ SAVED = 'found = {name[7:]: value for name, value in saved.items() if name.start
 FORWARD = """result = {call}
 outputs = result if isinstance(result, (tuple, list)) else [result]
 found = {{f"output.{{i}}": value for i, value in enumerate(outputs) if f"expected.output.{{i}}" in saved}}
+found |= {{name: value for name, value in given.items() if "expected." + name in saved}}
 """
-BACKWARD = """inputs = {{name: saved[name].to(device).requires_grad_() for name in {wanted}}}
+BACKWARD = """inputs = {{name: given[name].requires_grad_() for name in {wanted}}}
 result = {call}
 outputs = result if isinstance(result, (tuple, list)) else [result]
-seeds = {{i: saved[f"seed.output.{{i}}"].to(device) for i in range(len(outputs)) if f"seed.output.{{i}}" in saved}}
+seeds = {{i: given[f"seed.output.{{i}}"] for i in range(len(outputs)) if f"seed.output.{{i}}" in saved}}
 gradients = torch.autograd.grad([outputs[i] for i in seeds], list(inputs.values()), list(seeds.values()))
 found = {{f"grad.{{name}}": gradient for name, gradient in zip(inputs, gradients)}}
 """
@@ -45,56 +47,17 @@ def script(title: str, name: str, path: str, arguments: Arguments, wanted: Seque
     wanted are the arguments whose gradients are compared; none: the outputs are. "" for path, and arguments that cannot
     be written down: the script shows both sides as they were saved.
     """
-    # Both were read from a dump.
-    head = HEAD.format(title=_plain(title), name=_plain(name))
+
+    def tensor(place: str) -> str:
+        # What takes part in the backward may be written to only in a copy.
+        return f"inputs[{place!r}].clone()" if place in wanted else f"given[{place!r}]"
+
+    head = HEAD.format(title=plain(title), name=plain(name))
     try:
-        call = _call(path, arguments, wanted) if path.startswith("torch.") else ""
+        call = call_text(path, arguments, tensor) if path.startswith("torch.") else ""
     except Unsupported:
         call = ""
     if not call:
         return head + SAVED + TAIL
     body = BACKWARD.format(call=call, wanted=list(wanted)) if wanted else FORWARD.format(call=call)
     return head + body + TAIL
-
-
-def _plain(text: str) -> str:
-    return "".join(letter if letter.isalnum() or letter in "._-[]" else "_" for letter in text)
-
-
-def _call(path: str, arguments: Arguments, wanted: Sequence[str]) -> str:
-    def written(value: Any, place: str) -> Any:
-        if not isinstance(value, Leaf):
-            return _Text(_literal(value))
-        # What takes part in the backward may be written to only in a copy.
-        tensor = f"inputs[{place!r}].clone()" if place in wanted else f"saved[{place!r}].to(device)"
-        return _Text(tensor)
-
-    if not all(name.isidentifier() for name in arguments.kwargs):
-        raise Unsupported("a keyword that is no name", "no literal")
-    found = mapped(arguments, written)
-    texts = [_tree(value) for value in found.args] + [f"{name}={_tree(value)}" for name, value in found.kwargs.items()]
-    return f"{path}({', '.join(texts)})"
-
-
-class _Text(str):
-    """A piece of the script."""
-
-    __slots__ = ()
-
-
-def _tree(value: Any) -> str:
-    if isinstance(value, _Text):
-        return str(value)
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key!r}: {_tree(item)}" for key, item in value.items()) + "}"
-    inside = ", ".join(map(_tree, value))
-    return f"[{inside}]" if isinstance(value, list) else f"({inside},)"
-
-
-def _literal(value: Any) -> str:
-    """Raises Unsupported for what is no number, text or None."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return f'float("{value}")'
-    if value is None or type(value) in (bool, int, float, complex, str):
-        return repr(value)
-    raise Unsupported(f"{type(value).__name__} has no literal", "no literal")
