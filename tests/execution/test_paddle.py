@@ -167,6 +167,43 @@ def test_a_dtype_by_its_name() -> None:
     assert check(FUNCTIONAL + "softmax", tensor(4, 4), dtype=DtypeSpec("float64"))["forward"].verdict == "pass"
 
 
+def test_bits_are_those_of_the_devices_dtype() -> None:
+    """Of a float64 there are twice as many."""
+    assert check("view", tensor(3, 4), DtypeSpec("int32"))["forward"].verdict == "pass"
+    assert check("Tensor.view", tensor(3, 4, dtype="bfloat16"), "uint8")["forward"].verdict == "pass"
+    assert {verdict.verdict for verdict in check("view", tensor(3, 4), [4, 3]).values()} == {"pass"}
+    checker = Checker(Conditions(device="cpu"), Registry.default(), framework="paddle")
+    wrong = (lambda x, dtype: paddle.view(x, dtype) + 1, paddle.view, [paddle.ones([3]), "int32"])
+    assert [verdict.verdict for verdict in checker.compare(*wrong, api="paddle.view")] == ["error"]
+
+
+@pytest.mark.parametrize("variances", [[0.1, 0.2, 0.3, 0.4], (1.0, 1.0, 1.0, 1.0), tensor(5, 4)])
+def test_variances_of_boxes(variances: Any, plant: Plant) -> None:
+    """The float64 kernel misreads a list of them."""
+    call: tuple[Any, ...] = (tensor(5, 4), variances, tensor(5, 3, 4), "decode_center_size", False)
+    assert check("vision.ops.box_coder", *call, axis=1)["forward"].verdict == "pass"
+    plant(paddle.vision.ops, "box_coder", lambda right, x, by, *args, **kwargs: right(x, None, *args, **kwargs))
+    assert check("vision.ops.box_coder", *call, axis=1)["forward"].verdict == "error"
+
+
+def test_scores_of_a_transducer(plant: Plant) -> None:
+    integers = [tensor(*shape, dtype="int32") for shape in ((3, 2), (3,), (3,))]
+    call = (tensor(3, 4, 3, 3), *integers)
+    assert {verdict.verdict for verdict in check(FUNCTIONAL + "rnnt_loss", *call).values()} == {"pass"}
+    plant(F, "rnnt_loss", lambda right, *args: right(*args) * 1.001)
+    assert check(FUNCTIONAL + "rnnt_loss", *call)["forward"].verdict == "error"
+
+
+def test_tensors_of_several_dtypes_have_no_kernel() -> None:
+    found = check("add_n", [tensor(4), tensor(4, dtype="float16")])["forward"]
+    assert (found.verdict, found.kind) == ("skip", "unsupported by the device")
+
+
+@pytest.mark.parametrize(("api", "args"), [("amax", (tensor(0, 5), 0)), ("argmin", (tensor(0), 0))])
+def test_the_largest_of_nothing(api: str, args: tuple[Any, ...]) -> None:
+    assert check(api, *args)["forward"].kind == "unsafe arguments"
+
+
 def test_functions_of_the_users_own() -> None:
     checker = Checker(Conditions(device="cpu"), Registry.default(), framework="paddle")
     x = paddle.to_tensor(np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32))

@@ -258,6 +258,26 @@ class _Written(paddle.autograd.PyLayer):  # type: ignore[misc]
         return context.formula(gradient, context.rounded)
 
 
+def _logcumsumexp(
+    run: Rounding, x: Tensor, axis: int, flatten: bool, exclusive: bool, reverse: bool, **out: Any
+) -> Tensor:
+    """Its gradient is summed up as a logarithm, whose roundoff is that of numbers of x's size."""
+    result = _ops.logcumsumexp(x.detach(), axis, flatten, exclusive, reverse)
+
+    def share(gradient: Tensor, rounded: Tensor) -> Tensor:
+        """Of an incoming gradient of one sign."""
+        logarithm = _ops.maximum(run.step(_ops.log(gradient), library=True), paddle.full_like(gradient, -1e30))
+        terms = run.step(logarithm - rounded)
+        total = run.step(_ops.logcumsumexp(terms, axis, flatten, exclusive, not reverse), library=True)
+        return run.step(_ops.exp(run.step(total.reshape(x.shape) + x.detach())), library=True)
+
+    def backward(gradient: Tensor, rounded: Tensor) -> Tensor:
+        zero = paddle.zeros_like(gradient)
+        return share(_ops.maximum(gradient, zero), rounded) - share(_ops.maximum(-gradient, zero), rounded)
+
+    return _with_backward(run, x, result, backward)
+
+
 def _warpctc(run: Rounding, logits: Tensor, *how: Any, **named: Any) -> Tensor:
     """Sums of logarithms up to the loss, which are rounded as numbers of that size, as a library gives them."""
     size = _ops.warpctc(logits.detach(), *how, **named).abs().reshape([1, -1, 1])
@@ -270,6 +290,7 @@ DECOMPOSED: Mapping[str, Callable[..., Any]] = {
     "expm1": _expm1,
     "i0e": _i0e,
     "i1e": _i1e,
+    "logcumsumexp": _logcumsumexp,
     "prod": _prod,
     "sigmoid": _sigmoid,
     "stanh": _stanh,
