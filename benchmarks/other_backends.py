@@ -22,9 +22,10 @@ sys.path.insert(0, str(ROOT))
 
 import torch  # noqa: E402
 
-from benchmarks.quality.devices import Watched  # noqa: E402
+from benchmarks.quality.kinds import Watched  # noqa: E402
 from benchmarks.quality.samples import LeftOut, Samples, Wish, seed_of  # noqa: E402
 from benchmarks.verdict_quality import SOURCES, sources  # noqa: E402
+from pytest_probe import frameworks  # noqa: E402
 from pytest_probe.core.verdict import Verdict  # noqa: E402
 from pytest_probe.errors import Unsupported  # noqa: E402
 from pytest_probe.execution import Checked, Checker, Conditions  # noqa: E402
@@ -49,7 +50,8 @@ def judged(samples: Samples) -> tuple[Counter[str], list[str]]:
     registry = Registry.default()
     registry.devices["inductor"] = Inductor
     checker = Checker(Conditions(device="inductor", allow=("none",)), registry)
-    checker.setup.framework = framework = Watched()
+    framework = Watched(frameworks.load())
+    checker.setup.framework = framework
     counts: Counter[str] = Counter()
     listed: list[str] = []
     for sample in samples:

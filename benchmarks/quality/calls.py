@@ -16,7 +16,7 @@ Arguments: TypeAlias = "tuple[Sequence[Any], Mapping[str, Any]]"
 class Draw:
     """Random tensors in one dtype, and random extents."""
 
-    def __init__(self, seed: int, dtype: torch.dtype) -> None:
+    def __init__(self, seed: int, dtype: Any) -> None:
         self.random = np.random.default_rng(seed)
         self.dtype = dtype
 
@@ -30,14 +30,18 @@ class Draw:
     def pick(self, *values: Any) -> Any:
         return values[self.random.integers(len(values))]
 
-    def tensor(self, values: Any) -> torch.Tensor:
+    def tensor(self, values: Any) -> Any:
         """In the dtype, and one time in four laid out the other way around."""
         made = torch.from_numpy(np.asarray(values)).to(self.dtype)
         if made.ndim > 1 and self.random.random() < 0.25:
             return made.transpose(0, 1).contiguous().transpose(0, 1)
         return made
 
-    def normal(self, *shape: int) -> torch.Tensor:
+    def plain(self, values: Any) -> Any:
+        """In the values' own dtype."""
+        return torch.from_numpy(np.asarray(values))
+
+    def normal(self, *shape: int) -> Any:
         """Normal numbers of a random size, at times off centre, sparse or with equal ones."""
         values = self.random.standard_normal(shape) * 10.0 ** self.random.uniform(-1.5, 1.0)
         kind = self.random.integers(6)
@@ -49,17 +53,17 @@ class Draw:
             values = np.round(values, 1)
         return self.tensor(values)
 
-    def positive(self, *shape: int) -> torch.Tensor:
+    def positive(self, *shape: int) -> Any:
         return self.tensor(self.random.gamma(2.0, size=shape) + 0.01)
 
-    def inside(self, *shape: int, low: float = 0.02, high: float = 0.98) -> torch.Tensor:
+    def inside(self, *shape: int, low: float = 0.02, high: float = 0.98) -> Any:
         return self.tensor(self.random.uniform(low, high, shape))
 
-    def indices(self, bound: int, *shape: int) -> torch.Tensor:
-        return torch.from_numpy(self.random.integers(bound, size=shape))
+    def indices(self, bound: int, *shape: int) -> Any:
+        return self.plain(self.random.integers(bound, size=shape))
 
-    def mask(self, *shape: int) -> torch.Tensor:
-        return torch.from_numpy(self.random.random(shape) < 0.4)
+    def mask(self, *shape: int) -> Any:
+        return self.plain(self.random.random(shape) < 0.4)
 
     def dim(self, shape: Sequence[int]) -> int:
         return int(self.random.integers(-len(shape), len(shape)))
@@ -204,7 +208,7 @@ def instance_norm(d: Draw) -> Arguments:
     return (d.normal(d.extent(1, 4), d.extent(1, 6), d.extent(3, 12), d.extent(3, 12)),), {}
 
 
-def images(d: Draw) -> torch.Tensor:
+def images(d: Draw) -> Any:
     return d.normal(d.extent(1, 3), d.extent(1, 4), d.extent(6, 16), d.extent(6, 16))
 
 

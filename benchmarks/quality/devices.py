@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-import numpy as np
 import torch
 import torch._decomp
 import torch._refs  # registers the rest of the table
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pytest_probe.core.run import Run, Wanted, Way
-from pytest_probe.frameworks.torch.framework import TorchDevice, TorchFramework
+from benchmarks.quality.kinds import Kind, Surroundings
 from tests.support.emulated import to_bits
 
 ATEN = torch.ops.aten
@@ -27,7 +24,6 @@ ATEN = torch.ops.aten
 WRONG = {ATEN._scaled_dot_product_flash_attention_for_cpu.default}
 PRODUCTS = {ATEN.mm.default, ATEN.bmm.default}
 ADDED = {ATEN.addmm.default, ATEN.baddbmm.default}
-Surroundings: TypeAlias = Callable[[], contextlib.AbstractContextManager[Any]]
 Product: TypeAlias = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
@@ -136,27 +132,6 @@ def with_products(dtypes: Sequence[torch.dtype], product: Callable[..., Any]) ->
         yield
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A kind of device: what its runs happen in, and the mode that allows it, "" where none does.
-
-    faulty: it is wrong, whatever is allowed. tiny: its samples are made of tiny numbers. variants differ from sample to
-    sample.
-    """
-
-    name: str
-    variants: tuple[Surroundings, ...]
-    dtypes: tuple[str, ...]
-    allow: str = "none"
-    faulty: bool = False
-    tiny: bool = False
-
-    @property
-    def is_mode(self) -> bool:
-        """Does it compute as the CPU does, but for a mode?"""
-        return self.faulty or self.allow != "none"
-
-
 def _rounded(bits: int) -> tuple[Surroundings, ...]:
     def variant(how: str) -> Surroundings:
         return lambda: with_products([torch.float32], rounding(bits, how))
@@ -170,7 +145,7 @@ ALL = (*REAL, "complex64")
 KINDS: Mapping[str, Kind] = {
     kind.name: kind
     for kind in (
-        Kind("torch", (contextlib.nullcontext,), ALL),
+        Kind("torch", (), ALL),
         Kind("refs", (References,), REAL),  # of complex numbers some lose the conjugation
         Kind("tf32", _rounded(11), ("float32",), "tf32"),
         Kind("hf32", _rounded(12), ("float32",), "hf32"),
@@ -192,67 +167,3 @@ KINDS: Mapping[str, Kind] = {
         ),
     )
 }
-
-
-class Emulated(TorchDevice):
-    """The CPU under another name, with the surroundings of a kind."""
-
-    def __init__(self, kind: Kind) -> None:
-        super().__init__("cpu")
-        self.name = kind.name.replace(" ", "-")
-        self.kind = kind
-        self.variant = 0
-
-    @property
-    def surroundings(self) -> contextlib.AbstractContextManager[Any]:
-        return self.kind.variants[self.variant % len(self.kind.variants)]()
-
-
-@dataclass(slots=True)
-class Watched(TorchFramework):
-    """torch, whose runs on an emulated device happen in its surroundings, gradients too.
-
-    plain: what the CPU's own kernels give, by name. draws: a reference has drawn random numbers.
-    """
-
-    plain: dict[str, Any] = field(default_factory=dict)
-    draws: bool = False
-    _beside: Run | None = None
-
-    def run(
-        self,
-        function: Callable[..., Any],
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        way: Way,
-        wanted: Wanted | None = None,
-    ) -> Run:
-        if isinstance(way.device, Emulated):
-            beside = replace(way, device=TorchDevice("cpu"))
-            self._beside = TorchFramework.run(self, function, args, kwargs, beside, wanted)
-            self.plain = dict(self._beside.outputs)
-            # The surroundings are the device's own: no state of a user's takes their place.
-            with way.device.surroundings:
-                return TorchFramework.run(self, function, args, kwargs, replace(way, state="fixed"), wanted)
-        before = torch.get_rng_state()
-        run = TorchFramework.run(self, function, args, kwargs, way, wanted)
-        self.draws |= not torch.equal(before, torch.get_rng_state())
-        return run
-
-    def gradients(self, run: Run, seeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        device = run.handle[2].device
-        if not isinstance(device, Emulated):
-            return TorchFramework.gradients(self, run, seeds)
-        assert self._beside is not None
-        plain = TorchFramework.gradients(self, self._beside, seeds)
-        self.plain = {f"grad.{name}": value for name, value in plain.items()}
-        with device.surroundings:
-            return TorchFramework.gradients(self, run, seeds)
-
-    def alike(self, name: str, actual: np.ndarray) -> bool:
-        """Is an output, bit for bit, what the CPU's own kernels give?"""
-        plain = self.plain.get(name)
-        if plain is None and self._beside is not None and not name.startswith(("grad.", "output.")):
-            plain = self._beside.after(name)
-        other = np.asarray(plain)
-        return plain is not None and other.dtype == actual.dtype and other.tobytes() == actual.tobytes()

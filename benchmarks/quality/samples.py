@@ -18,10 +18,11 @@ LARGEST = 200_000  # elements of all tensors of one call
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One call; label names it in lists, cases makes it ready for a checker."""
+    """One call; label names it in lists, cases makes it ready for a checker, seed is its framework's."""
 
     label: str
     cases: Callable[[Checker], Sequence[Case]]
+    seed: Callable[[int], object] = torch.manual_seed
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import torch
 
 from benchmarks.mutations import mutants
-from benchmarks.quality.devices import Emulated, Kind, Watched
+from benchmarks.quality.kinds import Emulated, Kind, Watched
 from benchmarks.quality.samples import LeftOut, Sample, Samples, seed_of
+from pytest_probe import frameworks
 from pytest_probe.core.device_modes import Behaviour
 from pytest_probe.core.verdict import OutputVerdict, Verdict
 from pytest_probe.errors import Unsupported
@@ -139,7 +139,7 @@ class Scoring:
             self.left_out[f"cases skipped: {verdict.kind}"] += 1
         elif verdict.verdict == "error":
             reasons = [f"{output.name}: {output.reason}" for output in verdict.outputs if output.verdict == "error"]
-            for score in self.scores.values():
+            for score in (self.scores[name] for name in self.standards):
                 score.healthy += len(reasons) or 1
                 score.flagged += [f"{self.case} {reason}" for reason in reasons or [verdict.reason.splitlines()[0]]]
 
@@ -163,12 +163,13 @@ def _judged(standard: Standard, comparison: Comparison) -> OutputVerdict | None:
 
 def scored(kind: Kind, samples: Samples, standards: Collection[str] = STANDARDS) -> Scoring:
     """What the standards make of the samples on a device."""
-    framework = Watched()
+    framework = Watched(frameworks.load(kind.framework))
     registry = Registry.default()
-    checker = Checker(Conditions(device="cpu", standard=Scoring.name, allow=(kind.allow,)), registry)
-    device = Emulated(kind)
+    conditions = Conditions(device="cpu", standard=Scoring.name, allow=(kind.allow,), emulate=kind.emulate)
+    checker = Checker(conditions, registry, framework=kind.framework)
     checker.setup.framework = framework
-    if kind.name != "torch":
+    device = Emulated(kind, checker.setup.device)
+    if kind.variants:
         checker.setup.device = device
     scoring = Scoring(framework, kind, checker.setup.modes, standards)
     registry.standards[scoring.name] = scoring
@@ -182,7 +183,7 @@ def scored(kind: Kind, samples: Samples, standards: Collection[str] = STANDARDS)
 
 
 def _check(sample: Sample, checker: Checker, scoring: Scoring) -> None:
-    torch.manual_seed(seed_of(sample.label))
+    sample.seed(seed_of(sample.label))
     scoring.framework.draws = False
     try:
         cases = sample.cases(checker)

@@ -246,6 +246,22 @@ def ctc_target_lengths_from_one(asked: RoleCall, spec: TensorSpec) -> Role | Non
     return replace(role, low=1) if isinstance(role, Index) else role
 
 
+def rnnt_targets(asked: RoleCall, spec: TensorSpec) -> Role | None:
+    shape, blank = asked.shape("input"), asked.get("blank")
+    return Index(shape[-1] - (blank == shape[-1] - 1), low=int(blank == 0)) if shape else None
+
+
+def rnnt_input_lengths(asked: RoleCall, spec: TensorSpec) -> Role | None:
+    """Scores are (batch, steps, labels and a blank, classes); all steps count."""
+    shape = asked.shape("input")
+    return Index(shape[1] + 1, low=shape[1]) if len(shape) == 4 else None
+
+
+def rnnt_target_lengths(asked: RoleCall, spec: TensorSpec) -> Role | None:
+    shape = asked.shape("input")
+    return Index(shape[2], low=min(1, shape[2] - 1)) if len(shape) == 4 else None
+
+
 def pivots(matrix: str) -> RoleRule:
     return lambda asked, spec: Pivots(asked.shape(matrix)[-2]) if len(asked.shape(matrix)) > 1 else None
 

@@ -112,6 +112,11 @@ ROLES: Mapping[str, RoleRules] = {
         "input_lengths": rules.ctc_input_lengths,
         "target_lengths": rules.ctc_target_lengths_from_one,
     },
+    "rnnt_loss": {
+        "target": rules.rnnt_targets,
+        "input_lengths": rules.rnnt_input_lengths,
+        "target_lengths": rules.rnnt_target_lengths,
+    },
     "margin_ranking_loss": {"target": rules.signs},
     "cosine_embedding_loss": {"target": rules.signs},
     "hinge_embedding_loss": {"target": rules.signs},

@@ -95,18 +95,19 @@ def limits_for(*, elementwise: bool, fan_in: int, count: int, winograd: bool = F
 @dataclass(frozen=True, slots=True)
 class Spread:
     """S of each element; where runs disagree on finiteness, one being finite and another not; and where one of those is
-    inf and where -inf (a complex number that is infinite counts as inf)."""
+    inf and where -inf (a complex number that is infinite counts as inf), and where NaN."""
 
     size: AnyArray
     disagree: BoolArray
     above: BoolArray
     below: BoolArray
+    lost: BoolArray
 
     @classmethod
     def of(cls, size: AnyArray) -> Spread:
         """S of elements that are finite in all runs."""
         none = np.zeros(size.shape, dtype=bool)
-        return cls(size, none, none, none)
+        return cls(size, none, none, none, none)
 
     def joined(self, other: Spread | None) -> Spread:
         """The larger of both, element by element."""
@@ -117,6 +118,7 @@ class Spread:
             self.disagree | other.disagree,
             self.above | other.above,
             self.below | other.below,
+            self.lost | other.lost,
         )
 
     def excuses(self, values: AnyArray) -> BoolArray:
@@ -148,7 +150,8 @@ def _widest(distances: Iterable[tuple[AnyArray, AnyArray]]) -> Spread | None:
         if disagree.any():
             infinite = np.isinf(run) & disagree
             below = infinite & (run < 0) if run.dtype.kind == "f" else np.zeros_like(infinite)
-            spread = Spread(np.where(disagree, 0.0, distance), disagree, infinite & ~below, below)
+            lost = np.isnan(run) & disagree
+            spread = Spread(np.where(disagree, 0.0, distance), disagree, infinite & ~below, below, lost)
         found = spread.joined(found)
     return found
 
@@ -249,8 +252,9 @@ def measure_noise(
     ratios = np.where(np.isnan(wide) != np.isnan(expected), np.inf, ratios)
     undecided = 0
     if spread is not None and spread.disagree.any():
-        # Whatever runs do, NaN is an error where the reference is finite, and so is inf of a sign that none has.
+        # Whatever runs do, NaN is an error where the dtype has a number, and so is inf of a sign that none has.
         excused = spread.excuses(wide) if np.isfinite(expected).all() else _unsettled(wide, expected, spread)
+        excused |= np.isnan(wide) & spread.lost & (np.abs(expected) > float_format(dtype).max)
         excused = excused & (ratios != 0)
         undecided = int(np.count_nonzero(excused))
         ratios = np.where(excused, 0.0, ratios)

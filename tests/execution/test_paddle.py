@@ -97,6 +97,30 @@ def test_a_healthy_call_passes(api: str) -> None:
     }
 
 
+LABELS = [tensor(4, 3, dtype="int32"), integers(4), integers(4)]
+# Where float32 overflows on the way, cancels, or computes back from what it has rounded, as Paddle's kernels do.
+EXTREME: dict[str, tuple[Any, ...]] = {
+    "logcumsumexp": (tensor(8, 40, max=1000, min=0), 1),
+    "cumprod": (tensor(9, 3, max=1e10, min=-1e10), 0),
+    "prod": (tensor(17, 16, 15, max=1000, min=-1000), -1),
+    "sinh": (tensor(18, 15, 3, max=-1, min=-1000),),
+    "sinh vectors": (tensor(64, 64, max=-88, min=-90),),
+    "exp": (tensor(64, 64, max=89, min=88),),
+    FUNCTIONAL + "mish": (tensor(64, 64, max=10, min=0),),
+    FUNCTIONAL + "glu": (tensor(9, 15, 26, max=20, min=-20),),
+    FUNCTIONAL + "group_norm": (tensor(3, 2, 6, 7), 1, 1e-5, tensor(2, max=4, min=0.4), tensor(2, max=7e3, min=-4e3)),
+    FUNCTIONAL + "ctc_loss": (tensor(11, 4, 5, max=1e4, min=0), *LABELS),
+    FUNCTIONAL + "cosine_similarity": (tensor(8, 16, max=1e10, min=-1e10), tensor(8, 16)),
+}
+
+
+@pytest.mark.parametrize("api", EXTREME)
+def test_extreme_values_pass(api: str) -> None:
+    found = check(api.partition(" ")[0], *EXTREME[api])
+    # Where perturbed runs overflow nobody can judge: a warning.
+    assert not [verdict.reason for verdict in found.values() if verdict.verdict not in ("pass", "warning")]
+
+
 FAULTS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "matmul": (paddle, "matmul", lambda right, x, y: right(x, y) * 1.0001),
     FUNCTIONAL + "linear": (F, "linear", lambda right, x, weight, bias: right(x, weight, bias * 0.999)),
@@ -165,6 +189,43 @@ def test_a_kernel_that_neither_side_has() -> None:
 def test_a_dtype_by_its_name() -> None:
     assert check("cast", tensor(4, 4), DtypeSpec("float64"))["forward"].verdict == "pass"
     assert check(FUNCTIONAL + "softmax", tensor(4, 4), dtype=DtypeSpec("float64"))["forward"].verdict == "pass"
+
+
+def test_bits_are_those_of_the_devices_dtype() -> None:
+    """Of a float64 there are twice as many."""
+    assert check("view", tensor(3, 4), DtypeSpec("int32"))["forward"].verdict == "pass"
+    assert check("Tensor.view", tensor(3, 4, dtype="bfloat16"), "uint8")["forward"].verdict == "pass"
+    assert {verdict.verdict for verdict in check("view", tensor(3, 4), [4, 3]).values()} == {"pass"}
+    checker = Checker(Conditions(device="cpu"), Registry.default(), framework="paddle")
+    wrong = (lambda x, dtype: paddle.view(x, dtype) + 1, paddle.view, [paddle.ones([3]), "int32"])
+    assert [verdict.verdict for verdict in checker.compare(*wrong, api="paddle.view")] == ["error"]
+
+
+@pytest.mark.parametrize("variances", [[0.1, 0.2, 0.3, 0.4], (1.0, 1.0, 1.0, 1.0), tensor(5, 4)])
+def test_variances_of_boxes(variances: Any, plant: Plant) -> None:
+    """The float64 kernel misreads a list of them."""
+    call: tuple[Any, ...] = (tensor(5, 4), variances, tensor(5, 3, 4), "decode_center_size", False)
+    assert check("vision.ops.box_coder", *call, axis=1)["forward"].verdict == "pass"
+    plant(paddle.vision.ops, "box_coder", lambda right, x, by, *args, **kwargs: right(x, None, *args, **kwargs))
+    assert check("vision.ops.box_coder", *call, axis=1)["forward"].verdict == "error"
+
+
+def test_scores_of_a_transducer(plant: Plant) -> None:
+    integers = [tensor(*shape, dtype="int32") for shape in ((3, 2), (3,), (3,))]
+    call = (tensor(3, 4, 3, 3), *integers)
+    assert {verdict.verdict for verdict in check(FUNCTIONAL + "rnnt_loss", *call).values()} == {"pass"}
+    plant(F, "rnnt_loss", lambda right, *args: right(*args) * 1.001)
+    assert check(FUNCTIONAL + "rnnt_loss", *call)["forward"].verdict == "error"
+
+
+def test_tensors_of_several_dtypes_have_no_kernel() -> None:
+    found = check("add_n", [tensor(4), tensor(4, dtype="float16")])["forward"]
+    assert (found.verdict, found.kind) == ("skip", "unsupported by the device")
+
+
+@pytest.mark.parametrize(("api", "args"), [("amax", (tensor(0, 5), 0)), ("argmin", (tensor(0), 0))])
+def test_the_largest_of_nothing(api: str, args: tuple[Any, ...]) -> None:
+    assert check(api, *args)["forward"].kind == "unsafe arguments"
 
 
 def test_functions_of_the_users_own() -> None:

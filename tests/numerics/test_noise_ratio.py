@@ -18,11 +18,12 @@ def spread_of(*sizes: float) -> Spread:
     return Spread.of(np.array(sizes))
 
 
-def torn(sizes: Any, below: Any, above: Any = False) -> Spread:
-    """Runs disagree on finiteness where one is -inf, or inf."""
+def torn(sizes: Any, below: Any, above: Any = False, lost: Any = False) -> Spread:
+    """Runs disagree on finiteness where one is -inf, inf or NaN."""
     size, low = np.asarray(sizes), np.asarray(below)
     high = np.broadcast_to(np.asarray(above), low.shape)
-    return Spread(size, low | high, high, low)
+    nan = np.broadcast_to(np.asarray(lost), low.shape)
+    return Spread(size, low | high | nan, high, low, nan)
 
 
 def ratios(
@@ -120,6 +121,13 @@ def test_among_takes_the_widest_pair() -> None:
     found = noise_ratio.among([np.array([1.0, 0.0]), np.array([1.5, 0.25]), np.array([0.75, 0.0])], "float32")
     assert found is not None
     assert found.size.tolist() == [0.75, 0.25]
+
+
+@pytest.mark.parametrize(("expected", "lost", "excused"), [(1e60, True, 1), (1e60, False, 0), (1e20, True, 0)])
+def test_nan_of_an_overflow(expected: float, lost: bool, excused: int) -> None:
+    """inf less inf, where the dtype has no number for the right one: as runs that round have it."""
+    found = ratios([NAN, 1.0], [expected, 1.0], torn([0.0, 0.0], [False, False], False, [lost, False]))
+    assert (found.undecided, found.largest) == (excused, 0.0 if excused else INF)
 
 
 def test_joined_is_the_larger_of_both() -> None:

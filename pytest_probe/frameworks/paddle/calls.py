@@ -268,7 +268,10 @@ def gradients(run: Run, seeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray
 
 
 def _seed(array: np.ndarray, output: Tensor, way: Way) -> Tensor:
-    """An incoming gradient in the output's own dtype: another one Paddle would take without a word."""
+    """An incoming gradient in the output's own dtype. Another dtype Paddle would take without a word, and of another
+    shape its kernels write where no memory is theirs: that raises ValueError."""
+    if array.shape != tuple(output.shape):
+        raise ValueError(f"an incoming gradient of shape {list(array.shape)} for an output of {list(output.shape)}")
     wanted = name_of(output.dtype)
     same = array.dtype.name == wanted
     tensor = to_tensor(array if same else np.asarray(widen(array)))

@@ -27,6 +27,7 @@ from pytest_probe.user_errors import first_line, said
 NO_KERNEL = re.compile(
     r"\(notfound\) the kernel with key|\(unimplemented\)|\(unavailable\)|kernel .* is not registered"
     r"|the data type of .* must be|dtype must be float32 or float64|such as 'float32' and 'float64'|not inexact"
+    r"|type of data we are trying to retrieve .* does not match"
     r"|doesn't support .*dtype|not support.* (bfloat16|float16|bf16|fp16)"
 )
 

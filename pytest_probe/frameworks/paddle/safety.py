@@ -99,11 +99,67 @@ def _grid(bound: BoundCall) -> Iterator[str]:
         yield f"out_shape of {size.tolist()}, expected 4 or 5 sizes"
 
 
+def _alignments(bound: BoundCall) -> Iterator[str]:
+    """rnnt_loss(input, label, input_lengths, label_lengths): scores of (batch, steps, labels and a blank, classes)."""
+    scores, labels = _array(bound, "input"), _array(bound, "target")
+    steps, lengths = _array(bound, "input_lengths"), _array(bound, "target_lengths")
+    if scores is None or labels is None or steps is None or lengths is None or scores.ndim != 4:
+        return
+    batch, most, rows, classes = scores.shape
+    if labels.shape != (batch, rows - 1) or steps.shape != (batch,) or lengths.shape != (batch,):
+        shapes = [list(array.shape) for array in (labels, steps, lengths)]
+        yield f"labels and lengths of shapes {shapes} for scores of {list(scores.shape)}"
+    for name, array, low, high in (
+        ("labels", labels, 0, classes - 1),
+        ("input_lengths", steps, 1, most),
+        ("label_lengths", lengths, 0, rows - 1),
+    ):
+        if array.size and not low <= array.min() <= array.max() <= high:
+            yield f"{name} from {array.min()} to {array.max()}, expected numbers from {low} to {high}"
+
+
+def _graph(bound: BoundCall) -> Iterator[str]:
+    """Neighbours of nodes in a graph of which colptr says where each node's begin in row."""
+    rows, starts, nodes = (_array(bound, name) for name in ("input", "colptr", "input_nodes"))
+    if rows is None or starts is None or nodes is None:
+        return
+    if not starts.size or starts.ravel()[0] != 0 or (np.diff(starts.ravel()) < 0).any() or starts.max() > rows.size:
+        yield f"colptr that does not rise from 0 to the {rows.size} neighbours in row"
+    elif nodes.size and not 0 <= nodes.min() <= nodes.max() < starts.size - 1:
+        yield f"input_nodes from {nodes.min()} to {nodes.max()}, expected nodes from 0 to {starts.size - 2}"
+
+
+def _of_nothing(bound: BoundCall) -> Iterator[str]:
+    """The largest of no values is memory as it was found."""
+    data, dims = _array(bound, "input"), bound.argument("dim")
+    if data is None or data.size:
+        return
+    chosen = range(data.ndim) if dims is None or dims == [] else dims if isinstance(dims, (list, tuple)) else [dims]
+    gone = {dim % data.ndim for dim in chosen if isinstance(dim, int)}
+    if data.ndim and all(extent for place, extent in enumerate(data.shape) if place not in gone):
+        yield f"a tensor of {list(data.shape)}, which has no largest or smallest number along {sorted(gone)}"
+
+
+def _row(bound: BoundCall) -> Iterator[str]:
+    """select_scatter(x, values, axis, index)."""
+    data, dim, index = _array(bound, "input"), bound.argument("dim"), bound.argument("index")
+    if data is None or not isinstance(dim, int) or not isinstance(index, int) or not -data.ndim <= dim < data.ndim:
+        return
+    if not -data.shape[dim] <= index < data.shape[dim]:
+        yield f"index {index} in a dimension of {data.shape[dim]}"
+
+
 # By canonical name: what is wrong with the arguments of a call.
 CHECKS: Mapping[str, Callable[[BoundCall], Iterator[str]]] = {
     "hsigmoid_loss": _tree,
     "affine_grid": _grid,
     "warpctc": _lengths,
+    "rnnt_loss": _alignments,
+    "select_scatter": _row,
+    **dict.fromkeys(("amax", "amin", "argmax", "argmin"), _of_nothing),
+    **dict.fromkeys(
+        ("sample_neighbors", "weighted_sample_neighbors", "graph_sample_neighbors", "graph_khop_sampler"), _graph
+    ),
     **dict.fromkeys(("pca_lowrank", "svd_lowrank"), _half_of_qr),
     **dict.fromkeys(("roi_align", "roi_pool", "psroi_pool"), _regions),
     **dict.fromkeys(("segment_sum", "segment_mean", "segment_max", "segment_min"), _segments),

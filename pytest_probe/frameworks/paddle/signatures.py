@@ -104,6 +104,7 @@ SIGNATURES: Mapping[str, str] = {
     "index_select": "input/x index dim/axis=0",
     "index_add": "input/x index dim/axis source/value",
     "index_fill": "input/x index dim/axis value",
+    "select_scatter": "input/x src/values dim/axis index",
     "index_put": "input/x index/indices values/value accumulate=False",
     "take": "input/x index",
     "getitem": "input index",
@@ -119,6 +120,10 @@ SIGNATURES: Mapping[str, str] = {
         ("segment_sum", "segment_mean", "segment_max", "segment_min"), "input/data segment_ids"
     ),
     "send_u_recv": "input/x src_index dst_index",
+    **dict.fromkeys(
+        ("sample_neighbors", "graph_sample_neighbors", "graph_khop_sampler"), "input/row colptr input_nodes"
+    ),
+    "weighted_sample_neighbors": "input/row colptr edge_weight input_nodes",
     **dict.fromkeys(("send_ue_recv", "send_uv"), "input/x other/y src_index dst_index"),
     # Choices among equal values.
     **dict.fromkeys(("sort", "argsort"), "input/x dim/axis=-1 descending stable=False"),
@@ -155,6 +160,7 @@ SIGNATURES: Mapping[str, str] = {
     "margin_ranking_loss": _TARGETS,
     "cosine_embedding_loss": "input1 input2 target/label",
     "ctc_loss": "log_probs targets/labels input_lengths target_lengths/label_lengths blank=0",
+    "rnnt_loss": "input target/label input_lengths target_lengths/label_lengths blank=0",
     "kl_div": "input target/label reduction='mean' log_target=False",
     "gaussian_nll_loss": "input target/label var/variance",
     # Norms and activations.

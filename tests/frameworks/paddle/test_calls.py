@@ -148,3 +148,10 @@ def test_what_a_test_of_the_users_gives_and_takes() -> None:
 def test_memory_that_is_not_there() -> None:
     with pytest.raises(MemoryError):
         run(paddle.empty, [1 << 22, 1 << 22], way=on_cpu())
+
+
+def test_an_incoming_gradient_of_another_shape() -> None:
+    """Paddle takes it, and its kernels write beside their memory."""
+    done = run(lambda x: paddle.logcumsumexp(x, 1), leaf(4, 6), wanted=Wanted(frozenset({"input.0"})))
+    with pytest.raises(ValueError, match=r"gradient of shape \[4, 7\] for an output of \[4, 6\]"):
+        FRAMEWORK.gradients(done, {"output.0": np.ones((4, 7))})

@@ -19,20 +19,27 @@ FRAMEWORK = frameworks.load("paddle")
 VALUES = np.random.default_rng(0).uniform(-0.9, 0.9, 64).astype(np.float32)
 LABELS = paddle.to_tensor(np.array([[1, 2], [3, 1]], np.int32))
 EIGHT, TWO = paddle.to_tensor([8, 8]), paddle.to_tensor([2, 2])
+WEIGHTS = [paddle.to_tensor(np.linspace(low, 2, 4)) for low in (1, 0)]
 # The function whose operator each one is.
 FUNCTIONS: dict[str, Any] = {
     "celu": lambda x: F.celu(x, 0.7),
+    "cosh": paddle.cosh,
+    "cumprod": lambda x: paddle.cumprod(x.reshape([16, 4]), dim=1),
     "elu": lambda x: F.elu(x, 0.7),
     "erfinv": paddle.erfinv,
+    "exp": paddle.exp,
     "expm1": paddle.expm1,
     "gelu": F.gelu,
+    "group_norm": lambda x: F.group_norm(x.reshape([2, 4, 8]), 2, 1e-5, *WEIGHTS),
     "i0e": paddle.i0e,
     "i1e": paddle.i1e,
+    "logcumsumexp": lambda x: paddle.logcumsumexp(x.reshape([16, 4]), axis=1),
     "logsigmoid": F.log_sigmoid,
     "mish": F.mish,
     "prod": lambda x: paddle.prod(x.reshape([16, 4]), axis=1),
     "selu": F.selu,
     "sigmoid": F.sigmoid,
+    "sinh": paddle.sinh,
     "softplus": lambda x: F.softplus(x, 2.0),
     "stanh": paddle.stanh,
     "tanh": paddle.tanh,
@@ -72,6 +79,12 @@ def test_what_no_step_reads_is_not_rounded() -> None:
     assert np.array_equal(both(paddle.exp, None)[0], both(paddle.exp, fine())[0])
 
 
+def test_operators_that_are_given_a_name() -> None:
+    """glu hands its own to each, as None."""
+    gates = [both(lambda x: F.glu(x.reshape([8, 8])), steps)[1] for steps in (None, fine())]
+    assert 0 < np.abs(gates[0] - gates[1]).max() < 1e-6
+
+
 def test_functions_that_are_made_of_others() -> None:
     exact, stepped = both(paddle.sinc, None), both(paddle.sinc, fine())
     assert 0 < np.abs(exact[0] - stepped[0]).max() < 1e-6
@@ -104,3 +117,10 @@ def test_everything_is_put_back() -> None:
 
 def failing(x: Any) -> Any:
     raise RuntimeError("mine")
+
+
+def test_what_was_replaced_is_put_back() -> None:
+    """Some modules have operators by names of their own."""
+    before = (paddle.tensor.ops.sigmoid, paddle.tensor.math.exp, paddle._C_ops.exp, paddle.Tensor.__add__)
+    both(paddle.sinc, fine())
+    assert (paddle.tensor.ops.sigmoid, paddle.tensor.math.exp, paddle._C_ops.exp, paddle.Tensor.__add__) == before

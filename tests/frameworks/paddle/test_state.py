@@ -88,3 +88,13 @@ def test_the_users_random_numbers_stay_theirs() -> None:
 def test_a_run_leaves_the_default_dtype() -> None:
     FRAMEWORK.run(paddle.ones, [[2]], {}, Way(dtype="float64"))
     assert paddle.get_default_dtype() == "float32"
+
+
+def test_the_random_state_changes_where_numbers_are_drawn() -> None:
+    """Paddle writes the state out with an address, which is another each time."""
+    with Fixed():
+        before = FRAMEWORK.random_state()
+        paddle.exp(paddle.ones([3]))
+        assert FRAMEWORK.random_state() == before
+        paddle.rand([2])
+        assert FRAMEWORK.random_state() != before

@@ -1,0 +1,118 @@
+"""Kinds of devices: the CPU as it is, or what its runs happen in; and what the CPU gives beside it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from pytest_probe import frameworks
+from pytest_probe.core.run import Device, Run, Wanted, Way
+from pytest_probe.frameworks.base import Framework
+
+Surroundings: TypeAlias = Callable[[], contextlib.AbstractContextManager[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of device: what its runs happen in, none for the CPU itself, and the mode that allows it, "none" where
+    none does.
+
+    faulty: it is wrong, whatever is allowed. tiny: its samples are made of tiny numbers. emulate: 16 bit is computed in
+    float32. variants differ from sample to sample.
+    """
+
+    name: str
+    variants: tuple[Surroundings, ...]
+    dtypes: tuple[str, ...]
+    allow: str = "none"
+    faulty: bool = False
+    tiny: bool = False
+    framework: str = frameworks.DEFAULT
+    emulate: bool = False
+
+    @property
+    def is_mode(self) -> bool:
+        """Does it compute as the CPU does, but for a mode?"""
+        return self.faulty or self.allow not in ("none", "auto")
+
+
+class Emulated:
+    """The CPU under another name, with the surroundings of a kind."""
+
+    def __init__(self, kind: Kind, cpu: Any) -> None:
+        self.name = kind.name.replace(" ", "-")
+        self.place = getattr(cpu, "place", None)
+        self.kind = kind
+        self.cpu: Device = cpu
+        self.variant = 0
+
+    @property
+    def surroundings(self) -> contextlib.AbstractContextManager[Any]:
+        return self.kind.variants[self.variant % len(self.kind.variants)]()
+
+    def put(self, tensor: Any) -> Any:
+        return self.cpu.put(tensor)
+
+    def call(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        return self.cpu.call(function, args, kwargs)
+
+    def get(self, tensor: Any) -> Any:
+        return self.cpu.get(tensor)
+
+
+class Watched:
+    """A framework, whose runs on an emulated device happen in its surroundings, gradients too.
+
+    plain: what the CPU's own kernels give, by name. draws: a reference has drawn random numbers.
+    """
+
+    def __init__(self, framework: Framework) -> None:
+        self.framework = framework
+        self.plain: dict[str, Any] = {}
+        self.draws = False
+        self._beside: Run | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.framework, name)
+
+    def run(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        way: Way,
+        wanted: Wanted | None = None,
+    ) -> Run:
+        if isinstance(way.device, Emulated):
+            beside = replace(way, device=way.device.cpu)
+            self._beside = self.framework.run(function, args, kwargs, beside, wanted)
+            self.plain = dict(self._beside.outputs)
+            # The surroundings are the device's own: no state of a user's takes their place.
+            with way.device.surroundings:
+                return self.framework.run(function, args, kwargs, replace(way, state="fixed"), wanted)
+        before = self.framework.random_state()
+        run = self.framework.run(function, args, kwargs, way, wanted)
+        self.draws |= before != self.framework.random_state()
+        return run
+
+    def gradients(self, run: Run, seeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        device = run.handle[2].device
+        if not isinstance(device, Emulated):
+            return self.framework.gradients(run, seeds)
+        assert self._beside is not None
+        plain = self.framework.gradients(self._beside, seeds)
+        self.plain = {f"grad.{name}": value for name, value in plain.items()}
+        with device.surroundings:
+            return self.framework.gradients(run, seeds)
+
+    def alike(self, name: str, actual: np.ndarray) -> bool:
+        """Is an output, bit for bit, what the CPU's own kernels give?"""
+        plain = self.plain.get(name)
+        if plain is None and self._beside is not None and not name.startswith(("grad.", "output.")):
+            plain = self._beside.after(name)
+        other = np.asarray(plain)
+        return plain is not None and other.dtype == actual.dtype and other.tobytes() == actual.tobytes()
