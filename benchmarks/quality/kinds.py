@@ -22,7 +22,8 @@ class Kind:
     none does.
 
     faulty: it is wrong, whatever is allowed. tiny: its samples are made of tiny numbers. emulate: 16 bit is computed in
-    float32. variants differ from sample to sample.
+    float32. visible: of the RMS of an output, what a fault must move one of its elements by to count. variants differ
+    from sample to sample.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Kind:
     tiny: bool = False
     framework: str = frameworks.DEFAULT
     emulate: bool = False
+    visible: float = 0.0
 
     @property
     def is_mode(self) -> bool:
@@ -109,10 +111,16 @@ class Watched:
         with device.surroundings:
             return self.framework.gradients(run, seeds)
 
-    def alike(self, name: str, actual: np.ndarray) -> bool:
-        """Is an output, bit for bit, what the CPU's own kernels give?"""
+    def alike(self, name: str, actual: np.ndarray, visible: float = 0.0) -> bool:
+        """Is an output, bit for bit, what the CPU's own kernels give? Or moved by less than that share of its RMS?"""
         plain = self.plain.get(name)
         if plain is None and self._beside is not None and not name.startswith(("grad.", "output.")):
             plain = self._beside.after(name)
         other = np.asarray(plain)
-        return plain is not None and other.dtype == actual.dtype and other.tobytes() == actual.tobytes()
+        if plain is None or other.dtype != actual.dtype:
+            return False
+        if not visible or other.dtype.kind != "f":
+            return other.tobytes() == actual.tobytes()
+        with np.errstate(all="ignore"):
+            moved = np.abs(actual.astype(np.float64) - other)
+            return not (moved >= visible * np.sqrt(np.mean(other.astype(np.float64) ** 2))).any() or not moved.any()

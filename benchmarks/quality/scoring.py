@@ -76,7 +76,7 @@ class Scoring:
         if self.framework.draws and "random" not in classes:
             self.left_out["random values in an API that is not random by name"] += 1
             return passed
-        if self.kind.is_mode and ("random" in classes or self.framework.alike(comparison.name, comparison.actual)):
+        if self.kind.is_mode and ("random" in classes or self._alike(comparison)):
             self.left_out["outputs that the mode leaves alone"] += 1
             return passed
         changes = [] if self.kind.faulty else list(mutants(comparison, seed_of(self.case), LOST * self.kind.tiny))
@@ -90,6 +90,9 @@ class Scoring:
             for name, outcome in self._verdicts(_with(comparison, changed), decided).items():
                 self._count_mutant(self.scores[name], f"{where}: {label}", outcome.allowed)
         return passed
+
+    def _alike(self, comparison: Comparison) -> bool:
+        return self.framework.alike(comparison.name, comparison.actual, self.kind.visible)
 
     def _verdicts(self, comparison: Comparison, names: Sequence[str]) -> dict[str, Outcome]:
         """What the standards say. auto says who judged: that one need not be asked again."""

@@ -65,6 +65,8 @@ def _tree(bound: BoundCall) -> Iterator[str]:
     """hsigmoid_loss(input, label, num_classes, weight, bias, path_table, path_code)."""
     rows, labels = _array(bound, "weight"), _array(bound, "target")
     classes, paths = bound.argument("num_classes"), _array(bound, "path_table")
+    if bound.argument("is_sparse"):
+        yield "is_sparse, whose gradient reads rows that are not there, expected False"
     if (
         labels is not None
         and labels.size
@@ -140,6 +142,13 @@ def _of_nothing(bound: BoundCall) -> Iterator[str]:
         yield f"a tensor of {list(data.shape)}, which has no largest or smallest number along {sorted(gone)}"
 
 
+def _kernel_of_nothing(bound: BoundCall) -> Iterator[str]:
+    """The gradient of a convolution with no channels is memory as it was found."""
+    data, weight = _array(bound, "input"), _array(bound, "weight")
+    if data is not None and weight is not None and data.size and not weight.size:
+        yield f"a weight of {list(weight.shape)} for an input of {list(data.shape)}"
+
+
 def _row(bound: BoundCall) -> Iterator[str]:
     """select_scatter(x, values, axis, index)."""
     data, dim, index = _array(bound, "input"), bound.argument("dim"), bound.argument("index")
@@ -149,6 +158,7 @@ def _row(bound: BoundCall) -> Iterator[str]:
         yield f"index {index} in a dimension of {data.shape[dim]}"
 
 
+CONVOLUTIONS = [f"{name}{rank}d" for name in ("conv", "conv_transpose") for rank in (1, 2, 3)]
 # By canonical name: what is wrong with the arguments of a call.
 CHECKS: Mapping[str, Callable[[BoundCall], Iterator[str]]] = {
     "hsigmoid_loss": _tree,
@@ -156,6 +166,7 @@ CHECKS: Mapping[str, Callable[[BoundCall], Iterator[str]]] = {
     "warpctc": _lengths,
     "rnnt_loss": _alignments,
     "select_scatter": _row,
+    **{f"{name}{end}": _kernel_of_nothing for name in CONVOLUTIONS for end in ("", "_channels_last")},
     **dict.fromkeys(("amax", "amin", "argmax", "argmin"), _of_nothing),
     **dict.fromkeys(
         ("sample_neighbors", "weighted_sample_neighbors", "graph_sample_neighbors", "graph_khop_sampler"), _graph

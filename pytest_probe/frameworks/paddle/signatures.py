@@ -148,7 +148,7 @@ SIGNATURES: Mapping[str, str] = {
     "cross_entropy_with_softmax": "input/logits target/label soft_label=False use_softmax numeric_stable_mode "
     "ignore_index=-100 class_dim/axis=-1",
     "nll_loss": "input target/label weight ignore_index=-100",
-    "hsigmoid_loss": "input target/label num_classes weight bias path_table path_code",
+    "hsigmoid_loss": "input target/label num_classes weight bias path_table path_code is_sparse=False",
     "margin_cross_entropy": "input/logits target/label",
     **dict.fromkeys(
         "multi_margin_loss multi_label_margin_loss hinge_embedding_loss soft_margin_loss binary_cross_entropy "

@@ -32,6 +32,7 @@ RIGHT: tuple[tuple[str, list[Any], dict[str, Any]], ...] = (
     ("amax", [X], {}),
     ("amax", [NOTHING], {"axis": 0}),
     ("argmin", [NOTHING, -2], {}),
+    ("nn.functional.conv1d", [SCORES, X], {}),
     ("select_scatter", [X, X, 1, 4], {}),
     ("select_scatter", [X, X, 0, -3], {}),
 )
@@ -66,6 +67,9 @@ WRONG: tuple[tuple[str, list[Any], dict[str, Any], str], ...] = (
         "a tensor of [3, 0], which has no largest or smallest number along [1]",
     ),
     ("argmax", [NOTHING], {"axis": 1}, "a tensor of [3, 0], which has no largest"),
+    ("nn.functional.hsigmoid_loss", [X, LENGTHS, 6, X], {"is_sparse": True}, "is_sparse, whose gradient reads rows"),
+    ("nn.functional.conv1d", [SCORES, NOTHING], {}, "a weight of [3, 0] for an input of [2, 6, 4, 5]"),
+    ("nn.functional.conv2d", [SCORES, NOTHING], {"data_format": "NHWC"}, "a weight of [3, 0] for an input of"),
     ("select_scatter", [NOTHING, X, 1, 0], {}, "index 0 in a dimension of 0"),
     ("select_scatter", [X, X, -1, -6], {}, "index -6 in a dimension of 5"),
 )
