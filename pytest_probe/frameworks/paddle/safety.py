@@ -6,6 +6,7 @@ A dump is untrusted, so it is checked here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -15,10 +16,122 @@ from pytest_probe.errors import UnsafeArguments
 
 def check_arguments(bound: BoundCall) -> None:
     """Raises UnsafeArguments where a call may end the process."""
-    check = CHECKS.get(bound.name) if bound.native else None
-    problem = next(check(bound), None) if check is not None else None
+    problem = next(_problems(bound), None) if bound.native else None
     if problem is not None:
         raise UnsafeArguments(f"{bound.api}: found {problem}; its kernel would not check that, and may end the process")
+
+
+def _problems(bound: BoundCall) -> Iterator[str]:
+    yield from _operands(bound)
+    yield from _misplaced(bound)
+    if bound.name in CHECKS:
+        yield from CHECKS[bound.name](bound)
+
+
+def _operands(bound: BoundCall) -> Iterator[str]:
+    """Methods in C++ read the other operand, whether there is one or not."""
+    two = bound.api.rpartition(".")[2] in OPERATORS or bound.name == "is_same_shape"
+    if two and len(bound.given) < 2:
+        yield "one operand, expected two"
+
+
+def _misplaced(bound: BoundCall) -> Iterator[str]:
+    """A method in C++ reads the value in a dtype's place as one; of what is none it ends the process."""
+    places = DTYPES.get(bound.name, {})
+    for name, value in bound.given.items():
+        if name in places and isinstance(value, NO_DTYPE) and not isinstance(value, bool):
+            yield f"{_described(value)} in the place of {places[name]}"
+
+
+def _described(value: object) -> str:
+    return "a tensor" if isinstance(value, Leaf) else type(value).__name__
+
+
+def _strided(bound: BoundCall) -> Iterator[str]:
+    """as_strided(x, shape, stride, offset=0), whose view is not checked against the memory of x."""
+    data = _array(bound, "input")
+    shape, stride, offset = (_value(bound, name, at) for at, name in enumerate(("shape", "stride", "offset"), 1))
+    offset = offset or 0
+    if data is None or not (_sizes(shape) and _sizes(stride) and len(shape) == len(stride) and _sizes([offset])):
+        yield f"sizes {shape}, strides {stride} and offset {offset}, expected lists of as many numbers, none below 0"
+        return
+    # Paddle's offset counts bytes.
+    last = sum((size - 1) * step for size, step in zip(shape, stride, strict=True)) + offset // data.itemsize
+    if all(shape) and last >= data.size:
+        yield f"a view that ends at element {last}, expected one of the {data.size:,} of its tensor"
+
+
+def _value(bound: BoundCall, name: str, place: int) -> Any:
+    """An argument of a call without a signature here: by its keyword, or by its place."""
+    return bound.given.get(name, bound.given.get(f"input.{place}"))
+
+
+def _sizes(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and all(isinstance(size, int) and size >= 0 for size in value)
+
+
+def _identity(bound: BoundCall) -> Iterator[str]:
+    """eye(num_rows, num_columns)."""
+    if any(isinstance(bound.given.get(name), Leaf) for name in ("rows", "columns")):
+        yield "a tensor in the place of a number of rows or columns"
+
+
+def _diagonal(bound: BoundCall) -> Iterator[str]:
+    data = _array(bound, "input")
+    if data is not None and data.ndim < 2:
+        yield f"a tensor of {list(data.shape)}, expected one of two dimensions or more"
+
+
+def _expanded(bound: BoundCall) -> Iterator[str]:
+    data = _array(bound, "input")
+    if data is not None and not data.size:
+        yield f"a tensor of {list(data.shape)}, expected one with elements"
+
+
+def _transformed(bound: BoundCall) -> Iterator[str]:
+    """fftn(x, s, axes) over no dimension."""
+    data = _array(bound, "input")
+    if (data is not None and not data.ndim) or [] in (_value(bound, "s", 1), _value(bound, "axes", 2)):
+        yield "a transform over no dimension"
+
+
+def _pieces(bound: BoundCall) -> Iterator[str]:
+    """split(x, num_or_sections, axis)."""
+    count = bound.argument("size")
+    if isinstance(count, int) and count < 1:
+        yield f"{count} pieces, expected 1 or more"
+
+
+def _padded(bound: BoundCall) -> Iterator[str]:
+    """zeropad2d(x, padding); pad itself checks what it is given."""
+    padding = _value(bound, "padding", 1)
+    if bound.api.endswith("zeropad2d") and isinstance(padding, (list, tuple)) and len(padding) != 4:
+        yield f"{len(padding)} sizes of padding, expected 4"
+
+
+def _new_dimensions(bound: BoundCall) -> Iterator[str]:
+    """unsqueeze(x, axis)."""
+    data, dims = _array(bound, "input"), _value(bound, "axis", 1)
+    chosen = dims if isinstance(dims, (list, tuple)) else [dims]
+    if data is None:
+        return
+    rank = data.ndim + len(chosen)
+    if any(isinstance(dim, int) and not -rank <= dim < rank for dim in chosen):
+        yield f"dimensions {list(chosen)}, expected numbers from {-rank} to {rank - 1}"
+
+
+def _elements(bound: BoundCall) -> Iterator[str]:
+    """x[index] with indices in tensors or lists, which select along the first dimensions, one each."""
+    data, index = _array(bound, "input"), bound.argument("index")
+    if data is None:
+        return
+    for dim, part in enumerate(index if isinstance(index, tuple) else (index,)):
+        if part is None or part is Ellipsis or dim >= data.ndim:
+            return
+        places = np.asarray(part.array if isinstance(part, Leaf) else part if isinstance(part, list) else ())
+        extent = data.shape[dim]
+        if places.dtype.kind in "iu" and places.size and not -extent <= places.min() <= places.max() < extent:
+            yield f"indices from {places.min()} to {places.max()} in a dimension of {extent}"
 
 
 def _array(bound: BoundCall, name: str) -> np.ndarray | None:
@@ -159,6 +272,19 @@ def _row(bound: BoundCall) -> Iterator[str]:
 
 
 CONVOLUTIONS = [f"{name}{rank}d" for name in ("conv", "conv_transpose") for rank in (1, 2, 3)]
+NO_DTYPE = (Leaf, list, tuple, dict, int, float, complex)
+# Tensor methods of two operands.
+_ARITHMETIC = "add sub mul div truediv floordiv mod pow matmul".split()
+OPERATORS = frozenset(
+    [f"__{prefix}{name}__" for name in _ARITHMETIC for prefix in ("", "r")]
+    + [f"__{name}__" for name in "and or xor eq ne lt le gt ge lshift rshift rlshift rrshift".split()]
+)
+# By canonical name: which arguments are a dtype, or a flag that is handed on before one, and what those are called.
+DTYPES: Mapping[str, Mapping[str, str]] = {
+    **{name: {"input.2": "dtype", "dtype": "dtype"} for name in ("sum", "nansum")},
+    **{name: {"input.3": "dtype", "dtype": "dtype"} for name in ("argmax", "argmin")},
+    **{name: {"input.2": "keepdim", "keepdim": "keepdim"} for name in ("count_nonzero", "nanmean")},
+}
 # By canonical name: what is wrong with the arguments of a call.
 CHECKS: Mapping[str, Callable[[BoundCall], Iterator[str]]] = {
     "hsigmoid_loss": _tree,
@@ -166,6 +292,15 @@ CHECKS: Mapping[str, Callable[[BoundCall], Iterator[str]]] = {
     "warpctc": _lengths,
     "rnnt_loss": _alignments,
     "select_scatter": _row,
+    "as_strided": _strided,
+    "eye": _identity,
+    "fill_diagonal": _diagonal,
+    "expand_as": _expanded,
+    "split": _pieces,
+    "pad": _padded,
+    "unsqueeze": _new_dimensions,
+    "getitem": _elements,
+    **dict.fromkeys(("fftn", "ifftn", "hfftn", "ihfftn", "rfftn", "irfftn"), _transformed),
     **{f"{name}{end}": _kernel_of_nothing for name in CONVOLUTIONS for end in ("", "_channels_last")},
     **dict.fromkeys(("amax", "amin", "argmax", "argmin"), _of_nothing),
     **dict.fromkeys(

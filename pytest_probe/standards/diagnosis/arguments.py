@@ -20,6 +20,8 @@ SMALL = 1e-2
 # Elements of a tile of a kernel's loop; pieces of a dimension that are tried one by one.
 TILES = (4, 8, 16, 32, 64, 128)
 PIECES = 4
+# Bits of a cut operand, the leading one among them: of bfloat16 to one less than float32's.
+BITS = range(8, 24)
 NARROW = ("bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
 # Runs of the reference for one output, and elements of it beyond which none is made; where a run takes long, as many as
 # give so many elements in all.
@@ -67,7 +69,7 @@ def changes(trouble: Trouble) -> Iterator[Change]:
         yield from _numbers(name, value)
     for name, value in case.incoming.items():
         yield Change("argument", "as with incoming gradients of 1", {f"incoming.{name}": np.ones_like(value)})
-    for kind in (_forgotten, _swapped, _rounded, _moved, _scaled, _cut, _shortened):
+    for kind in (_forgotten, _swapped, _rounded, _moved, _scaled, _cut, _shortened, _truncated):
         yield from kind(tensors)
 
 
@@ -136,6 +138,16 @@ def _rounded(tensors: Tensors) -> Iterator[Change]:
                     name: np.asarray(round_to(widen(floats[name]), narrow)).astype(floats[name].dtype) for name in group
                 }
                 yield Change("precision", f"as with {_listed(group)} rounded to {dtype}", values)
+
+
+def _truncated(tensors: Tensors) -> Iterator[Change]:
+    """Numbers that lose their last bits, as units with narrow operands cut them."""
+    floats = {name: value for name, value in tensors.items() if value.dtype == np.float32}
+    for group in [list(floats)] + ([[name] for name in floats] if len(floats) > 1 else []):
+        for bits in BITS if group else ():
+            mask = np.uint32(2**32 - (1 << (24 - bits)))
+            values = {name: (floats[name].view(np.uint32) & mask).view(np.float32) for name in group}
+            yield Change("precision", f"as with {_listed(group)} cut to {bits} bits", values)
 
 
 def _groups(tensors: Tensors) -> Iterator[list[str]]:

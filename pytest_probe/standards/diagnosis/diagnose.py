@@ -42,6 +42,7 @@ CAUSES: Sequence[Recogniser] = (
     DeviceMode([MODES[name] for name in ("tf32", "hf32", "bf16x3", "bf16")]),
     Factor(),
     ChangedArgument(),
+    Factor(near_one=True),
     Power(),
     SliceTerm(),
     Combination(sliced=False),

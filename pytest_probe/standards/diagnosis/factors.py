@@ -6,6 +6,7 @@ import itertools
 import math
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -20,6 +21,8 @@ SLICE, SLICES = 4, 2
 NEAR = 64.0
 # Of a factor that few numbers show: 64 and below are some 2,500 quotients, which chance meets in one of 50 cases.
 LARGEST_QUOTIENT = 64
+# A factor as near to 1 is what cut operands leave as well.
+NEAR_ONE = 2.0**-8
 POWERS = ((2.0, "squared"), (0.5, "the root is taken"), (-1.0, "the reciprocal"))
 
 
@@ -32,18 +35,23 @@ class Sign:
         return None
 
 
+@dataclass(frozen=True, slots=True)
 class Factor:
-    """A number that all wrong elements are multiplied by."""
+    """A number that all wrong elements are multiplied by: one near 1, or another."""
+
+    near_one: bool = False
 
     def explain(self, trouble: Trouble) -> Cause | None:
         if not trouble.floating:
             return None
         if trouble.count < ENOUGH:
-            return self._of_few(trouble)
+            return None if self.near_one else self._of_few(trouble)
         # One number for another has some factor, however often.
         if np.unique(trouble.expected[trouble.wrong]).size < ENOUGH:
             return None
         for factor in _factors(trouble):
+            if (abs(factor - 1) < NEAR_ONE) != self.near_one:
+                continue
             if trouble.explained(factor * trouble.expected, max(1.0, abs(factor)) * trouble.allowed):
                 start = "the wrong ones" if trouble.confined else "all"
                 return Cause("factor", f"{start} times {_factor_words(trouble, factor)}")
