@@ -13,20 +13,17 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import mmap
 import os
 import random
 import resource
-import signal
 import sys
-import time
 import warnings
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 os.environ["OMP_NUM_THREADS"] = "1"
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -34,6 +31,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import torch
 import torch.testing._internal.common_methods_invocations as invocations
 
+from benchmarks.deaths import Call, Search
 from benchmarks.odd_arguments import Draw, call_text, mutated
 from pytest_probe.frameworks.torch import calls, safety, signatures
 from pytest_probe.frameworks.torch.allowlist import is_api
@@ -49,10 +47,6 @@ PLACES = {
     "Torch.special": ("torch.special", "special_"),
 }
 CPU = TorchDevice("cpu")
-DEADLY = {signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGBUS, signal.SIGILL}
-# Bytes of address space beyond what the parent has, and seconds of CPU, for one child.
-MEMORY, SECONDS = 2 << 30, 2
-SEARCHED = 4  # deaths of one API after which the next is searched
 
 
 @dataclass(frozen=True)
@@ -63,13 +57,6 @@ class Subject:
     function: Callable[..., Any]
     schemas: Sequence[Any]
     infos: Sequence[Any] = ()
-
-
-class Death(NamedTuple):
-    number: int
-    signal: str
-    text: str
-    repeats: bool
 
 
 def subjects(glob: str) -> Iterator[Subject]:
@@ -96,58 +83,30 @@ def _split(place: str, name: str) -> tuple[str, str]:
     return ("torch", f"{below}.{name}") if below in ("linalg", "fft", "special") else (place, name)
 
 
-class Search:
-    """The calls of one API, each made once, in children that may die."""
+@dataclass(frozen=True)
+class Calls:
+    """The calls of one API, by their numbers; guarded: those that the checks of pytest_probe refuse are not made."""
 
-    def __init__(self, subject: Subject, seed: int, count: int, guarded: bool) -> None:
-        self.subject, self.count, self.guarded = subject, count, guarded
-        self.seed = zlib.crc32(f"{subject.name} {seed}".encode())
-        self.progress = mmap.mmap(-1, 4096)
+    subject: Subject
+    seed: int
+    guarded: bool
 
-    def deaths(self) -> Iterator[Death]:
-        first = found = 0
-        while first < self.count and found < SEARCHED:
-            status = self._child(range(first, self.count))
-            if not os.WIFSIGNALED(status):
-                return
-            number, text = self._position()
-            cause = signal.Signals(os.WTERMSIG(status))
-            if cause in DEADLY:
-                found += 1
-                repeats = os.WIFSIGNALED(self._child(range(number, number + 1)))
-                yield Death(number, cause.name, text, repeats)
-            first = number + 1
-
-    def _child(self, numbers: range) -> int:
-        """The wait status of a child that makes these calls."""
-        pid = os.fork()
-        if pid == 0:
-            self._make(numbers)
-            os._exit(0)
-        return os.waitpid(pid, 0)[1]
-
-    def _make(self, numbers: range) -> None:
-        limit = _address_space() + MEMORY
-        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, 1), os.dup2(null, 2)
+    def prepare(self) -> Call:
         samples = list(_samples(self.subject))
-        for number in numbers:
-            resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time()) + SECONDS, resource.RLIM_INFINITY))
-            with contextlib.suppress(Exception):
-                self._call(number, samples)
+        return lambda number, tell: self._call(number, tell, samples)
 
-    def _call(self, number: int, samples: Sequence[tuple[list[Any], dict[str, Any]]]) -> None:
-        rng = random.Random(self.seed + number)
-        torch.manual_seed(self.seed + number)
-        self._note(number, "")
+    def _call(
+        self, number: int, tell: Callable[[str], None], samples: Sequence[tuple[list[Any], dict[str, Any]]]
+    ) -> None:
+        seed = zlib.crc32(f"{self.subject.name} {self.seed}".encode()) + number
+        rng = random.Random(seed)
+        torch.manual_seed(seed)
         draw = Draw(rng)
         if samples and (number % 2 or not self.subject.schemas):
             args, kwargs = mutated(rng, *samples[rng.randrange(len(samples))])
         else:
             args, kwargs = draw.call(self.subject.schemas[rng.randrange(len(self.subject.schemas))])
-        self._note(number, call_text(self.subject.name, args, kwargs))
+        tell(call_text(self.subject.name, args, kwargs))
         if self.guarded:
             _check(self.subject, args, kwargs)
         result = self.subject.function(*args, **kwargs)
@@ -156,15 +115,6 @@ class Search:
         wanted = [value for value in tensors if value.requires_grad]
         if text and wanted:
             torch.autograd.backward([value.sum() for value in wanted])
-
-    def _note(self, number: int, text: str) -> None:
-        self.progress.seek(0)
-        self.progress.write(f"{number} {text}"[:4000].encode(errors="replace")[:4090].ljust(4096, b"\0"))
-
-    def _position(self) -> tuple[int, str]:
-        self.progress.seek(0)
-        number, _, text = self.progress.read().rstrip(b"\0").decode(errors="replace").partition(" ")
-        return int(number), text
 
 
 def _check(subject: Subject, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
@@ -190,10 +140,6 @@ def _flat(value: Any) -> Iterator[Any]:
         yield value
 
 
-def _address_space() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=0)
@@ -210,10 +156,9 @@ def main() -> None:
             print(f"time is over at {subject.name}")
             break
         searched += 1
-        for death in Search(subject, given.seed, given.calls, not given.unguarded).deaths():
+        for death in Search(given.calls, Calls(subject, given.seed, not given.unguarded).prepare).deaths():
             deaths += 1
-            again = "" if death.repeats else " (not when made alone)"
-            print(f"{death.signal}{again} {death.number} {death.text}", flush=True)
+            print(death, flush=True)
     print(f"{searched} APIs, {given.calls} calls each: {deaths} deaths")
 
 

@@ -39,7 +39,8 @@ def _misplaced(bound: BoundCall) -> Iterator[str]:
     """A method in C++ reads the value in a dtype's place as one; of what is none it ends the process."""
     places = DTYPES.get(bound.name, {})
     for name, value in bound.given.items():
-        if name in places and isinstance(value, NO_DTYPE) and not isinstance(value, bool):
+        flag = isinstance(value, bool) and places.get(name) == "keepdim"
+        if name in places and isinstance(value, NO_DTYPE) and not flag:
             yield f"{_described(value)} in the place of {places[name]}"
 
 

@@ -97,6 +97,7 @@ WRONG: tuple[tuple[str, list[Any], dict[str, Any], str], ...] = (
     ("Tensor.__rmatmul__", [X], {}, "one operand, expected two"),
     ("Tensor.is_same_shape", [X], {}, "one operand, expected two"),
     ("Tensor.sum", [X, 0, X], {}, "a tensor in the place of dtype"),
+    ("nansum", [X, 1, False], {}, "bool in the place of dtype"),
     ("nansum", [X], {"dtype": 3}, "int in the place of dtype"),
     ("argmax", [X, None, None, X], {}, "a tensor in the place of dtype"),
     ("count_nonzero", [X, None, 7], {}, "int in the place of keepdim"),
