@@ -38,7 +38,7 @@ DIRECTION_CHOICES: Mapping[str, tuple[Direction, ...]] = {
 }
 # What a command that runs one case again repeats of the command line.
 REPEATED = (
-    "inputs", "seed", "standard", "allow", "repeat", "flops", "reference-device", "benchmark", "baseline", "gate"
+    "inputs", "seed", "standard", "allow", "repeat", "flops", "reference-device", "benchmark", "gate"
 )  # fmt: skip
 ALONE = ("auto", "none")
 SAVE = ("failing", "all")
@@ -121,7 +121,7 @@ class Settings:
         elif "dtype" in self.from_ini:
             words.append(_option("dtype", "recorded"))
         words += [_option(name, self.given[name]) for name in REPEATED if name in self.given]
-        paths = (name for name in ("data-dir", "standards-file") if name in self.given and name not in self.from_ini)
+        paths = (name for name in ("data-dir", "standards-file", "baseline") if name in self.given and name not in self.from_ini)
         words += [_option(name, self.given[name]) for name in paths]
         words += [NAMED[name].flag for name in ("strict", "emulate") if getattr(self, name)]
         return " ".join(words)

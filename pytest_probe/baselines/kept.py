@@ -19,8 +19,8 @@ def kept(id: str, signature: str, verdict: Verdict, others: Sequence[Verdict] = 
     outputs = _outputs(verdict)
     spread = None
     if others:
-        runs = [{output.name: output for output in _outputs(other)} for other in others]
-        spread = tuple(_spread(output, [run[output.name] for run in runs if output.name in run]) for output in outputs)
+        runs = [{each.name: each for each in _outputs(other)} for other in others]
+        spread = tuple(spread_of(each, [run[each.name] for run in runs if each.name in run]) for each in outputs)
     return KeptCase(id, signature, verdict.verdict, outputs, spread)
 
 
@@ -28,8 +28,8 @@ def _outputs(verdict: Verdict) -> tuple[KeptOutput, ...]:
     return tuple(KeptOutput.of(output.name, output.baseline) for output in verdict.outputs if output.baseline)
 
 
-def _spread(output: KeptOutput, others: Iterable[KeptOutput]) -> Spread:
-    others = list(others)
+def spread_of(output: KeptOutput, others: Sequence[KeptOutput]) -> Spread:
+    """How far the metrics of an output moved with other inputs."""
     rmse = _largest(number(output.rmse), (number(other.rmse) for other in others))
     mean = _largest(number(output.mean_ulp), (number(other.mean_ulp) for other in others))
     return Spread(rmse, mean)

@@ -75,8 +75,8 @@ class Difference:
         bits, same = sum(each.bits for each in compared), sum(each.same_bits for each in compared)
         if bits:
             yield f"bits: {same:,} of {bits:,} outputs as before"
-        for change, (words, lists) in COUNTED.items():
-            if lists:
+        for change, (words, _) in COUNTED.items():
+            if change != "same":
                 yield from _listing(words, [(each.case.id, each.reason) for each in compared if each.change == change])
         yield from _listing("only in A", [(id, "") for id in vanished])
 

@@ -65,7 +65,7 @@ class GateRun:
         """The summary: counts first."""
         if self._before is None:
             return [self.updated] if self.updated else []
-        counts = f"gate: {self._tally.counts(len(self._vanished))} (baseline {self._path.name})"
+        counts = f"gate: {self._tally.counts(len(self._vanished))} ({self._path.name})"
         bits = self._tally.bits_line() or "bits: not compared, since the device, its threads or the inputs are others"
         shown = [bits] if self._tally.compared else []
         updated = [self.updated] if self.updated else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -148,8 +149,8 @@ class Reporting:
             crash = getattr(getattr(report.longrepr, "reprcrash", None), "message", "")
             worst = max(results, key=lambda result: SEVERITY[result.verdict])
             reason = (crash or worst.reason or worst.verdict).splitlines()[0]
-            path = self._probe.config.rootpath / file
-            self._failing[report.nodeid] = Failing(worst.id, reason, str(path), 0 if line is None else line + 1)
+            path = os.path.normpath(self._probe.config.rootpath / file)
+            self._failing[report.nodeid] = Failing(worst.id, reason, path, 0 if line is None else line + 1)
 
     def _count(self, results: Iterable[Result]) -> None:
         for result in results:
@@ -268,11 +269,18 @@ def _conditions(probe: Probe, devices: list[dict[str, str]]) -> list[str]:
     names = [device["device"] for device in devices] or list(settings.devices) or ["default device"]
     framework = dict.fromkeys(f"{device['framework']} {device['version']}" for device in devices)
     dtypes = "+".join(dtype or "recorded" for dtype in settings.selection.dtypes)
-    given = [f"dtype {dtypes}", f"inputs {settings.inputs}", f"seed {settings.seed}", f"repeat {settings.repeat}"]
+    given = [f"dtype {dtypes}", f"inputs {settings.inputs}", *_drawn(settings)]
     modes = dict.fromkeys(device["modes"] for device in devices if device["modes"] != "none")
     allowed = [f"{mode} allowed" for mode in modes]
     emulated = ["16 bit emulated in float32"] if settings.emulate else []
     return [" ".join(dict.fromkeys(names)), *framework, *given, *allowed, *emulated]
+
+
+def _drawn(settings: Settings) -> list[str]:
+    """How inputs are drawn and how often the device runs on them: an update of a baseline draws anew for each run."""
+    if settings.update and settings.repeat > 1:
+        return [f"seeds {settings.seed} to {settings.seed + settings.repeat - 1}"]
+    return [f"seed {settings.seed}", f"repeat {settings.repeat}"]
 
 
 def _decides(probe: Probe) -> str:
