@@ -121,7 +121,8 @@ class Settings:
         elif "dtype" in self.from_ini:
             words.append(_option("dtype", "recorded"))
         words += [_option(name, self.given[name]) for name in REPEATED if name in self.given]
-        paths = (name for name in ("data-dir", "standards-file", "baseline") if name in self.given and name not in self.from_ini)
+        given = (name for name in self.given if name not in self.from_ini)
+        paths = (name for name in given if name in ("data-dir", "standards-file", "baseline"))
         words += [_option(name, self.given[name]) for name in paths]
         words += [NAMED[name].flag for name in ("strict", "emulate") if getattr(self, name)]
         return " ".join(words)

@@ -85,7 +85,7 @@ class Gate:
             return "worse", f"{words(found[1])} ({found[0].name})"
         other = next((output for output in outputs if output.crcs is not None), None)
         if self.counts_bits and other is not None:
-            return "bits", f"the same inputs on the same device gave other bits ({other.name})"
+            return "bits", f"{other.name} has other bits on the same inputs and device"
         if self._failed_before(before, now):
             return "known", f"it was {before.verdict} in the baseline as well"
         if SEVERITY[now.verdict] < SEVERITY[before.verdict]:

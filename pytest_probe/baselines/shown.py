@@ -9,6 +9,8 @@ from pytest_probe.baselines.gate import Judgement, OutputRows
 from pytest_probe.baselines.spread import Row
 
 HEADINGS = {"worse": "worse than the baseline", "bits": "other bits than the baseline"}
+# How the one line of pytest's summary begins.
+SHORT = {"worse": "worse", "bits": "other bits"}
 
 
 def heading(judgement: Judgement | None) -> str:

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from pytest_probe.baselines.gate import Judgement
-from pytest_probe.baselines.shown import heading, table
+from pytest_probe.baselines.shown import SHORT, heading, table
 from pytest_probe.core.case import Demands
 from pytest_probe.core.dump import Direction, Record
 from pytest_probe.core.result import PortableId, Result
@@ -126,7 +126,8 @@ class _Checks:
     def _reason(self, checked: Checked) -> str:
         if checked.verdict.verdict == "error" or not self._is_worse(checked.case):
             return checked.verdict.reason
-        return f"worse: {self._beside[checked.case.id].compared.reason}"
+        compared = self._beside[checked.case.id].compared
+        return f"{SHORT[compared.change]}: {compared.reason}"
 
     def _text(self, checked: Checked) -> str:
         case, verdict = checked.case, checked.verdict

@@ -13,7 +13,7 @@ import pytest
 
 from pytest_probe import frameworks
 from pytest_probe.baselines.gate import Judgement
-from pytest_probe.baselines.shown import heading, table
+from pytest_probe.baselines.shown import SHORT, heading, table
 from pytest_probe.core.dump import Direction, Dump, Frame, Record
 from pytest_probe.core.garbage_collection import paused_gc
 from pytest_probe.core.printable import printable, printable_line
@@ -246,7 +246,7 @@ class NoticeItem(pytest.Item):
     def _reason(self, verdict: Verdict) -> str:
         if verdict.verdict == "error" or self.beside is None or not self.beside.fails:
             return _one_line(verdict)
-        return f"worse: {self.beside.compared.reason}"
+        return f"{SHORT[self.beside.compared.change]}: {self.beside.compared.reason}"
 
     def shown(self, reason: str) -> str:
         """A skip's reason as pytest shows it, beside the path."""

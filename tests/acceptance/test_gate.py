@@ -105,9 +105,7 @@ def test_an_operator_that_gets_worse_by_a_commit(
     git("checkout", "-q", "HEAD~", "--", "kernels.py")
     result = run(pytester, BASELINE)
     result.assert_outcomes(passed=3)
-    result.stdout.fnmatch_lines(
-        ["gate: 2 as before, 1 better (base.jsonl)", "better:", "*Torch.exp.0.forward"]
-    )
+    result.stdout.fnmatch_lines(["gate: 2 as before, 1 better (base.jsonl)", "better:", "*Torch.exp.0.forward"])
 
 
 @pytest.mark.usefixtures("baseline")
@@ -143,7 +141,7 @@ def test_other_bits_fail_where_they_count(pytester: pytest.Pytester, monkeypatch
         [
             "Torch.exp.0.forward *: pass, other bits than the baseline",
             "  CRC-32 *",
-            "to reproduce: * --probe-gate=bits",
+            "to reproduce: * --probe-gate=bits *",
             "gate: 1 with other bits, 2 as before *",
         ]
     )
