@@ -1,4 +1,4 @@
-"""Draws docs/failing.svg: what the terminal shows of a planted fault. `python docs/picture.py`."""
+"""Draws docs/failing.svg: what the terminal shows of a merge with a planted fault. `python docs/picture.py`."""
 
 from __future__ import annotations
 
@@ -24,24 +24,27 @@ def gelu(x, approximate="none"):
 
 torch.nn.functional.gelu = gelu
 """
-COMMAND = "pytest --probe-dump=gpt --probe-api=Functional.* -k 'not gelu.1'"
-
+COMMAND = "pytest --probe-dump=gpt --probe-baseline=baseline.jsonl --probe-api=Functional.* -k 'not gelu.1'"
 
 # What a reader sees who has this plugin alone.
 ALONE = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": "-p pytest_probe.plugin"}
 
 
 def run() -> str:
-    """The colours and words of one run."""
+    """The colours and words of a run with the fault, and with a baseline from before."""
     with tempfile.TemporaryDirectory() as folder:
         shutil.copytree(ROOT / "cases" / "gpt", Path(folder, "gpt"))
+        arguments = ["--probe-dump=gpt", "--probe-baseline=baseline.jsonl", "--probe-api=Functional.*"]
+        pytest(folder, *arguments, "--probe-baseline-update")
         Path(folder, "conftest.py").write_text(FAULT, encoding="utf-8")
-        command = [sys.executable, "-m", "pytest", "--color=yes", "-p", "no:cacheprovider", "-W", "ignore"]
-        arguments = ["--probe-dump=gpt", "--probe-api=Functional.*", "-k", "not gelu.1"]
-        done = subprocess.run(
-            [*command, *arguments], cwd=folder, capture_output=True, text=True, check=False, env=ALONE
-        )
-        return done.stdout.replace(folder, "~/model")
+        return pytest(folder, *arguments, "-k", "not gelu.1").replace(folder, "~/model")
+
+
+def pytest(folder: str, *arguments: str) -> str:
+    """What a run prints."""
+    command = [sys.executable, "-m", "pytest", "--color=yes", "-p", "no:cacheprovider", "-W", "ignore", *arguments]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=ALONE)
+    return done.stdout
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ class Option(NamedTuple):
     """One option.
 
     kind is "string", "int", "flag" or "list" (repeatable; a linelist in ini files). cli is False for what only an ini
-    key can say.
+    key can say, ini False for what a file must not: what is asked for once.
     """
 
     name: str
@@ -25,6 +25,7 @@ class Option(NamedTuple):
     default: str | None = None
     kind: str = "string"
     cli: bool = True
+    ini: bool = True
 
     @property
     def flag(self) -> str:
@@ -113,13 +114,33 @@ OPTIONS = (
         "DIR",
     ),
     Option(
+        "baseline",
+        "Fail the cases that got worse than this file says; --probe-baseline-update writes it",
+        "FILE",
+    ),
+    Option(
+        "baseline-update",
+        "Write what moved into --probe-baseline. With --probe-repeat=N each case runs with N seeds, which tells how "
+        "far its metrics spread",
+        kind="flag",
+        ini=False,
+    ),
+    Option(
+        "gate",
+        "What fails beside the baseline: metrics (what got worse), or bits (other bits as well, on the same device) "
+        "(default: metrics)",
+        "WHAT",
+        "metrics",
+    ),
+    Option(
         "emulate",
         "Compute 16 bit in float32 and round inputs and outputs, on a CPU that has no kernels of it (Paddle's)",
         kind="flag",
     ),
     Option("reference-device", "Device on which the float64 reference runs (default: cpu)", "D", "cpu"),
-    Option("strict", "Warnings fail", kind="flag"),
+    Option("strict", "Warnings fail, and so do cases of the baseline that have vanished", kind="flag"),
     Option("out", "Write results and msprobe's CSV files into this folder; it must not hold results yet", "DIR"),
+    Option("markdown", "Write a summary in Markdown into this file", "FILE"),
     Option(
         "save",
         "Save inputs, outputs and gradients of both sides into --probe-out, for failing cases or for all",
@@ -153,7 +174,8 @@ def register(parser: pytest.Parser) -> None:
     for option in OPTIONS:
         if option.cli:
             _add_option(group, option)
-        parser.addini(option.key, option.help, type=_ini_type(option), default=None)
+        if option.ini:
+            parser.addini(option.key, option.help, type=_ini_type(option), default=None)
 
 
 def _add_option(group: pytest.OptionGroup, option: Option) -> None:

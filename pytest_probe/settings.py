@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_probe import frameworks
+from pytest_probe.baselines.gate import BITS, METRICS
 from pytest_probe.core.decoding import one_of
 from pytest_probe.core.device_modes import MODES
 from pytest_probe.core.printable import printable_line
@@ -36,7 +37,9 @@ DIRECTION_CHOICES: Mapping[str, tuple[Direction, ...]] = {
     "backward": ("backward",),
 }
 # What a command that runs one case again repeats of the command line.
-REPEATED = ("inputs", "seed", "standard", "allow", "repeat", "flops", "reference-device", "benchmark")
+REPEATED = (
+    "inputs", "seed", "standard", "allow", "repeat", "flops", "reference-device", "benchmark", "gate"
+)  # fmt: skip
 ALONE = ("auto", "none")
 SAVE = ("failing", "all")
 CONFIG_FILES = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
@@ -67,6 +70,10 @@ class Settings:
     flops: float = 2e10
     reference_device: str = "cpu"
     benchmark: Path | None = None
+    baseline: Path | None = None
+    update: bool = False
+    gate: str = METRICS
+    markdown: Path | None = None
     strict: bool = False
     emulate: bool = False
     out: Path | None = None
@@ -96,6 +103,8 @@ class Settings:
             "flops": "inf" if self.flops == math.inf else self.flops,
             "reference_device": self.reference_device,
             "benchmark": None if self.benchmark is None else str(self.benchmark),
+            "baseline": None if self.baseline is None else str(self.baseline),
+            "gate": self.gate,
             "strict": self.strict,
             "emulate": self.emulate,
             "save": self.save,
@@ -112,7 +121,8 @@ class Settings:
         elif "dtype" in self.from_ini:
             words.append(_option("dtype", "recorded"))
         words += [_option(name, self.given[name]) for name in REPEATED if name in self.given]
-        paths = (name for name in ("data-dir", "standards-file") if name in self.given and name not in self.from_ini)
+        given = (name for name in self.given if name not in self.from_ini)
+        paths = (name for name in given if name in ("data-dir", "standards-file", "baseline"))
         words += [_option(name, self.given[name]) for name in paths]
         words += [NAMED[name].flag for name in ("strict", "emulate") if getattr(self, name)]
         return " ".join(words)
@@ -143,6 +153,10 @@ def parse(config: pytest.Config, *, paths_given: bool) -> Settings:
         flops=_flops(raw),
         reference_device=raw.text("reference-device"),
         benchmark=next(iter(raw.paths("benchmark")), None),
+        baseline=next(iter(raw.paths("baseline")), None),
+        update=bool(raw.value("baseline-update")),
+        gate=_choice(raw, "gate", (METRICS, BITS)),
+        markdown=next(iter(raw.paths("markdown")), None),
         strict=bool(raw.value("strict")),
         emulate=bool(raw.value("emulate")),
         out=out[0] if out else None,
@@ -156,6 +170,11 @@ def parse(config: pytest.Config, *, paths_given: bool) -> Settings:
     if settings.standard == BENCHMARK and settings.benchmark is None:
         wanted = f"it needs another run to compare with: add {NAMED['benchmark'].flag}=DIR, that run's --probe-out"
         raise SettingsError(raw.name("standard"), BENCHMARK, wanted)
+    if settings.baseline is None:
+        for name in ("baseline-update", "gate"):
+            if raw.is_given(name):
+                wanted = "it needs a baseline: add --probe-baseline=FILE"
+                raise SettingsError(raw.name(name), raw.text(name), wanted)
     if settings.save and settings.out is None:
         raise SettingsError(raw.name("save"), settings.save, "it needs a folder: add --probe-out=DIR")
     return settings
@@ -186,7 +205,7 @@ class _Raw:
         for name, value in self._cli.items():
             if any(isinstance(text, str) and not text.strip() for text in _texts(value)):
                 raise SettingsError(NAMED[name].flag, "", "give a value, or leave the option out")
-        self._ini = {o.name: self._read_ini(o.key, o.kind) for o in OPTIONS}
+        self._ini = {o.name: self._read_ini(o.key, o.kind) if o.ini else None for o in OPTIONS}
 
     def value(self, name: str) -> Any:
         for source in (self._cli, self._ini):
@@ -199,6 +218,9 @@ class _Raw:
 
     def is_ini(self, name: str) -> bool:
         return self._cli[name] in (None, [], "") and self._ini[name] not in (None, [], "", False)
+
+    def is_given(self, name: str) -> bool:
+        return self._cli[name] not in (None, [], "") or self.is_ini(name)
 
     def name(self, name: str) -> str:
         """How the user set it: "--probe-seed", or "probe_seed in pyproject.toml"."""

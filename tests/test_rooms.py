@@ -25,6 +25,7 @@ APIS = names() | ROLES.keys()
 EVERYWHERE = frozenset("bfloat16 bool complex cpu float int".split())
 # Words that mean something else in a module, by what they mean there.
 EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
+    "baselines/baseline.py": {"a setting": "repeat"},
     "baselines/benchmark.py": {"a class": "random"},
     "cli/capture.py": {"a value of an option": "all"},
     "cli/show.py": {"a heading": "size"},
@@ -64,6 +65,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "recording/snapshot.py": {"statistics, fields and types, as a dump has them": "max mean min norm torch type"},
     "recording/writer.py": {"a field of a dump": "data"},
     "numerics/regions.py": {"English words": "dim index"},
+    "reports/markdown.py": {"an English word": "item"},
     "reports/junit.py": {"a property": "where"},
     "records/msprobe/entries.py": {"types, as a dump has them": "torch type"},
     "records/fields.py": {"the framework, as a dump has it": "torch"},
@@ -80,6 +82,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "reports/terminal.py": {"English words": "all index item take"},
     "settings.py": {"an option": "repeat", "a value of an option": "all"},
     "standards/auto.py": {"a class": "random"},
+    "standards/baseline_metrics.py": {"a class": "random", "a metric": "mode"},
     "standards/classes/distributions.py": {
         "distributions": "bernoulli cauchy exponential geometric log_normal multinomial normal poisson uniform",
         "parameters": "mean median std to",

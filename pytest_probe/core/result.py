@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from pytest_probe.core.baseline import Compared
 from pytest_probe.core.printable import printable, printable_line
 from pytest_probe.core.verdict import EMULATED, Diagnosis, Element, Outcome, OutputVerdict, Verdict
 
@@ -118,10 +119,11 @@ class OutputResult(msgspec.Struct, frozen=True, omit_defaults=True):
         )
 
 
-class Result(msgspec.Struct, frozen=True):
+class Result(msgspec.Struct, frozen=True, omit_defaults=True):
     """The result of one item. The order of the fields is that of a line of `results.jsonl`.
 
-    api is the namespace and API ("Functional.linear"), dtype what the case ran in, duration seconds.
+    api is the namespace and API ("Functional.linear"), dtype what the case ran in, duration seconds; gate what it is
+    beside a baseline, where the run has one.
     """
 
     id: str
@@ -136,10 +138,20 @@ class Result(msgspec.Struct, frozen=True):
     duration: float
     outputs: tuple[OutputResult, ...]
     notes: tuple[str, ...]
+    gate: Compared | None = None
 
     @classmethod
     def of(
-        cls, verdict: Verdict, id: PortableId, *, api: str, direction: str, dtype: str, device: str, duration: float
+        cls,
+        verdict: Verdict,
+        id: PortableId,
+        *,
+        api: str,
+        direction: str,
+        dtype: str,
+        device: str,
+        duration: float,
+        gate: Compared | None = None,
     ) -> Result:
         return cls(
             str(id),
@@ -154,6 +166,7 @@ class Result(msgspec.Struct, frozen=True):
             duration,
             tuple(map(OutputResult.of, verdict.outputs)),
             tuple(map(printable, _notes(verdict))),
+            gate,
         )
 
     @property

@@ -58,7 +58,8 @@ class OutputVerdict:
     ("grad.input.1", "grad.kwargs.weight").
 
     reason names what failed, with the number and its limit; worst holds the five worst elements of an output that
-    failed or was warned about. measures are the field's metrics, as msprobe's files have them, where a run writes them.
+    failed or was warned about. measures are the field's metrics, as msprobe's files have them, where a run writes them;
+    baseline is what a baseline keeps, where a run asks for one.
     """
 
     name: str
@@ -71,6 +72,7 @@ class OutputVerdict:
     worst: tuple[Element, ...] = ()
     measures: Mapping[str, Metric] = field(default_factory=dict)
     diagnosis: Diagnosis | None = None
+    baseline: Mapping[str, Metric] = field(default_factory=dict)
 
     @property
     def summary(self) -> str:

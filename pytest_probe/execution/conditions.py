@@ -31,8 +31,8 @@ class Conditions:
     """What a run was asked for: device None is the framework's own choice, workers share the machine's cores,
     repeat is how often the device runs each case, allow names device modes, or says "auto" for what the framework's
     flags allow, or "none". reference_device is where float64 runs, flops how many a product or a convolution may take
-    there in one run before it is sampled. measured: verdicts carry the measures that msprobe's files hold. emulate: a
-    device without kernels of 16 bit computes it in float32, and rounds."""
+    there in one run before it is sampled. measured: verdicts carry the measures that msprobe's files hold; baseline:
+    what a baseline keeps. emulate: a device without kernels of 16 bit computes it in float32, and rounds."""
 
     device: str | None = None
     seed: int = 0
@@ -45,6 +45,7 @@ class Conditions:
     flops: float = FLOPS
     measured: bool = False
     emulate: bool = False
+    baseline: bool = False
 
     @property
     def judges_stored(self) -> bool:
@@ -119,8 +120,9 @@ class Setup:
         return replace(FLOAT64, place=place)
 
     def describe(self) -> Mapping[str, str]:
-        """Framework, version, device and the flags that change numerics."""
+        """Framework, version, device, its hardware and the flags that change numerics."""
         modes = ", ".join(mode.name for mode in self.modes) or "none"
-        places = {"device": self.device_name, "reference_device": self.reference.place}
+        places = {"device": self.device_name, **self.framework.hardware(self.device_name)}
         emulated = {"emulated": "16 bit in float32"} if self.conditions.emulate else {}
-        return {**places, "modes": modes, **emulated, **self.framework.describe()}
+        reference = {"reference_device": self.reference.place}
+        return {**places, **reference, "modes": modes, **emulated, **self.framework.describe()}

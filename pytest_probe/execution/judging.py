@@ -28,6 +28,7 @@ from pytest_probe.execution.structure import (
 from pytest_probe.execution.verdicts import verdict_on
 from pytest_probe.standards.api_class import classes_of
 from pytest_probe.standards.base import Standard
+from pytest_probe.standards.baseline_metrics import baseline_metrics, crc
 from pytest_probe.standards.device_modes.judge import judged_with_modes
 from pytest_probe.standards.tools.columns import measures
 from pytest_probe.user_errors import first_line
@@ -79,6 +80,8 @@ class Judging:
     def _outputs(self, case: Case, compared: Compared) -> tuple[tuple[OutputVerdict, ...], Sides]:
         """The verdict on each output, and both sides of the worst."""
         judged = [(sides, self._by_sides(case, sides)) for sides in compared.sides]
+        if self.setup.conditions.baseline:
+            judged = [(sides, _with_crc_of_whole(sides, outputs, compared)) for sides, outputs in judged]
         # -1: nothing at all was judged on that side.
         worst = max(judged, key=lambda item: max((SEVERITY[output.verdict] for output in item[1]), default=-1))
         return tuple(output for _, outputs in judged for output in outputs), worst[0]
@@ -104,10 +107,13 @@ class Judging:
         return tuple(item if isinstance(item, OutputVerdict) else self._output(standard, item) for item in asked)
 
     def _output(self, standard: Standard, comparison: Comparison) -> OutputVerdict:
+        conditions = self.setup.conditions
         verdict = judged_with_modes(standard, comparison, self.setup.modes)
-        if not self.setup.conditions.measured:
-            return verdict
-        return replace(verdict, measures=measures(comparison, self.setup.conditions.standard))
+        if conditions.measured:
+            verdict = replace(verdict, measures=measures(comparison, conditions.standard))
+        if conditions.baseline:
+            verdict = replace(verdict, baseline=baseline_metrics(comparison, verdict))
+        return verdict
 
     def _runs(self, case: Case, replay: Replay) -> int:
         """How often the device runs: what draws random numbers, or leaves memory as it was, is made to differ."""
@@ -147,3 +153,16 @@ def _gradients_again(sides: Sides) -> Sides:
 
 def _with_reason(verdict: OutputVerdict, why: str) -> OutputVerdict:
     return verdict if verdict.verdict == "pass" else replace(verdict, reason=f"{verdict.reason}; {why}")
+
+
+def _with_crc_of_whole(
+    sides: Sides, outputs: tuple[OutputVerdict, ...], compared: Compared
+) -> tuple[OutputVerdict, ...]:
+    """Metrics are of a sample, the bits of all that the device gave."""
+    if sides.sample is None:
+        return outputs
+    whole = crc(compared.actual[sides.sample.name])
+    return tuple(
+        replace(output, baseline={**output.baseline, "crc": whole}) if "crc" in output.baseline else output
+        for output in outputs
+    )

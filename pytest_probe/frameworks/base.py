@@ -88,6 +88,10 @@ class Framework(Protocol):
         """The framework's own device of that name, with 16 bit computed in float32 and rounded. Raises SettingsError
         for a device that has kernels of 16 bit."""
 
+    def hardware(self, device: str) -> Mapping[str, str]:
+        """What the device of this name is made of, and its driver, as far as the framework tells: "hardware", "driver",
+        ... Empty for a device that is not the framework's."""
+
     def memory_left(self, device: Device) -> int | None:
         """Bytes that nobody has taken of a device's own memory; None for the host's, and where nothing tells."""
 

@@ -121,7 +121,7 @@ def _may_probe(config: pytest.Config) -> bool:
     """Cheaply: could there be a dump to check, or was an option given that tests of the user's own go by?"""
     if any(config.getoption(option.key) is not None for option in options.OPTIONS if option.cli):
         return True
-    if any(config.getini(f"probe_{name}") for name in ("dump", "collect", "device", "out")):
+    if any(config.getini(f"probe_{name}") for name in ("dump", "collect", "device", "out", "baseline")):
         return True
     return _paths_given(config) and any(_is_data_file(arg) for arg in config.args)
 

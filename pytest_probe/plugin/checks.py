@@ -13,6 +13,8 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
+from pytest_probe.baselines.gate import Judgement
+from pytest_probe.baselines.shown import SHORT, heading, table
 from pytest_probe.core.case import Demands
 from pytest_probe.core.dump import Direction, Record
 from pytest_probe.core.result import PortableId, Result
@@ -48,6 +50,7 @@ class _Checks:
         self._state = state
         self._item = item
         self._results: list[Result] = item.stash.setdefault(RESULTS, [])
+        self._beside: dict[str, Judgement] = {}
 
     @property
     def _checker(self) -> Checker:
@@ -65,7 +68,11 @@ class _Checks:
         verdict = self._decided(checked.verdict)
         if self._state.benchmark is not None:
             verdict = self._state.benchmark.judge(verdict, identity, api)
-        if self._state.saves(verdict):
+        beside = None
+        if self._state.gate is not None:
+            verdict, beside = self._state.beside_baseline(case, identity, verdict)
+            self._beside[case.id] = beside
+        if self._saves(case, verdict):
             verdict = self._state.save(checked, verdict, self._file(case))
         duration = time.perf_counter() - started
         self._results.append(
@@ -77,6 +84,7 @@ class _Checks:
                 dtype=case.dtype or "",
                 device=self.device,
                 duration=duration,
+                gate=None if beside is None else beside.compared,
             )
         )
         return replace(checked, verdict=verdict)
@@ -91,20 +99,49 @@ class _Checks:
     def _conclude(self, found: Sequence[Checked]) -> tuple[Verdict, ...]:
         """The verdicts, where the test passes. Raises CheckFailed, or skips the test."""
         __tracebackhide__ = True
-        failed = [checked for checked in found if checked.verdict.fails(self._state.settings.strict)]
+        failed = [checked for checked in found if self._fails(checked)]
+        if failed and all(self._is_known(checked) for checked in failed):
+            pytest.xfail(f"known failure: {failed[0].verdict.reason}")
         if failed:
             text = "\n\n".join(self._text(checked) for checked in failed)
             command = self._state.test_command(self._item.path, self._item.nodeid)
-            failure = CheckFailed(f"{text}\n\nto reproduce: {command}", failed[0].verdict.reason)
+            failure = CheckFailed(f"{text}\n\nto reproduce: {command}", self._reason(failed[0]))
             raise failure from _outside(found[-1].cause)
         if all(checked.verdict.verdict == "skip" for checked in found):
             pytest.skip(found[0].verdict.reason)
         return tuple(checked.verdict for checked in found)
 
+    def _fails(self, checked: Checked) -> bool:
+        return checked.verdict.fails(self._state.settings.strict) or self._is_worse(checked.case)
+
+    def _is_worse(self, case: Case) -> bool:
+        return case.id in self._beside and self._beside[case.id].fails
+
+    def _is_known(self, checked: Checked) -> bool:
+        return checked.case.id in self._beside and self._beside[checked.case.id].known
+
+    def _saves(self, case: Case, verdict: Verdict) -> bool:
+        return self._state.saves(verdict, worse=self._is_worse(case))
+
+    def _reason(self, checked: Checked) -> str:
+        if checked.verdict.verdict == "error" or not self._is_worse(checked.case):
+            return checked.verdict.reason
+        compared = self._beside[checked.case.id].compared
+        return f"{SHORT[compared.change]}: {compared.reason}"
+
     def _text(self, checked: Checked) -> str:
         case, verdict = checked.case, checked.verdict
-        saved = str(self._file(case)) if self._state.saves(verdict) else ""
-        return terminal.failure(verdict, name=case.id, device=self.device, frame=None, saved=saved, command="")
+        saved = str(self._file(case)) if self._saves(case, verdict) else ""
+        beside = self._beside.get(case.id)
+        return terminal.failure(
+            verdict,
+            name=case.id,
+            device=self.device,
+            frame=None,
+            saved=saved,
+            command="",
+            gate=(heading(beside), tuple(table(beside))),
+        )
 
     def _file(self, case: Case) -> Path:
         return self._state.saved_file(self._item.nodeid.replace("/", "_"), case.id)

@@ -12,6 +12,8 @@ import msgspec
 import pytest
 
 from pytest_probe import frameworks
+from pytest_probe.baselines.gate import Judgement
+from pytest_probe.baselines.shown import SHORT, heading, table
 from pytest_probe.core.dump import Direction, Dump, Frame, Record
 from pytest_probe.core.garbage_collection import paused_gc
 from pytest_probe.core.printable import printable, printable_line
@@ -205,6 +207,7 @@ class NoticeItem(pytest.Item):
         super().__init__(**kwargs)
         self._given = verdict
         self.verdict: Verdict | None = None
+        self.beside: Judgement | None = None
 
     @property
     def ihook(self) -> pluggy.HookRelay:
@@ -230,8 +233,20 @@ class NoticeItem(pytest.Item):
         verdict = self.verdict = self.judge()
         if verdict.verdict == "skip":
             pytest.skip(self.shown(verdict.reason))
-        if verdict.fails(self.probe.settings.strict):
-            raise CaseFailed(printable(self.text(verdict)), printable(_one_line(verdict)))
+        if self.beside is not None and self.beside.known:
+            # pytest's own word for it, which all reports know; under --runxfail it says nothing, and the case fails.
+            pytest.xfail(printable(f"known failure: {_one_line(verdict)}"))
+        if verdict.fails(self.probe.settings.strict) or self._is_worse:
+            raise CaseFailed(printable(self.text(verdict)), printable(self._reason(verdict)))
+
+    @property
+    def _is_worse(self) -> bool:
+        return self.beside is not None and self.beside.fails
+
+    def _reason(self, verdict: Verdict) -> str:
+        if verdict.verdict == "error" or self.beside is None or not self.beside.fails:
+            return _one_line(verdict)
+        return f"{SHORT[self.beside.compared.change]}: {self.beside.compared.reason}"
 
     def shown(self, reason: str) -> str:
         """A skip's reason as pytest shows it, beside the path."""
@@ -259,7 +274,7 @@ class NoticeItem(pytest.Item):
         A teardown ends the run, which may be one of several: what other plugins run again is judged again.
         """
         if call.when == "teardown":
-            self.verdict = None
+            self.verdict = self.beside = None
             return
         if call.when == "setup" and report.passed:
             return
@@ -330,7 +345,12 @@ class ProbeItem(NoticeItem):
         verdict = checked.verdict
         if self.probe.benchmark is not None:
             verdict = self.probe.benchmark.judge(verdict, self.portable_id, self.case.api)
-        return self.probe.save(checked, verdict, self._file()) if self.probe.saves(verdict) else verdict
+        if self.probe.gate is not None:
+            verdict, self.beside = self.probe.beside_baseline(self.case, self.portable_id, verdict)
+        return self.probe.save(checked, verdict, self._file()) if self._saves(verdict) else verdict
+
+    def _saves(self, verdict: Verdict) -> bool:
+        return self.probe.saves(verdict, worse=self._is_worse)
 
     def shown(self, reason: str) -> str:
         """The reason first, then the record that it speaks of."""
@@ -353,8 +373,9 @@ class ProbeItem(NoticeItem):
             name=self.name,
             device=self._device,
             frame=self._frame(),
-            saved=str(self._file()) if self.probe.saves(verdict) else "",
+            saved=str(self._file()) if self._saves(verdict) else "",
             command=self.probe.command(self.dump_path, self.name, self.case.dtype, device),
+            gate=(heading(self.beside), tuple(table(self.beside))),
         )
 
     def result(self, verdict: Verdict, duration: float) -> Result:
@@ -366,6 +387,7 @@ class ProbeItem(NoticeItem):
             dtype=self.case.dtype or "",
             device=self._device,
             duration=duration,
+            gate=None if self.beside is None else self.beside.compared,
         )
 
     def reportinfo(self) -> tuple[PathLike[str] | str, int | None, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -18,14 +19,18 @@ from pytest_probe import frameworks
 from pytest_probe.core.dump import Dump, Record
 from pytest_probe.core.printable import printable, printable_line
 from pytest_probe.core.result import PortableId, Result
+from pytest_probe.core.verdict import SEVERITY
+from pytest_probe.core.whole_file import replacing
 from pytest_probe.errors import Unsupported
 from pytest_probe.execution.large.forecast import sampled_cases
 from pytest_probe.options import standards
 from pytest_probe.plugin.disk import fail, unwritten
+from pytest_probe.plugin.gate import GateRun
 from pytest_probe.plugin.items import DAMAGED
 from pytest_probe.plugin.session import NOT_SAVED, Probe
 from pytest_probe.plugin.xdist import is_controller
-from pytest_probe.reports import junit, terminal
+from pytest_probe.reports import github, junit, terminal
+from pytest_probe.reports.markdown import Failing, Page
 from pytest_probe.reports.msprobe_csv.checker import write_csv
 from pytest_probe.reports.results_file import ResultsWriter, digest
 from pytest_probe.reports.tally import Tally
@@ -54,6 +59,7 @@ class Reporting:
         self._finished = 0
         self._held: dict[str, list[Result]] = {}
         self._repeated: set[str] = set()
+        self._failing: dict[str, Failing] = {}
         self._trouble: list[str] = []
         self._unsaved = ""
         self._runs = not probe.config.option.collectonly
@@ -67,10 +73,16 @@ class Reporting:
         ]
         self._damaged = probe.damaged() if self._runs else {}
         self._told: set[PortableId] = set()
+        out = probe.settings.out
+        needs_run = out or probe.benchmark or probe.settings.baseline
+        run = _run(probe, devices) if needs_run and self._runs else {}
+        self.gate: GateRun | None = None
+        if probe.settings.baseline is not None and run:
+            workers = len(probe.config.getoption("tx", None) or ()) if is_controller(probe.config) else 1
+            self.gate = GateRun(probe.settings, run, dumps, workers)
+            probe.gate = self.gate.gate
         if is_controller(probe.config):
             probe.forget()
-        out = probe.settings.out
-        run = _run(probe, devices) if (out or probe.benchmark) and self._runs else {}
         if probe.benchmark is not None and run:
             probe.benchmark.check(run)
         self._seen: set[PortableId] = set()
@@ -79,7 +91,7 @@ class Reporting:
     def _needs_devices(self, dumps: Iterable[tuple[str, Dump]]) -> bool:
         """A framework takes seconds to import: only for what will run, or where the user named what to look at."""
         settings = self._probe.settings
-        return bool(settings.devices or settings.out) or any(
+        return bool(settings.devices or settings.out or settings.baseline) or any(
             not frameworks.unavailable(dump.framework) for _, dump in dumps
         )
 
@@ -110,6 +122,7 @@ class Reporting:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Hold an item's results until it ends: of several attempts the last one counts."""
         item = report.nodeid
+        self._note_failure(report)
         if report.outcome not in OUTCOMES:
             self._repeated.add(item)
         elif results := _results(report):
@@ -126,9 +139,24 @@ class Reporting:
         self._finished += 1
         self._count(results)
 
+    def _note_failure(self, report: pytest.TestReport) -> None:
+        """Remember an item with results that failed, until it is run again."""
+        if report.outcome not in OUTCOMES or (report.when == "setup" and report.passed):
+            self._failing.pop(report.nodeid, None)
+        results = _results(report)
+        if report.failed and results:
+            file, line, _ = report.location
+            crash = getattr(getattr(report.longrepr, "reprcrash", None), "message", "")
+            worst = max(results, key=lambda result: SEVERITY[result.verdict])
+            reason = (crash or worst.reason or worst.verdict).splitlines()[0]
+            path = os.path.normpath(self._probe.config.rootpath / file)
+            self._failing[report.nodeid] = Failing(worst.id, reason, path, 0 if line is None else line + 1)
+
     def _count(self, results: Iterable[Result]) -> None:
         for result in results:
             self._tally.add(result)
+            if self.gate is not None:
+                self.gate.add(result)
             if result.portable_id.entry == DAMAGED:
                 self._told.add(result.portable_id)
             if not self._unsaved:
@@ -145,13 +173,26 @@ class Reporting:
         return "warned", "w", ("WARNED", {"yellow": True})
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        width = terminal.width_of(terminalreporter)
         if self._runs and not self._probe.config.getoption("no_summary", False):
-            terminal.summary(terminalreporter, self._tally, not_run=self._session.testscollected - self._finished)
+            gate = [] if self.gate is None else self.gate.lines(width)
+            terminal.summary(terminalreporter, self._tally, not_run=self._not_run, gate=gate)
+        environment = "" if self.gate is None else self.gate.environment()
+        for line in terminal.wrap(f"probe: {environment}" if environment else "", width=width):
+            terminalreporter.write_line(line, red=True, bold=True)
         if self._probe.benchmark is not None and self._runs:
             for line in terminal.one_sided(self._alone(), self._probe.benchmark.only(self._seen)):
                 terminalreporter.write_line(line)
         for trouble in self._trouble:
             terminalreporter.write_line(f"probe: {printable(trouble)}", red=True)
+        if github.is_here() and self._failing:
+            terminalreporter.ensure_newline()
+            for line in github.error_commands([*self._failing.values()]):
+                terminalreporter.write_line(line)
+
+    @property
+    def _not_run(self) -> int:
+        return self._session.testscollected - self._finished
 
     def _alone(self) -> list[str]:
         """Ids of cases that the benchmark's results do not have."""
@@ -170,10 +211,32 @@ class Reporting:
         if self._unsaved:
             self._trouble.append(self._unsaved.removeprefix(NOT_SAVED) + ": the tensors of one case or more are lost")
         self._trouble += self._untold()
+        if self.gate is not None:
+            self._trouble += self.gate.close()
+        if self._runs and (self._tally.verdicts or self._not_run):
+            self._write_pages()
         if self._writer is not None:
             self._close(self._writer, session, int(exitstatus))
         if self._trouble:
             fail(session)
+
+    def _write_pages(self) -> None:
+        """The summary in Markdown, where the user asked for it, and where a CI job shows it."""
+        gate = [] if self.gate is None else self.gate.lines(1000)
+        environment = "" if self.gate is None else self.gate.environment()
+        failing = [*self._failing.values()]
+        page = Page(self._header, self._tally, failing, self._not_run, gate, environment, tuple(self._trouble))
+        try:
+            if self._probe.settings.markdown is not None:
+                with replacing(self._probe.settings.markdown) as temporary:
+                    temporary.write_text(page.text(), encoding="utf-8", errors="replace")
+            step = github.page()
+            if step is not None:
+                with step.open("a", encoding="utf-8", errors="replace") as file:
+                    file.write(page.text())
+        except OSError as error:
+            place = self._probe.settings.markdown or github.page()
+            self._trouble.append(f"the summary for {place} cannot be written ({error.strerror})")
 
     def _untold(self) -> list[str]:
         """Damage of which no item told: -k and the like may have left it out, which makes no dump whole."""
@@ -182,9 +245,8 @@ class Reporting:
         return [f"{text}\nThis fails the run, although its item {DAMAGED} was left out" for text in left_out]
 
     def _close(self, writer: ResultsWriter, session: pytest.Session, status: int) -> None:
-        not_run = session.testscollected - self._finished
         status = status or int(bool(writer.trouble or self._trouble))
-        writer.close(finished=_now(), exit_status=status, verdicts=dict(self._tally.verdicts), not_run=not_run)
+        writer.close(finished=_now(), exit_status=status, verdicts=dict(self._tally.verdicts), not_run=self._not_run)
         try:
             write_csv(writer.folder, datetime.now().strftime("%Y%m%d%H%M%S"))
         except OSError as error:
@@ -207,11 +269,18 @@ def _conditions(probe: Probe, devices: list[dict[str, str]]) -> list[str]:
     names = [device["device"] for device in devices] or list(settings.devices) or ["default device"]
     framework = dict.fromkeys(f"{device['framework']} {device['version']}" for device in devices)
     dtypes = "+".join(dtype or "recorded" for dtype in settings.selection.dtypes)
-    given = [f"dtype {dtypes}", f"inputs {settings.inputs}", f"seed {settings.seed}", f"repeat {settings.repeat}"]
+    given = [f"dtype {dtypes}", f"inputs {settings.inputs}", *_drawn(settings)]
     modes = dict.fromkeys(device["modes"] for device in devices if device["modes"] != "none")
     allowed = [f"{mode} allowed" for mode in modes]
     emulated = ["16 bit emulated in float32"] if settings.emulate else []
     return [" ".join(dict.fromkeys(names)), *framework, *given, *allowed, *emulated]
+
+
+def _drawn(settings: Settings) -> list[str]:
+    """How inputs are drawn and how often the device runs on them: an update of a baseline draws anew for each run."""
+    if settings.update and settings.repeat > 1:
+        return [f"seeds {settings.seed} to {settings.seed + settings.repeat - 1}"]
+    return [f"seed {settings.seed}", f"repeat {settings.repeat}"]
 
 
 def _decides(probe: Probe) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
@@ -19,15 +19,20 @@ import pytest
 
 from pytest_probe import frameworks
 from pytest_probe.baselines.benchmark import Benchmark
+from pytest_probe.baselines.gate import Gate, Judgement
+from pytest_probe.baselines.kept import kept
 from pytest_probe.core import archive
 from pytest_probe.core.dump import Dump
 from pytest_probe.core.garbage_collection import paused_gc
 from pytest_probe.core.printable import printable_line
-from pytest_probe.core.verdict import Verdict
+from pytest_probe.core.result import PortableId
+from pytest_probe.core.signature import signature
+from pytest_probe.core.verdict import SEVERITY, Verdict
 from pytest_probe.core.whole_file import replacing
-from pytest_probe.errors import DumpError, ProbeError, SettingsError
+from pytest_probe.errors import DumpError, ProbeError, RecordError, SettingsError
 from pytest_probe.execution import Case, Checked, Checker, Conditions, user_code
 from pytest_probe.plugin.dump_folders import DumpFolders
+from pytest_probe.plugin.gate import gate_in_worker
 from pytest_probe.records import captured, find_dumps, is_part, labels, read_dump, recognised, stable
 from pytest_probe.registry import Registry
 from pytest_probe.settings import Settings, check_name, moves_rootdir, parse
@@ -73,28 +78,33 @@ class Probe:
         self._read: dict[Path, Dump] = {}
         self._labels: dict[Path, str] = {}
         self._kept: Checked | None = None
+        self._checkers: dict[int, Checker] = {}
         self._frameworks: dict[Path, str] = {}
         self._names: dict[tuple[str | None, str], str] = {}
+        # The process that reports opens it; a worker is handed it.
+        self.gate: Gate | None = gate_in_worker(settings, worker["probe_gate"]) if "probe_gate" in worker else None
 
     @cached_property
     def checker(self) -> Checker:
         return self.checker_of(self.device)
 
-    def checker_of(self, device: str | None) -> Checker:
+    def checker_of(self, device: str | None, seed: int | None = None) -> Checker:
+        """seed: another one than the run's."""
         settings, hook = self.settings, self.config.hook
         return Checker(
             Conditions(
                 device,
-                settings.seed,
+                settings.seed if seed is None else seed,
                 settings.inputs,
                 settings.standard,
                 self.workers,
                 settings.allow,
-                settings.repeat,
+                1 if settings.update else settings.repeat,
                 settings.reference_device,
                 settings.flops,
                 bool(settings.out or settings.benchmark),
                 settings.emulate,
+                settings.baseline is not None,
             ),
             self.registry,
             adjust_inputs=_adjustment(hook.pytest_probe_inputs, user_code.inputs),
@@ -158,15 +168,40 @@ class Probe:
         self._kept = self.checker.run(case, previous)
         return self._kept
 
+    def check_with_other_seeds(self, case: Case) -> Iterator[tuple[int, Verdict]]:
+        """The verdicts on a case by seed, on the inputs of the seeds behind the run's: how far do metrics spread?"""
+        for seed in range(self.settings.seed + 1, self.settings.seed + self.settings.repeat):
+            if seed not in self._checkers:
+                self._checkers[seed] = self.checker_of(self.device, seed)
+            yield seed, self._checkers[seed].run(case).verdict
+
     def release(self) -> None:
         """Forget what the last case left."""
         self._kept = None
 
-    def saves(self, verdict: Verdict) -> bool:
-        """Are the tensors of a case with this verdict to be saved?"""
+    def beside_baseline(self, case: Case, identity: PortableId, verdict: Verdict) -> tuple[Verdict, Judgement]:
+        """The case beside the baseline. Where an update measures the spread, the verdict is the worst of all seeds."""
+        assert self.gate is not None
+        try:
+            told = signature(case)
+        except RecordError:  # the verdict says what is wrong
+            told = ""
+        worst, others = verdict, []
+        # What a test made for a check is not made anew.
+        if self.settings.update and case.pair is None and verdict.verdict != "skip":
+            for seed, other in self.check_with_other_seeds(case):
+                others.append(other)
+                if SEVERITY[other.verdict] > SEVERITY[worst.verdict]:
+                    note = f"found with other inputs: --probe-seed={seed} --probe-repeat=1"
+                    worst = replace(other, notes=(*other.notes, note))
+        line = replace(verdict, verdict=worst.verdict)
+        return worst, self.gate.judge(kept(str(identity), told, line, others))
+
+    def saves(self, verdict: Verdict, *, worse: bool = False) -> bool:
+        """Are the tensors of a case with this verdict to be saved? worse: than the baseline."""
         if self.settings.save == "all":
             return verdict.verdict != "skip"
-        return self.settings.save == "failing" and verdict.fails(self.settings.strict)
+        return self.settings.save == "failing" and (worse or verdict.fails(self.settings.strict))
 
     def saved_file(self, label: str, name: str) -> Path:
         """Where a case's tensors go. The name was read from a dump: no part of it may lead elsewhere."""

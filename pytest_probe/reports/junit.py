@@ -26,7 +26,15 @@ def properties(result: Result) -> list[tuple[str, str | int | float]]:
         value = worst_metric(result, metric)
         if value is not None:
             found.append((PREFIX + metric, plain(value)))
-    return found + _diagnosis(result)
+    return found + _gate(result) + _diagnosis(result)
+
+
+def _gate(result: Result) -> list[tuple[str, str | int | float]]:
+    """What the case is beside the baseline, and why."""
+    if result.gate is None:
+        return []
+    texts = (("gate", result.gate.change), ("gate_reason", result.gate.reason))
+    return [(PREFIX + name, text) for name, text in texts if text]
 
 
 def _diagnosis(result: Result) -> list[tuple[str, str | int | float]]:

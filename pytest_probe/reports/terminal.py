@@ -37,7 +37,7 @@ def header(conditions: Sequence[str], decides: str, dumps: Sequence[tuple[str, D
 def holds(dump: Dump) -> str:
     """What a dump holds, in one line: what it was recorded with, how many records, and what is no item."""
     what = ", ".join(part for part in (dump.framework, dump.task, dump.level) if part)
-    text = f"{_count(len(dump.records), 'record')} ({what})" if what else _count(len(dump.records), "record")
+    text = f"{count(len(dump.records), 'record')} ({what})" if what else count(len(dump.records), "record")
     if dump.skipped:
         text += "; no items: " + ", ".join(kinds(dump))
     return text
@@ -52,25 +52,39 @@ def sampled(cases: int, budget: float) -> str:
     """The line about cases that are too large for a reference in full."""
     takes = "takes" if cases == 1 else "take"
     return (
-        f"probe: {_count(cases, 'case')} {takes} more than {budget:.3g} float64 operations (--probe-flops): "
+        f"probe: {count(cases, 'case')} {takes} more than {budget:.3g} float64 operations (--probe-flops): "
         "judged by samples"
     )
 
 
-def _count(number: int, noun: str) -> str:
+def count(number: int, noun: str) -> str:
+    """ "1 case", "2,310 cases"."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def failure(verdict: Verdict, *, name: str, device: str, frame: Frame | None, saved: str, command: str) -> str:
-    """The text of a case that failed: what a kernel engineer needs and nothing else."""
+def failure(
+    verdict: Verdict,
+    *,
+    name: str,
+    device: str,
+    frame: Frame | None,
+    saved: str,
+    command: str,
+    gate: tuple[str, Sequence[str]] = ("", ()),
+) -> str:
+    """The text of a case that failed: what a kernel engineer needs and nothing else. gate: what it is beside the
+    baseline, and the lines that show it."""
+    beside, shown = gate
     dtype = f" in {verdict.dtype}" if verdict.dtype else ""
     # What a function of the project's runs on is its own affair.
     where = f" by {verdict.replaced}" if verdict.replaced else f" on {device}" if device else ""
-    lines = [f"{name}{dtype}{where}: {verdict.verdict}"]
+    lines = [f"{name}{dtype}{where}: {verdict.verdict}{f', {beside}' if beside else ''}"]
     if verdict.reason and not any(output.reason for output in verdict.outputs):
         lines += wrap(verdict.reason, "")
-    for output in verdict.outputs:
+    # Outputs that pass, of a case that passes, say nothing of what got worse.
+    for output in verdict.outputs if not beside or verdict.verdict != "pass" else ():
         lines += _output(output)
+    lines += shown
     if verdict.arguments:
         lines += ["", *_arguments(verdict.arguments)]
     for note in verdict.notes:
@@ -152,25 +166,31 @@ def _shape(shape: Sequence[int]) -> str:
     return f"[{', '.join(map(str, shape))}]"
 
 
-def summary(reporter: pytest.TerminalReporter, tally: Tally, *, not_run: int) -> None:
-    """Write the section at the end of a run: one line under -q, nothing under -qq."""
+def summary(reporter: pytest.TerminalReporter, tally: Tally, *, not_run: int, gate: Sequence[str] = ()) -> None:
+    """Write the section at the end of a run, with what the gate says: one line of each under -q, nothing under -qq."""
     if reporter.verbosity < -1 or not (tally.verdicts or not_run):
         return
-    width = reporter.config.get_terminal_writer().fullwidth
+    width = width_of(reporter)
     lines = list(summary_lines(tally, not_run=not_run, width=width))
     if reporter.verbosity < 0:
-        reporter.write_line(f"probe: {lines[0]}")
+        for line in (lines[0], *gate[:1]):
+            reporter.write_line(f"probe: {line}")
         return
     reporter.write_sep("=", "probe")
-    for line in lines:
+    for line in (*lines, *gate):
         reporter.write_line(line)
+
+
+def width_of(reporter: pytest.TerminalReporter) -> int:
+    """The columns of the terminal."""
+    return reporter.config.get_terminal_writer().fullwidth
 
 
 def one_sided(here: Sequence[str], there: Sequence[str]) -> Iterator[str]:
     """Cases that only this run has, and those that only the benchmark has."""
     for where, names in (("this run", here), ("the benchmark", there)):
         if names:
-            yield f"probe: only in {where}: {_count(len(names), 'case')}"
+            yield f"probe: only in {where}: {count(len(names), 'case')}"
             yield from (f"  {name}" for name in names[:ONE_SIDED])
             if len(names) > ONE_SIDED:
                 yield f"  and {len(names) - ONE_SIDED:,} more"
@@ -185,7 +205,7 @@ def _warnings(tally: Tally, width: int) -> Iterator[str]:
         yield from wrap(reason, "    ", "    ", width)
     more = tally.verdicts["warning"] - len(tally.warnings)
     if more:
-        yield f"  and {_count(more, 'warning')} more; --probe-out=DIR keeps all"
+        yield f"  and {count(more, 'warning')} more; --probe-out=DIR keeps all"
 
 
 def wrap(text: str, indent: str = "  ", start: str = "", width: int = WIDTH) -> list[str]:
@@ -209,22 +229,22 @@ def _says_nothing(worst: Worst) -> bool:
 def summary_lines(tally: Tally, *, not_run: int, width: int = WIDTH) -> Iterator[str]:
     """The summary in so many columns, line by line: the counts first. A name that is longer stays whole."""
     counts = [f"{tally.verdicts[verdict]:,} {verdict}" for verdict in _ORDER if tally.verdicts[verdict]]
-    yield from wrap(", ".join([_count(tally.verdicts.total(), "case"), *counts]), width=width)
+    yield from wrap(", ".join([count(tally.verdicts.total(), "case"), *counts]), width=width)
     if tally.differing:
-        differing = f"{_count(tally.differing, 'case')} non-deterministic: runs on the same inputs differ"
+        differing = f"{count(tally.differing, 'case')} non-deterministic: runs on the same inputs differ"
         yield from wrap(differing, width=width)
     if tally.undecided:
-        undecided = f"{_count(tally.undecided, 'case')} undecided: elements of an output could not be judged"
+        undecided = f"{count(tally.undecided, 'case')} undecided: elements of an output could not be judged"
         yield from wrap(undecided, width=width)
     if tally.emulated:
-        emulated = f"{_count(tally.emulated, 'case')} emulated: 16 bit computed in float32 and rounded"
+        emulated = f"{count(tally.emulated, 'case')} emulated: 16 bit computed in float32 and rounded"
         yield from wrap(emulated, width=width)
     if not_run:
-        yield f"{_count(not_run, 'item')} did not run"
+        yield f"{count(not_run, 'item')} did not run"
     if tally.skips:
         yield "skipped:"
-        for kind, count in tally.skips.most_common():
-            yield from wrap(f"{count:,}  {kind}", " " * 10, " " * (8 - len(f"{count:,}")), width)
+        for kind, number in tally.skips.most_common():
+            yield from wrap(f"{number:,}  {kind}", " " * 10, " " * (8 - len(f"{number:,}")), width)
     yield from _warnings(tally, width)
     yield from _ranked(tally.ranking(WORST_APIS), width)
 

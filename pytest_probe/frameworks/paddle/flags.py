@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import paddle
+
+from pytest_probe.core.processor import processor
 
 _core: Any = paddle.base.core
 _flags: Any = _core.globals()
@@ -35,3 +38,17 @@ def memory_left(device: str) -> int | None:
     except (AttributeError, OSError, RuntimeError, ValueError):
         return None
     return int(left)
+
+
+def hardware(device: str) -> dict[str, str]:
+    """The hardware behind a device's name ("gpu:0"), and the toolkit that Paddle was built with for it; empty for a
+    device of the project's own."""
+    kind, _, index = device.partition(":")
+    if kind == "cpu":
+        return {"hardware": processor()}
+    found: dict[str, str] = {}
+    if kind == "gpu":
+        with suppress(AttributeError, OSError, RuntimeError, ValueError):
+            found["hardware"] = str(paddle.device.cuda.get_device_name(int(index or 0)))
+            found["toolkit"] = str(paddle.version.cuda())
+    return found

@@ -61,6 +61,9 @@ class PaddleFramework:
             **({"state": set_by_user} if (set_by_user := state.differing()) else {}),
         }
 
+    def hardware(self, device: str) -> dict[str, str]:
+        return flags.hardware(device)
+
     def memory_left(self, device: Device) -> int | None:
         return flags.memory_left(device.name)
 

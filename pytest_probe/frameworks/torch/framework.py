@@ -19,6 +19,7 @@ from pytest_probe.errors import SettingsError
 from pytest_probe.frameworks.base import API, Bound, Framework, Functions
 from pytest_probe.frameworks.torch import allowlist, autocast, calls, defaults, flags, modules, safety, sizes, state
 from pytest_probe.frameworks.torch.arrays import to_array, to_tensor
+from pytest_probe.frameworks.torch.hardware import hardware
 from pytest_probe.frameworks.torch.memory import memory_errors, memory_left
 from pytest_probe.frameworks.torch.script import script
 from pytest_probe.user_errors import first_line, said
@@ -67,6 +68,9 @@ class TorchFramework:
             **flags.described(),
             **({"state": set_by_user} if (set_by_user := state.differing()) else {}),
         }
+
+    def hardware(self, device: str) -> dict[str, str]:
+        return hardware(device)
 
     def memory_left(self, device: Device) -> int | None:
         return memory_left(calls.place(device))

@@ -1,0 +1,522 @@
+"""The gate: --probe-baseline, --probe-baseline-update, --probe-gate."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.acceptance.conftest import DumpMaker, forward, tensor
+
+X = tensor(40, 50)
+NAMES = ("exp", "sin", "tanh")
+DATA = {f"Torch.{name}.0.forward": forward(X, output=X) for name in NAMES}
+# A healthy operator whose errors can be made larger: each element's by so many roundoffs of float32.
+CONFTEST = """
+    import os
+    import torch
+
+    def worse(x, error):
+        right = torch.exp(x.double())
+        noise = torch.randn(x.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+        return (right * (1 + error * 2**-24 * noise)).to(x.dtype)
+
+    def pytest_probe_register(registry):
+        registry.calls["Torch.exp"] = lambda x: worse(x, float(os.environ.get("ERROR", "0")))
+"""
+BASELINE, UPDATE = "--probe-baseline=base.jsonl", "--probe-baseline-update"
+
+
+def run(pytester: pytest.Pytester, *args: str) -> pytest.RunResult:
+    return pytester.runpytest("--probe-dump=dump.json", *args)
+
+
+def lines(path: str = "base.jsonl") -> dict[str, dict[str, Any]]:
+    """The cases of a baseline by name."""
+    found = [json.loads(line) for line in Path(path).read_text().splitlines()[1:]]
+    return {case["id"].partition("::")[2]: case for case in found}
+
+
+def change(edit: Any, path: str = "base.jsonl") -> None:
+    """Edit the objects of a baseline's lines, the first one included."""
+    found = [json.loads(line) for line in Path(path).read_text().splitlines()]
+    edit(found)
+    Path(path).write_text("".join(json.dumps(line) + "\n" for line in found))
+
+
+@pytest.fixture
+def baseline(pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A baseline of healthy operators."""
+    make_dump(data=DATA)
+    pytester.makeconftest(CONFTEST)
+    for name in ("ERROR", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "GITHUB_WORKSPACE"):
+        monkeypatch.delenv(name, raising=False)
+    result = run(pytester, BASELINE, UPDATE)
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines(["baseline base.jsonl: 3 cases, 3 added"])
+
+
+def git(*words: str) -> None:
+    identity = ("-c", "user.name=a", "-c", "user.email=a@b")
+    subprocess.run(["git", *identity, *words], check=True, capture_output=True)
+
+
+def test_an_operator_that_gets_worse_by_a_commit(
+    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernels = pytester.makepyfile(kernels="import torch\n\ndef exp(x):\n    return torch.exp(x)\n")
+    pytester.makeconftest("def pytest_probe_register(registry):\n    import kernels\n\n"
+                          "    registry.calls['Torch.exp'] = lambda x: kernels.exp(x)\n")  # fmt: skip
+    pytester.syspathinsert()
+    monkeypatch.setattr("sys.dont_write_bytecode", True)
+    make_dump(data=DATA)
+    model = pytester.makepyfile(model="import torch\n\ndef forward(x):\n    return torch.exp(x)\n")
+    frame = f"File {model}, line 4, in forward, \n return torch.exp(x)"
+    (pytester.path / "stack.json").write_text(json.dumps({"Torch.exp.0.forward": [frame]}))
+    run(pytester, BASELINE, UPDATE).assert_outcomes(passed=3)
+    git("init", "-q")
+    git("add", "kernels.py", "conftest.py", "model.py", "dump.json", "stack.json", "base.jsonl")
+    git("commit", "-qm", "right")
+    run(pytester, BASELINE).assert_outcomes(passed=3)
+
+    kernels.write_text("import torch\n\ndef exp(x):\n    half = torch.exp(x / 2)\n    return half * half\n")
+    git("commit", "-qam", "faster")
+    result = run(pytester, BASELINE)
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "Torch.exp.0.forward in float32 by *: pass, worse than the baseline",
+            "output.0 *baseline*now*factor*limit",
+            "  relative RMSE *e-08 *e-0? * 1.8  worse",
+            "*model.py:4",
+            "  in forward: return torch.exp(x)",
+            "to reproduce: pytest 'dump.json::Torch.exp.0.forward' --probe-baseline=base.jsonl",
+            "gate: 1 worse, 2 as before (base.jsonl)",
+            "bits: 2 of 3 outputs as before",
+            "FAILED dump.json::Torch.exp.0.forward - worse: * times the *",
+        ]
+    )
+    run(pytester, BASELINE, UPDATE).stdout.fnmatch_lines(["baseline base.jsonl: 3 cases, 1 rewritten"])
+    run(pytester, BASELINE).assert_outcomes(passed=3)
+    git("checkout", "-q", "HEAD~", "--", "kernels.py")
+    result = run(pytester, BASELINE)
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines(["gate: 2 as before, 1 better (base.jsonl)", "better:", "*Torch.exp.0.forward"])
+
+
+@pytest.mark.usefixtures("baseline")
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_what_got_worse_fails_alone(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, workers: str) -> None:
+    monkeypatch.setenv("ERROR", "1")
+    result = run(pytester, BASELINE, "-n", workers, "--junitxml=junit.xml", "--probe-out=out")
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(["3 cases, 3 pass", "gate: 1 worse, 2 as before (base.jsonl)"])
+    results = [json.loads(line) for line in Path("out/results.jsonl").read_text().splitlines()]
+    found = {result["api"]: result["gate"]["change"] for result in results}
+    assert found == {"Torch.exp": "worse", "Torch.sin": "same", "Torch.tanh": "same"}
+    junit = Path("junit.xml").read_text()
+    assert 'name="probe.gate" value="worse"' in junit
+    assert 'name="probe.gate_reason" value="' in junit
+
+
+@pytest.mark.usefixtures("baseline")
+def test_what_rounding_explains_passes(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ERROR", "0.3")
+    result = run(pytester, BASELINE)
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines(["gate: 3 as before (base.jsonl)", "bits: 2 of 3 outputs as before"])
+
+
+@pytest.mark.usefixtures("baseline")
+def test_other_bits_fail_where_they_count(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(pytester, BASELINE, "--probe-gate=bits").assert_outcomes(passed=3)
+    monkeypatch.setenv("ERROR", "0.3")
+    result = run(pytester, BASELINE, "--probe-gate=bits")
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "Torch.exp.0.forward *: pass, other bits than the baseline",
+            "  CRC-32 *",
+            "to reproduce: * --probe-gate=bits *",
+            "gate: 1 with other bits, 2 as before *",
+        ]
+    )
+    # Lines whose metrics did not move stay, unless bits are what the gate is for.
+    run(pytester, BASELINE, UPDATE).stdout.fnmatch_lines(["baseline base.jsonl: 3 cases, none moved"])
+    updated = run(pytester, BASELINE, UPDATE, "--probe-gate=bits")
+    updated.stdout.fnmatch_lines(["baseline base.jsonl: 3 cases, 1 rewritten"])
+    run(pytester, BASELINE, "--probe-gate=bits").assert_outcomes(passed=3)
+
+
+@pytest.mark.usefixtures("baseline")
+def test_bits_of_another_device_or_other_inputs_are_not_compared(
+    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ERROR", "0.3")
+    before = Path("base.jsonl").read_text()
+    change(lambda found: found[0]["devices"][0].update(hardware="another processor"))
+    result = run(pytester, BASELINE, "--probe-gate=bits")
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines(["probe: ANOTHER ENVIRONMENT than the baseline's: hardware another processor (now*"])
+    assert str(result.stdout).count("ANOTHER ENVIRONMENT") == 1
+    Path("base.jsonl").write_text(before)
+    make_dump(data={**DATA, "Torch.cos.0.forward": forward(X, output=X)})
+    run(pytester, BASELINE, "--probe-gate=bits").assert_outcomes(passed=4)
+
+
+VERDICTS = """
+    import os
+    from dataclasses import replace
+
+    def pytest_probe_verdict(case, verdict):
+        if case.record.api == "exp":
+            return replace(verdict, verdict=os.environ["VERDICT"], reason="planted")
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "args", "outcome"),
+    [
+        ("pass", "warning", (), {"failed": 1}),
+        ("warning", "error", (), {"failed": 1}),
+        ("pass", "error", (), {"failed": 1}),
+        ("error", "error", (), {"xfailed": 1}),
+        ("error", "error", ("--runxfail",), {"failed": 1}),
+        ("error", "warning", (), {"warned": 1}),
+        ("warning", "warning", (), {"warned": 1}),
+        ("warning", "warning", ("--probe-strict",), {"xfailed": 1}),
+        ("error", "pass", (), {"passed": 1}),
+        ("skip", "pass", (), {"passed": 1}),
+        ("pass", "skip", (), {"skipped": 1}),
+    ],
+)
+def test_verdicts(
+    pytester: pytest.Pytester,
+    make_dump: DumpMaker,
+    monkeypatch: pytest.MonkeyPatch,
+    before: str,
+    now: str,
+    args: tuple[str, ...],
+    outcome: dict[str, int],
+) -> None:
+    make_dump(data={"Torch.exp.0.forward": DATA["Torch.exp.0.forward"]})
+    pytester.makeconftest(VERDICTS)
+    monkeypatch.setenv("VERDICT", before)
+    assert run(pytester, BASELINE, UPDATE).ret == (1 if before == "error" else 0)
+    monkeypatch.setenv("VERDICT", now)
+    result = run(pytester, BASELINE, *args)
+    assert result.parseoutcomes() == outcome
+    assert result.ret == int("failed" in outcome)
+
+
+def test_a_known_failure_fails_where_it_gets_worse(
+    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_dump(data=DATA)
+    pytester.makeconftest(CONFTEST)
+    monkeypatch.setenv("ERROR", "3000")
+    run(pytester, BASELINE, UPDATE).assert_outcomes(passed=2, failed=1)
+    result = run(pytester, BASELINE, "-rx")
+    result.assert_outcomes(passed=2, xfailed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "3 cases, 2 pass, 1 error",
+            "gate: 2 as before, 1 known to fail *",
+            "XFAIL *Torch.exp.0.forward - known failure*",
+        ]
+    )
+    assert result.ret == 0
+    run(pytester, BASELINE, UPDATE).assert_outcomes(passed=2, xfailed=1)
+    monkeypatch.setenv("ERROR", "9000")
+    result = run(pytester, BASELINE)
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(["Torch.exp.0.forward *: error, worse than the baseline", "*relative RMSE* 3 * worse"])
+
+
+@pytest.mark.usefixtures("baseline")
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_cases_that_come_go_and_change(pytester: pytest.Pytester, make_dump: DumpMaker, workers: str) -> None:
+    narrower = tensor(40, 49)
+    data = {
+        "Torch.exp.0.forward": forward(narrower, output=narrower),
+        "Torch.sin.0.forward": DATA["Torch.sin.0.forward"],
+        "Torch.cos.0.forward": forward(X, output=X),
+    }
+    make_dump(data=data)
+    result = run(pytester, BASELINE, "-n", workers)
+    result.stdout.fnmatch_lines(
+        [
+            "gate: 1 as before, 1 new, 1 changed, not compared, 1 vanished (base.jsonl)",
+            "new:",
+            "  dump.json::Torch.cos.0.forward",
+            "changed, not compared:",
+            "  dump.json::Torch.exp.0.forward",
+            "*another call than the baseline's*",
+            "vanished, the dump has them no more:",
+            "  dump.json::Torch.tanh.0.forward",
+        ]
+    )
+    assert result.ret == 0
+    strict = run(pytester, BASELINE, "--probe-strict", "-n", workers)
+    strict.stdout.fnmatch_lines(["probe: 1 case of the baseline vanished, which --probe-strict does not allow"])
+    assert strict.ret == 1
+    assert run(pytester, BASELINE, UPDATE, "-k", "cos", "-n", workers).ret == 0
+    assert [*lines()] == [f"Torch.{name}.0.forward" for name in ("cos", "exp", "sin", "tanh")]
+    assert run(pytester, BASELINE, UPDATE, "-n", workers).ret == 0
+    assert [*lines()] == [f"Torch.{name}.0.forward" for name in ("cos", "exp", "sin")]
+
+
+@pytest.mark.usefixtures("baseline")
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_an_update_rewrites_what_moved_alone(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, workers: str
+) -> None:
+    before = Path("base.jsonl").read_bytes()
+    run(pytester, BASELINE, UPDATE).assert_outcomes(passed=3)
+    assert Path("base.jsonl").read_bytes() == before
+    monkeypatch.setenv("ERROR", "1")
+    # A run that leaves it out leaves its line alone.
+    assert run(pytester, BASELINE, UPDATE, "--probe-api=Torch.sin").ret == 0
+    assert Path("base.jsonl").read_bytes() == before
+    # Of other threads all lines are rewritten, so that the bits are those of one environment.
+    change(lambda found: found[0]["devices"][0].update(threads="1")) if workers == "2" else None
+    result = run(pytester, BASELINE, UPDATE, "-n", workers)
+    result.assert_outcomes(passed=3)
+    old, new = before.decode().splitlines(), Path("base.jsonl").read_text().splitlines()
+    assert [line for line in old[1:] if line not in new] == [line for line in old if "Torch.exp" in line]
+    assert len(new) == len(old)
+
+
+@pytest.mark.usefixtures("baseline")
+def test_an_update_elsewhere_is_of_all_cases(pytester: pytest.Pytester) -> None:
+    change(lambda found: found[0]["versions"].update(numpy="1.0"))
+    before = Path("base.jsonl").read_bytes()
+    result = run(pytester, BASELINE, UPDATE, "-k", "sin")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["*base.jsonl was not written: it is of another environment*numpy 1.0 (now *"])
+    assert Path("base.jsonl").read_bytes() == before
+    assert run(pytester, BASELINE, UPDATE).ret == 0
+    assert json.loads(Path("base.jsonl").read_text().splitlines()[0])["versions"]["numpy"] != "1.0"
+
+
+@pytest.mark.usefixtures("baseline")
+def test_what_others_write_meanwhile_stays(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytester.makeconftest(
+        CONFTEST
+        + """
+    from pathlib import Path
+
+    def pytest_runtest_teardown(item):
+        text = Path("base.jsonl").read_text()
+        Path("base.jsonl").write_text(text.replace("Torch.sin.0.forward", "Torch.other.0.forward"))
+    """
+    )
+    monkeypatch.setenv("ERROR", "1")
+    result = run(pytester, BASELINE, UPDATE)
+    result.assert_outcomes(passed=3)
+    assert [*lines()] == [f"Torch.{name}.0.forward" for name in ("exp", "other", "tanh")]
+
+
+@pytest.mark.usefixtures("baseline")
+def test_a_read_only_file(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ERROR", "1")
+    os.chmod("base.jsonl", 0o444)
+    before = Path("base.jsonl").read_bytes()
+    result = run(pytester, BASELINE, UPDATE)
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines(["probe: *base.jsonl was not written: it is read-only"])
+    assert result.ret == 1
+    assert Path("base.jsonl").read_bytes() == before
+
+
+def _twice(found: list[Any]) -> None:
+    found.append(found[1])
+
+
+@pytest.mark.usefixtures("baseline")
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        (lambda found: found[0].update(schema=2), "base.jsonl:1: *it is of schema 2, this version reads 1"),
+        (lambda found: found[0].pop("schema"), "base.jsonl:1: *its first line has no schema"),
+        (lambda found: found[0].update(seed=7), "*it has seed 7, this run has seed 0; give --probe-seed=7*"),
+        (lambda found: found[0].update(inputs="stored"), "*it has inputs stored, this run has inputs auto*"),
+        (lambda found: found[0].update(standard="msprobe"), "*it has standard msprobe, this run has standard auto*"),
+        (lambda found: found[2].update(verdict="good"), "*base.jsonl:3: *Invalid enum value 'good'*"),
+        (_twice, "*base.jsonl:5: *line 2 has the id dump.json::Torch.exp.0.forward as well*"),
+    ],
+)
+def test_a_baseline_that_cannot_be_used(pytester: pytest.Pytester, edit: Any, words: str) -> None:
+    change(edit)
+    for args in ((BASELINE,), (BASELINE, UPDATE)):
+        result = run(pytester, *args)
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        result.stderr.fnmatch_lines([f"ERROR: --probe-baseline: *base.jsonl*{words}"])
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "*there is no such file; a run with --probe-baseline-update writes it"),
+        ("", "*it is empty"),
+        ("hello\n", "*base.jsonl:1: *JSON is malformed*"),
+        ("[1]\n", "*base.jsonl:1: *"),
+        ('{"id": "a"}\n', "*base.jsonl:1: *its first line has no schema"),
+        ("<<<<<<< HEAD\n", "*base.jsonl:1: *"),
+        ('{"schema": 1}\n', "*base.jsonl:1: *required field `seed`*"),
+    ],
+)
+def test_a_file_that_is_none(pytester: pytest.Pytester, make_dump: DumpMaker, content: str | None, words: str) -> None:
+    make_dump(data=DATA)
+    if content is not None:
+        Path("base.jsonl").write_text(content)
+    result = run(pytester, BASELINE)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: --probe-baseline: *base.jsonl*{words}"])
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("--probe-gate=bits",), "--probe-gate: 'bits' cannot be used; it needs a baseline: add --probe-baseline=FILE"),
+        ((UPDATE,), "--probe-baseline-update: * cannot be used; it needs a baseline*"),
+        ((BASELINE, "--probe-gate=bit"), "--probe-gate: 'bit' cannot be used; give one of metrics, bits*mean bits*"),
+        (("--probe-baseline=.",), "--probe-baseline: * cannot be used; it cannot be read: Is a directory"),
+    ],
+)
+def test_options_that_do_not_fit(
+    pytester: pytest.Pytester, make_dump: DumpMaker, args: tuple[str, ...], words: str
+) -> None:
+    make_dump(data=DATA)
+    result = run(pytester, *args)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: {words}"])
+
+
+@pytest.mark.usefixtures("baseline")
+def test_what_editors_and_merges_do_to_a_file(pytester: pytest.Pytester) -> None:
+    header, *cases = Path("base.jsonl").read_bytes().splitlines()
+    mixed = b"\r\n".join([b"\xef\xbb\xbf" + header, *reversed(cases), b"", b""])
+    Path("base.jsonl").write_bytes(mixed)
+    result = run(pytester, BASELINE)
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines(["gate: 3 as before (base.jsonl)"])
+
+
+@pytest.mark.usefixtures("baseline")
+def test_a_baseline_of_another_dump_compares_nothing(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump("other.json", data=DATA)
+    result = pytester.runpytest("--probe-dump=other.json", BASELINE)
+    result.stdout.fnmatch_lines(["probe: *base.jsonl has none of this run's cases*it is of dump.json*"])
+    assert result.ret == 1
+
+
+@pytest.mark.usefixtures("baseline")
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_repeats_measure_the_spread(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, workers: str) -> None:
+    assert "spread" not in lines()["Torch.exp.0.forward"]
+    result = run(pytester, BASELINE, UPDATE, "--probe-repeat=3", "-n", workers)
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines(["probe: cpu, *, seeds 0 to 2"])
+    (spread,) = lines()["Torch.exp.0.forward"]["spread"]
+    assert all(1 <= factor < 1.2 for factor in spread)
+    assert json.loads(Path("base.jsonl").read_text().splitlines()[0])["repeat"] == 3
+    # 1.5 times the RMSE is within the calibrated spread of 1.8, and beyond the measured one.
+    monkeypatch.setenv("ERROR", "0.5")
+    result = run(pytester, BASELINE)
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(["  relative RMSE * 1.3*  worse"])
+
+
+def test_an_error_with_other_inputs_fails(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump(data=DATA)
+    pytester.makeconftest(
+        """
+        import torch
+
+        SEEN = {}
+
+        def exp(x):
+            return torch.exp(x) * (1 if torch.equal(x, SEEN.setdefault("first", x)) else 1.01)
+
+        def pytest_probe_register(registry):
+            registry.calls["Torch.exp"] = exp
+        """
+    )
+    result = run(pytester, BASELINE, UPDATE, "--probe-repeat=2")
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(["note: found with other inputs: --probe-seed=1 --probe-repeat=1"])
+    assert lines()["Torch.exp.0.forward"]["verdict"] == "error"
+
+
+SQUARE, SCALAR = tensor(9, 9), {"type": "float", "value": 0.3}
+INTEGER = {**tensor(9, dtype="int64", requires_grad=False), "Max": 8, "Min": 0, "Mean": None, "Norm": None}
+ODD = {
+    "Functional.dropout.0.forward": forward(SQUARE, SCALAR, output=SQUARE),
+    "Torch.argmax.0.forward": forward(SQUARE, {"type": "int", "value": 1}, output=INTEGER),
+    "Torch.linalg.qr.0.forward": {**forward(SQUARE, output=SQUARE), "output": [SQUARE, SQUARE]},
+    "Torch.load.0.forward": forward({"type": "str", "value": "x"}, output=SQUARE),
+    "Torch.relu.0.forward": forward(tensor(0, 3), output=tensor(0, 3)),
+    "Torch.sqrt.0.forward": forward(SQUARE, output=SQUARE),
+}
+
+
+def test_outputs_without_one_right_number(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump(data=ODD)
+    args = (BASELINE, "--probe-dtype=recorded,bfloat16")
+    assert run(pytester, *args, UPDATE).ret == 0
+    found = {name: case.get("outputs", []) for name, case in lines().items()}
+    assert found["Functional.dropout.0.forward"] == [["output.0", None, None, None, None, None, None, 81, None]]
+    assert found["Torch.load.0.forward"] == []
+    assert found["Torch.argmax.0.forward"][0][1:6] == [None] * 5
+    assert len(found["Torch.argmax.0.forward"][0][6]) == 8
+    assert [output[1] for output in found["Torch.linalg.qr.0.forward"]] == [None, None]
+    assert found["Torch.relu.0.forward"][0][7:] == [0, 0]
+    # NaN on both sides is right.
+    assert found["Torch.sqrt.0.forward"][0][1] > 0
+    assert "Torch.sqrt.0.forward[bfloat16]" in found
+    result = run(pytester, *args)
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["gate: * as before (base.jsonl)"])
+    before = Path("base.jsonl").read_bytes()
+    assert run(pytester, *args, UPDATE).ret == 0
+    assert Path("base.jsonl").read_bytes() == before
+
+
+TEST = """
+    import os
+    import torch
+
+    def my_exp(x):
+        noise = torch.randn(x.shape, generator=torch.Generator().manual_seed(1))
+        return (torch.exp(x.double()) * (1 + float(os.environ["ERROR"]) * 2**-24 * noise)).to(x.dtype)
+
+    def test_exp(probe):
+        probe.check(my_exp, reference=torch.exp, inputs=[probe.tensor((40, 50))])
+"""
+
+
+def test_checks_of_tests_are_compared(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytester.makepyfile(test_mine=TEST)
+    monkeypatch.setenv("ERROR", "0")
+    pytester.runpytest(BASELINE, UPDATE).assert_outcomes(passed=1)
+    pytester.runpytest(BASELINE).assert_outcomes(passed=1)
+    monkeypatch.setenv("ERROR", "1")
+    result = pytester.runpytest(BASELINE)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["*my_exp.0.forward*: pass, worse than the baseline", "*relative RMSE*worse", "*worse: * times the*"]
+    )
+
+
+@pytest.mark.usefixtures("baseline")
+def test_the_ini_file_names_it(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytester.makeini("[pytest]\nprobe_dump = dump.json\nprobe_baseline = base.jsonl\n")
+    monkeypatch.setenv("ERROR", "1")
+    pytester.runpytest().assert_outcomes(passed=2, failed=1)
+    pytester.makeini("[pytest]\nprobe_dump = dump.json\nprobe_baseline_update = true\n")
+    assert pytester.runpytest().ret == pytest.ExitCode.USAGE_ERROR

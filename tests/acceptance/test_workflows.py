@@ -1,0 +1,126 @@
+"""The workflows of docs/ci.md: they are what their CI takes, and their commands do what the page says."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+import subprocess
+from collections.abc import Iterable, Mapping
+from itertools import product
+from pathlib import Path
+from string import Template
+
+import pytest
+import yaml
+
+from tests.acceptance.conftest import DumpMaker
+from tests.acceptance.test_gate import DATA
+from tests.support.pages import blocks
+
+# What a CI machine has and a test has not: installed packages, a network.
+STUBS = {
+    "pip": "exit 0",
+    "curl": "exit 1",
+    "junitparser": 'set -- $4 "$5"; test -f junit-recorded.xml && test -f junit-bfloat16.xml && touch junit.xml',
+    "python3": "mkdir -p .venv/bin && ln -sf $(which pip) .venv/bin/",
+}
+GITHUB_STEP = {"uses", "run", "with", "env", "if"}
+GITLAB_JOB = {"image", "cache", "before_script", "extends", "stage", "parallel", "script", "artifacts", "when"}
+
+
+def page(language: str, name: str) -> str:
+    """The workflow file that a block of the page is."""
+    (found,) = [block.text for block in blocks("docs/ci.md") if block.language == language and name in block.text]
+    return found
+
+
+@pytest.fixture
+def machine(pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """In a checkout, with the dump that the cache holds."""
+    dump = make_dump(data=DATA)
+    digest = hashlib.sha256(dump.read_bytes()).hexdigest()
+    (pytester.path / "dump.sha256").write_text(f"{digest}  dump.json\n")
+    (pytester.path / "bin").mkdir()
+    for name, script in STUBS.items():
+        (pytester.path / "bin" / name).write_text(f"#!/bin/sh\n{script}\n")
+        (pytester.path / "bin" / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{pytester.path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    return Machine(pytester)
+
+
+class Machine:
+    """Runs the commands of a job, pytest in this process: importing torch takes seconds."""
+
+    def __init__(self, pytester: pytest.Pytester) -> None:
+        self._pytester = pytester
+
+    def run(self, command: str, variables: Mapping[str, str] | None = None) -> str:
+        """What a command prints; it must end with 0."""
+        line = Template(command).safe_substitute(variables or {})
+        found = re.match(r"(?:\S*/)?pytest (.*?)( \|\| test \$\? -eq 1)?$", line.strip())
+        if found is not None:
+            words = shlex.split(found[1].replace("-n 2", "-n 0"))
+            result = self._pytester.runpytest_inprocess(*words)
+            assert result.ret == 0, line
+            return result.stdout.str()
+        environment = {**os.environ, "DUMP_URL": "https://example.com/dump.json"}
+        done = subprocess.run(["bash", "-e", "-c", line], env=environment, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    def run_all(self, commands: Iterable[str], variables: Mapping[str, str] | None = None) -> str:
+        """What all of them print."""
+        return "".join(self.run(command, variables) for command in commands)
+
+
+def test_github(machine: Machine) -> None:
+    workflow = yaml.safe_load(page("yaml", "runs-on"))
+    assert {*workflow} == {"name", True, "jobs"}  # YAML 1.1 reads `on` as true
+    for job in workflow["jobs"].values():
+        assert "runs-on" in job
+        assert all(step.keys() <= GITHUB_STEP and ("uses" in step) != ("run" in step) for step in job["steps"])
+        assert all("@" in step["uses"] for step in job["steps"] if "uses" in step)
+        assert any(step.get("with", {}).get("key", "").startswith("dump-") for step in job["steps"])
+    machine.run("git init -q . && git add dump.json")
+    jobs = {name: [step["run"] for step in job["steps"] if "run" in step] for name, job in workflow["jobs"].items()}
+    printed = {name: machine.run_all(jobs[name]) for name in ("update", "gate")}
+    assert "baseline baseline.jsonl: 3 cases, 3 added" in printed["update"]
+    assert "gate: 3 as before (baseline.jsonl)" in printed["gate"]
+    assert Path("results/results.jsonl").is_file()
+
+
+def test_gitlab(machine: Machine) -> None:
+    pipeline = yaml.safe_load(page("yaml", "stages:"))
+    stages = pipeline.pop("stages")
+    assert all(job.keys() <= GITLAB_JOB for job in pipeline.values())
+    assert {job["stage"] for job in pipeline.values() if "stage" in job} == {*stages}
+    shared = pipeline[".dump"]
+    assert shared["cache"]["paths"] == ["dump.json"]
+    machine.run_all(shared["before_script"])
+    for name, words in (("update", "3 added"), ("gate", "gate: 3 as before")):
+        assert pipeline[name]["extends"] == ".dump"
+        for variables in _matrix(pipeline[name]["parallel"]["matrix"]):
+            assert words in machine.run_all(pipeline[name]["script"], variables)
+    machine.run_all(pipeline["merged"]["script"])
+    assert Path("junit.xml").is_file()
+    assert Path("summary-bfloat16.md").read_text().startswith("## pytest-probe: nothing failed")
+
+
+def _matrix(rows: list[dict[str, list[str]]]) -> list[dict[str, str]]:
+    return [dict(zip(row, values, strict=True)) for row in rows for values in product(*row.values())]
+
+
+def test_jenkins(machine: Machine) -> None:
+    text = page("groovy", "pipeline {")
+    code = re.sub(r"'[^'\n]*'", "''", text)
+    assert all(code.count(left) == code.count(right) for left, right in ("{}", "()"))
+    stages = {
+        name: re.findall(r"sh '(.*)'", body)
+        for name, body in re.findall(r"stage\('(\w+)'\)(.*?)\n    }\n", text, re.DOTALL)
+    }
+    printed = {name: machine.run_all(stages[name]) for name in ("Prepare", "Update", "Gate")}
+    assert "baseline baseline.jsonl: 3 cases, 3 added" in printed["Update"]
+    assert "gate: 3 as before (baseline.jsonl)" in printed["Gate"]
+    assert Path("junit.xml").is_file()
