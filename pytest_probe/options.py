@@ -118,6 +118,12 @@ OPTIONS = (
         kind="flag",
     ),
     Option("reference-device", "Device on which the float64 reference runs (default: cpu)", "D", "cpu"),
+    Option(
+        "fuzz",
+        "Search around the records of each API with N drawn calls in the place of its cases; or quick (25, the same "
+        "ones each time), thorough (1,000), nightly (10,000). Without a dump: of the APIs of --probe-api",
+        "N",
+    ),
     Option("strict", "Warnings fail", kind="flag"),
     Option("out", "Write results and msprobe's CSV files into this folder; it must not hold results yet", "DIR"),
     Option(

@@ -104,10 +104,11 @@ class Judging:
         return tuple(item if isinstance(item, OutputVerdict) else self._output(standard, item) for item in asked)
 
     def _output(self, standard: Standard, comparison: Comparison) -> OutputVerdict:
-        verdict = judged_with_modes(standard, comparison, self.setup.modes)
-        if not self.setup.conditions.measured:
+        conditions = self.setup.conditions
+        verdict = judged_with_modes(standard, comparison, self.setup.modes, diagnosed=conditions.diagnosed)
+        if not conditions.measured:
             return verdict
-        return replace(verdict, measures=measures(comparison, self.setup.conditions.standard))
+        return replace(verdict, measures=measures(comparison, conditions.standard))
 
     def _runs(self, case: Case, replay: Replay) -> int:
         """How often the device runs: what draws random numbers, or leaves memory as it was, is made to differ."""

@@ -27,6 +27,7 @@ from pytest_probe.core.verdict import Verdict
 from pytest_probe.core.whole_file import replacing
 from pytest_probe.errors import DumpError, ProbeError, SettingsError
 from pytest_probe.execution import Case, Checked, Checker, Conditions, user_code
+from pytest_probe.inputs.fuzz.tabled import entry_of
 from pytest_probe.plugin.dump_folders import DumpFolders
 from pytest_probe.records import captured, find_dumps, is_part, labels, read_dump, recognised, stable
 from pytest_probe.registry import Registry
@@ -80,7 +81,25 @@ class Probe:
     def checker(self) -> Checker:
         return self.checker_of(self.device)
 
-    def checker_of(self, device: str | None) -> Checker:
+    @cached_property
+    def quick_checker(self) -> Checker:
+        """One that says of no error what caused it."""
+        return self.checker_of(self.device, diagnosed=False)
+
+    @property
+    def fuzzes_table(self) -> bool:
+        """Are APIs searched by the table alone, since no dump was given?"""
+        return self.settings.fuzz is not None and not self.dumps and not self.settings.collect
+
+    @cached_property
+    def tabled_apis(self) -> tuple[str, ...]:
+        """The APIs that --probe-api names, of those in the table of constraints."""
+        selection = self.settings.selection
+        known, signatures = frameworks.load(frameworks.DEFAULT).apis(), frameworks.signatures()
+        named = (api for api in dict.fromkeys(known) if selection.names(api))
+        return tuple(api for api in named if entry_of(api, signatures) is not None)
+
+    def checker_of(self, device: str | None, *, diagnosed: bool = True) -> Checker:
         settings, hook = self.settings, self.config.hook
         return Checker(
             Conditions(
@@ -95,6 +114,7 @@ class Probe:
                 settings.flops,
                 bool(settings.out or settings.benchmark),
                 settings.emulate,
+                diagnosed,
             ),
             self.registry,
             adjust_inputs=_adjustment(hook.pytest_probe_inputs, user_code.inputs),

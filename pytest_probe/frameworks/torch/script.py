@@ -46,7 +46,7 @@ def script(title: str, name: str, path: str, arguments: Arguments, wanted: Seque
     be written down: the script shows both sides as they were saved.
     """
     # Both were read from a dump.
-    head = HEAD.format(title=_plain(title), name=_plain(name))
+    head = HEAD.format(title=plain_text(title), name=plain_text(name))
     try:
         call = _call(path, arguments, wanted) if path.startswith("torch.") else ""
     except Unsupported:
@@ -57,41 +57,43 @@ def script(title: str, name: str, path: str, arguments: Arguments, wanted: Seque
     return head + body + TAIL
 
 
-def _plain(text: str) -> str:
+def plain_text(text: str) -> str:
     return "".join(letter if letter.isalnum() or letter in "._-[]" else "_" for letter in text)
 
 
 def _call(path: str, arguments: Arguments, wanted: Sequence[str]) -> str:
     def written(value: Any, place: str) -> Any:
         if not isinstance(value, Leaf):
-            return _Text(_literal(value))
+            return Text(literal(value))
         # What takes part in the backward may be written to only in a copy.
         tensor = f"inputs[{place!r}].clone()" if place in wanted else f"saved[{place!r}].to(device)"
-        return _Text(tensor)
+        return Text(tensor)
 
     if not all(name.isidentifier() for name in arguments.kwargs):
         raise Unsupported("a keyword that is no name", "no literal")
     found = mapped(arguments, written)
-    texts = [_tree(value) for value in found.args] + [f"{name}={_tree(value)}" for name, value in found.kwargs.items()]
+    texts = [tree_text(value) for value in found.args] + [
+        f"{name}={tree_text(value)}" for name, value in found.kwargs.items()
+    ]
     return f"{path}({', '.join(texts)})"
 
 
-class _Text(str):
+class Text(str):
     """A piece of the script."""
 
     __slots__ = ()
 
 
-def _tree(value: Any) -> str:
-    if isinstance(value, _Text):
+def tree_text(value: Any) -> str:
+    if isinstance(value, Text):
         return str(value)
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key!r}: {_tree(item)}" for key, item in value.items()) + "}"
-    inside = ", ".join(map(_tree, value))
+        return "{" + ", ".join(f"{key!r}: {tree_text(item)}" for key, item in value.items()) + "}"
+    inside = ", ".join(map(tree_text, value))
     return f"[{inside}]" if isinstance(value, list) else f"({inside},)"
 
 
-def _literal(value: Any) -> str:
+def literal(value: Any) -> str:
     """Raises Unsupported for what is no number, text or None."""
     if isinstance(value, float) and not math.isfinite(value):
         return f'float("{value}")'

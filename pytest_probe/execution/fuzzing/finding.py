@@ -1,0 +1,93 @@
+"""What a search found, as a verdict and as text: the smallest call that fails, and a script that makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from pytest_probe.core.arguments import Arguments
+from pytest_probe.core.verdict import Verdict
+from pytest_probe.execution.checked import Checked
+from pytest_probe.execution.checker import Checker
+from pytest_probe.execution.fuzzing.search import Findings
+from pytest_probe.execution.fuzzing.trial import Judged, Target, judged
+from pytest_probe.execution.fuzzing.values import simplified
+from pytest_probe.frameworks.base import LiteralCall
+from pytest_probe.inputs.fuzz.drawn import DrawnCall
+
+# How the notes begin that a run's summary shows.
+FUZZED = "fuzz: "
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A call with wrong numbers, shrunk in shape and values; checked is its verdict with the likely cause."""
+
+    drawn: DrawnCall
+    judged: Judged
+    checked: Checked
+
+    @property
+    def script(self) -> str:
+        """A script that makes the call; "" where it cannot be written down."""
+        sides = self.checked.worst
+        if sides is None:
+            return ""
+        reference = sides.replay.reference
+        candidate = reference.candidate
+        wanted = sorted(name.removeprefix("grad.") for name in sides.expected if name.startswith("grad."))
+        title = f"{self.checked.case.id}: {self.checked.verdict.reason}"
+        device, arguments = sides.replay.source.name, candidate.arguments
+        call = LiteralCall(title, device, candidate.path, arguments, wanted, sides.replay.incoming)
+        return reference.framework.literal_script(call)
+
+
+def finding(quick: Checker, checker: Checker, target: Target, findings: Findings) -> Finding | None:
+    """The call that a search shrank to, with simple values; None where it found none. quick judges without a diagnosis.
+    A call that does not fail again is one of a kernel that differs from run to run: it is shown as it was found."""
+    if findings.failed is None:
+        return None
+    drawn, found = findings.failed
+    direction = found.failing.case.direction if found.failing is not None else "forward"
+    alone = replace(target, directions=("forward",)) if direction == "forward" else target
+
+    def fails(arguments: Arguments) -> bool:
+        return judged(quick, alone, found.call, arguments).failing is not None
+
+    arguments = simplified(found.arguments, fails)
+    again = judged(checker, alone, found.call, arguments)
+    if again.failing is None:
+        again = found
+    assert again.failing is not None
+    return Finding(drawn, again, again.failing)
+
+
+def verdict_of(findings: Findings, found: Finding | None, standard: str, *, strict: bool) -> Verdict:
+    """The verdict on a search: an error where numbers are wrong, under strict also where a contract is broken; a skip
+    where the reference rejected every call."""
+    notes = tuple(f"{FUZZED}{line}" for line in lines(findings))
+    if found is not None:
+        verdict = found.checked.verdict
+        reason = f"{found.drawn}: {verdict.reason}"
+        return replace(verdict, reason=reason, notes=(*verdict.notes, *notes))
+    broken = "; ".join(findings.contracts)
+    if strict and findings.contracts:
+        _, (drawn, each) = next(iter(findings.contracts.items()))
+        return Verdict("error", standard, f"{drawn}: {each.contract}", notes=notes)
+    if findings.examples == sum(findings.rejected.values()) and not broken:
+        why = next(iter(findings.rejected), "no call could be drawn")
+        return Verdict("skip", standard, f"the reference rejects every call that was drawn: {why}", "nothing to fuzz")
+    if findings.worst is not None:
+        return replace(findings.worst.verdict, notes=(*findings.worst.verdict.notes, *notes))
+    return Verdict("pass", standard, notes=notes)
+
+
+def lines(findings: Findings) -> Iterator[str]:
+    """What is told of every search: its size, the worst call, broken contracts."""
+    share = f", {findings.share_rejected:.0%} of them rejected by the reference" if findings.rejected else ""
+    yield f"{findings.examples:,} calls{share}"
+    if findings.worst is not None:
+        worst = findings.worst
+        yield f"worst: {worst.drawn} (seed {worst.drawn.seed}), {worst.share:.2g} of the limit"
+    for drawn, each in findings.contracts.values():
+        yield f"contract: {drawn}: {each.contract}"
