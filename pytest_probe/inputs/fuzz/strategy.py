@@ -21,8 +21,9 @@ from pytest_probe.inputs.generated import kind_of
 
 Draw: TypeAlias = "Callable[[st.SearchStrategy[Any]], Any]"
 
-# Elements of a drawn tensor.
-LARGEST = 1 << 14
+# Elements of a drawn tensor; of one in ten calls, so that numbers of 16 bit do not count them.
+LARGEST, HUGE = 1 << 14, 1 << 17
+_ROOMS = (*(LARGEST,) * 9, HUGE)
 # How many times as many steps a product may take.
 STEPS = 8
 # Sizes on both sides of what kernels are tiled by, and primes: each less than twice the one before, so that a search
@@ -65,13 +66,13 @@ def _extents(count: int, most: int, anchor: int | None) -> tuple[int, ...]:
     return (*found * -(-_EMPTY // len(found)), 0)
 
 
-def calls(templates: Sequence[Template], largest: int = LARGEST) -> st.SearchStrategy[DrawnCall]:
-    """Calls around the templates, of one API; largest: elements of a tensor."""
+def calls(templates: Sequence[Template]) -> st.SearchStrategy[DrawnCall]:
+    """Calls around the templates, of one API."""
 
     @st.composite
     def drawn(draw: Draw) -> DrawnCall:
         chosen = draw(_numbered(-1, tuple(range(len(templates)))))[1] if len(templates) > 1 else 0
-        return _Drawing(draw, templates[chosen], largest).call()
+        return _Drawing(draw, templates[chosen]).call()
 
     return drawn()
 
@@ -79,12 +80,12 @@ def calls(templates: Sequence[Template], largest: int = LARGEST) -> st.SearchStr
 class _Drawing:
     """One call that is being drawn."""
 
-    def __init__(self, draw: Draw, template: Template, largest: int) -> None:
+    def __init__(self, draw: Draw, template: Template) -> None:
         self._draw = draw
         self._template = template
-        self._largest = min(largest, template.elements or largest)
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._number = 0
+        self._largest = min(self._one_of(_ROOMS), template.elements or HUGE)
 
     def _one_of(self, values: tuple[Any, ...]) -> Any:
         if len(values) == 1:

@@ -1,0 +1,54 @@
+"""Searches by the table, on a device that is healthy or has a fault."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import hypothesis.core
+
+from benchmarks.fuzzing.faults import Fault
+from pytest_probe import frameworks
+from pytest_probe.core.arguments import named_leaves
+from pytest_probe.core.dump import Direction
+from pytest_probe.execution import Checker, Conditions
+from pytest_probe.execution.fuzzing.search import Effort, Findings, Search
+from pytest_probe.execution.fuzzing.trial import Target
+from pytest_probe.inputs.fuzz.tabled import tabled
+from pytest_probe.registry import Registry
+from tests.support.devices import Emulated
+
+BOTH: tuple[Direction, ...] = ("forward", "backward")
+
+
+def checker(api: str = "", kernel: Callable[..., Any] | None = None, device: str = "cpu") -> Checker:
+    """One whose device is the CPU, or makes its calls there under another name; kernel: what it calls for an API."""
+    registry = Registry.default()
+    registry.devices["emulated"] = Emulated
+    if kernel is not None:
+        registry.calls[api] = kernel
+    return Checker(Conditions(device=device, diagnosed=False), registry)
+
+
+def search(
+    checker: Checker, api: str, dtype: str, examples: int, seed: int, directions: Sequence[Direction] = BOTH
+) -> Findings:
+    """The findings of one search by the table."""
+    hypothesis.core.global_force_seed = seed
+    target = Target(api, frameworks.DEFAULT, f"{api}.fuzz", Path("table"), tuple(directions))
+    return Search(checker, target, [tabled(api, frameworks.signatures(), (dtype,))]).run(Effort(examples))
+
+
+def size(findings: Findings) -> int:
+    """Elements of the largest tensor of the call that a search shrank to."""
+    assert findings.failed is not None
+    leaves = named_leaves(findings.failed[1].arguments).values()
+    return max(math.prod(leaf.array.shape) for leaf in leaves)
+
+
+def found(fault: Fault, device: str, seeds: Sequence[int], examples: int) -> list[Findings]:
+    """A search for a fault with each seed."""
+    faulty = checker(fault.api, fault.kernel, device)
+    return [search(faulty, fault.api, fault.dtype, examples, seed, ("forward",)) for seed in seeds]
