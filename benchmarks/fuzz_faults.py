@@ -1,6 +1,6 @@
 """Planted faults that recorded ranges miss: in how many of ten searches each is found, and how far it is shrunk.
 
-    python -m benchmarks.fuzz_faults [seeds] [examples]
+python -m benchmarks.fuzz_faults [seeds] [examples]
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def main(seeds: int = 10, examples: int = 200) -> None:
         for device in ("cpu", "emulated"):
             every = found(fault, device, range(seeds), examples)
             hits = [each for each in every if each.failed is not None]
-            sizes = sorted(size(each) for each in hits)
+            sizes = sorted(size(fault, device, each) for each in hits)
             smallest = fault.smallest if fault.smallest is not None else min(sizes, default=0)
             calls = statistics.median(each.found_after for each in hits) if hits else float("nan")
             shrunk = f"{sizes[0]}..{sizes[-1]}" if sizes else ""

@@ -58,10 +58,11 @@ def empty_sum(input: torch.Tensor, dim: Any = None, keepdim: bool = False) -> to
 def narrow_accumulator(input: torch.Tensor, weight: torch.Tensor, bias: Any = None) -> torch.Tensor:
     total: torch.Tensor | None = None
     for part, row in zip(input.split(8, -1), weight.split(8, -1), strict=True):
-        product = torch.nn.functional.linear(part.float(), row.float()).to(input.dtype)
+        first = bias.float() if bias is not None and total is None else None
+        product = torch.nn.functional.linear(part.float(), row.float(), first).to(input.dtype)
         total = product if total is None else total + product
     assert total is not None
-    return total if bias is None else total + bias
+    return total
 
 
 def short_offsets(input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

@@ -14,6 +14,7 @@ from pytest_probe import frameworks
 from pytest_probe.core.arguments import named_leaves
 from pytest_probe.core.dump import Direction
 from pytest_probe.execution import Checker, Conditions
+from pytest_probe.execution.fuzzing.finding import finding
 from pytest_probe.execution.fuzzing.search import Effort, Findings, Search
 from pytest_probe.execution.fuzzing.trial import Target
 from pytest_probe.inputs.fuzz.tabled import tabled
@@ -41,11 +42,13 @@ def search(
     return Search(checker, target, [tabled(api, frameworks.signatures(), (dtype,))]).run(Effort(examples))
 
 
-def size(findings: Findings) -> int:
-    """Elements of the largest tensor of the call that a search shrank to."""
-    assert findings.failed is not None
-    leaves = named_leaves(findings.failed[1].arguments).values()
-    return max(math.prod(leaf.array.shape) for leaf in leaves)
+def size(fault: Fault, device: str, findings: Findings) -> int:
+    """Elements of the largest tensor of the call that a search is shrunk to."""
+    faulty = checker(fault.api, fault.kernel, device)
+    target = Target(fault.api, frameworks.DEFAULT, f"{fault.api}.fuzz", Path("table"), ("forward",))
+    shown = finding(faulty, faulty, target, findings)
+    assert shown is not None
+    return max(math.prod(leaf.array.shape) for leaf in named_leaves(shown.judged.arguments).values())
 
 
 def found(fault: Fault, device: str, seeds: Sequence[int], examples: int) -> list[Findings]:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
-from pytest_probe.core.arguments import Arguments
+from pytest_probe.core.arguments import Arguments, Leaf, mapped
+from pytest_probe.core.dump import Call
 from pytest_probe.core.verdict import Verdict
 from pytest_probe.execution.checked import Checked
 from pytest_probe.execution.checker import Checker
+from pytest_probe.execution.fuzzing.cuts import cut
 from pytest_probe.execution.fuzzing.search import Findings
 from pytest_probe.execution.fuzzing.trial import Judged, Target, judged
 from pytest_probe.execution.fuzzing.values import simplified
 from pytest_probe.frameworks.base import LiteralCall
-from pytest_probe.inputs.fuzz.drawn import DrawnCall
+from pytest_probe.inputs.fuzz.drawn import DrawnCall, Words, call_text
 
 # How the notes begin that a run's summary shows.
 FUZZED = "fuzz: "
@@ -26,6 +29,18 @@ class Finding:
     drawn: DrawnCall
     judged: Judged
     checked: Checked
+
+    def __str__(self) -> str:
+        """The call, its tensors by dtype and shape."""
+
+        def shown(value: Any, _: str) -> Any:
+            if not isinstance(value, Leaf):
+                return value
+            layout = f" strides {list(value.strides)}" if value.strides is not None else ""
+            return Words(f"{value.array.dtype.name}{list(value.array.shape)}{layout}")
+
+        arguments = mapped(self.judged.arguments, shown)
+        return call_text(self.drawn.api, arguments.args, arguments.kwargs)
 
     @property
     def script(self) -> str:
@@ -51,11 +66,12 @@ def finding(quick: Checker, checker: Checker, target: Target, findings: Findings
     direction = found.failing.case.direction if found.failing is not None else "forward"
     alone = replace(target, directions=("forward",)) if direction == "forward" else target
 
-    def fails(arguments: Arguments) -> bool:
-        return judged(quick, alone, found.call, arguments).failing is not None
+    def fails(call: Call, arguments: Arguments) -> bool:
+        return judged(quick, alone, call, arguments).failing is not None
 
-    arguments = simplified(found.arguments, fails)
-    again = judged(checker, alone, found.call, arguments)
+    call, arguments = cut(found.call, found.arguments, fails)
+    arguments = simplified(arguments, lambda tried: fails(call, tried))
+    again = judged(checker, alone, call, arguments)
     if again.failing is None:
         again = found
     assert again.failing is not None
@@ -68,7 +84,7 @@ def verdict_of(findings: Findings, found: Finding | None, standard: str, *, stri
     notes = tuple(f"{FUZZED}{line}" for line in lines(findings))
     if found is not None:
         verdict = found.checked.verdict
-        reason = f"{found.drawn}: {verdict.reason}"
+        reason = f"{found}: {verdict.reason}"
         return replace(verdict, reason=reason, notes=(*verdict.notes, *notes))
     broken = "; ".join(findings.contracts)
     if strict and findings.contracts:

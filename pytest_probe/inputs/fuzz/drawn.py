@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -86,15 +86,26 @@ class DrawnCall:
         return Arguments(args, kwargs, ())
 
     def __str__(self) -> str:
-        words = [_shown(value) for value in self.args]
-        words += [f"{name}={_shown(value)}" for name, value in self.kwargs.items()]
-        return f"{self.api.rpartition('.')[2]}({', '.join(words)})"
+        return call_text(self.api, self.args, self.kwargs)
+
+
+class Words(str):
+    """What stands for a tensor in the text of a call."""
+
+    __slots__ = ()
+
+
+def call_text(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """A call in one line: "softmax(float32[3, 17] ties, dim=-1)"."""
+    words = [_shown(value) for value in args]
+    words += [f"{name}={_shown(value)}" for name, value in kwargs.items()]
+    return f"{api.rpartition('.')[2]}({', '.join(words)})"
 
 
 def _shown(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_shown, value))}]"
-    return str(value) if isinstance(value, DrawnTensor) else repr(value)
+    return str(value) if isinstance(value, (DrawnTensor, Words)) else repr(value)
 
 
 def _leaf(tensor: DrawnTensor, role: Role | None, rng: np.random.Generator, limits: Limits) -> Leaf:
