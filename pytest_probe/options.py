@@ -124,6 +124,7 @@ OPTIONS = (
         "ones each time), thorough (1,000), nightly (10,000). Without a dump: of the APIs of --probe-api",
         "N",
     ),
+    Option("fuzz-save", "Append each shrunk call that fails under --probe-fuzz to the dump in this folder", "DUMP"),
     Option("strict", "Warnings fail", kind="flag"),
     Option("out", "Write results and msprobe's CSV files into this folder; it must not hold results yet", "DIR"),
     Option(

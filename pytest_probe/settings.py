@@ -84,6 +84,7 @@ class Settings:
     reference_device: str = "cpu"
     benchmark: Path | None = None
     fuzz: Examples | None = None
+    fuzz_save: Path | None = None
     strict: bool = False
     emulate: bool = False
     out: Path | None = None
@@ -162,6 +163,7 @@ def parse(config: pytest.Config, *, paths_given: bool) -> Settings:
         reference_device=raw.text("reference-device"),
         benchmark=next(iter(raw.paths("benchmark")), None),
         fuzz=_fuzz(raw),
+        fuzz_save=next(iter(raw.paths("fuzz-save")), None),
         strict=bool(raw.value("strict")),
         emulate=bool(raw.value("emulate")),
         out=out[0] if out else None,
@@ -175,6 +177,9 @@ def parse(config: pytest.Config, *, paths_given: bool) -> Settings:
     if settings.standard == BENCHMARK and settings.benchmark is None:
         wanted = f"it needs another run to compare with: add {NAMED['benchmark'].flag}=DIR, that run's --probe-out"
         raise SettingsError(raw.name("standard"), BENCHMARK, wanted)
+    if settings.fuzz_save is not None and settings.fuzz is None:
+        wanted = f"it keeps what a search finds: add {NAMED['fuzz'].flag}=N"
+        raise SettingsError(raw.name("fuzz-save"), str(settings.fuzz_save), wanted)
     if settings.save and settings.out is None:
         raise SettingsError(raw.name("save"), settings.save, "it needs a folder: add --probe-out=DIR")
     return settings

@@ -46,6 +46,7 @@ class Functions:
 class LiteralCall:
     """A call for a script of its own: path is the function's ("torch.nn.functional.linear"), arguments hold its values,
     wanted the arguments whose gradients are compared (none: the outputs are), seeds the incoming gradients by output.
+    actual is what another function gave, which a project registered in the place of this one.
     """
 
     title: str
@@ -54,6 +55,7 @@ class LiteralCall:
     arguments: Arguments
     wanted: Sequence[str]
     seeds: Mapping[str, np.ndarray]
+    actual: Sequence[np.ndarray] = ()
 
 
 class Bound(Protocol):

@@ -138,6 +138,7 @@ def _configure(config: pytest.Config) -> None:
     positional = list(config.args) if _paths_given(config) else []
     state = config.stash[STATE] = make_probe(config, positional)
     xdist.check_devices(config, state.settings.devices)
+    state.check_table()
     _extend_args(config, state)
     config.pluginmanager.register(Collection(state), "probe-collection")
     if config.pluginmanager.hasplugin("allure_pytest"):

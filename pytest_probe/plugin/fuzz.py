@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,10 +16,11 @@ from pytest_probe.core.dump import Call, Direction, Dump, Record
 from pytest_probe.core.printable import printable_line
 from pytest_probe.core.result import Result
 from pytest_probe.core.verdict import Verdict
-from pytest_probe.errors import RecordError
+from pytest_probe.errors import DumpError, RecordError
 from pytest_probe.plugin.items import NoticeItem
-from pytest_probe.plugin.session import Probe
+from pytest_probe.plugin.session import NOT_SAVED, Probe
 from pytest_probe.reports import terminal
+from pytest_probe.user_errors import first_line
 
 if TYPE_CHECKING:
     from pytest_probe.execution.fuzzing.finding import Finding
@@ -61,7 +63,21 @@ class FuzzItem(NoticeItem):
             return Verdict("skip", standard, reason, "nothing to fuzz")
         findings = Search(quick, target, templates).run(self._effort())
         self._finding = finding(quick, probe.checker, target, findings)
-        return verdict_of(findings, self._finding, standard, strict=probe.settings.strict)
+        verdict = verdict_of(findings, self._finding, standard, strict=probe.settings.strict)
+        return verdict if self._finding is None else self._saved(verdict, self._finding)
+
+    def _saved(self, verdict: Verdict, found: Finding) -> Verdict:
+        """The verdict with a note on where the call was appended, or why it was not."""
+        from pytest_probe.execution.fuzzing.saved import append
+
+        folder = self.probe.settings.fuzz_save
+        if folder is None:
+            return verdict
+        try:
+            note = f"saved as {append(folder, found)} in {folder}"
+        except (OSError, DumpError) as error:
+            note = f"{NOT_SAVED}{folder} cannot be written ({getattr(error, 'strerror', None) or first_line(error)})"
+        return replace(verdict, notes=(*verdict.notes, note))
 
     def _effort(self) -> Effort:
         from pytest_probe.execution.fuzzing.search import Effort, database

@@ -27,7 +27,9 @@ from pytest_probe.core.verdict import Verdict
 from pytest_probe.core.whole_file import replacing
 from pytest_probe.errors import DumpError, ProbeError, SettingsError
 from pytest_probe.execution import Case, Checked, Checker, Conditions, user_code
+from pytest_probe.inputs.fuzz.table import table
 from pytest_probe.inputs.fuzz.tabled import entry_of
+from pytest_probe.options import NAMED
 from pytest_probe.plugin.dump_folders import DumpFolders
 from pytest_probe.records import captured, find_dumps, is_part, labels, read_dump, recognised, stable
 from pytest_probe.registry import Registry
@@ -98,6 +100,19 @@ class Probe:
         known, signatures = frameworks.load(frameworks.DEFAULT).apis(), frameworks.signatures()
         named = (api for api in dict.fromkeys(known) if selection.names(api))
         return tuple(api for api in named if entry_of(api, signatures) is not None)
+
+    def check_table(self) -> None:
+        """Raises SettingsError where the table alone is to be searched, and there is nothing in it that was named."""
+        if not self.fuzzes_table:
+            return
+        option, globs = NAMED["fuzz"].flag, self.settings.selection.apis
+        if not globs:
+            raise SettingsError(
+                option, self.settings.given["fuzz"], f"give a dump with {NAMED['dump'].flag}, or {NAMED['api'].flag}"
+            )
+        if not self.tabled_apis:
+            known = ", ".join(sorted(table()))
+            raise SettingsError(NAMED["api"].flag, ", ".join(globs), f"without a dump the table has {known}")
 
     def checker_of(self, device: str | None, *, diagnosed: bool = True) -> Checker:
         settings, hook = self.settings, self.config.hook

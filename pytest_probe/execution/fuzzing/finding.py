@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from pytest_probe.core.arguments import Arguments, Leaf, mapped
 from pytest_probe.core.dump import Call
@@ -17,6 +19,7 @@ from pytest_probe.execution.fuzzing.trial import Judged, Target, judged
 from pytest_probe.execution.fuzzing.values import simplified
 from pytest_probe.frameworks.base import LiteralCall
 from pytest_probe.inputs.fuzz.drawn import DrawnCall, Words, call_text
+from pytest_probe.numerics.dtypes import widen
 
 # How the notes begin that a run's summary shows.
 FUZZED = "fuzz: "
@@ -53,7 +56,9 @@ class Finding:
         wanted = sorted(name.removeprefix("grad.") for name in sides.expected if name.startswith("grad."))
         title = f"{self.checked.case.id}: {self.checked.verdict.reason}"
         device, arguments = sides.replay.source.name, candidate.arguments
-        call = LiteralCall(title, device, candidate.path, arguments, wanted, sides.replay.incoming)
+        given = sides.actual.values() if candidate.replaced else ()
+        actual = [value for value in given if isinstance(value, np.ndarray)]
+        call = LiteralCall(title, device, candidate.path, arguments, wanted, sides.replay.incoming, actual)
         return reference.framework.literal_script(call)
 
 
@@ -71,11 +76,27 @@ def finding(quick: Checker, checker: Checker, target: Target, findings: Findings
 
     call, arguments = cut(found.call, found.arguments, fails)
     arguments = simplified(arguments, lambda tried: fails(call, tried))
+    arguments = _with_plain_gradients(judged(quick, alone, call, arguments), lambda tried: fails(call, tried))
     again = judged(checker, alone, call, arguments)
     if again.failing is None:
         again = found
     assert again.failing is not None
     return Finding(drawn, again, again.failing)
+
+
+def _with_plain_gradients(found: Judged, fails: Callable[[Arguments], bool]) -> Arguments:
+    """The arguments of a failing backward with incoming gradients of ones, or of whole numbers, where it fails with
+    those as well."""
+    failing = found.failing
+    if failing is None or failing.worst is None or not failing.worst.replay.incoming:
+        return found.arguments
+    incoming = failing.worst.replay.incoming.values()
+    for change in (np.ones_like, np.rint):
+        given = tuple(Leaf(np.asarray(change(widen(array))).astype(array.dtype)) for array in incoming)
+        tried = replace(found.arguments, gradients=given)
+        if fails(tried):
+            return tried
+    return found.arguments
 
 
 def verdict_of(findings: Findings, found: Finding | None, standard: str, *, strict: bool) -> Verdict:
@@ -100,8 +121,7 @@ def verdict_of(findings: Findings, found: Finding | None, standard: str, *, stri
 
 def lines(findings: Findings) -> Iterator[str]:
     """What is told of every search: its size, the worst call, broken contracts."""
-    share = f", {findings.share_rejected:.0%} of them rejected by the reference" if findings.rejected else ""
-    yield f"{findings.examples:,} calls{share}"
+    yield f"{findings.examples} calls, {sum(findings.rejected.values())} of them rejected by the reference"
     if findings.worst is not None:
         worst = findings.worst
         yield f"worst: {worst.drawn} (seed {worst.drawn.seed}), {worst.share:.2g} of the limit"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from pytest_probe.inputs.fuzz.strategy import calls
 from pytest_probe.inputs.fuzz.templates import Template
 
 # Calls that are tried to make one that fails smaller.
-SHRINKS = 300
+SHRINKS = 150
 
 
 def database(folder: Path | None) -> ExampleDatabase | None:
@@ -147,4 +148,4 @@ class Search:
 
 def _kind(contract: str) -> str:
     """A broken contract without the numbers of one call."""
-    return "".join(" " if letter.isdigit() else letter for letter in contract)
+    return re.sub(r"\[[^\]]*\]|\d+", "#", contract)

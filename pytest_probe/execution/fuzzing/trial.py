@@ -9,7 +9,7 @@ from pytest_probe.core.arguments import Arguments
 from pytest_probe.core.case import Case, Demands
 from pytest_probe.core.dump import Call, Direction, Dump, Record
 from pytest_probe.core.verdict import OutputVerdict, Verdict
-from pytest_probe.errors import NoReference
+from pytest_probe.errors import HookFailed, NoReference
 from pytest_probe.execution.checked import Checked
 from pytest_probe.execution.checker import Checker
 
@@ -48,8 +48,8 @@ class Judged:
 
     @property
     def failing(self) -> Checked | None:
-        """What has a wrong number, None where all is right."""
-        return next((each for each in self.checked if wrong_numbers(each.verdict)), None)
+        """What has a wrong number, or met code of the project's that raised; None where all is right."""
+        return next((each for each in self.checked if _fails(each)), None)
 
     @property
     def worst(self) -> tuple[float, Verdict]:
@@ -76,6 +76,10 @@ def judged(checker: Checker, target: Target, call: Call, arguments: Arguments) -
     if "forward" not in target.directions:
         found = Judged(call, arguments, found.checked[1:])
     return Judged(call, arguments, found.checked, contract=_contract(found.checked))
+
+
+def _fails(checked: Checked) -> bool:
+    return wrong_numbers(checked.verdict) or isinstance(checked.forward, HookFailed)
 
 
 def wrong_numbers(verdict: Verdict) -> bool:

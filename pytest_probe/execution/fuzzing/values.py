@@ -11,7 +11,9 @@ from pytest_probe.core.arguments import Arguments, Leaf, named_leaves, with_leav
 from pytest_probe.numerics.dtypes import AnyArray, is_floating, widen
 
 # Calls that are made for it at most.
-TRIES = 120
+TRIES = 60
+# Numbers of moderate size, which most calls that need large ones fail with.
+MODERATE = 128.0
 
 
 def simplified(arguments: Arguments, fails: Callable[[Arguments], bool]) -> Arguments:
@@ -28,7 +30,7 @@ def simplified(arguments: Arguments, fails: Callable[[Arguments], bool]) -> Argu
         if not is_floating(leaf.array.dtype):
             continue
         arguments = _zeroed(arguments, name, leaf, still_fails)
-        for change in (np.sign, np.rint, _one_digit, _two_digits):
+        for change in (np.sign, _clipped, np.rint, _one_digit, _two_digits):
             current = named_leaves(arguments)[name]
             arguments = _changed(arguments, name, current, change, still_fails)
         arguments = _halved(arguments, name, still_fails)
@@ -85,6 +87,10 @@ def _halved(arguments: Arguments, name: str, fails: Callable[[Arguments], bool])
 
 def _half_of_large(values: AnyArray) -> AnyArray:
     return np.where(np.abs(values) > 2, np.rint(values / 2), values)
+
+
+def _clipped(values: AnyArray) -> AnyArray:
+    return np.asarray(np.clip(values, -MODERATE, MODERATE))
 
 
 def _digits(values: AnyArray, digits: int) -> AnyArray:

@@ -55,7 +55,7 @@ def laid_out(x, how):
     return storage.as_strided(x.shape, strides, offset).copy_(x)
 
 """
-TAIL = """for actual, expected in zip(run(device), run("cpu", torch.float64)):
+TAIL = """for actual, expected in zip({found}, run("cpu", torch.float64)):
     actual = actual.detach().cpu().to(expected.dtype)
     error = (actual - expected.detach()).abs() if expected.is_floating_point() else actual != expected
     print("actual", actual, "expected", expected.detach(), "error", error, sep="\\n")
@@ -85,12 +85,14 @@ def literal_script(found: LiteralCall) -> str:
     values = {"names": f"{names},", "seeds": seeds}
     call = f"{found.path}({', '.join(texts)})"
     head = HEAD.format(title=_title(found.title), device=found.device, tensors="\n".join(lines), names=names, call=call)
+    given = f"found = [{', '.join(map(tensor_text, found.actual))}]\n\n" if found.actual else ""
+    tail = given + TAIL.format(found="found" if found.actual else "run(device)")
     body = BACKWARD.format(**values) if found.wanted else FORWARD.format(**values)
     plain = all(leaf.strides is None and not leaf.offset for leaf in tensors.values())
     if plain:
-        return head + body.replace("call(*map(laid_out, moved, strides))", "call(*moved)") + TAIL
+        return head + body.replace("call(*map(laid_out, moved, strides))", "call(*moved)") + tail
     strides = ", ".join(repr(_layout(leaf)) for leaf in tensors.values())
-    return head + f"strides = [{strides}]\n" + LAYOUT + body + TAIL
+    return head + f"strides = [{strides}]\n" + LAYOUT + body + tail
 
 
 def _title(text: str) -> str:
@@ -116,7 +118,7 @@ def tensor_text(array: AnyArray) -> str:
     common, others = _common(flat)
     if not others.size:
         return f"torch.full({shape}, {_number(common)}, {dtype})"
-    if others.size <= FEW:
+    if others.size <= min(FEW, array.size // 2):
         values = f"torch.tensor({_listed(flat[others])}, {dtype})"
         places = f"torch.tensor({others.tolist()})"
         return (

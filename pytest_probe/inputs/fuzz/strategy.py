@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from hypothesis import strategies as st
 
 from pytest_probe.core.arguments import map_tree
+from pytest_probe.frameworks.binding import works_in_place
 from pytest_probe.inputs.fuzz.drawn import EXPANDED, LAYOUTS, DrawnCall, DrawnTensor
 from pytest_probe.inputs.fuzz.regimes import FEW_NUMBERS, RECORDED, REGIMES
 from pytest_probe.inputs.fuzz.templates import Choice, DimOf, Key, SizeOf, Template, TensorSlot
@@ -154,7 +155,8 @@ class _Drawing:
 
     def _size(self, most: int, anchor: int | None, least: int = 0) -> int:
         sizes = _extents(bisect.bisect_right(SIZES, most), most if anchor else 0, anchor)
-        return max(least, int(self._one_of(sizes)))
+        size: int = self._one_of(sizes)
+        return size if size > least else least
 
     def _room(self, symbol: str, found: Mapping[str, Any]) -> int:
         """How large a symbol may be, so that no tensor that it stands in is too large."""
@@ -165,7 +167,8 @@ class _Drawing:
         ]
         # What a product computes with takes as many steps as all its symbols together.
         steps = math.prod(max(1, math.prod(size) if isinstance(size, tuple) else size) for size in found.values())
-        return max(1, min(self._largest // max(counts), STEPS * self._largest // steps))
+        room: int = min(self._largest // max(counts), STEPS * self._largest // steps)
+        return max(1, room)
 
     def _tensor(self, slot: TensorSlot, key: str) -> Any:
         # Half of the optional arguments are left out; a record has those that it has.
@@ -189,8 +192,10 @@ class _Drawing:
                 missing[name] = tuple(self._coin() for _ in range(len(extents) + 1))
         shape = slot.pattern.shape(self._sizes, missing)
         layout = self._one_of(_layouts(len(shape)))
-        if layout == EXPANDED and (self._template.few is not None or self._template.power > 1):
-            layout = "contiguous"  # of equal numbers, which a sum rounds alike
+        # Of equal numbers, which a sum rounds alike; of places that a call cannot write to.
+        shared = self._template.few is not None or self._template.power > 1 or works_in_place(self._template.api)
+        if layout == EXPANDED and shared:
+            layout = "contiguous"
         dtype = slot.dtype or self._dtype
         if kind_of(dtype) not in ("float", "complex"):
             return DrawnTensor(shape, dtype, layout, "", False, slot.recorded)
@@ -217,13 +222,16 @@ class _Drawing:
 
     def _dim(self, slot: DimOf) -> Any:
         # A number without dimensions has one all the same.
-        rank = max(1, len(self._shapes[slot.tensor]))
+        shape = self._shapes[slot.tensor] or (1,)
+        rank = len(shape)
         if slot.kind == "dims" and self._coin():
             several = self._some(rank)
             return several or None
         if slot.kind == "some":
             return self._some(rank)
-        return self._one_of((*range(-1, -rank - 1, -1), *range(rank)))
+        least = max(self._template.least.values(), default=0)
+        worth = [dim for dim in range(rank) if shape[dim] >= least] or list(range(rank))
+        return self._one_of((*(dim - rank for dim in reversed(worth)), *worth))
 
     def _some(self, rank: int) -> list[int]:
         return [dim if self._coin() else dim - rank for dim in range(rank) if self._coin()]
