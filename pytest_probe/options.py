@@ -138,6 +138,13 @@ OPTIONS = (
         kind="flag",
     ),
     Option("reference-device", "Device on which the float64 reference runs (default: cpu)", "D", "cpu"),
+    Option(
+        "fuzz",
+        "Search around the records of each API with N drawn calls in the place of its cases; or quick (25, the same "
+        "ones each time), thorough (1,000), nightly (10,000). Without a dump: of the APIs of --probe-api",
+        "N",
+    ),
+    Option("fuzz-save", "Append each shrunk call that fails under --probe-fuzz to the dump in this folder", "DUMP"),
     Option("strict", "Warnings fail, and so do cases of the baseline that have vanished", kind="flag"),
     Option("out", "Write results and msprobe's CSV files into this folder; it must not hold results yet", "DIR"),
     Option("markdown", "Write a summary in Markdown into this file", "FILE"),

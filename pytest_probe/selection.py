@@ -35,6 +35,11 @@ class Selection:
         names = _names(record, direction)
         return (not self.apis or _any_matches(self.apis, names)) and not _any_matches(self.skip_apis, names)
 
+    def names(self, api: str) -> bool:
+        """Is this API ("Functional.softmax") named, by itself or by a glob, and not left out?"""
+        names = (api.rpartition(".")[2], api.partition(".")[2], api)
+        return _any_matches(self.apis, names) and not _any_matches(self.skip_apis, names) and self._listed(names[1])
+
     def _listed(self, api: str) -> bool:
         names = {api, api.rpartition(".")[2]}
         return names.isdisjoint(self.black_list) and (not self.white_list or not names.isdisjoint(self.white_list))

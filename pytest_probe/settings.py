@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import os
 import re
@@ -38,11 +39,26 @@ DIRECTION_CHOICES: Mapping[str, tuple[Direction, ...]] = {
 }
 # What a command that runs one case again repeats of the command line.
 REPEATED = (
-    "inputs", "seed", "standard", "allow", "repeat", "flops", "reference-device", "benchmark", "gate"
+    "fuzz", "inputs", "seed", "standard", "allow", "repeat", "flops", "reference-device", "benchmark", "gate"
 )  # fmt: skip
 ALONE = ("auto", "none")
 SAVE = ("failing", "all")
 CONFIG_FILES = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
+
+
+@dataclass(frozen=True, slots=True)
+class Examples:
+    """How many calls of an API are drawn; derandomized: the same ones each time."""
+
+    count: int
+    derandomized: bool = False
+
+
+PROFILES: Mapping[str, Examples] = {
+    "quick": Examples(25, derandomized=True),
+    "thorough": Examples(1_000),
+    "nightly": Examples(10_000),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +67,8 @@ class Settings:
 
     dumps are absolute paths of files and folders as given, dump_files the dumps that they stand for; devices is empty
     where the framework's default is meant.
-    rules is what standards_file says. given maps the options that are not at their default to their value as text,
-    from_ini names those that an ini file set.
+    rules is what standards_file says. fuzz is None where recorded calls are checked. given maps the options that are
+    not at their default to their value as text, from_ini names those that an ini file set.
     """
 
     dumps: tuple[Path, ...] = ()
@@ -74,6 +90,8 @@ class Settings:
     update: bool = False
     gate: str = METRICS
     markdown: Path | None = None
+    fuzz: Examples | None = None
+    fuzz_save: Path | None = None
     strict: bool = False
     emulate: bool = False
     out: Path | None = None
@@ -105,6 +123,7 @@ class Settings:
             "benchmark": None if self.benchmark is None else str(self.benchmark),
             "baseline": None if self.baseline is None else str(self.baseline),
             "gate": self.gate,
+            "fuzz": None if self.fuzz is None else self.fuzz.count,
             "strict": self.strict,
             "emulate": self.emulate,
             "save": self.save,
@@ -157,6 +176,8 @@ def parse(config: pytest.Config, *, paths_given: bool) -> Settings:
         update=bool(raw.value("baseline-update")),
         gate=_choice(raw, "gate", (METRICS, BITS)),
         markdown=next(iter(raw.paths("markdown")), None),
+        fuzz=_fuzz(raw),
+        fuzz_save=next(iter(raw.paths("fuzz-save")), None),
         strict=bool(raw.value("strict")),
         emulate=bool(raw.value("emulate")),
         out=out[0] if out else None,
@@ -175,6 +196,9 @@ def parse(config: pytest.Config, *, paths_given: bool) -> Settings:
             if raw.is_given(name):
                 wanted = "it needs a baseline: add --probe-baseline=FILE"
                 raise SettingsError(raw.name(name), raw.text(name), wanted)
+    if settings.fuzz_save is not None and settings.fuzz is None:
+        wanted = f"it keeps what a search finds: add {NAMED['fuzz'].flag}=N"
+        raise SettingsError(raw.name("fuzz-save"), str(settings.fuzz_save), wanted)
     if settings.save and settings.out is None:
         raise SettingsError(raw.name("save"), settings.save, "it needs a folder: add --probe-out=DIR")
     return settings
@@ -299,6 +323,23 @@ def _seed(raw: _Raw) -> int:
     if not text.isascii() or not text.isdigit() or int(text) >= 2**63:
         raise SettingsError(raw.name("seed"), text, "give a whole number from 0 to 2**63 - 1")
     return int(text)
+
+
+def _fuzz(raw: _Raw) -> Examples | None:
+    """Raises SettingsError also where hypothesis is not installed."""
+    text = raw.text("fuzz")
+    if not text:
+        return None
+    if text in PROFILES:
+        found = PROFILES[text]
+    elif text.isascii() and text.isdigit() and 1 <= int(text) < 2**31:
+        found = Examples(int(text))
+    else:
+        raise SettingsError(raw.name("fuzz"), text, f"give a number of calls, 1 or more, or {', '.join(PROFILES)}")
+    if importlib.util.find_spec("hypothesis") is None:
+        wanted = "it needs hypothesis, which is not installed: pip install 'pytest-probe[fuzz]'"
+        raise SettingsError(raw.name("fuzz"), text, wanted)
+    return found
 
 
 def _repeat(raw: _Raw) -> int:

@@ -45,7 +45,8 @@ class Pair:
 class Case:
     """A record made runnable in one direction and one dtype; dtype None: as recorded.
 
-    pair is what runs where the case is no record of a dump but two functions (Checker.compare).
+    pair is what runs where the case is no record of a dump but two functions (Checker.compare), arguments what the call
+    gets where they were drawn, with what is asked of its outputs beside a record's own demands.
     """
 
     dump: Dump
@@ -53,6 +54,8 @@ class Case:
     direction: Direction
     dtype: str | None = None
     pair: Pair | None = None
+    arguments: Arguments | None = None
+    demands: Demands | None = None
 
     @property
     def id(self) -> str:

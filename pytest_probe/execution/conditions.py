@@ -32,7 +32,8 @@ class Conditions:
     repeat is how often the device runs each case, allow names device modes, or says "auto" for what the framework's
     flags allow, or "none". reference_device is where float64 runs, flops how many a product or a convolution may take
     there in one run before it is sampled. measured: verdicts carry the measures that msprobe's files hold; baseline:
-    what a baseline keeps. emulate: a device without kernels of 16 bit computes it in float32, and rounds."""
+    what a baseline keeps. emulate: a device without kernels of 16 bit computes it in float32, and rounds. diagnosed:
+    errors carry their likely cause."""
 
     device: str | None = None
     seed: int = 0
@@ -46,6 +47,7 @@ class Conditions:
     measured: bool = False
     emulate: bool = False
     baseline: bool = False
+    diagnosed: bool = True
 
     @property
     def judges_stored(self) -> bool:

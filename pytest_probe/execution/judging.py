@@ -108,7 +108,7 @@ class Judging:
 
     def _output(self, standard: Standard, comparison: Comparison) -> OutputVerdict:
         conditions = self.setup.conditions
-        verdict = judged_with_modes(standard, comparison, self.setup.modes)
+        verdict = judged_with_modes(standard, comparison, self.setup.modes, diagnosed=conditions.diagnosed)
         if conditions.measured:
             verdict = replace(verdict, measures=measures(comparison, conditions.standard))
         if conditions.baseline:

@@ -77,7 +77,7 @@ class Replays:
         autocast = possible_autocast(call, arguments, device.name) if as_recorded else ""
         check_dtypes = as_recorded and not autocast
         reference = self._resolver.record(case.record, call, arguments, device, check_dtypes=check_dtypes)
-        return self._emulated(reference), autocast
+        return replace(self._emulated(reference), demands=case.demands), autocast
 
     def _emulated(self, reference: Reference) -> Reference:
         """The reference, with a note where the device computes 16 bit in float32."""
@@ -98,7 +98,7 @@ class Replays:
     def _arguments(self, case: Case, call: Call) -> Arguments:
         inputs.check_size(call, case.dtype, self._memory)
         inputs.check_device_size(call, case.dtype, self.setup.device_memory)
-        arguments = inputs.build(
+        arguments = case.arguments or inputs.build(
             call,
             bound=frameworks.signatures(case.dump.framework).bind(case.api, call.args, call.kwargs),
             record=case.record.name,

@@ -42,6 +42,22 @@ class Functions:
     constant: frozenset[str] = frozenset()
 
 
+@dataclass(frozen=True, slots=True)
+class LiteralCall:
+    """A call for a script of its own: path is the function's ("torch.nn.functional.linear"), arguments hold its values,
+    wanted the arguments whose gradients are compared (none: the outputs are), seeds the incoming gradients by output.
+    actual is what another function gave, which a project registered in the place of this one.
+    """
+
+    title: str
+    device: str
+    path: str
+    arguments: Arguments
+    wanted: Sequence[str]
+    seeds: Mapping[str, np.ndarray]
+    actual: Sequence[np.ndarray] = ()
+
+
 class Bound(Protocol):
     """Arguments as the framework takes them: new tensors, on the device."""
 
@@ -189,6 +205,10 @@ class Framework(Protocol):
         """The text of a script `name` beside saved arrays, which makes the call at a path again, or shows both sides
         where it has none, and prints actual, expected and error."""
 
+    def literal_script(self, found: LiteralCall) -> str:
+        """The text of a script that makes a call with its values written out, on a device and in float64, and prints
+        actual, expected and error; "" where the call cannot be written down."""
+
 
 class Signatures(Protocol):
     """What a framework's APIs and their parameters are called elsewhere."""
@@ -198,6 +218,9 @@ class Signatures(Protocol):
 
     def bind(self, api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> BoundCall:
         """The arguments of a call by the canonical names of its API's parameters."""
+
+    def call(self, api: str, given: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The positional and keyword arguments by which an API takes values that are given by canonical names."""
 
     def spelled(self, glob: str) -> str:
         """A glob with the framework's own spelling of an API replaced by the dump's."""

@@ -86,6 +86,19 @@ def bound_call(
     return BoundCall(api, name, works_in_place(api), native, given, paths, signature.defaults)
 
 
+def unbound_call(signature: Signature, given: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and keyword arguments, from values by canonical names: by place as far as the first parameters are
+    given, the others by the framework's keyword."""
+    args: list[Any] = []
+    for parameter in signature.parameters:
+        if parameter not in given:
+            break
+        args.append(given[parameter])
+    keywords = {name: keyword for keyword, name in signature.aliases.items()}
+    placed = signature.parameters[: len(args)]
+    return tuple(args), {keywords.get(name, name): value for name, value in given.items() if name not in placed}
+
+
 def _bind_rest(signature: Signature, args: Sequence[Any], given: dict[str, Any], paths: dict[str, str]) -> None:
     """All further arguments as one tuple: those of einsum come one by one, or in one list."""
     first = len(signature.parameters)

@@ -17,12 +17,14 @@ def call_text(path: str, arguments: Arguments, tensor: Callable[[str], str]) -> 
     """
 
     def written(value: Any, place: str) -> Any:
-        return _Text(tensor(place) if isinstance(value, Leaf) else _literal(value))
+        return Text(tensor(place) if isinstance(value, Leaf) else literal(value))
 
     if not all(name.isidentifier() for name in arguments.kwargs):
         raise Unsupported("a keyword that is no name", "no literal")
     found = mapped(arguments, written)
-    texts = [_tree(value) for value in found.args] + [f"{name}={_tree(value)}" for name, value in found.kwargs.items()]
+    texts = [tree_text(value) for value in found.args] + [
+        f"{name}={tree_text(value)}" for name, value in found.kwargs.items()
+    ]
     return f"{path}({', '.join(texts)})"
 
 
@@ -31,22 +33,22 @@ def plain(text: str) -> str:
     return "".join(letter if letter.isalnum() or letter in "._-[]" else "_" for letter in text)
 
 
-class _Text(str):
+class Text(str):
     """A piece of the script."""
 
     __slots__ = ()
 
 
-def _tree(value: Any) -> str:
-    if isinstance(value, _Text):
+def tree_text(value: Any) -> str:
+    if isinstance(value, Text):
         return str(value)
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key!r}: {_tree(item)}" for key, item in value.items()) + "}"
-    inside = ", ".join(map(_tree, value))
+        return "{" + ", ".join(f"{key!r}: {tree_text(item)}" for key, item in value.items()) + "}"
+    inside = ", ".join(map(tree_text, value))
     return f"[{inside}]" if isinstance(value, list) else f"({inside},)"
 
 
-def _literal(value: Any) -> str:
+def literal(value: Any) -> str:
     """Raises Unsupported for what is no number, text or None."""
     if isinstance(value, float) and not math.isfinite(value):
         return f'float("{value}")'

@@ -138,6 +138,7 @@ def _configure(config: pytest.Config) -> None:
     positional = list(config.args) if _paths_given(config) else []
     state = config.stash[STATE] = make_probe(config, positional)
     xdist.check_devices(config, state.settings.devices)
+    state.check_table()
     _extend_args(config, state)
     config.pluginmanager.register(Collection(state), "probe-collection")
     if config.pluginmanager.hasplugin("allure_pytest"):
@@ -157,7 +158,7 @@ def _extend_args(config: pytest.Config, probe: Probe) -> None:
     are collected beside what pytest collects anyway."""
     from pytest_probe.plugin.session import address
 
-    alone = probe.asked and not _paths_given(config) and "dump" not in probe.settings.from_ini
+    alone = (probe.asked or probe.fuzzes_table) and not _paths_given(config) and "dump" not in probe.settings.from_ini
     args = [] if alone else list(config.args)
     folders = [path for arg in args if os.path.isdir(path := config.invocation_params.dir / arg)]
     # pytest 8 forgets a folder's other files where one of them is an argument as well; it finds the dump there anyway.
@@ -197,8 +198,14 @@ class Collection:
         return self._probe.settings.collect and path.suffix != ".py" and self._probe.finds(path)
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Put items that share a run beside one another again, where another plugin shuffled them."""
+    def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> None:
+        """Add the searches that belong to no file; put items that share a run beside one another again, where another
+        plugin shuffled them."""
+        if self._probe.fuzzes_table:
+            from pytest_probe.plugin.fuzz import Table
+
+            table = Table.from_parent(session, name="table", nodeid="table", probe=self._probe)
+            items.extend(table.collect())
         from pytest_probe.plugin.order import together
 
         items[:] = together(items)

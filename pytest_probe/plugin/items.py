@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import cache
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
 import pytest
@@ -102,6 +102,14 @@ class ArchiveFile(pytest.Collector):
             yield ProbeFile.from_parent(self, path=self.path, dump_path=dump, probe=self.probe, name=name, nodeid=node)
 
 
+@runtime_checkable
+class ProbeParent(Protocol):
+    """What items hang under: a dump, or the table of APIs."""
+
+    probe: Probe
+    dump_path: Path
+
+
 class ProbeFile(pytest.Collector):
     """A dump. Collecting it never raises: what is wrong with it becomes an item.
 
@@ -149,6 +157,11 @@ class ProbeFile(pytest.Collector):
             )
 
     def _items(self, dump: Dump) -> Iterator[pytest.Item]:
+        if self.probe.settings.fuzz is not None:
+            from pytest_probe.plugin.fuzz import of_dump
+
+            yield from of_dump(self, self.probe, dump)
+            return
         asked = self._asks_for_dtypes()
         for record, direction, dtype in select(dump, self.probe.settings.selection, floating_dtypes):
             words = _recorded_dtype(dump, record) if asked and dtype is None else dtype
@@ -217,12 +230,12 @@ class NoticeItem(pytest.Item):
 
     @property
     def probe(self) -> Probe:
-        assert isinstance(self.parent, ProbeFile)
+        assert isinstance(self.parent, ProbeParent)
         return self.parent.probe
 
     @property
     def dump_path(self) -> Path:
-        assert isinstance(self.parent, ProbeFile)
+        assert isinstance(self.parent, ProbeParent)
         return self.parent.dump_path
 
     def judge(self) -> Verdict:

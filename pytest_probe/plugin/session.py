@@ -31,6 +31,9 @@ from pytest_probe.core.verdict import SEVERITY, Verdict
 from pytest_probe.core.whole_file import replacing
 from pytest_probe.errors import DumpError, ProbeError, RecordError, SettingsError
 from pytest_probe.execution import Case, Checked, Checker, Conditions, user_code
+from pytest_probe.inputs.fuzz.table import table
+from pytest_probe.inputs.fuzz.tabled import entry_of
+from pytest_probe.options import NAMED
 from pytest_probe.plugin.dump_folders import DumpFolders
 from pytest_probe.plugin.gate import gate_in_worker
 from pytest_probe.records import captured, find_dumps, is_part, labels, read_dump, recognised, stable
@@ -88,7 +91,38 @@ class Probe:
     def checker(self) -> Checker:
         return self.checker_of(self.device)
 
-    def checker_of(self, device: str | None, seed: int | None = None) -> Checker:
+    @cached_property
+    def quick_checker(self) -> Checker:
+        """One that says of no error what caused it."""
+        return self.checker_of(self.device, diagnosed=False)
+
+    @property
+    def fuzzes_table(self) -> bool:
+        """Are APIs searched by the table alone, since no dump was given?"""
+        return self.settings.fuzz is not None and not self.dumps and not self.settings.collect
+
+    @cached_property
+    def tabled_apis(self) -> tuple[str, ...]:
+        """The APIs that --probe-api names, of those in the table of constraints."""
+        selection = self.settings.selection
+        known, signatures = frameworks.load(frameworks.DEFAULT).apis(), frameworks.signatures()
+        named = (api for api in dict.fromkeys(known) if selection.names(api))
+        return tuple(api for api in named if entry_of(api, signatures) is not None)
+
+    def check_table(self) -> None:
+        """Raises SettingsError where the table alone is to be searched, and there is nothing in it that was named."""
+        if not self.fuzzes_table:
+            return
+        option, globs = NAMED["fuzz"].flag, self.settings.selection.apis
+        if not globs:
+            raise SettingsError(
+                option, self.settings.given["fuzz"], f"give a dump with {NAMED['dump'].flag}, or {NAMED['api'].flag}"
+            )
+        if not self.tabled_apis:
+            known = ", ".join(sorted(table()))
+            raise SettingsError(NAMED["api"].flag, ", ".join(globs), f"without a dump the table has {known}")
+
+    def checker_of(self, device: str | None, seed: int | None = None, *, diagnosed: bool = True) -> Checker:
         """seed: another one than the run's."""
         settings, hook = self.settings, self.config.hook
         return Checker(
@@ -105,6 +139,7 @@ class Probe:
                 bool(settings.out or settings.benchmark),
                 settings.emulate,
                 settings.baseline is not None,
+                diagnosed,
             ),
             self.registry,
             adjust_inputs=_adjustment(hook.pytest_probe_inputs, user_code.inputs),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,9 @@ from pytest_probe.core.result import Plain, Result, number, rank
 from pytest_probe.core.verdict import SEVERITY, UNDECIDED, Outcome
 from pytest_probe.execution.determinism import NON_DETERMINISTIC
 
+# How the notes of a search begin: on calls that break a contract, and on how many were drawn.
+CONTRACT = "fuzz: contract: "
+_CALLS = re.compile(r"fuzz: (\d+) calls, (\d+) of them rejected")
 # Perturbed runs of a verdict that asked for all.
 ALL_RUNS = 4
 # Warnings that the summary lists.
@@ -37,7 +41,8 @@ class Tally:
     """What a run adds up to, kept small: no result is held.
 
     differing counts cases whose runs differ, undecided those of which an output could not be judged, emulated those
-    whose device computed 16 bit in float32; warnings holds id and reason of the first WARNINGS.
+    whose device computed 16 bit in float32; warnings holds id and reason of the first WARNINGS, contracts those of
+    drawn calls that break one; drawn counts drawn calls, and those that the reference rejected.
     """
 
     verdicts: Counter[str] = field(default_factory=Counter)
@@ -47,6 +52,8 @@ class Tally:
     undecided: int = 0
     emulated: int = 0
     warnings: list[tuple[str, str]] = field(default_factory=list)
+    contracts: list[tuple[str, str]] = field(default_factory=list)
+    drawn: Counter[str] = field(default_factory=Counter)
 
     def add(self, result: Result) -> None:
         self.differing += any(note.startswith(NON_DETERMINISTIC) for note in result.notes)
@@ -57,10 +64,20 @@ class Tally:
             self.skips[result.kind or result.reason] += 1
         if result.verdict == "warning" and len(self.warnings) < WARNINGS:
             self.warnings.append((result.id, _why(result)))
+        self._add_search(result)
         worst = self.apis.setdefault(result.api, Worst(result.api))
         worst.verdict = max(worst.verdict, result.verdict, key=SEVERITY.__getitem__)
         for output in result.outputs:
             _widen(worst, output.metrics)
+
+    def _add_search(self, result: Result) -> None:
+        for note in result.notes:
+            if note.startswith(CONTRACT):
+                self.contracts.append((result.id, note.removeprefix(CONTRACT)))
+            counted = _CALLS.match(note)
+            if counted is not None:
+                self.drawn["calls"] += int(counted[1])
+                self.drawn["rejected"] += int(counted[2])
 
     def ranking(self, count: int) -> Sequence[Worst]:
         """The `count` worst APIs by noise ratio; those that reach no ratio above 0 are left out."""

@@ -208,6 +208,15 @@ def _warnings(tally: Tally, width: int) -> Iterator[str]:
         yield f"  and {count(more, 'warning')} more; --probe-out=DIR keeps all"
 
 
+def _contracts(tally: Tally, width: int) -> Iterator[str]:
+    """Calls whose numbers are right, and that differ in what they accept or return."""
+    if tally.contracts:
+        yield "contracts, which fail with --probe-strict:"
+    for name, reason in tally.contracts:
+        yield f"  {name}"
+        yield from wrap(reason, "    ", "    ", width)
+
+
 def wrap(text: str, indent: str = "  ", start: str = "", width: int = WIDTH) -> list[str]:
     """The text in lines of at most so many columns, words and paths unbroken; its own lines stay, indented ones as they
     are. start goes before each of those, indent before what they are continued in."""
@@ -239,6 +248,10 @@ def summary_lines(tally: Tally, *, not_run: int, width: int = WIDTH) -> Iterator
     if tally.emulated:
         emulated = f"{count(tally.emulated, 'case')} emulated: 16 bit computed in float32 and rounded"
         yield from wrap(emulated, width=width)
+    if tally.drawn["calls"]:
+        share = tally.drawn["rejected"] / tally.drawn["calls"]
+        yield f"{count(tally.drawn['calls'], 'call')} drawn, {share:.0%} of them rejected by the reference"
+    yield from _contracts(tally, width)
     if not_run:
         yield f"{count(not_run, 'item')} did not run"
     if tally.skips:

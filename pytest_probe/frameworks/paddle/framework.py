@@ -15,7 +15,7 @@ import paddle
 from pytest_probe.core.arguments import Arguments, BoundCall
 from pytest_probe.core.run import Device, Kernel, Returned, Run, State, Wanted, Way
 from pytest_probe.errors import SettingsError
-from pytest_probe.frameworks.base import API, Bound, Framework, Functions
+from pytest_probe.frameworks.base import API, Bound, Framework, Functions, LiteralCall
 from pytest_probe.frameworks.paddle import allowlist, calls, defaults, flags, safety, sizes, state, tensor_files
 from pytest_probe.frameworks.paddle.arrays import Tensor, to_tensor
 from pytest_probe.frameworks.paddle.emulation import EmulatedDevice
@@ -201,6 +201,9 @@ class PaddleFramework:
 
     def load(self, file: Path | BinaryIO) -> np.ndarray:
         return tensor_files.load(file)
+
+    def literal_script(self, found: LiteralCall) -> str:
+        return ""
 
     @memory_errors()
     def save(self, path: Path, arrays: Mapping[str, np.ndarray]) -> None:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from pytest_probe.core.arguments import BoundCall
-from pytest_probe.frameworks.binding import Signature, bound_call, operator_name
+from pytest_probe.frameworks.binding import Signature, bound_call, operator_name, unbound_call
 
 # The first part of each name that a dump has.
 NATIVE = "paddle"
@@ -268,6 +268,11 @@ def bind(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> BoundCall:
     native = api.partition(".")[0] == NATIVE
     found = bound_call(api, name, native, Signature.parsed(_text(api)), args, kwargs)
     return FORMS[name](_settled(found)) if name in FORMS else _settled(found)
+
+
+def call(api: str, given: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The positional and keyword arguments by which an API takes values that are given by canonical names."""
+    return unbound_call(Signature.parsed(_text(api)), given)
 
 
 def _text(api: str) -> str:

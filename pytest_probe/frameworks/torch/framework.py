@@ -16,10 +16,11 @@ import torch.overrides
 from pytest_probe.core.arguments import Arguments, BoundCall
 from pytest_probe.core.run import Device, Kernel, Returned, Run, State, Wanted, Way
 from pytest_probe.errors import SettingsError
-from pytest_probe.frameworks.base import API, Bound, Framework, Functions
+from pytest_probe.frameworks.base import API, Bound, Framework, Functions, LiteralCall
 from pytest_probe.frameworks.torch import allowlist, autocast, calls, defaults, flags, modules, safety, sizes, state
 from pytest_probe.frameworks.torch.arrays import to_array, to_tensor
 from pytest_probe.frameworks.torch.hardware import hardware
+from pytest_probe.frameworks.torch.literals import literal_script
 from pytest_probe.frameworks.torch.memory import memory_errors, memory_left
 from pytest_probe.frameworks.torch.script import script
 from pytest_probe.user_errors import first_line, said
@@ -214,6 +215,9 @@ class TorchFramework:
 
     def script(self, title: str, name: str, path: str, arguments: Arguments, wanted: Sequence[str]) -> str:
         return script(title, name, path, arguments, wanted)
+
+    def literal_script(self, found: LiteralCall) -> str:
+        return literal_script(found)
 
     @memory_errors()
     def save(self, path: Path, arrays: Mapping[str, np.ndarray]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from pytest_probe.core.arguments import BoundCall
 from pytest_probe.core.dump import SizeSpec
-from pytest_probe.frameworks.binding import Signature, bound_call, operator_name
+from pytest_probe.frameworks.binding import Signature, bound_call, operator_name, unbound_call
 
 # How torch spells what a dump calls by its prefix; the longest comes first.
 SPELLINGS = (
@@ -160,6 +160,23 @@ SIGNATURES: Mapping[str, str] = {
     "Tensor.__rmod__": "other input",
     "Tensor.__rmatmul__": "other input",
     "histogram": "input bins=100 range weight density=False",
+    # Arithmetic, sums and what goes along a dimension.
+    **dict.fromkeys("add sub mul maximum minimum atan2 hypot".split(), "input other"),
+    "pow": "input other/exponent",
+    "lerp": "input other/end third/weight",
+    **dict.fromkeys(("addcmul", "addcdiv"), "input other/tensor1 third/tensor2 value=1"),
+    "clamp": "input min max",
+    **dict.fromkeys("softmax log_softmax cumsum".split(), "input dim"),
+    **dict.fromkeys("sum mean prod logsumexp".split(), "input dim keepdim=False"),
+    **dict.fromkeys(("var", "std"), "input dim"),
+    "vector_norm": "input/x ord=2.0 dim keepdim=False",
+    "cat": "input/tensors dim=0",
+    "masked_fill": "input mask value",
+    "transpose": "input dim0 dim1",
+    "flip": "input dims",
+    **{f"avg_pool{rank}d": "input kernel_size stride padding=0" for rank in (1, 2, 3)},
+    **{f"adaptive_avg_pool{rank}d": "input output_size" for rank in (1, 2, 3)},
+    **dict.fromkeys(("mse_loss", "l1_loss", "smooth_l1_loss"), "input target"),
     # What is drawn.
     "bernoulli": "input p",
     "Tensor.bernoulli_": "input p=0.5",
@@ -216,6 +233,11 @@ def bind(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> BoundCall:
     name = canonical(api) if api else ""
     native = api.partition(".")[0] in NATIVE
     return bound_call(api, name, native, Signature.parsed(_text(api, args, kwargs)), args, kwargs)
+
+
+def call(api: str, given: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The positional and keyword arguments by which an API takes values that are given by canonical names."""
+    return unbound_call(Signature.parsed(_text(api, (), {})), given)
 
 
 def _text(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:

@@ -100,8 +100,8 @@ def _bound(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], enough: fl
             numbers += _extremes(value.array) if name in COUNTING else ()
         elif value is not None:
             numbers += _numbers(value)
-    # One number may count for each of three dimensions: a kernel's size, a scale.
-    factor = 1.0 if name in WITHOUT_SIZES else math.prod(numbers) * max(numbers) ** 2
+    # One number may count for each of three dimensions: a kernel's size, a scale. A power would raise for inf.
+    factor = 1.0 if name in WITHOUT_SIZES else math.prod(numbers) * max(numbers) * max(numbers)
     rough = factor * max(map(max, shapes), default=1)
     for shape in shapes:
         rough *= math.prod(shape) or 1

@@ -13,12 +13,15 @@ from pytest_probe.standards.device_modes.emulate import under_modes
 from pytest_probe.standards.diagnosis import diagnose
 
 
-def judged_with_modes(standard: Standard, comparison: Comparison, allowed: Sequence[Behaviour]) -> OutputVerdict:
-    """The standard's verdict; where it is none to pass, that under an allowed mode, else with the likely cause."""
+def judged_with_modes(
+    standard: Standard, comparison: Comparison, allowed: Sequence[Behaviour], *, diagnosed: bool = True
+) -> OutputVerdict:
+    """The standard's verdict; where it is none to pass, that under an allowed mode, else with the likely cause, unless
+    nobody will read it (diagnosed)."""
     verdict = standard.judge(comparison)
     if verdict.verdict not in ("error", "warning"):
         return verdict
     passed = under_modes(standard, comparison, verdict, allowed)
-    if passed is not None or verdict.verdict == "warning":
+    if passed is not None or verdict.verdict == "warning" or not diagnosed:
         return passed or verdict
     return replace(verdict, diagnosis=diagnose(standard, comparison, verdict))

@@ -31,7 +31,8 @@ def crossed(comparison: Comparison, stage: Stage) -> str:
     nowhere so."""
     if stage.spread is None or stage.center.dtype.kind != "f":
         return ""
-    off = np.abs(widen(comparison.actual) - stage.center)
+    with np.errstate(invalid="ignore"):
+        off = np.abs(widen(comparison.actual) - stage.center)
     beyond = _beyond_rounding(comparison, off) & (off >= SMALL * stage.spread.size)
     if not beyond.any():
         return ""

@@ -1,0 +1,60 @@
+"""Searches by the table, on a device that is healthy or has a fault."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import hypothesis.core
+
+from benchmarks.fuzzing.faults import Fault
+from pytest_probe import frameworks
+from pytest_probe.core.arguments import named_leaves
+from pytest_probe.core.dump import Direction
+from pytest_probe.execution import Checker, Conditions
+from pytest_probe.execution.fuzzing.finding import finding
+from pytest_probe.execution.fuzzing.search import Effort, Findings, Search
+from pytest_probe.execution.fuzzing.trial import Target
+from pytest_probe.inputs.fuzz.tabled import tabled
+from pytest_probe.registry import Registry
+from tests.support.devices import Emulated
+
+BOTH: tuple[Direction, ...] = ("forward", "backward")
+
+
+def checker(api: str = "", kernel: Callable[..., Any] | None = None, device: str = "cpu") -> Checker:
+    """One whose device is the CPU, or makes its calls there under another name; kernel: what it calls for an API."""
+    registry = Registry.default()
+    registry.devices["emulated"] = Emulated
+    if kernel is not None:
+        registry.calls[api] = kernel
+    return Checker(Conditions(device=device, diagnosed=False), registry)
+
+
+def search(
+    checker: Checker, api: str, dtype: str, examples: int, seed: int, directions: Sequence[Direction] = BOTH
+) -> Findings:
+    """The findings of one search by the table."""
+    target = Target(api, frameworks.DEFAULT, f"{api}.fuzz", Path("table"), tuple(directions))
+    template = tabled(api, frameworks.signatures(), (dtype,))
+    # What --hypothesis-seed sets.
+    with mock.patch.object(hypothesis.core, "global_force_seed", seed):
+        return Search(checker, target, [template]).run(Effort(examples))
+
+
+def size(fault: Fault, device: str, findings: Findings) -> int:
+    """Elements of the largest tensor of the call that a search is shrunk to."""
+    faulty = checker(fault.api, fault.kernel, device)
+    target = Target(fault.api, frameworks.DEFAULT, f"{fault.api}.fuzz", Path("table"), ("forward",))
+    shown = finding(faulty, faulty, target, findings)
+    assert shown is not None
+    return max(math.prod(leaf.array.shape) for leaf in named_leaves(shown.judged.arguments).values())
+
+
+def found(fault: Fault, device: str, seeds: Sequence[int], examples: int) -> list[Findings]:
+    """A search for a fault with each seed."""
+    faulty = checker(fault.api, fault.kernel, device)
+    return [search(faulty, fault.api, fault.dtype, examples, seed, ("forward",)) for seed in seeds]

@@ -1,0 +1,101 @@
+"""A finding as a record of a dump of our own: a regression case from then on."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pytest_probe.core.arguments import Leaf
+from pytest_probe.core.dump import TENSOR_FOLDER
+from pytest_probe.core.file_lock import locked
+from pytest_probe.core.whole_file import replacing
+from pytest_probe.errors import DumpError
+from pytest_probe.execution.fuzzing.finding import Finding
+from pytest_probe.numerics.dtypes import AnyArray
+
+PAUSE = 0.05  # seconds
+HEADER: Mapping[str, Any] = {"task": "tensor", "level": "L1", "framework": "pytorch", "dump_data_dir": TENSOR_FOLDER}
+
+
+def append(path: Path, found: Finding) -> str:
+    """Add the call to the dump in a folder, which is made where there is none; the record's name. Raises OSError, and
+    DumpError for a file that is no dump."""
+    path.mkdir(parents=True, exist_ok=True)
+    file = path / "dump.json"
+    with (path / ".lock").open("w") as lock:
+        while not locked(lock):  # another worker appends
+            time.sleep(PAUSE)
+        content: dict[str, Any] = _read(file) if file.exists() else {**HEADER, "data": {}}
+        api, data = found.checked.case.api, content["data"]
+        number = sum(name.startswith(f"{api}.") and name.endswith(".forward") for name in data)
+        name = f"{api}.{number}"
+        for direction, entry in _entries(path / TENSOR_FOLDER, name, found):
+            data[f"{name}.{direction}"] = entry
+        with replacing(file) as temporary:
+            temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    return name
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DumpError(file, f"it is no JSON ({error})", "give a folder without it, or a dump of ours") from error
+    if not isinstance(content, dict) or not isinstance(content.get("data"), dict):
+        raise DumpError(file, "it has no object `data`", "give a folder without it, or a dump of ours")
+    return content
+
+
+def _entries(folder: Path, name: str, found: Finding) -> list[tuple[str, dict[str, Any]]]:
+    folder.mkdir(exist_ok=True)
+    writer = _Writer(folder, name)
+    arguments, sides = found.judged.arguments, found.checked.worst
+    args = [writer.value(value, f"forward.input.{place}") for place, value in enumerate(arguments.args)]
+    kwargs = {key: writer.value(value, f"forward.kwargs.{key}") for key, value in arguments.kwargs.items()}
+    entries = [("forward", {"input_args": args, "input_kwargs": kwargs, "probe": {"tuples": writer.tuples}})]
+    if found.checked.case.direction == "backward" and sides is not None:
+        seeds: Mapping[str, AnyArray] = sides.replay.incoming
+        incoming = [writer.tensor(Leaf(array), f"backward.{place}") for place, array in seeds.items()]
+        entries.append(("backward", {"input": incoming, "output": []}))
+    return entries
+
+
+class _Writer:
+    """Arguments as a dump's JSON has them; tensors go to files of NumPy's."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._folder = folder
+        self._name = name
+        self.tuples: list[str] = []
+
+    def value(self, value: Any, place: str) -> Any:
+        if isinstance(value, Leaf):
+            return self.tensor(value, place)
+        if isinstance(value, Sequence) and not isinstance(value, str):
+            if isinstance(value, tuple):
+                self.tuples.append(place.removeprefix("forward."))
+            return [self.value(item, f"{place}.{index}") for index, item in enumerate(value)]
+        return None if value is None else {"type": type(value).__name__, "value": value}
+
+    def tensor(self, leaf: Leaf, place: str) -> dict[str, Any]:
+        file = f"{self._name}.{place}.npy"
+        np.save(self._folder / file, leaf.array)
+        entry: dict[str, Any] = {
+            "type": "torch.Tensor",
+            "dtype": f"torch.{leaf.array.dtype.name}",
+            "shape": list(leaf.array.shape),
+            **dict.fromkeys(("Max", "Min", "Mean", "Norm")),
+            "requires_grad": leaf.requires_grad,
+            "data_name": file,
+        }
+        if leaf.strides is not None:
+            entry["stride"] = list(leaf.strides)
+        if leaf.offset:
+            # A place in memory so many elements behind an aligned one.
+            entry["address"] = 1 << 30 | leaf.offset * leaf.array.itemsize
+        return entry

@@ -1,0 +1,170 @@
+"""The items of --probe-fuzz: one an API of a dump, or of the table; each is a search."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_probe import frameworks
+from pytest_probe.core.dump import Call, Direction, Dump, Record
+from pytest_probe.core.printable import printable_line
+from pytest_probe.core.result import Result
+from pytest_probe.core.verdict import Verdict
+from pytest_probe.errors import DumpError, RecordError
+from pytest_probe.plugin.items import NoticeItem
+from pytest_probe.plugin.session import NOT_SAVED, Probe
+from pytest_probe.reports import terminal
+from pytest_probe.user_errors import first_line
+
+if TYPE_CHECKING:
+    from pytest_probe.execution.fuzzing.finding import Finding
+    from pytest_probe.execution.fuzzing.search import Effort
+    from pytest_probe.inputs.fuzz.templates import Template
+
+# Records of an API that are looked at for others than those seen so far.
+RECORDS = 64
+
+
+class FuzzItem(NoticeItem):
+    """The search around one API's records, or by the table alone where there are none."""
+
+    def __init__(
+        self, *, api: str, framework: str, records: Sequence[Record] = (), dump: Dump | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(name=f"{api}.fuzz", **kwargs)
+        self.api = api
+        self.framework = framework
+        self.records = records
+        self.dump = dump
+        self._finding: Finding | None = None
+        self.add_marker(pytest.mark.probe(api=api.partition(".")[2], namespace=api.partition(".")[0]))
+
+    def judge(self) -> Verdict:
+        from pytest_probe.execution.fuzzing.finding import finding, verdict_of
+        from pytest_probe.execution.fuzzing.fitting import fitted
+        from pytest_probe.execution.fuzzing.search import Search
+        from pytest_probe.execution.fuzzing.trial import Target
+
+        probe, standard = self.probe, self.probe.settings.standard
+        quick = probe.quick_checker
+        target = Target(self.api, self.framework, self.name, self.dump_path, self._directions())
+        try:
+            templates = [found for each in self._templates() if (found := fitted(quick, target, each)) is not None]
+        except RecordError as error:
+            return Verdict("skip", standard, str(error), error.kind)
+        if not templates:
+            reason = f"the reference rejects the calls that were recorded of {self.api}, so none is drawn around them"
+            return Verdict("skip", standard, reason, "nothing to fuzz")
+        findings = Search(quick, target, templates).run(self._effort())
+        self._finding = finding(quick, probe.checker, target, findings)
+        verdict = verdict_of(findings, self._finding, standard, strict=probe.settings.strict)
+        return verdict if self._finding is None else self._saved(verdict, self._finding)
+
+    def _saved(self, verdict: Verdict, found: Finding) -> Verdict:
+        """The verdict with a note on where the call was appended, or why it was not."""
+        from pytest_probe.execution.fuzzing.saved import append
+
+        folder = self.probe.settings.fuzz_save
+        if folder is None:
+            return verdict
+        try:
+            note = f"saved as {append(folder, found)} in {folder}"
+        except (OSError, DumpError) as error:
+            note = f"{NOT_SAVED}{folder} cannot be written ({getattr(error, 'strerror', None) or first_line(error)})"
+        return replace(verdict, notes=(*verdict.notes, note))
+
+    def _effort(self) -> Effort:
+        from pytest_probe.execution.fuzzing.search import Effort, database
+
+        asked = self.probe.settings.fuzz
+        assert asked is not None
+        cache = getattr(self.config, "cache", None)
+        folder = None if cache is None else cache.mkdir("probe-fuzz")
+        return Effort(asked.count, asked.derandomized, database(folder))
+
+    def _directions(self) -> tuple[Direction, ...]:
+        asked = self.probe.settings.selection.directions
+        backward = self.dump is None or any(record.backward is not None for record in self.records)
+        return asked if backward else ("forward",)
+
+    def _templates(self) -> list[Template]:
+        """Raises RecordError where all records are broken."""
+        from pytest_probe.inputs.fuzz.learnt import learnt
+        from pytest_probe.inputs.fuzz.tabled import DTYPES, tabled
+
+        signatures = frameworks.signatures(self.framework)
+        asked = tuple(dtype for dtype in self.probe.settings.selection.dtypes if dtype is not None)
+        if self.dump is None:
+            return [tabled(self.api, signatures, asked or DTYPES)]
+        return learnt(self.api, signatures, self._calls(self.dump), asked)
+
+    def _calls(self, dump: Dump) -> list[Call]:
+        decoded = [_decoded(dump, record) for record in self.records[:RECORDS]]
+        calls = [call for call in decoded if isinstance(call, Call)]
+        if not calls:
+            raise next(error for error in decoded if isinstance(error, RecordError))
+        return calls
+
+    def text(self, verdict: Verdict) -> str:
+        device = self.probe.device if self.probe.settings.devices else None
+        shown = terminal.failure(
+            verdict,
+            name=self.name,
+            device=self.probe.name_of(self.probe.device, self.framework),
+            frame=None,
+            saved="",
+            command=self._command(device),
+        )
+        script = self._finding.script if self._finding is not None else ""
+        return f"{shown}\n\n{script}" if script else shown
+
+    def _command(self, device: str | None) -> str:
+        target = f"--probe-api={shlex.quote(self.api)}"
+        if self.dump is not None:
+            target = f"--probe-dump={shlex.quote(str(self.dump_path))} {target}"
+        return self.probe.settings.command(target, None, device)
+
+    def result(self, verdict: Verdict, duration: float) -> Result:
+        device = self.probe.name_of(self.probe.device, self.framework)
+        return Result.of(
+            verdict, self.portable_id, api=self.api, direction="", dtype="", device=device, duration=duration
+        )
+
+    def reportinfo(self) -> tuple[PathLike[str] | str, int | None, str]:
+        return printable_line(str(self.dump_path)), None, f"{self.name} "
+
+
+class Table(pytest.Collector):
+    """The APIs of the table that --probe-api names, where no dump was given."""
+
+    def __init__(self, *, probe: Probe, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.probe = probe
+        self.dump_path = Path("table")
+
+    def collect(self) -> Iterator[pytest.Item]:
+        for api in self.probe.tabled_apis:
+            yield FuzzItem.from_parent(self, api=api, framework=frameworks.DEFAULT)
+
+
+def _decoded(dump: Dump, record: Record) -> Call | RecordError:
+    try:
+        return dump.decode(record)
+    except RecordError as error:
+        return error
+
+
+def of_dump(parent: pytest.Collector, probe: Probe, dump: Dump) -> Iterator[pytest.Item]:
+    """An item for each API of a dump that has a selected record."""
+    found: dict[str, list[Record]] = {}
+    for record in dump.records:
+        if any(probe.settings.selection.admits(record, direction) for direction in record.directions):
+            found.setdefault(f"{record.namespace}.{record.api}", []).append(record)
+    for api, records in found.items():
+        yield FuzzItem.from_parent(parent, api=api, framework=dump.framework, records=records, dump=dump)
