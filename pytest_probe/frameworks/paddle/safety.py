@@ -31,13 +31,13 @@ def _problems(bound: BoundCall) -> Iterator[str]:
 def _operands(bound: BoundCall) -> Iterator[str]:
     """Methods in C++ read the other operand, whether there is one or not."""
     two = bound.api.rpartition(".")[2] in OPERATORS or bound.name == "is_same_shape"
-    if two and len(bound.given) < 2:
+    if two and len(bound.given.keys() & {"input", "other", "input.1", "y"}) < 2:
         yield "one operand, expected two"
 
 
 def _misplaced(bound: BoundCall) -> Iterator[str]:
     """A method in C++ reads the value in a dtype's place as one; of what is none it ends the process."""
-    places = DTYPES.get(bound.name, {})
+    places = DTYPES.get("sparse.cast" if bound.api.endswith("sparse.cast") else bound.name, {})
     for name, value in bound.given.items():
         flag = isinstance(value, bool) and places.get(name) == "keepdim"
         if name in places and isinstance(value, NO_DTYPE) and not flag:
@@ -75,6 +75,34 @@ def _identity(bound: BoundCall) -> Iterator[str]:
     """eye(num_rows, num_columns)."""
     if any(isinstance(bound.given.get(name), Leaf) for name in ("rows", "columns")):
         yield "a tensor in the place of a number of rows or columns"
+
+
+def _windows(bound: BoundCall) -> Iterator[str]:
+    """Tensor.unfold(axis, size, step), whose view is not checked against its memory."""
+    data, axis, size, step = (
+        _array(bound, "input"),
+        _value(bound, "axis", 1),
+        _value(bound, "size", 2),
+        _value(bound, "step", 3),
+    )
+    if data is None or bound.api.endswith("functional.unfold"):
+        return
+    known = isinstance(axis, int) and -data.ndim <= axis < data.ndim
+    if not known or not _sizes([size, step]) or size > data.shape[axis] or step == 0:
+        yield f"windows of {size} along dimension {axis}, {step} apart, of a tensor of {list(data.shape)}"
+
+
+def _smoothed(bound: BoundCall) -> Iterator[str]:
+    """label_smooth(label, prior_dist)."""
+    if any(isinstance(value, Leaf) and not (value.array.size and value.array.ndim) for value in bound.given.values()):
+        yield "a tensor without elements or dimensions"
+
+
+def _drawn(bound: BoundCall) -> Iterator[str]:
+    """rand(shape)."""
+    shape = bound.argument("size")
+    if any(isinstance(size, int) and size < 0 for size in (shape if isinstance(shape, (list, tuple)) else [shape])):
+        yield f"a shape of {shape}, expected no size below 0"
 
 
 def _diagonal(bound: BoundCall) -> Iterator[str]:
@@ -283,6 +311,7 @@ OPERATORS = frozenset(
 # By canonical name: which arguments are a dtype, or a flag that is handed on before one, and what those are called.
 DTYPES: Mapping[str, Mapping[str, str]] = {
     **{name: {"input.2": "dtype", "dtype": "dtype"} for name in ("sum", "nansum")},
+    "sparse.cast": {"input.1": "dtype", "input.2": "dtype", "index_dtype": "dtype", "value_dtype": "dtype"},
     **{name: {"input.3": "dtype", "dtype": "dtype"} for name in ("argmax", "argmin")},
     **{name: {"input.2": "keepdim", "keepdim": "keepdim"} for name in ("count_nonzero", "nanmean")},
 }
@@ -295,6 +324,9 @@ CHECKS: Mapping[str, Callable[[BoundCall], Iterator[str]]] = {
     "select_scatter": _row,
     "as_strided": _strided,
     "eye": _identity,
+    "unfold": _windows,
+    "label_smooth": _smoothed,
+    "rand": _drawn,
     "fill_diagonal": _diagonal,
     "expand_as": _expanded,
     "split": _pieces,
