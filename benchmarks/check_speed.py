@@ -7,6 +7,9 @@
   run of pytest over one empty test that imports the same: pytest's hooks make imports dearer, and it collects garbage
   when it ends, which walks over all that the framework made.
 - Shares of it, measured in another process by wrappers around public functions (benchmarks/shares.py).
+- The same of cases/paddle-gpt, where Paddle is installed; where
+  PADDLEAPEX names a checkout of PaddleAPEX, its run_paddle.py on the same dump, forward and backward on the CPU. It runs
+  the calls and judges nothing.
 - With --msprobe-python, a Python that has torch and mindstudio-probe 26: its own checker on the same dump, measured
   the same way.
 - Collection of a made dump (the records of cases/gpt with new call numbers), and what an unused plugin adds to pytest.
@@ -18,6 +21,7 @@ that wait in a spin loop count as work; pytest loads this plugin and no other, a
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import shutil
@@ -36,6 +40,7 @@ from benchmarks.reading_speed import write_dump  # noqa: E402
 from benchmarks.shares import IMPORTS, OPTIONS, PARTS  # noqa: E402
 
 SOURCE = HERE.parent / "cases" / "gpt"
+PADDLE = HERE.parent / "cases" / "paddle-gpt"
 SINGLE = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 # Byte code is kept, as it is by default: compiling our modules anew costs as much as importing them all.
 KEPT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
@@ -79,9 +84,11 @@ def python(*arguments: str) -> tuple[str, ...]:
     return (sys.executable, *arguments)
 
 
-def whole(folder: Path, repeats: int, items: int) -> Iterator[str]:
+def whole(
+    folder: Path, repeats: int, items: int, dump: str = "gpt", imported: Sequence[str] = IMPORTS
+) -> Iterator[str]:
     """The check, less the imports."""
-    code = f"import {', '.join(IMPORTS)}"
+    code = f"import {', '.join(imported)}"
     paused = f"import gc; gc.disable(); {code}; gc.enable(); gc.freeze()"  # as the check imports the framework
     (folder / "test_empty.py").write_text(f"{code}\n\ndef test_nothing(): pass\n")
     imports, empty, check = typical(
@@ -89,14 +96,31 @@ def whole(folder: Path, repeats: int, items: int) -> Iterator[str]:
         repeats,
         python("-c", paused),
         python("-m", "pytest", *OPTIONS, "-q", "test_empty.py"),
-        python("-m", "pytest", *OPTIONS, "-q", "--probe-dump=gpt"),
+        python("-m", "pytest", *OPTIONS, "-q", f"--probe-dump={dump}"),
     )
     own, added = check.seconds - imports.seconds, check.seconds - empty.seconds
-    yield f"the whole check, {items:,} items: {check.seconds:.2f} s of CPU, peak {check.peak:.0f} MiB"
+    yield f"the whole check of {dump}, {items:,} items: {check.seconds:.2f} s of CPU, peak {check.peak:.0f} MiB"
     yield f"  imports alone:   {imports.seconds:.2f} s of CPU, peak {imports.peak:.0f} MiB"
     yield f"  without imports: {own:.2f} s of CPU, {1000 * own / items:.2f} ms an item"
     yield f"  one empty test after the same imports: {empty.seconds:.2f} s of CPU, peak {empty.peak:.0f} MiB"
     yield f"  beyond that:     {added:.2f} s of CPU, {1000 * added / items:.2f} ms an item"
+
+
+def of_paddle(folder: Path, repeats: int) -> Iterator[str]:
+    """The check of Paddle's dump, and PaddleAPEX's run of it."""
+    shutil.copytree(PADDLE, folder / "paddle-gpt")
+    listed = cost(folder, python("-m", "pytest", *OPTIONS, "-q", "--collect-only", "--probe-dump=paddle-gpt")).text
+    items = sum("::" in line for line in listed.splitlines())
+    yield from whole(folder, repeats, items, "paddle-gpt", ("paddle", "pytest"))
+    checkout = os.environ.get("PADDLEAPEX")
+    if checkout:
+        script = str(Path(checkout).resolve() / "paddleapex" / "apex" / "run_paddle.py")
+        options = ("-json", "paddle-gpt/forward_rank0.json", "-backend", "cpu", "-mode", "acc", "-out", "apex/")
+        imports, run = typical(folder, repeats, python("-c", "import paddle"), python(script, *options))
+        own = run.seconds - imports.seconds
+        calls = len(json.loads((PADDLE / "forward_rank0.json").read_text()))
+        yield f"run_paddle.py on the same dump, {calls:,} APIs: {run.seconds:.2f} s of CPU, peak {run.peak:.0f} MiB"
+        yield f"  without imports: {own:.2f} s of CPU, {1000 * own / calls:.2f} ms an API"
 
 
 def shares(folder: Path, repeats: int, items: int) -> Iterator[str]:
@@ -148,7 +172,10 @@ def main() -> None:
         folder = Path(name).resolve()
         shutil.copytree(SOURCE, folder / "gpt")
         items = len(json.loads((SOURCE / "dump.json").read_text())["data"])
-        for lines in (whole(folder, given.repeats, items), shares(folder, given.repeats, items)):
+        parts = [whole(folder, given.repeats, items), shares(folder, given.repeats, items)]
+        if importlib.util.find_spec("paddle"):
+            parts.insert(1, of_paddle(folder, given.repeats))
+        for lines in parts:
             print("\n".join(lines), flush=True)
         print(unused(folder, 4 * given.repeats), flush=True)
         print("\n".join(collection(folder, min(given.repeats, 3), given.records)), flush=True)

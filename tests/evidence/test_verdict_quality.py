@@ -15,6 +15,7 @@ from benchmarks.quality import calls
 from benchmarks.quality.devices import KINDS
 from benchmarks.quality.samples import Wish
 from benchmarks.quality.scoring import scored
+from pytest_probe import frameworks
 from pytest_probe.standards import STANDARDS
 from tests.support.asking import comparison, normal
 
@@ -59,6 +60,20 @@ def test_the_table(kind: str) -> None:
     healthy, flagged, warned, mutated, found = rows[0][4:9]
     assert (healthy, flagged, warned, found) == ("6", "0", "0", "100.0 %")
     assert 20 < int(mutated) <= 36
+
+
+@pytest.mark.skipif(bool(frameworks.unavailable("paddle")), reason="paddle is not installed")
+def test_the_table_of_paddle() -> None:
+    kinds = ("paddle", "another name", "dropped term")
+    options = ["--framework=paddle", "--dtypes=float32", "--api=paddle.mm", "--samples=2", "--standard=auto"]
+    options += [f"--device-kind={kind}" for kind in kinds]
+    printed = subprocess.run([sys.executable, str(SCRIPT), *options], capture_output=True, text=True)
+    assert printed.returncode == 0, printed.stderr
+    rows = [line.strip("| ").split(" | ") for line in printed.stdout.splitlines() if line.startswith("| calls")]
+    assert [row[1] for row in rows] == list(kinds)
+    assert [row[4:7] for row in rows] == [["6", "0", "0"], ["6", "0", "0"], ["0", "0", "0"]]
+    assert [row[8] for row in rows[:2]] == ["100.0 %"] * 2
+    assert rows[2][-1].startswith("100.0 % of ")
 
 
 def test_gradients_of_factors_under_tf32() -> None:

@@ -29,12 +29,32 @@ def integers(*shape: int) -> TensorSpec:
     return tensor(*shape, dtype="int64")
 
 
-def check(api: str, *args: Any, emulate: bool = False, **kwargs: Any) -> dict[Direction, Verdict]:
+class Other:
+    """The CPU under another name; all that comes from the one called "wrong" is 0.1 % off."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def put(self, given: Any) -> Any:
+        return given.clone()
+
+    def call(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    def get(self, given: Any) -> Any:
+        return given * 1.001 if self.name == "wrong" and given.dtype == paddle.float32 else given
+
+
+def check(
+    api: str, *args: Any, emulate: bool = False, device: str = "cpu", allow: str = "auto", **kwargs: Any
+) -> dict[Direction, Verdict]:
     """The verdicts on a recorded call, by direction."""
     record = Record(f"paddle.{api}.0", "paddle", api, 0, b"", b"")
     call = Call(args, kwargs, None, (), surroundings=Surroundings())
     dump = Dump(Path("recorded"), "paddle", "", "", (record,), lambda _: call, lambda _: ())
-    checker = Checker(Conditions(device="cpu", emulate=emulate), Registry.default())
+    registry = Registry.default()
+    registry.devices.update({"other": Other, "wrong": Other})
+    checker = Checker(Conditions(device=device, emulate=emulate, allow=(allow,)), registry)
     checked: Checked | None = None
     found: dict[Direction, Verdict] = {}
     for direction in record.directions:
@@ -121,6 +141,14 @@ def test_extreme_values_pass(api: str) -> None:
     assert not [verdict.reason for verdict in found.values() if verdict.verdict not in ("pass", "warning")]
 
 
+@pytest.mark.parametrize("api", HEALTHY)
+@pytest.mark.parametrize("allow", ["auto", "tf32"])
+def test_a_device_of_another_name(api: str, allow: str) -> None:
+    """Paddle emulates no mode: one that is allowed excuses nothing, and stands in nobody's way."""
+    found = check(api.partition(" ")[0], *HEALTHY[api], device="other", allow=allow)
+    assert {verdict.verdict for verdict in found.values()} == {"pass"}
+
+
 FAULTS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "matmul": (paddle, "matmul", lambda right, x, y: right(x, y) * 1.0001),
     FUNCTIONAL + "linear": (F, "linear", lambda right, x, weight, bias: right(x, weight, bias * 0.999)),
@@ -142,6 +170,12 @@ FAULTS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
 def test_a_planted_fault_is_found(api: str, plant: Plant) -> None:
     plant(*FAULTS[api])
     assert check(api, *HEALTHY[api])["forward"].verdict == "error"
+
+
+@pytest.mark.parametrize("api", FAULTS)
+@pytest.mark.parametrize("allow", ["auto", "tf32", "ftz"])
+def test_a_wrong_device_of_another_name(api: str, allow: str) -> None:
+    assert check(api, *HEALTHY[api], device="wrong", allow=allow)["forward"].verdict == "error"
 
 
 def test_a_gradient_that_is_lost(plant: Plant) -> None:
