@@ -102,7 +102,9 @@ def spreads(runs: Mapping[int, Outputs]) -> Iterator[str]:
         yield f"| {words} | {len(ratios):,} | {' | '.join(f'{ratio:.3g}' for ratio in shown)} | {factor} |"
 
 
-def worse(before: Outputs, now: Outputs, spread: Mapping[tuple[str, str], Spread] | None = None) -> Iterator[str]:
+def worse(
+    before: Outputs, now: Outputs, spread: Mapping[tuple[str, str], Spread | None] | None = None
+) -> Iterator[str]:
     """What the gate would call worse."""
     for key, output in now.items():
         known = None if spread is None else spread.get(key)
@@ -110,7 +112,7 @@ def worse(before: Outputs, now: Outputs, spread: Mapping[tuple[str, str], Spread
             yield key[0]
 
 
-def measured_spread(runs: list[list[KeptCase]]) -> Mapping[tuple[str, str], Spread]:
+def measured_spread(runs: list[list[KeptCase]]) -> Mapping[tuple[str, str], Spread | None]:
     """What --probe-repeat measures of the first run with those behind it."""
     first, *others = (by_output(run) for run in runs)
     return {key: spread_of(output, [run[key] for run in others if key in run]) for key, output in first.items()}

@@ -20,7 +20,8 @@ def kept(id: str, signature: str, verdict: Verdict, others: Sequence[Verdict] = 
     spread = None
     if others:
         runs = [{each.name: each for each in _outputs(other)} for other in others]
-        spread = tuple(spread_of(each, [run[each.name] for run in runs if each.name in run]) for each in outputs)
+        found = tuple(spread_of(each, [run[each.name] for run in runs if each.name in run]) for each in outputs)
+        spread = found if any(found) else None
     return KeptCase(id, signature, verdict.verdict, outputs, spread)
 
 
@@ -28,8 +29,11 @@ def _outputs(verdict: Verdict) -> tuple[KeptOutput, ...]:
     return tuple(KeptOutput.of(output.name, output.baseline) for output in verdict.outputs if output.baseline)
 
 
-def spread_of(output: KeptOutput, others: Sequence[KeptOutput]) -> Spread:
-    """How far the metrics of an output moved with other inputs."""
+def spread_of(output: KeptOutput, others: Sequence[KeptOutput]) -> Spread | None:
+    """How far the metrics of an output moved with other inputs; None where it has none, or where all runs gave the same
+    bits, as on stored inputs, which no seed changes."""
+    if output.rmse is None or all(other.crc == output.crc for other in others):
+        return None
     rmse = _largest(number(output.rmse), (number(other.rmse) for other in others))
     mean = _largest(number(output.mean_ulp), (number(other.mean_ulp) for other in others))
     return Spread(rmse, mean)

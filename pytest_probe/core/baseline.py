@@ -54,7 +54,7 @@ class KeptCase(msgspec.Struct, frozen=True, omit_defaults=True):
     signature: str
     verdict: Outcome
     outputs: tuple[KeptOutput, ...] = ()
-    spread: tuple[Spread, ...] | None = None
+    spread: tuple[Spread | None, ...] | None = None
 
 
 class Compared(msgspec.Struct, frozen=True, omit_defaults=True):

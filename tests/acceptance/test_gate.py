@@ -520,3 +520,37 @@ def test_the_ini_file_names_it(pytester: pytest.Pytester, monkeypatch: pytest.Mo
     pytester.runpytest().assert_outcomes(passed=2, failed=1)
     pytester.makeini("[pytest]\nprobe_dump = dump.json\nprobe_baseline_update = true\n")
     assert pytester.runpytest().ret == pytest.ExitCode.USAGE_ERROR
+
+
+def test_a_device_of_the_projects_own(
+    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_dump(data=DATA)
+    registered = "    def pytest_probe_register(registry):\n"
+    device = "        from tests.support.devices import Emulated\n\n        registry.devices['other'] = Emulated\n"
+    pytester.makeconftest(CONFTEST.replace(registered, registered + device))
+    on_other = (BASELINE, "--probe-device=other", "--probe-dtype=recorded,bfloat16")
+    run(pytester, *on_other, UPDATE).assert_outcomes(passed=6)
+    result = run(pytester, *on_other)
+    result.stdout.fnmatch_lines(["gate: 6 as before (base.jsonl)", "bits: 6 of 6 outputs as before"])
+    monkeypatch.setenv("ERROR", "1")
+    result = run(pytester, *on_other)
+    result.stdout.fnmatch_lines(["gate: 1 worse, 5 as before (base.jsonl)"])
+    monkeypatch.delenv("ERROR")
+    result = run(pytester, BASELINE, "--probe-gate=bits")
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines(["bits: not compared*", "probe: ANOTHER ENVIRONMENT *: device * (now cpu)*"])
+
+
+@pytest.mark.usefixtures("baseline")
+def test_a_worker_that_dies(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = Path("base.jsonl").read_bytes()
+    pytester.makeconftest(
+        CONFTEST.replace("right = ", 'os._exit(1) if os.environ.get("ERROR") else None\n        right = ')
+    )
+    monkeypatch.setenv("ERROR", "1")
+    for args in ((BASELINE,), (BASELINE, UPDATE)):
+        result = run(pytester, *args, "-n", "2")
+        result.stdout.fnmatch_lines(["gate: 2 as before (base.jsonl)"])
+        assert result.ret == 1
+    assert Path("base.jsonl").read_bytes() == before

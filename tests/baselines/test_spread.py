@@ -92,11 +92,24 @@ def test_a_measured_spread_takes_the_place_of_the_calibrated_one() -> None:
 
 @pytest.mark.parametrize(
     ("own", "others", "factor"),
-    [(1e-7, [2e-7, 1.5e-7], 2.0), (1e-7, [0.5e-7], 1.0), (0.0, [0.0], 1.0), (0.0, [1e-9], 1000.0), (None, [None], 1.0),
-     (1e-7, [], 1.0), (3e-7, [4e-7], 1.34), (1e-7, ["inf"], 1000.0)],
-)  # fmt: skip
+    [
+        (1e-7, [2e-7, 1.5e-7], 2.0),
+        (1e-7, [0.5e-7], 1.0),
+        (0.0, [0.0], 1.0),
+        (0.0, [1e-9], 1000.0),
+        (3e-7, [4e-7], 1.34),
+        (1e-7, ["inf"], 1000.0),
+    ],
+)
 def test_what_repeats_measure(own: Any, others: list[Any], factor: float) -> None:
-    assert spread_of(with_(rmse=own), [with_(rmse=other) for other in others]) == Spread(factor, 1.0)
+    found = spread_of(with_(rmse=own), [with_(rmse=other, crc="00000001") for other in others])
+    assert found == Spread(factor, 1.0)
+
+
+def test_repeats_on_the_same_inputs_measure_nothing() -> None:
+    assert spread_of(OUTPUT, [OUTPUT, OUTPUT]) is None
+    assert spread_of(with_(rmse=None), [with_(rmse=None, crc="00000001")]) is None
+    assert spread_of(OUTPUT, []) is None
 
 
 def test_a_row_tells_its_factor() -> None:

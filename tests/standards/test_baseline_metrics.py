@@ -86,7 +86,7 @@ def test_what_is_other_each_time_keeps_its_number_of_elements(kind: str) -> None
 
 def test_under_a_device_mode_the_distances_are_those_from_float64() -> None:
     asked = comparison(single(1.0), [1.0 + 2**-23])
-    plain = {"max_ulp": 9.0, "mean_ulp": 9.0, "nonfinite_mismatch": 0}
+    plain: dict[str, Any] = {"max_ulp": 9.0, "mean_ulp": 9.0, "nonfinite_mismatch": 0}
     assert kept(asked, **plain)["max_ulp"] == 9.0
     assert kept(asked, **plain, mode="tf32")["max_ulp"] == 1.0
 
@@ -94,7 +94,7 @@ def test_under_a_device_mode_the_distances_are_those_from_float64() -> None:
 def test_the_crc_is_of_values_in_their_order() -> None:
     values = np.arange(6, dtype=np.float32).reshape(2, 3)
     assert crc(values.T) == crc(values.T.copy()) != crc(values)
-    assert crc(np.float32(1.5)) == crc(np.array(1.5, np.float32)) == f"{zlib.crc32(np.float32(1.5).tobytes()):08x}"
+    assert crc(np.array(1.5, np.float32)) == f"{zlib.crc32(np.float32(1.5).tobytes()):08x}"
     assert crc(np.ones(2, ml_dtypes.bfloat16)) == f"{zlib.crc32(bytes.fromhex('803f803f')):08x}"
     assert crc(np.ones((0, 3))) == "00000000"
     assert crc(single(0.0)) != crc(single(-0.0))
