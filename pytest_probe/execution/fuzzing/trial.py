@@ -15,7 +15,7 @@ from pytest_probe.execution.checker import Checker
 from pytest_probe.execution.fuzzing.exact_inputs import by_ulp
 
 # What the outputs of a drawn call have beside their numbers.
-DEMANDS = Demands(dtype=True, strides=True)
+DEMANDS = Demands(dtype=True, strides=True, drawn=True)
 
 
 @dataclass(frozen=True)
