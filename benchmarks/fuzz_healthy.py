@@ -42,5 +42,5 @@ def main(examples: int = 500, seed: int = 0, dtypes: tuple[str, ...] = ("float32
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    numbers, names = [int(text) for text in sys.argv[1:3]], tuple(sys.argv[3:])
-    main(*numbers, **({"dtypes": names} if names else {}))
+    numbers = [int(text) for text in sys.argv[1:3]]
+    main(numbers[0] if numbers else 500, numbers[1] if len(numbers) > 1 else 0, tuple(sys.argv[3:]) or ("float32",))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -40,6 +41,7 @@ def search(
     """The findings of one search by the table."""
     target = Target(api, frameworks.DEFAULT, f"{api}.fuzz", Path("table"), tuple(directions))
     template = tabled(api, frameworks.signatures(), (dtype,))
+    target = replace(target, ulp=template.ulp)
     # What --hypothesis-seed sets.
     with mock.patch.object(hypothesis.core, "global_force_seed", seed):
         return Search(checker, target, [template]).run(Effort(examples))

@@ -20,12 +20,14 @@ DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")
 class Demands:
     """What is asked of a caller's outputs beside their numbers: the dtype that the reference gives on the same
     arguments, and its strides. recorded: a record tells the dtypes, too; own: the reference, run in its own dtypes,
-    tells them, and how many outputs there are."""
+    tells them, and how many outputs there are; drawn: of many calls, of which the cheapest promise
+    is asked first."""
 
     dtype: bool = True
     strides: bool = False
     recorded: bool = False
     own: bool = True
+    drawn: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from pytest_probe.core.arguments import floats_of
 from pytest_probe.core.case import Demands
 from pytest_probe.core.run import Device, Layout, Returned
 from pytest_probe.core.verdict import OutputVerdict
@@ -104,11 +105,24 @@ def _promises(reference: Reference, demands: Demands, device: Device) -> Iterato
         yield {name: Layout(dtype, device.name, True, ()) for name, dtype in specs if dtype}
     if not demands.own:
         return
+    if demands.drawn:
+        yield _as_reference(reference)
     yield _returned(reference, device, computed=False)
     if reference.autocast:  # which the record had, and the caller need not have
         yield _returned(replace(reference, autocast=""), device, computed=False)
     yield _returned(reference, device, computed=True)
     yield _returned(reference, reference.framework.device("cpu"), computed=True)
+
+
+def _as_reference(reference: Reference) -> Mapping[str, Layout]:
+    """The strides of the reference's own run, which cost nothing, in the one floating dtype of the arguments."""
+    dtypes = {dtype.name for dtype in floats_of(reference.leaves).values()}
+    layouts = reference.framework.returned(reference.run).layouts
+    return (
+        {name: replace(layout, dtype=dtype) for dtype in dtypes for name, layout in layouts.items()}
+        if len(dtypes) == 1
+        else {}
+    )
 
 
 def _returned(reference: Reference, device: Device, *, computed: bool) -> Mapping[str, Layout]:

@@ -13,7 +13,7 @@ from pytest_probe.core.dump import Call, TensorSpec
 from pytest_probe.numerics.dtypes import AnyArray
 
 # Calls that are made for it at most.
-TRIES = 40
+TRIES = 80
 
 
 def cut(call: Call, arguments: Arguments, fails: Callable[[Call, Arguments], bool]) -> tuple[Call, Arguments]:

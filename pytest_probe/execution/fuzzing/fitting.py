@@ -16,7 +16,7 @@ def fitted(checker: Checker, target: Target, template: Template) -> Template | N
     the record's own."""
     if template.arguments is None or _rejected(checker, target, template, template.anchors):
         return None if template.arguments is not None else template
-    needed = set()
+    needed = set(template.fixed)
     for symbol, size in template.anchors.items():
         if isinstance(size, int) and size > 1 and symbol.startswith("d"):
             others = ({**template.anchors, symbol: other} for other in (size + 1, size - 1))

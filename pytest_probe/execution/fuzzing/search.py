@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from pytest_probe.core.verdict import Verdict
 from pytest_probe.execution.checker import Checker
 from pytest_probe.execution.fuzzing.trial import Judged, Target, judged
 from pytest_probe.inputs.fuzz.drawn import DrawnCall
+from pytest_probe.inputs.fuzz.every import every_input
 from pytest_probe.inputs.fuzz.strategy import calls
 from pytest_probe.inputs.fuzz.templates import Template
 
@@ -33,6 +35,10 @@ def database(folder: Path | None) -> ExampleDatabase | None:
 
 class WrongNumbers(AssertionError):
     """A drawn call gave wrong numbers. Hypothesis groups failures by type and line: all findings are one."""
+
+
+class Rejected(Exception):
+    """The reference rejects a drawn call."""
 
 
 @dataclass(frozen=True)
@@ -87,12 +93,19 @@ class Search:
         """Search. The contract is kept of the smallest call, the failing one is the one that hypothesis shrank to."""
         test = self._test(effort)
         try:
+            with suppress(Rejected):
+                self._try_every_input()
             test()
         except (WrongNumbers, Flaky):
             assert self.findings.failed is not None
         except Unsatisfiable:
             pass  # all were rejected: the findings say why
         return self.findings
+
+    def _try_every_input(self) -> None:
+        """A function of one tensor of 16 bit is called on all numbers that the dtype has."""
+        for drawn, arguments in every_input(self._templates):
+            self._judge(drawn, (str(drawn), drawn.seed), judged(self._checker, self._target, drawn.call(), arguments))
 
     def _test(self, effort: Effort) -> Callable[[], None]:
         def example(drawn: DrawnCall) -> None:
@@ -124,7 +137,10 @@ class Search:
                 return
             self._shrinks += 1
         call = drawn.call()
-        self._judge(drawn, key, judged(self._checker, self._target, call, drawn.arguments(call)))
+        try:
+            self._judge(drawn, key, judged(self._checker, self._target, call, drawn.arguments(call)))
+        except Rejected:
+            hypothesis.reject()
 
     def _judge(self, drawn: DrawnCall, key: tuple[str, int], found: Judged) -> None:
         findings = self.findings
@@ -134,7 +150,7 @@ class Search:
             findings.contracts.setdefault(_kind(found.contract), (drawn, found))
         if found.rejected:
             findings.rejected[found.rejected] += searching
-            hypothesis.reject()
+            raise Rejected
         if found.failing is not None:
             if searching:
                 findings.found_after = findings.examples

@@ -12,20 +12,23 @@ from pytest_probe.core.verdict import OutputVerdict, Verdict
 from pytest_probe.errors import HookFailed, NoReference
 from pytest_probe.execution.checked import Checked
 from pytest_probe.execution.checker import Checker
+from pytest_probe.execution.fuzzing.exact_inputs import by_ulp
 
 # What the outputs of a drawn call have beside their numbers.
-DEMANDS = Demands(dtype=True, strides=True)
+DEMANDS = Demands(dtype=True, strides=True, drawn=True)
 
 
 @dataclass(frozen=True)
 class Target:
-    """An API as cases run it: name is the item's, path that of its dump, directions those that are asked for."""
+    """An API as cases run it: name is the item's, path that of its dump, directions those that are asked for; ulp: the
+    limit on units of the last place where inputs are exact."""
 
     api: str
     framework: str
     name: str
     path: Path
     directions: tuple[Direction, ...]
+    ulp: float | None = None
 
     def case(self, call: Call, arguments: Arguments, direction: Direction) -> Case:
         """The case of one call."""
@@ -62,6 +65,7 @@ def judged(checker: Checker, target: Target, call: Call, arguments: Arguments) -
     """Run a call in the directions that are asked for."""
     forward_case = target.case(call, arguments, "forward")
     forward = checker.run(forward_case)
+    forward = forward if target.ulp is None else by_ulp(forward, target.ulp)
     found = Judged(call, arguments, (forward,))
     if forward.verdict.verdict == "skip":
         rejected = f"{forward.verdict.kind}: {forward.verdict.reason}"

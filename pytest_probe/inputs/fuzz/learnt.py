@@ -81,12 +81,18 @@ def _by_table(entry: Entry, bound: BoundCall, call: Call, signatures: Signatures
     if not tensors or tensors - slots.keys():
         return None
     places = {name: bound.paths[name] for name in entry.tensors if name in bound.paths}
+    fixed = set()
     for name, rule in entry.plain.items():
-        slot = _recorded_plain(plain_slot(rule), bound.given.get(name), places, anchors)
+        slot, value = plain_slot(rule), bound.given.get(name)
+        if isinstance(slot, SizeOf) and slot.symbol not in anchors and not slot.as_list:
+            # What no shape tells alone, as the groups of a convolution; left out it is one.
+            anchors[slot.symbol] = value if type(value) is int else 1
+            fixed |= set() if name in bound.given else {slot.symbol}
+        slot = _recorded_plain(slot, value, places, anchors)
         if slot is not None and name in bound.given:
             slots[bound.paths[name]] = slot
     template = Template(bound.api, signatures, slots, _keyed(call, slots), anchors, entry.sizes)
-    return replace(template, **entry.limits)
+    return replace(template, fixed=frozenset(fixed), **entry.limits)
 
 
 def _recorded_plain(slot: Any, value: Any, places: Mapping[str, str], anchors: Sizes) -> Any:

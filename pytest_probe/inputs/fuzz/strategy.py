@@ -22,9 +22,9 @@ from pytest_probe.inputs.generated import kind_of
 
 Draw: TypeAlias = "Callable[[st.SearchStrategy[Any]], Any]"
 
-# Elements of a drawn tensor; of one in ten calls, so that numbers of 16 bit do not count them.
+# Elements of a drawn tensor; of one in sixteen calls, so that numbers of 16 bit do not count them.
 LARGEST, HUGE = 1 << 14, 1 << 17
-_ROOMS = (*(LARGEST,) * 9, HUGE)
+_ROOMS = (*(LARGEST,) * 15, HUGE)
 # How many times as many steps a product may take.
 STEPS = 8
 # Sizes on both sides of what kernels are tiled by, and primes: each less than twice the one before, so that a search

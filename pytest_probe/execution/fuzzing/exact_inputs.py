@@ -1,0 +1,51 @@
+"""Operators on exact inputs, by units of the last place: perturbed inputs excuse a naive range reduction, and a power
+by logarithms; where the inputs are whole numbers, or halves, nothing was rounded before the call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from pytest_probe.core.arguments import Leaf
+from pytest_probe.core.verdict import OutputVerdict
+from pytest_probe.execution.checked import Checked
+from pytest_probe.numerics.dtypes import AnyArray, float_format, is_floating, widen
+from pytest_probe.numerics.ulp import ulp_distance
+
+
+def are_exact(leaves: Mapping[str, Leaf]) -> bool:
+    """Are all floating tensors whole numbers, or halves?"""
+    floats = [widen(leaf.array) for leaf in leaves.values() if is_floating(leaf.array.dtype)]
+    with np.errstate(all="ignore"):
+        return all(bool(np.all(np.isfinite(values) & (2 * values == np.rint(2 * values)))) for values in floats)
+
+
+def by_ulp(checked: Checked, limit: float) -> Checked:
+    """The verdict on a forward that passed, with an error for each output that is more than `limit` units off."""
+    sides = checked.worst
+    if checked.verdict.verdict != "pass" or sides is None or not are_exact(sides.replay.reference.leaves):
+        return checked
+    outputs = tuple(
+        _judged(each, sides.actual.get(each.name), sides.expected.get(each.name), limit)
+        for each in checked.verdict.outputs
+    )
+    wrong = next((each for each in outputs if each.verdict == "error"), None)
+    if wrong is None:
+        return checked
+    verdict = replace(checked.verdict, verdict="error", reason=f"{wrong.name}: {wrong.reason}", outputs=outputs)
+    return replace(checked, verdict=verdict)
+
+
+def _judged(output: OutputVerdict, actual: AnyArray | None, expected: AnyArray | None, limit: float) -> OutputVerdict:
+    if not isinstance(actual, np.ndarray) or expected is None or not is_floating(actual.dtype):
+        return output
+    form, wide = float_format(actual.dtype), np.abs(widen(expected))
+    # A device may flush smaller numbers, and larger ones overflow.
+    usual = (wide >= 2.0**form.min_exponent) & (wide <= form.max) & np.isfinite(widen(actual))
+    off = float(ulp_distance(actual[usual], widen(expected)[usual], actual.dtype).max(initial=0.0))
+    if off <= limit:
+        return output
+    reason = f"{off:.4g} ULP (limit {limit:.4g}) on inputs that are exact"
+    return replace(output, verdict="error", standard="ulp", reason=reason)
