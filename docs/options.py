@@ -8,7 +8,7 @@ from pytest_probe.options import OPTIONS, Option, standards
 
 HEAD = """# Options
 
-Every option has an ini key with the same meaning: `probe_device = "cuda"` under `[tool.pytest.ini_options]`. Lists with
+Options have ini keys with the same meaning: `probe_device = "cuda"` under `[tool.pytest.ini_options]`. Lists with
 commas stay strings; repeatable options are lists. The command line overrides the ini file. A wrong value stops the run
 before anything is collected.
 
@@ -26,7 +26,8 @@ The standards of tools, for `--probe-standard`. [Tools' standards](tool-standard
 def row(option: Option) -> str:
     """A table row."""
     flag = f"`{option.flag}{f'={option.metavar}' if option.metavar else ''}`".replace("|", "\\|") if option.cli else ""
-    return f"| {flag} | `{option.key}` | {option.help} |\n"
+    key = f"`{option.key}`" if option.ini else ""
+    return f"| {flag} | {key} | {option.help} |\n"
 
 
 def text() -> str:

@@ -16,7 +16,7 @@ class Option(NamedTuple):
     """One option.
 
     kind is "string", "int", "flag" or "list" (repeatable; a linelist in ini files). cli is False for what only an ini
-    key can say.
+    key can say, ini False for what a file must not: what is asked for once.
     """
 
     name: str
@@ -25,6 +25,7 @@ class Option(NamedTuple):
     default: str | None = None
     kind: str = "string"
     cli: bool = True
+    ini: bool = True
 
     @property
     def flag(self) -> str:
@@ -125,6 +126,23 @@ OPTIONS = (
         "Save inputs, outputs and gradients of both sides into --probe-out, for failing cases or for all",
         "failing|all",
     ),
+    Option(
+        "resume",
+        "Go on with the run in --probe-out that was killed or interrupted: what has a result does not run again",
+        kind="flag",
+        ini=False,
+    ),
+    Option(
+        "timeout",
+        "End the process in which a case takes longer than S seconds, with all its runs; 0: never (default: 300)",
+        "S",
+        "300",
+    ),
+    Option(
+        "isolate",
+        "Run cases in a process of their own, which is replaced when it dies; -n does so anyway",
+        kind="flag",
+    ),
     Option("capture", "Record the API calls of this test run as a dump below this folder; nothing is checked", "DIR"),
     Option("collect", "Collect the dumps in the folders that pytest collects", kind="flag", cli=False),
     Option(
@@ -153,7 +171,8 @@ def register(parser: pytest.Parser) -> None:
     for option in OPTIONS:
         if option.cli:
             _add_option(group, option)
-        parser.addini(option.key, option.help, type=_ini_type(option), default=None)
+        if option.ini:
+            parser.addini(option.key, option.help, type=_ini_type(option), default=None)
 
 
 def _add_option(group: pytest.OptionGroup, option: Option) -> None:

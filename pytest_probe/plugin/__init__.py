@@ -33,6 +33,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object]:
+    asked = config.option.probe_isolate or config.getini("probe_isolate")
+    if asked and not hasattr(config, "workerinput") and _may_probe(config):
+        from pytest_probe.plugin import isolation
+
+        isolation.use_one_worker(config)
     status = yield
     if config.option.help:
         from pytest_probe.plugin.standards_help import text
@@ -148,8 +153,26 @@ def _configure(config: pytest.Config) -> None:
         from pytest_probe.plugin.reporting import Reporting
 
         config.pluginmanager.register(Reporting(state), "probe-reporting")
+    if state.settings.resume:
+        from pytest_probe.plugin import resume
+
+        resume.configure(config, state)
     if xdist.is_controller(config):
-        config.pluginmanager.register(xdist.Controller(state), "probe-controller")
+        controller = xdist.Controller(state)
+        config.pluginmanager.register(controller, "probe-controller")
+        if state.settings.isolate:
+            from pytest_probe.plugin.isolation import InController
+
+            reporting = config.pluginmanager.getplugin("probe-reporting")
+            config.pluginmanager.register(InController(state, reporting, controller.folder), "probe-isolation")
+    elif not config.option.collectonly:
+        from pytest_probe.plugin.guard import Guard
+
+        config.pluginmanager.register(Guard.of(state), "probe-guard")
+        if "probe_isolated" in getattr(config, "workerinput", {}):
+            from pytest_probe.plugin.isolation import InWorker
+
+            config.pluginmanager.register(InWorker(state), "probe-isolation")
 
 
 def _extend_args(config: pytest.Config, probe: Probe) -> None:

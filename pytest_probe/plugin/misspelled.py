@@ -10,7 +10,7 @@ import pytest
 from pytest_probe.options import OPTIONS
 
 FLAGS = tuple(option.flag for option in OPTIONS if option.cli)
-KEYS = tuple(option.key for option in OPTIONS)
+KEYS = tuple(option.key for option in OPTIONS if option.ini)
 
 
 def check_options(parser: pytest.Parser, args: list[str]) -> None:

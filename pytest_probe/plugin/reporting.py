@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 import re
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime, timezone
 from glob import escape
 from importlib.metadata import version
@@ -18,16 +17,18 @@ from pytest_probe import frameworks
 from pytest_probe.core.dump import Dump, Record
 from pytest_probe.core.printable import printable, printable_line
 from pytest_probe.core.result import PortableId, Result
-from pytest_probe.errors import Unsupported
 from pytest_probe.execution.large.forecast import sampled_cases
 from pytest_probe.options import standards
+from pytest_probe.plugin import limit
 from pytest_probe.plugin.disk import fail, unwritten
 from pytest_probe.plugin.items import DAMAGED
 from pytest_probe.plugin.session import NOT_SAVED, Probe
 from pytest_probe.plugin.xdist import is_controller
 from pytest_probe.reports import junit, terminal
+from pytest_probe.reports.earlier import Earlier
 from pytest_probe.reports.msprobe_csv.checker import write_csv
-from pytest_probe.reports.results_file import ResultsWriter, digest
+from pytest_probe.reports.results_file import RESULTS, RUN, ResultsWriter, digest
+from pytest_probe.reports.running import FOLDER, clear
 from pytest_probe.reports.tally import Tally
 from pytest_probe.selection import apis_of, closest, matches
 from pytest_probe.settings import Settings
@@ -58,12 +59,15 @@ class Reporting:
         self._unsaved = ""
         self._runs = not probe.config.option.collectonly
         dumps = probe.readable()
-        devices = self._describe() if self._runs and self._needs_devices(dumps) else []
+        isolated = probe.settings.isolate and is_controller(probe.config)
+        devices = probe.described() if self._runs and not isolated and self._needs_devices(dumps) else []
         self._header = [
-            *terminal.header(_conditions(probe, devices), _decides(probe), dumps),
+            # An only worker says later what its device is.
+            *terminal.header(_conditions(probe, devices), _decides(probe), dumps)[isolated:],
             *_state(devices),
             *_unmatched(probe, dumps),
-            *(_sampled(probe, dumps) if devices else []),
+            *(_sampled(probe, dumps) if devices or isolated else []),
+            *limit.header(probe.config, probe.settings.timeout),
         ]
         self._damaged = probe.damaged() if self._runs else {}
         self._told: set[PortableId] = set()
@@ -74,7 +78,11 @@ class Reporting:
         if probe.benchmark is not None and run:
             probe.benchmark.check(run)
         self._seen: set[PortableId] = set()
-        self._writer = ResultsWriter(out, run) if out and self._runs else None
+        self.earlier: Earlier | None = None
+        if probe.settings.resume and out and self._runs:
+            self.earlier = Earlier(out, RUN, RESULTS)
+            self.earlier.check(run)
+        self._writer = ResultsWriter(out, run, self.earlier) if out and self._runs else None
 
     def _needs_devices(self, dumps: Iterable[tuple[str, Dump]]) -> bool:
         """A framework takes seconds to import: only for what will run, or where the user named what to look at."""
@@ -87,16 +95,15 @@ class Reporting:
         """Take over in the middle of a session, in which so many items have finished."""
         self._session, self._finished = session, finished
 
-    def _describe(self) -> list[dict[str, str]]:
-        probe = self._probe
-        checkers = [probe.checker]
-        if len(probe.settings.devices) > 1:
-            checkers = [probe.checker_of(device) for device in probe.settings.devices]
-        # str: a framework's version may be a class of its own, which JSON does not take.
-        with suppress(Unsupported):  # a framework that is not installed: what needs it says so
-            setups = (checker.setup_of(name) for checker in checkers for name in probe.frameworks)
-            return [{key: str(value) for key, value in setup.describe().items()} for setup in setups]
-        return []
+    def told(self, devices: list[dict[str, str]]) -> None:
+        """Take over what the only worker says of its devices, where this process imports no framework."""
+        self._probe.know_names(devices)
+        reporter = self._probe.config.pluginmanager.getplugin("terminalreporter")
+        if reporter is not None and reporter.verbosity >= 0:
+            for line in (*terminal.header(_conditions(self._probe, devices), "", [])[:1], *_state(devices)):
+                reporter.write_line(line)
+        if self._writer is not None:
+            self._writer.add(devices=devices)
 
     def pytest_report_header(self) -> list[str]:
         return self._header
@@ -110,6 +117,8 @@ class Reporting:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Hold an item's results until it ends: of several attempts the last one counts."""
         item = report.nodeid
+        if hasattr(report, "probe_resumed"):
+            return
         if report.outcome not in OUTCOMES:
             self._repeated.add(item)
         elif results := _results(report):
@@ -126,7 +135,16 @@ class Reporting:
         self._finished += 1
         self._count(results)
 
-    def _count(self, results: Iterable[Result]) -> None:
+    @property
+    def writer(self) -> ResultsWriter:
+        assert self._writer is not None
+        return self._writer
+
+    def take_over(self, results: Iterable[Result]) -> None:
+        """Count what an earlier run found and wrote."""
+        self._count(results, written=True)
+
+    def _count(self, results: Iterable[Result], *, written: bool = False) -> None:
         for result in results:
             self._tally.add(result)
             if result.portable_id.entry == DAMAGED:
@@ -135,7 +153,7 @@ class Reporting:
                 self._unsaved = next((note for note in result.notes if note.startswith(NOT_SAVED)), "")
             if self._probe.benchmark is not None:
                 self._seen.add(result.portable_id)
-            if self._writer is not None:
+            if self._writer is not None and not written:
                 self._writer.write(result)
 
     def pytest_report_teststatus(self, report: Any) -> tuple[str, str, tuple[str, dict[str, bool]]] | None:
@@ -183,6 +201,10 @@ class Reporting:
 
     def _close(self, writer: ResultsWriter, session: pytest.Session, status: int) -> None:
         not_run = session.testscollected - self._finished
+        clear(writer.folder / FOLDER, finished=not not_run)
+        if self.earlier is not None and self.earlier.finished:
+            writer.release()
+            return
         status = status or int(bool(writer.trouble or self._trouble))
         writer.close(finished=_now(), exit_status=status, verdicts=dict(self._tally.verdicts), not_run=not_run)
         try:

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import paddle
 
+from pytest_probe.core import sides
 from pytest_probe.core.arguments import BoundCall
 from pytest_probe.core.run import Device, Kernel, Returned, Run, State, Wanted, Way
 from pytest_probe.errors import SettingsError
@@ -109,6 +110,7 @@ class PaddleFramework:
     def apis(self) -> Iterable[str]:
         return allowlist.apis()
 
+    @sides.reference()
     @memory_errors()
     def run(
         self,
@@ -167,6 +169,7 @@ class PaddleFramework:
     def returned(self, run: Run) -> Returned:
         return calls.returned(run)
 
+    @sides.reference()
     @memory_errors()
     def would_return(
         self,
@@ -181,6 +184,7 @@ class PaddleFramework:
             raise NotImplementedError("Paddle has no tensors of a shape and a dtype alone")
         return calls.would_return(function, args, kwargs, way)
 
+    @sides.reference()
     @memory_errors()
     def gradients(self, run: Run, seeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         return calls.gradients(run, seeds)

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 import torch.overrides
 
+from pytest_probe.core import sides
 from pytest_probe.core.arguments import Arguments, BoundCall
 from pytest_probe.core.run import Device, Kernel, Returned, Run, State, Wanted, Way
 from pytest_probe.errors import SettingsError
@@ -115,6 +116,7 @@ class TorchFramework:
     def apis(self) -> Iterable[str]:
         return allowlist.apis()
 
+    @sides.reference()
     @memory_errors()
     def run(
         self,
@@ -129,6 +131,7 @@ class TorchFramework:
     def check_arguments(self, call: BoundCall) -> None:
         safety.check_arguments(call)
 
+    @sides.reference()
     def bytes_inside(
         self,
         name: str,
@@ -169,6 +172,7 @@ class TorchFramework:
     def returned(self, run: Run) -> Returned:
         return calls.returned(run)
 
+    @sides.reference()
     @memory_errors()
     def would_return(
         self,
@@ -182,10 +186,12 @@ class TorchFramework:
         way = way if computed else replace(way, device=TorchDevice("meta"))
         return calls.would_return(function, args, kwargs, way)
 
+    @sides.reference()
     @memory_errors()
     def gradients(self, run: Run, seeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         return calls.gradients(run, seeds)
 
+    @sides.reference()
     @memory_errors()
     def kernels(self, run: Callable[[], object]) -> tuple[Kernel, ...]:
         with autocast.WatchMode() as watch:
