@@ -74,6 +74,19 @@ def pytest_load_initial_conftests(
         misspelled.check_options(parser, args)
 
 
+@pytest.hookimpl(optionalhook=True, tryfirst=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    if not _may_probe(config):
+        return None
+    from pytest_probe.errors import ProbeError
+    from pytest_probe.plugin.xdist import auto_workers
+
+    try:
+        return auto_workers(_probe_of(config))
+    except ProbeError as error:
+        raise pytest.UsageError(str(error)) from None
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", MARKER)
     if config.option.help:
@@ -136,12 +149,20 @@ def _is_data_file(arg: str) -> bool:
     return not path.endswith(".py") and os.path.isfile(path)
 
 
-def _configure(config: pytest.Config) -> None:
-    from pytest_probe.plugin import xdist
+def _probe_of(config: pytest.Config) -> Probe:
+    """What this process's items share: made when it is first asked for, which may be before pytest is configured."""
     from pytest_probe.plugin.session import STATE, make_probe
 
-    positional = list(config.args) if _paths_given(config) else []
-    state = config.stash[STATE] = make_probe(config, positional)
+    if STATE not in config.stash:
+        _find_captured(config)
+        config.stash[STATE] = make_probe(config, list(config.args) if _paths_given(config) else [])
+    return config.stash[STATE]
+
+
+def _configure(config: pytest.Config) -> None:
+    from pytest_probe.plugin import xdist
+
+    state = _probe_of(config)
     xdist.check_devices(config, state.settings.devices)
     _extend_args(config, state)
     config.pluginmanager.register(Collection(state), "probe-collection")

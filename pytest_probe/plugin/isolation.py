@@ -34,7 +34,7 @@ class Described(msgspec.Struct, frozen=True):
 def use_one_worker(config: pytest.Config) -> None:
     """Before pytest-xdist reads its own options. Raises UsageError."""
     option = config.option
-    if not config.pluginmanager.hasplugin("xdist"):
+    if not hasattr(option, "numprocesses"):
         wanted = "it needs pytest-xdist: pip install 'pytest-probe[parallel]'"
         raise pytest.UsageError(str(SettingsError(OPTION, True, wanted)))
     if option.numprocesses or option.tx:

@@ -60,7 +60,7 @@ class Reporting:
         self._runs = not probe.config.option.collectonly
         dumps = probe.readable()
         isolated = probe.settings.isolate and is_controller(probe.config)
-        devices = probe.described() if self._runs and not isolated and self._needs_devices(dumps) else []
+        devices = self._described() if self._runs and not isolated and self._needs_devices(dumps) else []
         self._header = [
             # An only worker says later what its device is.
             *terminal.header(_conditions(probe, devices), _decides(probe), dumps)[isolated:],
@@ -94,6 +94,10 @@ class Reporting:
     def join(self, session: pytest.Session, finished: int) -> None:
         """Take over in the middle of a session, in which so many items have finished."""
         self._session, self._finished = session, finished
+
+    def _described(self) -> list[dict[str, str]]:
+        probe = self._probe
+        return probe.described(probe.shared_devices if is_controller(probe.config) else probe.settings.devices)
 
     def told(self, devices: list[dict[str, str]]) -> None:
         """Take over what the only worker says of its devices, where this process imports no framework."""

@@ -135,12 +135,22 @@ class Probe:
             return Path(given["probe_running"])
         return None if self.settings.out is None else self.settings.out / FOLDER
 
-    def described(self) -> list[dict[str, str]]:
-        """What this process's device is, for each framework; nothing where one is not installed: what needs it says
-        so. Raises SettingsError where a device is unknown."""
-        checkers = [self.checker]
+    @cached_property
+    def shared_devices(self) -> tuple[str, ...]:
+        """The devices that workers share out: those that were named, or all of the one kind. Empty for the default
+        device where that is one alone."""
         if len(self.settings.devices) > 1:
-            checkers = [self.checker_of(device) for device in self.settings.devices]
+            return self.settings.devices
+        with suppress(Unsupported):
+            return self.checker.setup_of(self.frameworks[0]).shared_devices or self.settings.devices
+        return self.settings.devices
+
+    def described(self, devices: Sequence[str] = ()) -> list[dict[str, str]]:
+        """What these devices are, or this process's own, for each framework; nothing where one is not installed: what
+        needs it says so. Raises SettingsError where a device is unknown."""
+        checkers = [self.checker]
+        if len(devices) > 1:
+            checkers = [self.checker_of(device) for device in devices]
         # str: a framework's version may be a class of its own, which JSON does not take.
         with suppress(Unsupported):
             setups = (checker.setup_of(name) for checker in checkers for name in self.frameworks)

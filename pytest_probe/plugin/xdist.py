@@ -17,6 +17,7 @@ from msgspec import structs
 from pytest_probe.core.result import PortableId, Result
 from pytest_probe.core.verdict import Verdict
 from pytest_probe.errors import SettingsError
+from pytest_probe.execution.conditions import RECORDED
 from pytest_probe.plugin.session import Probe
 from pytest_probe.reports.death import TIMER_STATUS, Ending, memory_kills, verdict_on
 from pytest_probe.reports.junit import properties
@@ -51,6 +52,15 @@ def check_devices(config: pytest.Config, devices: tuple[str, ...]) -> None:
         )
 
 
+def auto_workers(probe: Probe) -> int | None:
+    """How many workers -n auto is: one a device, None on the CPU, where pytest-xdist knows."""
+    devices = probe.shared_devices
+    if len(devices) > 1:
+        return len(devices)
+    name = probe.name_of(next(iter(devices), None), probe.frameworks[0])
+    return None if name in ("cpu", RECORDED) or name.split(":")[0] in probe.registry.devices else 1
+
+
 class Controller:
     """The side of a distributed run that hands out devices and hears of workers that die."""
 
@@ -72,7 +82,8 @@ class Controller:
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
         node.workerinput["probe_running"] = str(self.folder)
-        devices = self._probe.settings.devices
+        # What runs in one process alone need not be counted: that would import a framework here.
+        devices = self._probe.settings.devices if self._probe.settings.isolate else self._probe.shared_devices
         if devices:
             held = list(self._held.values())
             self._held[node] = node.workerinput["probe_device"] = min(devices, key=held.count)

@@ -35,3 +35,12 @@ def memory_left(device: str) -> int | None:
     except (AttributeError, OSError, RuntimeError, ValueError):
         return None
     return int(left)
+
+
+def devices(kind: str) -> int:
+    """How many devices of this kind there are."""
+    if kind == "gpu":
+        return int(paddle.device.cuda.device_count())
+    if kind == "xpu":
+        return int(_core.get_xpu_device_count())
+    return sum(name.partition(":")[0] == kind for name in paddle.device.get_available_custom_device() or ())

@@ -99,6 +99,14 @@ class PaddleFramework:
             raise SettingsError(option, name, f"Paddle says: {first_line(error)}; found here: {known}") from error
         return PaddleDevice(name)
 
+    def all_devices(self, name: str) -> tuple[str, ...]:
+        if name == "cpu" or ":" in name:
+            return (name,)
+        return tuple(f"{name}:{number}" for number in range(count)) if (count := flags.devices(name)) > 1 else (name,)
+
+    def select(self, device: Device) -> None:
+        """Each call sets Paddle's device itself."""
+
     def emulating(self, name: str) -> Device:
         if self.device(name).name != "cpu":
             raise SettingsError("--probe-emulate", name, "Paddle has 16-bit kernels there: leave the option out")

@@ -107,6 +107,19 @@ class TorchFramework:
             raise SettingsError(option, name, f"torch says: {first_line(error)}; found here: {known}") from error
         return device
 
+    def all_devices(self, name: str) -> tuple[str, ...]:
+        kind, colon, _ = name.partition(":")
+        try:
+            count = 1 if colon or kind == "cpu" else torch.get_device_module(kind).device_count()
+        except (AttributeError, RuntimeError):
+            count = 1
+        return tuple(f"{kind}:{number}" for number in range(count)) if count > 1 else (name,)
+
+    def select(self, device: Device) -> None:
+        place = calls.place(device)
+        if place.type != "cpu" and place.index is not None:
+            torch.get_device_module(place.type).set_device(place.index)
+
     def emulating(self, name: str) -> TorchDevice:
         raise SettingsError("--probe-emulate", name, "torch has 16-bit kernels there: leave the option out")
 
