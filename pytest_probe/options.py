@@ -153,6 +153,23 @@ OPTIONS = (
         "Save inputs, outputs and gradients of both sides into --probe-out, for failing cases or for all",
         "failing|all",
     ),
+    Option(
+        "resume",
+        "Go on with the run in --probe-out that was killed or interrupted: what has a result does not run again",
+        kind="flag",
+        ini=False,
+    ),
+    Option(
+        "timeout",
+        "End the process in which a case takes longer than S seconds, with all its runs; 0: never (default: 300)",
+        "S",
+        "300",
+    ),
+    Option(
+        "isolate",
+        "Run cases in a process of their own, which is replaced when it dies; -n does so anyway",
+        kind="flag",
+    ),
     Option("capture", "Record the API calls of this test run as a dump below this folder; nothing is checked", "DIR"),
     Option("collect", "Collect the dumps in the folders that pytest collects", kind="flag", cli=False),
     Option(

@@ -96,6 +96,9 @@ class Settings:
     emulate: bool = False
     out: Path | None = None
     save: Literal["failing", "all"] | None = None
+    resume: bool = False
+    timeout: float = 300.0
+    isolate: bool = False
     collect: bool = False
     namespaces: Mapping[str, str] = field(default_factory=dict)
     given: Mapping[str, str] = field(default_factory=dict)
@@ -127,6 +130,7 @@ class Settings:
             "strict": self.strict,
             "emulate": self.emulate,
             "save": self.save,
+            "timeout": self.timeout,
             "namespaces": dict(self.namespaces),
         }
 
@@ -182,6 +186,9 @@ def parse(config: pytest.Config, *, paths_given: bool) -> Settings:
         emulate=bool(raw.value("emulate")),
         out=out[0] if out else None,
         save=_choice(raw, "save", SAVE) if raw.value("save") else None,  # type: ignore[arg-type]
+        resume=bool(raw.value("resume")),
+        timeout=_timeout(raw),
+        isolate=bool(raw.value("isolate")),
         collect=bool(raw.value("collect")),
         namespaces=_namespaces(raw),
         given=raw.given(),
@@ -201,6 +208,10 @@ def parse(config: pytest.Config, *, paths_given: bool) -> Settings:
         raise SettingsError(raw.name("fuzz-save"), str(settings.fuzz_save), wanted)
     if settings.save and settings.out is None:
         raise SettingsError(raw.name("save"), settings.save, "it needs a folder: add --probe-out=DIR")
+    if settings.resume and settings.out is None:
+        raise SettingsError(
+            raw.name("resume"), True, "it needs the folder of the run to go on with: add --probe-out=DIR"
+        )
     return settings
 
 
@@ -357,6 +368,18 @@ def _flops(raw: _Raw) -> float:
         value = math.nan
     if not value >= 1:
         raise SettingsError(raw.name("flops"), text, "give a number of operations, as 2e10, or inf to sample nothing")
+    return value
+
+
+def _timeout(raw: _Raw) -> float:
+    text = raw.text("timeout")
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    # The timer counts nanoseconds in 64 bits.
+    if not 0 <= value < 1e9:
+        raise SettingsError(raw.name("timeout"), text, "give seconds, 0 or more; 0 is no limit")
     return value
 
 

@@ -86,7 +86,21 @@ class Setup:
                     "--probe-emulate", name, "it is a device of this project's own: leave the option out"
                 )
             return self.framework.emulating(name)
-        return self.framework.device(name) if made is None else user_code.device(made, name)
+        if made is not None:
+            return user_code.device(made, name)
+        device = self.framework.device(name)
+        self.framework.select(device)
+        return device
+
+    @property
+    def shared_devices(self) -> tuple[str, ...]:
+        """The names of the devices that workers share: all of a kind, where one was named without a number. Empty where
+        that is one device alone."""
+        name = self.conditions.device or self.framework.default_device()
+        if self.conditions.judges_stored or self.conditions.emulate or name.split(":", 1)[0] in self.registry.devices:
+            return ()
+        found = self.framework.all_devices(name)
+        return found if len(found) > 1 else ()
 
     @cached_property
     def device_memory(self) -> int | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pytest_probe import frameworks, inputs
+from pytest_probe.core import sides
 from pytest_probe.core.arguments import Arguments, BoundCall, floats_of, named_leaves, with_leaves
 from pytest_probe.core.case import Pair
 from pytest_probe.core.dump import Call, Record
@@ -238,7 +239,8 @@ class Resolver:
             arguments = candidate.arguments
             # A record that the device refuses as well is a wrong record, and no fault of the reference.
             way = Way(device=device, default=default_dtype(call), state="recorded")
-            self.framework.run(candidate.on_device, arguments.args, arguments.kwargs, way, None)
+            with sides.device():
+                self.framework.run(candidate.on_device, arguments.args, arguments.kwargs, way, None)
         except MemoryError:
             raise
         except Exception as error:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pytest_probe.core import sides
 from pytest_probe.core.run import Device, Run
 from pytest_probe.errors import DeviceRaised, HookFailed, NoKernel, ProbeError, Unsupported
 from pytest_probe.execution.autocast import with_autocast
@@ -70,7 +71,8 @@ class DeviceSource:
         """What the device gives. Raises NoKernel, DeviceRaised, whose cause is the device's error, or HookFailed where
         that is none that a call should end with."""
         try:
-            return call()
+            with sides.device():
+                return call()
         except (ProbeError, MemoryError):
             raise
         except BaseException as error:

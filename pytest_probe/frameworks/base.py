@@ -100,6 +100,13 @@ class Framework(Protocol):
         """The framework's own device of that name. Raises SettingsError, of the option that named it, where there is
         none."""
 
+    def all_devices(self, name: str) -> tuple[str, ...]:
+        """The devices of this kind that the framework sees, where the name is without a number ("cuda") and there are
+        several; else the name alone."""
+
+    def select(self, device: Device) -> None:
+        """Make it this process's current device, which kernels take where nothing else is said."""
+
     def emulating(self, name: str) -> Device:
         """The framework's own device of that name, with 16 bit computed in float32 and rounded. Raises SettingsError
         for a device that has kernels of 16 bit."""

@@ -33,6 +33,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object]:
+    asked = config.option.probe_isolate or config.getini("probe_isolate")
+    if asked and not hasattr(config, "workerinput") and _may_probe(config):
+        from pytest_probe.plugin import isolation
+
+        isolation.use_one_worker(config)
     status = yield
     if config.option.help:
         from pytest_probe.plugin.standards_help import text
@@ -67,6 +72,19 @@ def pytest_load_initial_conftests(
         from pytest_probe.plugin import misspelled
 
         misspelled.check_options(parser, args)
+
+
+@pytest.hookimpl(optionalhook=True, tryfirst=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    if not _may_probe(config):
+        return None
+    from pytest_probe.errors import ProbeError
+    from pytest_probe.plugin.xdist import auto_workers
+
+    try:
+        return auto_workers(_probe_of(config))
+    except ProbeError as error:
+        raise pytest.UsageError(str(error)) from None
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -131,12 +149,20 @@ def _is_data_file(arg: str) -> bool:
     return not path.endswith(".py") and os.path.isfile(path)
 
 
-def _configure(config: pytest.Config) -> None:
-    from pytest_probe.plugin import xdist
+def _probe_of(config: pytest.Config) -> Probe:
+    """What this process's items share: made when it is first asked for, which may be before pytest is configured."""
     from pytest_probe.plugin.session import STATE, make_probe
 
-    positional = list(config.args) if _paths_given(config) else []
-    state = config.stash[STATE] = make_probe(config, positional)
+    if STATE not in config.stash:
+        _find_captured(config)
+        config.stash[STATE] = make_probe(config, list(config.args) if _paths_given(config) else [])
+    return config.stash[STATE]
+
+
+def _configure(config: pytest.Config) -> None:
+    from pytest_probe.plugin import xdist
+
+    state = _probe_of(config)
     xdist.check_devices(config, state.settings.devices)
     state.check_table()
     _extend_args(config, state)
@@ -149,8 +175,26 @@ def _configure(config: pytest.Config) -> None:
         from pytest_probe.plugin.reporting import Reporting
 
         config.pluginmanager.register(Reporting(state), "probe-reporting")
+    if state.settings.resume:
+        from pytest_probe.plugin import resume
+
+        resume.configure(config, state)
     if xdist.is_controller(config):
-        config.pluginmanager.register(xdist.Controller(state), "probe-controller")
+        controller = xdist.Controller(state)
+        config.pluginmanager.register(controller, "probe-controller")
+        if state.settings.isolate:
+            from pytest_probe.plugin.isolation import InController
+
+            reporting = config.pluginmanager.getplugin("probe-reporting")
+            config.pluginmanager.register(InController(state, reporting, controller.folder), "probe-isolation")
+    elif not config.option.collectonly:
+        from pytest_probe.plugin.guard import Guard
+
+        config.pluginmanager.register(Guard.of(state), "probe-guard")
+        if "probe_isolated" in getattr(config, "workerinput", {}):
+            from pytest_probe.plugin.isolation import InWorker
+
+            config.pluginmanager.register(InWorker(state), "probe-isolation")
 
 
 def _extend_args(config: pytest.Config, probe: Probe) -> None:

@@ -64,7 +64,9 @@ class _Checks:
     def _judge(self, case: Case, judge: Callable[[], Checked], api: str) -> Checked:
         """What a check leaves, with its final verdict, which becomes a result of the test."""
         started = time.perf_counter()
-        checked, identity = judge(), PortableId.parse(f"{self._item.nodeid}::{case.id}")
+        identity = PortableId.parse(f"{self._item.nodeid}::{case.id}")
+        with self._state.limited():
+            checked = judge()
         verdict = self._decided(checked.verdict)
         if self._state.benchmark is not None:
             verdict = self._state.benchmark.judge(verdict, identity, api)
@@ -263,7 +265,8 @@ class ProbeCase(_Checks):
     def prepared(cls, state: Probe, item: pytest.Item, marked: Marked) -> ProbeCase:
         """With the record's arguments on the device. Skips the test where they cannot be had, as the item would be."""
         __tracebackhide__ = True
-        prepared = state.checker.prepare(marked.case, gradient="backward" in marked.directions)
+        with state.limited():
+            prepared = state.checker.prepare(marked.case, gradient="backward" in marked.directions)
         if isinstance(prepared, Checked):
             skipped = prepared
             _Checks(state, item)._judge(marked.case, lambda: skipped, marked.case.api)

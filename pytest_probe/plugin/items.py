@@ -87,7 +87,7 @@ class ArchiveFile(pytest.Collector):
 
     @classmethod
     def of(cls, probe: Probe, path: Path, parent: pytest.Collector) -> ArchiveFile:
-        return cls.from_parent(parent, path=path, probe=probe, name=path.name, nodeid=_node(probe, path))
+        return cls.from_parent(parent, path=path, probe=probe, name=path.name, nodeid=node_of_file(probe, path))
 
     @property
     def ihook(self) -> pluggy.HookRelay:
@@ -98,7 +98,7 @@ class ArchiveFile(pytest.Collector):
     def collect(self) -> Iterator[pytest.Collector]:
         for dump in self.probe.inside(self.path):
             name = address(dump).partition("::")[2]
-            node = f"{_node(self.probe, self.path)}::{name}"
+            node = f"{node_of_file(self.probe, self.path)}::{name}"
             yield ProbeFile.from_parent(self, path=self.path, dump_path=dump, probe=self.probe, name=name, nodeid=node)
 
 
@@ -114,7 +114,7 @@ class ProbeFile(pytest.Collector):
     """A dump. Collecting it never raises: what is wrong with it becomes an item.
 
     path is a file on the disk, dump_path differs from it where that is an archive. It is no pytest.File, which --lf
-    passes over where no node id begins with its path: see `_node`.
+    passes over where no node id begins with its path: see `node_of_file`.
     """
 
     def __init__(self, *, probe: Probe, dump_path: Path, **kwargs: Any) -> None:
@@ -125,7 +125,7 @@ class ProbeFile(pytest.Collector):
 
     @classmethod
     def of(cls, probe: Probe, path: Path, parent: pytest.Collector) -> ProbeFile:
-        node = _node(probe, path)
+        node = node_of_file(probe, path)
         return cls.from_parent(parent, path=path, dump_path=path, probe=probe, name=path.name, nodeid=node)
 
     @property
@@ -177,7 +177,7 @@ class ProbeFile(pytest.Collector):
         return NoticeItem.from_parent(self, name=name, verdict=verdict)
 
 
-def _node(probe: Probe, path: Path) -> str:
+def node_of_file(probe: Probe, path: Path) -> str:
     """The node id of a file: its path, outside rootdir the absolute one, without the numbers of processes. Those are
     others in the next capture, and last time's results would not be found."""
     root, known = probe.config.rootpath, stable(path)
@@ -243,7 +243,8 @@ class NoticeItem(pytest.Item):
         return self._given
 
     def runtest(self) -> None:
-        verdict = self.verdict = self.judge()
+        with self.probe.limited():
+            verdict = self.verdict = self.judge()
         if verdict.verdict == "skip":
             pytest.skip(self.shown(verdict.reason))
         if self.beside is not None and self.beside.known:

@@ -6,7 +6,6 @@ import os
 import platform
 import re
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime, timezone
 from glob import escape
 from importlib.metadata import version
@@ -21,18 +20,20 @@ from pytest_probe.core.printable import printable, printable_line
 from pytest_probe.core.result import PortableId, Result
 from pytest_probe.core.verdict import SEVERITY
 from pytest_probe.core.whole_file import replacing
-from pytest_probe.errors import Unsupported
 from pytest_probe.execution.large.forecast import sampled_cases
 from pytest_probe.options import standards
+from pytest_probe.plugin import limit
 from pytest_probe.plugin.disk import fail, unwritten
 from pytest_probe.plugin.gate import GateRun
 from pytest_probe.plugin.items import DAMAGED
 from pytest_probe.plugin.session import NOT_SAVED, Probe
 from pytest_probe.plugin.xdist import is_controller
 from pytest_probe.reports import github, junit, terminal
+from pytest_probe.reports.earlier import Earlier
 from pytest_probe.reports.markdown import Failing, Page
 from pytest_probe.reports.msprobe_csv.checker import write_csv
-from pytest_probe.reports.results_file import ResultsWriter, digest
+from pytest_probe.reports.results_file import RESULTS, RUN, ResultsWriter, digest
+from pytest_probe.reports.running import FOLDER, clear
 from pytest_probe.reports.tally import Tally
 from pytest_probe.selection import apis_of, closest, matches
 from pytest_probe.settings import Settings
@@ -64,12 +65,15 @@ class Reporting:
         self._unsaved = ""
         self._runs = not probe.config.option.collectonly
         dumps = probe.readable()
-        devices = self._describe() if self._runs and self._needs_devices(dumps) else []
+        isolated = probe.settings.isolate and is_controller(probe.config)
+        devices = self._described() if self._runs and not isolated and self._needs_devices(dumps) else []
         self._header = [
-            *terminal.header(_conditions(probe, devices), _decides(probe), dumps),
+            # An only worker says later what its device is.
+            *terminal.header(_conditions(probe, devices), _decides(probe), dumps)[isolated:],
             *_state(devices),
             *_unmatched(probe, dumps),
-            *(_sampled(probe, dumps) if devices else []),
+            *(_sampled(probe, dumps) if devices or isolated else []),
+            *limit.header(probe.config, probe.settings.timeout),
         ]
         self._damaged = probe.damaged() if self._runs else {}
         self._told: set[PortableId] = set()
@@ -86,7 +90,11 @@ class Reporting:
         if probe.benchmark is not None and run:
             probe.benchmark.check(run)
         self._seen: set[PortableId] = set()
-        self._writer = ResultsWriter(out, run) if out and self._runs else None
+        self.earlier: Earlier | None = None
+        if probe.settings.resume and out and self._runs:
+            self.earlier = Earlier(out, RUN, RESULTS)
+            self.earlier.check(run)
+        self._writer = ResultsWriter(out, run, self.earlier) if out and self._runs else None
 
     def _needs_devices(self, dumps: Iterable[tuple[str, Dump]]) -> bool:
         """A framework takes seconds to import: only for what will run, or where the user named what to look at."""
@@ -99,16 +107,19 @@ class Reporting:
         """Take over in the middle of a session, in which so many items have finished."""
         self._session, self._finished = session, finished
 
-    def _describe(self) -> list[dict[str, str]]:
+    def _described(self) -> list[dict[str, str]]:
         probe = self._probe
-        checkers = [probe.checker]
-        if len(probe.settings.devices) > 1:
-            checkers = [probe.checker_of(device) for device in probe.settings.devices]
-        # str: a framework's version may be a class of its own, which JSON does not take.
-        with suppress(Unsupported):  # a framework that is not installed: what needs it says so
-            setups = (checker.setup_of(name) for checker in checkers for name in probe.frameworks)
-            return [{key: str(value) for key, value in setup.describe().items()} for setup in setups]
-        return []
+        return probe.described(probe.shared_devices if is_controller(probe.config) else probe.settings.devices)
+
+    def told(self, devices: list[dict[str, str]]) -> None:
+        """Take over what the only worker says of its devices, where this process imports no framework."""
+        self._probe.know_names(devices)
+        reporter = self._probe.config.pluginmanager.getplugin("terminalreporter")
+        if reporter is not None and reporter.verbosity >= 0:
+            for line in (*terminal.header(_conditions(self._probe, devices), "", [])[:1], *_state(devices)):
+                reporter.write_line(line)
+        if self._writer is not None:
+            self._writer.add(devices=devices)
 
     def pytest_report_header(self) -> list[str]:
         return self._header
@@ -122,6 +133,8 @@ class Reporting:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Hold an item's results until it ends: of several attempts the last one counts."""
         item = report.nodeid
+        if hasattr(report, "probe_resumed"):
+            return
         self._note_failure(report)
         if report.outcome not in OUTCOMES:
             self._repeated.add(item)
@@ -152,7 +165,16 @@ class Reporting:
             path = os.path.normpath(self._probe.config.rootpath / file)
             self._failing[report.nodeid] = Failing(worst.id, reason, path, 0 if line is None else line + 1)
 
-    def _count(self, results: Iterable[Result]) -> None:
+    @property
+    def writer(self) -> ResultsWriter:
+        assert self._writer is not None
+        return self._writer
+
+    def take_over(self, results: Iterable[Result]) -> None:
+        """Count what an earlier run found and wrote."""
+        self._count(results, written=True)
+
+    def _count(self, results: Iterable[Result], *, written: bool = False) -> None:
         for result in results:
             self._tally.add(result)
             if self.gate is not None:
@@ -163,7 +185,7 @@ class Reporting:
                 self._unsaved = next((note for note in result.notes if note.startswith(NOT_SAVED)), "")
             if self._probe.benchmark is not None:
                 self._seen.add(result.portable_id)
-            if self._writer is not None:
+            if self._writer is not None and not written:
                 self._writer.write(result)
 
     def pytest_report_teststatus(self, report: Any) -> tuple[str, str, tuple[str, dict[str, bool]]] | None:
@@ -245,6 +267,10 @@ class Reporting:
         return [f"{text}\nThis fails the run, although its item {DAMAGED} was left out" for text in left_out]
 
     def _close(self, writer: ResultsWriter, session: pytest.Session, status: int) -> None:
+        clear(writer.folder / FOLDER, finished=not self._not_run)
+        if self.earlier is not None and self.earlier.finished:
+            writer.release()
+            return
         status = status or int(bool(writer.trouble or self._trouble))
         writer.close(finished=_now(), exit_status=status, verdicts=dict(self._tally.verdicts), not_run=self._not_run)
         try:

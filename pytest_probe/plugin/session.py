@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from glob import escape
@@ -29,7 +29,7 @@ from pytest_probe.core.result import PortableId
 from pytest_probe.core.signature import signature
 from pytest_probe.core.verdict import SEVERITY, Verdict
 from pytest_probe.core.whole_file import replacing
-from pytest_probe.errors import DumpError, ProbeError, RecordError, SettingsError
+from pytest_probe.errors import DumpError, ProbeError, RecordError, SettingsError, Unsupported
 from pytest_probe.execution import Case, Checked, Checker, Conditions, user_code
 from pytest_probe.inputs.fuzz.table import table
 from pytest_probe.inputs.fuzz.tabled import entry_of
@@ -38,6 +38,7 @@ from pytest_probe.plugin.dump_folders import DumpFolders
 from pytest_probe.plugin.gate import gate_in_worker
 from pytest_probe.records import captured, find_dumps, is_part, labels, read_dump, recognised, stable
 from pytest_probe.registry import Registry
+from pytest_probe.reports.running import FOLDER
 from pytest_probe.settings import Settings, check_name, moves_rootdir, parse
 from pytest_probe.standards import standards
 from pytest_probe.standards.tools.table import packaged
@@ -82,6 +83,8 @@ class Probe:
         self._labels: dict[Path, str] = {}
         self._kept: Checked | None = None
         self._checkers: dict[int, Checker] = {}
+        # What a case runs in: its time limit.
+        self.limited: Callable[[], AbstractContextManager[None]] = nullcontext
         self._frameworks: dict[Path, str] = {}
         self._names: dict[tuple[str | None, str], str] = {}
         # The process that reports opens it; a worker is handed it.
@@ -168,6 +171,42 @@ class Probe:
     def device_name(self) -> str:
         """The device that functions of the user's own are tested on, by the name that the framework gives it."""
         return self.name_of(self.device, frameworks.DEFAULT)
+
+    @property
+    def running_folder(self) -> Path | None:
+        """Where processes say what they run; None where nobody survives to read it."""
+        given: dict[str, Any] = getattr(self.config, "workerinput", {})
+        if "probe_running" in given:
+            return Path(given["probe_running"])
+        return None if self.settings.out is None else self.settings.out / FOLDER
+
+    @cached_property
+    def shared_devices(self) -> tuple[str, ...]:
+        """The devices that workers share out: those that were named, or all of the one kind. Empty for the default
+        device where that is one alone."""
+        if len(self.settings.devices) > 1:
+            return self.settings.devices
+        with suppress(Unsupported):
+            return self.checker.setup_of(self.frameworks[0]).shared_devices or self.settings.devices
+        return self.settings.devices
+
+    def described(self, devices: Sequence[str] = ()) -> list[dict[str, str]]:
+        """What these devices are, or this process's own, for each framework; nothing where one is not installed: what
+        needs it says so. Raises SettingsError where a device is unknown."""
+        checkers = [self.checker]
+        if len(devices) > 1:
+            checkers = [self.checker_of(device) for device in devices]
+        # str: a framework's version may be a class of its own, which JSON does not take.
+        with suppress(Unsupported):
+            setups = (checker.setup_of(name) for checker in checkers for name in self.frameworks)
+            return [{key: str(value) for key, value in setup.describe().items()} for setup in setups]
+        return []
+
+    def know_names(self, devices: Sequence[Mapping[str, str]]) -> None:
+        """Take what another process says of its devices, one a framework, for the names of this one's."""
+        for framework, device in zip(self.frameworks, devices, strict=False):
+            self._names[self.device, framework] = device["device"]
+            self._names[None, framework] = device["device"]
 
     def warm_up(self) -> None:
         """Import the frameworks. Where that fails the items say so."""

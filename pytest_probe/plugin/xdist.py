@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import tempfile
+import time
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from pytest_probe.core.result import PortableId, Result
 from pytest_probe.core.verdict import Verdict
 from pytest_probe.errors import SettingsError
+from pytest_probe.execution.conditions import RECORDED
 from pytest_probe.plugin.session import Probe
+from pytest_probe.reports.death import TIMER_STATUS, Ending, memory_kills, verdict_on
 from pytest_probe.reports.junit import properties
+from pytest_probe.reports.running import Deaths, Running, file_of, read_running
 
 # Deaths that no item explains, a worker, after which the run ends: a worker that dies while it starts always will.
 IDLE_DEATHS = 4
-DIED = "the worker process died while it ran this case (a crash in native code, out of memory, or a time limit)"
+# A case at which so many processes died is not run again.
+DEATHS_OF_A_CASE = 2
+# What pytest's reports call an attempt that is made again.
+AGAIN = "rerun"
+# A process whose pipes have closed has ended; the system may take a moment to say how.
+STATUS_SECONDS = 10.0
 
 
 def is_worker(config: pytest.Config) -> bool:
@@ -38,6 +52,15 @@ def check_devices(config: pytest.Config, devices: tuple[str, ...]) -> None:
         )
 
 
+def auto_workers(probe: Probe) -> int | None:
+    """How many workers -n auto is: one a device, None on the CPU, where pytest-xdist knows."""
+    devices = probe.shared_devices
+    if len(devices) > 1:
+        return len(devices)
+    name = probe.name_of(next(iter(devices), None), probe.frameworks[0])
+    return None if name in ("cpu", RECORDED) or name.split(":")[0] in probe.registry.devices else 1
+
+
 class Controller:
     """The side of a distributed run that hands out devices and hears of workers that die."""
 
@@ -46,8 +69,13 @@ class Controller:
         self._held: dict[Any, str] = {}
         self._unexplained = 0
         self._died: pytest.TestReport | None = None
+        self._ended: dict[Any, str] = {}
+        self.folder = probe.running_folder or Path(tempfile.mkdtemp(prefix="pytest-probe-"))
+        self._deaths = Deaths(probe.running_folder)
+        self._memory_kills = memory_kills()
         # A record that kills its worker must not end the run: xdist's own cap would leave items unrun.
-        if probe.config.getoption("maxworkerrestart", None) is None:
+        self._replaces = probe.config.getoption("maxworkerrestart", None) is None
+        if self._replaces:
             probe.config.option.maxworkerrestart = str(2**31)
         self._limit = IDLE_DEATHS * len(probe.config.getoption("tx"))
 
@@ -56,7 +84,9 @@ class Controller:
         reporting = self._probe.config.pluginmanager.getplugin("probe-reporting")
         if reporting is not None and reporting.gate is not None:
             node.workerinput["probe_gate"] = reporting.gate.carried()
-        devices = self._probe.settings.devices
+        node.workerinput["probe_running"] = str(self.folder)
+        # What runs in one process alone need not be counted: that would import a framework here.
+        devices = self._probe.settings.devices if self._probe.settings.isolate else self._probe.shared_devices
         if devices:
             held = list(self._held.values())
             self._held[node] = node.workerinput["probe_device"] = min(devices, key=held.count)
@@ -71,26 +101,50 @@ class Controller:
             pytest.exit(f"{self._unexplained} workers died without an item to blame; run without -n to see why", 3)
 
     @pytest.hookimpl(optionalhook=True)
-    def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport) -> None:
-        self._unexplained -= 1
+    def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport, sched: Any) -> None:
+        """Whose death was it? An item that had ended keeps its result, one that had not begun is given to another
+        worker, and so is one that was killed from outside, once."""
         node: Any = getattr(report, "node", None)
         path, name = self._probe.of_item(crashitem)
-        crashed = PortableId.parse(f"{path}::{name}")
         if not self._probe.is_dump(path) and not (path.suffix != ".py" and self._probe.recognises(path)):
+            self._unexplained -= 1
             return
-        device = node.workerinput.get("probe_device")
-        command = self._probe.command(path, crashed.name, crashed.dtype or None, device)
+        if self._ended.get(node) == crashitem:
+            report.outcome = AGAIN  # type: ignore[assignment]
+            return
+        death, ending = self._death(node), Ending(_status(node), memory_kills() > self._memory_kills)
+        self._memory_kills = memory_kills()
+        if death.item != crashitem and _again(sched, crashitem):
+            report.outcome = AGAIN  # type: ignore[assignment]
+            return
+        self._unexplained -= 1
+        death = structs.replace(death, id=f"{self._probe.label(path)}::{name}")
+        times = self._deaths.add(death)
+        if self._replaces and ending.killed and times < DEATHS_OF_A_CASE and _again(sched, crashitem):
+            report.outcome = AGAIN  # type: ignore[assignment]
+            return
+        timed_out = ending.status == TIMER_STATUS and 0 < death.deadline <= time.time()
+        self._report(report, path, death, verdict_on(death, ending, times=times, timed_out=timed_out))
+
+    def _death(self, node: Any) -> Running:
+        """What the worker was running."""
+        file = file_of(self.folder, node.workerinput["workerid"])
+        found = read_running(file)
+        file.unlink(missing_ok=True)
+        return found
+
+    def _report(self, report: pytest.TestReport, path: Path, death: Running, verdict: Verdict) -> None:
+        """Let the report say what the case died of."""
+        crashed = PortableId.parse(death.id)
+        device = report.node.workerinput.get("probe_device")
         report.location = (str(path), None, f"{crashed.name} ")
-        report.longrepr = f"{crashed.name}{f' on {device}' if device else ''}: {DIED}\nto reproduce: {command}"
-        died = Result.of(
-            Verdict("error", "", DIED),
-            PortableId(self._probe.label(path), crashed.entry, crashed.dtype),
-            api=crashed.api,
-            direction=crashed.direction,
-            dtype=crashed.dtype,
-            device=self._probe.name_of(device, self._probe.framework_of(path)),
-            duration=0.0,
-        )
+        if verdict.verdict == "skip":
+            report.outcome, report.longrepr = "skipped", (str(path), 1, f"Skipped: {verdict.reason}")
+        else:
+            command = self._probe.command(path, crashed.name, crashed.dtype or None, device)
+            where = f" on {device}" if device else ""
+            report.longrepr = f"{crashed.name}{where}: {verdict.reason}\nto reproduce: {command}"
+        died = result_of(self._probe, crashed, verdict, device)
         report.probe = msgspec.to_builtins(died)  # type: ignore[attr-defined]
         report.user_properties = list(properties(died))
         # What reads reports knows the run of an item, and its teardown.
@@ -99,13 +153,58 @@ class Controller:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None, None, None]:
         yield
-        if report is self._died and report.failed:
-            self._probe.config.hook.pytest_runtest_logreport(report=_end_of(report))
+        if report.when == "teardown":
+            self._ended[getattr(report, "node", None)] = report.nodeid
+        if report is self._died and not report.passed:
+            self._probe.config.hook.pytest_runtest_logreport(report=end_of(report))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
+        """Nothing is shown of an attempt that is made again."""
+        return ("", "", "") if report.outcome == AGAIN else None
+
+    def pytest_unconfigure(self) -> None:
+        if self._probe.settings.out is None:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def _end_of(died: pytest.TestReport) -> pytest.TestReport:
+def _again(sched: Any, item: str) -> bool:
+    """Let another worker run it; False where the way of distribution cannot."""
+    try:
+        sched.mark_test_pending(item)
+    except NotImplementedError:
+        return False
+    return True
+
+
+def _status(node: Any) -> int | None:
+    """How the worker's process ended, as subprocess tells it; None where it is no child of this one."""
+    process = getattr(getattr(node.gateway, "_io", None), "popen", None)
+    try:
+        return None if process is None else process.wait(STATUS_SECONDS)
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def end_of(died: pytest.TestReport) -> pytest.TestReport:
     """The teardown that a dead worker cannot report, without which junit shows no properties and others no item."""
     end = pytest.TestReport(died.nodeid, died.location, died.keywords, "passed", None, "teardown")
     end.user_properties = died.user_properties
     end.node = died.node  # type: ignore[attr-defined]
     return end
+
+
+def result_of(probe: Probe, identity: PortableId, verdict: Verdict, device: str | None) -> Result:
+    """The result of a case that a process died of; device as the worker was given it."""
+    paths = {probe.label(path): path for path in probe.dumps}
+    path = paths.get(identity.label)
+    framework = probe.framework_of(path) if path is not None else probe.frameworks[0]
+    return Result.of(
+        verdict,
+        identity,
+        api=identity.api,
+        direction=identity.direction,
+        dtype=identity.dtype,
+        device=probe.name_of(device, framework),
+        duration=0.0,
+    )

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pytest_probe.core.result import Result, plain, worst_metric
 
 PREFIX = "probe."
-_TEXTS = ("id", "api", "direction", "dtype", "device", "verdict", "standard", "reason")
+_TEXTS = ("id", "api", "direction", "dtype", "device", "verdict", "standard", "reason", "kind")
 _METRICS = ("max_ulp", "max_abs", "max_rel", "noise_ratio", "noise_rms", "spread_ulp")
 
 

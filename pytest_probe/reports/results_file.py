@@ -16,6 +16,7 @@ from pytest_probe.core.regular_file import opened
 from pytest_probe.core.result import Result
 from pytest_probe.core.whole_file import replacing
 from pytest_probe.errors import ResultsError, SettingsError
+from pytest_probe.reports.earlier import Earlier
 
 SCHEMA = 1
 RESULTS, RUN = "results.jsonl", "run.json"
@@ -25,26 +26,31 @@ class ResultsWriter:
     """`results.jsonl`, one line an item and written with it, and `run.json`.
 
     Locked until it is closed. Where the disk takes no more, trouble says so in one sentence, whole lines stay, and what
-    follows is dropped. Raises SettingsError where the folder holds results already, is locked by another run, or cannot
-    be written to.
+    follows is dropped. earlier: go on behind these results. Raises SettingsError where the folder holds results
+    already, is locked by another run, or cannot be written to.
     """
 
-    def __init__(self, folder: Path, run: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, run: Mapping[str, Any], earlier: Earlier | None = None) -> None:
         self.folder = folder
         self.trouble = ""
-        self._kept = 0
         self._run = {"schema": SCHEMA, **run}
         path = folder / RESULTS
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._file = path.open("ab", buffering=0)
+            self._file: IO[bytes] = path.open("ab", buffering=0)
             if not _lock(self._file):
                 raise SettingsError(
                     "--probe-out", str(folder), "another run writes there; give another folder, or wait"
                 )
-            if path.stat().st_size:
-                raise SettingsError("--probe-out", str(folder), f"it holds {RESULTS} of another run; give a new folder")
-            self._write_run()
+            if earlier is not None:
+                self._file = earlier.kept(self._file)
+                self._run["started"] = earlier.run.started
+            elif path.stat().st_size:
+                advice = "give a new folder, or go on with --probe-resume"
+                raise SettingsError("--probe-out", str(folder), f"it holds {RESULTS} of another run; {advice}")
+            self._kept = path.stat().st_size
+            if earlier is None or not earlier.finished:
+                self._write_run()
         except OSError as error:
             raise SettingsError("--probe-out", str(folder), f"it cannot be written to: {error.strerror}") from None
 
@@ -62,9 +68,24 @@ class ResultsWriter:
             )
             self._file.truncate(self._kept)
 
+    @property
+    def size(self) -> int:
+        """Bytes of results."""
+        return self._kept
+
+    def add(self, **more: Any) -> None:
+        """Add what was not known before to `run.json`."""
+        self._run |= more
+        with suppress(OSError):
+            self._write_run()
+
+    def release(self) -> None:
+        """Write nothing more, and let other runs write."""
+        self._file.close()
+
     def close(self, **summary: Any) -> None:
         """End the run; summary is added to `run.json`."""
-        self._file.close()
+        self.release()
         self._run |= summary
         try:
             self._write_run()

@@ -77,7 +77,7 @@ def test_a_folder_with_results_is_refused(pytester: pytest.Pytester, make_dump: 
     result = pytester.runpytest("--probe-dump=dump.json", "--probe-out=out")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(
-        ["ERROR: --probe-out: '*out' * it holds results.jsonl of another run; give a new folder"]
+        ["ERROR: --probe-out: '*out' * it holds results.jsonl of another run; give a new folder, *--probe-resume"]
     )
     assert len(results(pytester)) == 6
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
+from pytest_probe.frameworks.torch.framework import TorchFramework
 from pytest_probe.plugin import xdist
+from pytest_probe.plugin.session import make_probe
 from pytest_probe.settings import Settings
 from tests.acceptance.conftest import DumpMaker, entries
+from tests.support.devices import Emulated
 
 # Every argmax kills its worker.
 KILLER = """
@@ -30,7 +35,7 @@ def test_every_item_runs_where_many_kill_their_worker(pytester: pytest.Pytester,
     result = pytester.runpytest("--probe-dump=dump.json", "-n1", "--probe-out=out", "--probe-seed=3")
     result.stdout.fnmatch_lines(
         [
-            "Torch.argmax.?.forward: the worker process died while it ran this case *",
+            "Torch.argmax.?.forward: the process died by SIGKILL while it ran; that was death 2 of this case, *",
             "to reproduce: pytest 'dump.json::Torch.argmax.?.forward' --probe-seed=3",
             "6 cases, 1 pass, 5 error",
             "*5 failed, 1 passed*",
@@ -65,10 +70,82 @@ def test_devices_are_shared_out(pytester: pytest.Pytester, make_dump: DumpMaker)
     assert {json.loads(line)["device"] for line in lines} == {"fake:0", "fake:1"}
 
 
+# What each API does to its worker, on its own side.
+FAULTS = """
+    import ctypes, os, torch
+
+    def segfault(*args, **kwargs):
+        ctypes.string_at(0)
+
+    def leave(*args, **kwargs):
+        os._exit(3)
+
+    def pytest_probe_register(registry):
+        registry.calls["Functional.relu"] = segfault
+        registry.references["Torch.argmax"] = leave
+"""
+
+
+def test_each_death_is_one_result(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump()
+    pytester.makeconftest(FAULTS)
+    files = ["--probe-out=out", "--junitxml=junit.xml"]
+    result = pytester.runpytest("--probe-dump=dump.json", "--probe-device=cpu", "-n1", *files)
+    result.assert_outcomes(failed=2, passed=2, skipped=2)
+    lines = [json.loads(line) for line in (pytester.path / "out/results.jsonl").read_text().splitlines()]
+    found = {line["id"].rpartition("::")[2]: line for line in lines}
+    assert len(found) == 6
+    for direction in ("forward", "backward"):
+        relu = found[f"Functional.relu.0.{direction}"]
+        assert (relu["verdict"], relu["kind"]) == ("error", "crash")
+        assert relu["reason"] == "the process died by SIGSEGV while the device ran it"
+    argmax = found["Torch.argmax.0.forward"]
+    assert (argmax["verdict"], argmax["kind"]) == ("skip", "no reference")
+    assert argmax["reason"] == "the process died with exit status 3 while its reference ran"
+    assert '<property name="probe.kind" value="crash" />' in (pytester.path / "junit.xml").read_text()
+
+
+def test_a_kind_means_all_of_its_devices(
+    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And -n auto is one worker for each. torch takes a CPU by a number as well."""
+    make_dump()
+    both = ("cpu:0", "cpu:1")
+    monkeypatch.setattr(TorchFramework, "all_devices", lambda self, name: both if name == "cpu" else (name,))
+    result = pytester.runpytest(
+        "--probe-dump=dump.json", "--probe-device=cpu", "-n", "auto", "--probe-out=out", "--probe-api=Functional.*"
+    )
+    result.stdout.fnmatch_lines(["probe: cpu:0 cpu:1, torch *", "created: 2/2 workers"])
+    result.assert_outcomes(passed=4)
+    lines = (pytester.path / "out/results.jsonl").read_text().splitlines()
+    assert {json.loads(line)["device"] for line in lines} <= set(both)
+
+
+def test_on_the_cpu_xdist_counts_workers(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    path = make_dump()
+    config = pytester.parseconfig(f"--probe-dump={path}", "--probe-device=cpu")
+    assert xdist.auto_workers(make_probe(config)) is None
+
+
+def test_devices_of_a_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[int] = []
+    there = SimpleNamespace(device_count=lambda: 3, set_device=chosen.append)
+    monkeypatch.setattr(torch, "get_device_module", lambda kind: there)
+    framework = TorchFramework()
+    assert framework.all_devices("cuda") == ("cuda:0", "cuda:1", "cuda:2")
+    assert framework.all_devices("cuda:1") == ("cuda:1",)
+    assert framework.all_devices("cpu") == ("cpu",)
+    for name in ("cuda:2", "cuda", "cpu"):
+        framework.select(Emulated(name))
+    assert chosen == [2]
+
+
 def controller(*devices: str) -> xdist.Controller:
     options = {"tx": ["popen", "popen"], "maxworkerrestart": None}
     config = SimpleNamespace(getoption=lambda name, default=None: options.get(name, default), option=SimpleNamespace())
-    probe: Any = SimpleNamespace(config=config, settings=Settings(devices=devices))
+    probe: Any = SimpleNamespace(
+        config=config, settings=Settings(devices=devices), shared_devices=devices, running_folder=Path("none")
+    )
     return xdist.Controller(probe)
 
 

@@ -52,3 +52,12 @@ def hardware(device: str) -> dict[str, str]:
             found["hardware"] = str(paddle.device.cuda.get_device_name(int(index or 0)))
             found["toolkit"] = str(paddle.version.cuda())
     return found
+
+
+def devices(kind: str) -> int:
+    """How many devices of this kind there are."""
+    if kind == "gpu":
+        return int(paddle.device.cuda.device_count())
+    if kind == "xpu":
+        return int(_core.get_xpu_device_count())
+    return sum(name.partition(":")[0] == kind for name in paddle.device.get_available_custom_device() or ())

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import paddle
 
+from pytest_probe.core import sides
 from pytest_probe.core.arguments import Arguments, BoundCall
 from pytest_probe.core.run import Device, Kernel, Returned, Run, State, Wanted, Way
 from pytest_probe.errors import SettingsError
@@ -103,6 +104,14 @@ class PaddleFramework:
             raise SettingsError(option, name, f"Paddle says: {first_line(error)}; found here: {known}") from error
         return PaddleDevice(name)
 
+    def all_devices(self, name: str) -> tuple[str, ...]:
+        if name == "cpu" or ":" in name:
+            return (name,)
+        return tuple(f"{name}:{number}" for number in range(count)) if (count := flags.devices(name)) > 1 else (name,)
+
+    def select(self, device: Device) -> None:
+        """Each call sets Paddle's device itself."""
+
     def emulating(self, name: str) -> Device:
         if self.device(name).name != "cpu":
             raise SettingsError("--probe-emulate", name, "Paddle has 16-bit kernels there: leave the option out")
@@ -114,6 +123,7 @@ class PaddleFramework:
     def apis(self) -> Iterable[str]:
         return allowlist.apis()
 
+    @sides.reference()
     @memory_errors()
     def run(
         self,
@@ -172,6 +182,7 @@ class PaddleFramework:
     def returned(self, run: Run) -> Returned:
         return calls.returned(run)
 
+    @sides.reference()
     @memory_errors()
     def would_return(
         self,
@@ -186,6 +197,7 @@ class PaddleFramework:
             raise NotImplementedError("Paddle has no tensors of a shape and a dtype alone")
         return calls.would_return(function, args, kwargs, way)
 
+    @sides.reference()
     @memory_errors()
     def gradients(self, run: Run, seeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         return calls.gradients(run, seeds)

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 import torch.overrides
 
+from pytest_probe.core import sides
 from pytest_probe.core.arguments import Arguments, BoundCall
 from pytest_probe.core.run import Device, Kernel, Returned, Run, State, Wanted, Way
 from pytest_probe.errors import SettingsError
@@ -111,6 +112,19 @@ class TorchFramework:
             raise SettingsError(option, name, f"torch says: {first_line(error)}; found here: {known}") from error
         return device
 
+    def all_devices(self, name: str) -> tuple[str, ...]:
+        kind, colon, _ = name.partition(":")
+        try:
+            count = 1 if colon or kind == "cpu" else torch.get_device_module(kind).device_count()
+        except (AttributeError, RuntimeError):
+            count = 1
+        return tuple(f"{kind}:{number}" for number in range(count)) if count > 1 else (name,)
+
+    def select(self, device: Device) -> None:
+        place = calls.place(device)
+        if place.type != "cpu" and place.index is not None:
+            torch.get_device_module(place.type).set_device(place.index)
+
     def emulating(self, name: str) -> TorchDevice:
         raise SettingsError("--probe-emulate", name, "torch has 16-bit kernels there: leave the option out")
 
@@ -120,6 +134,7 @@ class TorchFramework:
     def apis(self) -> Iterable[str]:
         return allowlist.apis()
 
+    @sides.reference()
     @memory_errors()
     def run(
         self,
@@ -134,6 +149,7 @@ class TorchFramework:
     def check_arguments(self, call: BoundCall) -> None:
         safety.check_arguments(call)
 
+    @sides.reference()
     def bytes_inside(
         self,
         name: str,
@@ -174,6 +190,7 @@ class TorchFramework:
     def returned(self, run: Run) -> Returned:
         return calls.returned(run)
 
+    @sides.reference()
     @memory_errors()
     def would_return(
         self,
@@ -187,10 +204,12 @@ class TorchFramework:
         way = way if computed else replace(way, device=TorchDevice("meta"))
         return calls.would_return(function, args, kwargs, way)
 
+    @sides.reference()
     @memory_errors()
     def gradients(self, run: Run, seeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         return calls.gradients(run, seeds)
 
+    @sides.reference()
     @memory_errors()
     def kernels(self, run: Callable[[], object]) -> tuple[Kernel, ...]:
         with autocast.WatchMode() as watch:

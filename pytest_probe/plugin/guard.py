@@ -1,0 +1,49 @@
+"""In each process that runs cases: a file says what runs, and a time limit ends what does not end."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import pytest
+
+from pytest_probe.core import sides
+from pytest_probe.plugin.items import NoticeItem
+from pytest_probe.plugin.limit import Limit
+from pytest_probe.plugin.session import Probe
+from pytest_probe.reports.running import MAIN, TIMER, RunningFile, file_of
+
+
+class Guard:
+    """Notes each item, and each side of its case, in a file: None where nobody would survive to read it."""
+
+    def __init__(self, probe: Probe, file: RunningFile | None, limit: Limit) -> None:
+        self._probe = probe
+        self._file = file
+        self._limit = limit
+        probe.limited = limit.case
+
+    @classmethod
+    def of(cls, probe: Probe) -> Guard:
+        """This process's."""
+        seconds, folder = probe.settings.timeout, probe.running_folder
+        if folder is None:
+            return cls(probe, None, Limit(probe.config, seconds, None, None))
+        worker = getattr(probe.config, "workerinput", None)
+        file = RunningFile(file_of(folder, MAIN if worker is None else worker["workerid"]))
+        return cls(probe, file, Limit(probe.config, seconds, file, folder / TIMER if worker is None else None))
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        if self._file is None:
+            return (yield)
+        self._file.begin(item.nodeid, str(item.portable_id) if isinstance(item, NoticeItem) else "")
+        with sides.told(self._file.side):
+            found = yield
+        self._file.end()
+        return found
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self) -> None:
+        self._limit.close()
+        if self._file is not None:
+            self._file.close()

@@ -1,0 +1,150 @@
+"""A small file that tells what a process runs, for whoever survives its death: rewritten before each side of a case."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from pytest_probe.core.sides import Side
+
+FOLDER, DEATHS = "running", "deaths.jsonl"
+# The process of a run without workers, and what its timer wrote at its end.
+MAIN, TIMER = "main", "timer.txt"
+_END = ".json"
+
+
+class Running(msgspec.Struct, frozen=True):
+    """What a process runs: an item, by node id and by the portable id of its case ("" where it has none), "" between
+    items. deadline is when its time limit ends the process, in seconds of time.time(), 0 where there is none."""
+
+    item: str = ""
+    id: str = ""
+    side: Side = ""
+    deadline: float = 0.0
+
+
+class RunningFile:
+    """Written by one process. A disk that takes no more is no reason to end: what is not told is not known then."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: IO[bytes] | None = None
+        with suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("wb", buffering=0)
+        self._now = Running()
+        self._length = 0
+
+    def begin(self, item: str, id: str) -> None:
+        """An item begins, or a check of it."""
+        self._write(Running(item, id))
+
+    def limit(self, seconds: float) -> None:
+        """So much time is left to it; 0: no limit."""
+        deadline = time.time() + seconds if seconds else 0.0
+        self._write(Running(self._now.item, self._now.id, self._now.side, deadline))
+
+    def side(self, side: Side) -> None:
+        """This side of it runs from now on."""
+        if side != self._now.side:
+            self._write(Running(self._now.item, self._now.id, side, self._now.deadline))
+
+    def end(self) -> None:
+        """It has ended."""
+        self._write(Running())
+
+    def close(self) -> None:
+        with suppress(OSError):
+            if self._file is not None:
+                self._file.close()
+            self._path.unlink()
+
+    def _write(self, now: Running) -> None:
+        # One write, over the whole of the last one: a reader never finds the end of an older line.
+        line = msgspec.json.encode(now)
+        self._length = max(self._length, len(line))
+        self._now = now
+        if self._file is not None:
+            with suppress(OSError):
+                self._file.seek(0)
+                self._file.write(line.ljust(self._length) + b"\n")
+
+
+def file_of(folder: Path, process: str) -> Path:
+    """Where a process writes; folder is the run's."""
+    return folder / f"{process}{_END}"
+
+
+def read_running(path: Path) -> Running:
+    """What a process that died was running. A file that is not there, or not whole, tells of nothing."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Running)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return Running()
+
+
+def told_timeout(folder: Path) -> str:
+    """The portable id of the case at which the timer ended a run without workers; "" where none did."""
+    return read_running(file_of(folder, MAIN)).id if (folder / TIMER).exists() else ""
+
+
+class Deaths:
+    """How often a process died while it ran a case, and which side ran at the last death; kept in a file beside the
+    running ones, so that a run that goes on knows. folder None: kept nowhere."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._path = None if folder is None else folder / DEATHS
+        self._count: Counter[str] = Counter()
+        self._last: dict[str, Running] = {}
+        for death in self._read():
+            self._note(death)
+
+    def add(self, death: Running) -> int:
+        """One more; how often it is now."""
+        self._note(death)
+        if self._path is not None:
+            with suppress(OSError):
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                with self._path.open("ab") as file:
+                    file.write(msgspec.json.encode(death) + b"\n")
+        return self._count[death.id]
+
+    def of_earlier_processes(self) -> None:
+        """Add what processes ran that have died, by the files that they left."""
+        if self._path is None:
+            return
+        for path in sorted(self._path.parent.glob(f"*{_END}")):
+            death = read_running(path)
+            if death.id:
+                self.add(death)
+            path.unlink(missing_ok=True)
+
+    def last(self) -> Iterator[tuple[Running, int]]:
+        """The last death of each case, and how many it had."""
+        for name, death in self._last.items():
+            yield death, self._count[name]
+
+    def _note(self, death: Running) -> None:
+        self._count[death.id] += 1
+        self._last[death.id] = death
+
+    def _read(self) -> Iterator[Running]:
+        if self._path is None or not self._path.exists():
+            return
+        for line in self._path.read_bytes().splitlines():
+            with suppress(msgspec.DecodeError, UnicodeDecodeError):
+                yield msgspec.json.decode(line, type=Running)
+
+
+def clear(folder: Path, *, finished: bool) -> None:
+    """Remove the folder at the end of a run; finished: deaths count no more, since nothing is left to run."""
+    with suppress(OSError):
+        if finished:
+            (folder / DEATHS).unlink(missing_ok=True)
+        folder.rmdir()

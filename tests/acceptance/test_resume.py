@@ -1,0 +1,145 @@
+"""--probe-resume: what was killed goes on, and ends with the results of a run that nobody disturbed."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ElementTree
+from typing import Any
+
+import pytest
+
+from tests.acceptance.conftest import NAMES, DumpMaker
+
+# The process dies at one case; `once`: the first time only.
+KILLER = """
+    import os, pathlib, signal
+
+    def pytest_probe_inputs(case, arguments):
+        marker = pathlib.Path("killed")
+        if case.record.api == "argmax" and not ({once} and marker.exists()):
+            marker.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
+RUN = ("--probe-dump=dump.json", "--probe-device=cpu")
+
+
+def results(pytester: pytest.Pytester, folder: str = "out") -> list[str]:
+    """What a run found, in any order, without durations."""
+    lines = (pytester.path / folder / "results.jsonl").read_text().splitlines()
+    return sorted(json.dumps({**json.loads(line), "duration": 0}) for line in lines)
+
+
+def result(pytester: pytest.Pytester, api: str) -> dict[str, Any]:
+    (found,) = (item for item in map(json.loads, results(pytester)) if item["api"] == api)
+    return dict(found)
+
+
+@pytest.fixture
+def undisturbed(pytester: pytest.Pytester, make_dump: DumpMaker) -> list[str]:
+    make_dump()
+    pytester.runpytest(*RUN, "--probe-out=undisturbed")
+    return results(pytester, "undisturbed")
+
+
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_a_killed_run_goes_on(pytester: pytest.Pytester, undisturbed: list[str], workers: str) -> None:
+    """A worker that is killed is replaced, and its case runs again; a run that is killed is resumed."""
+    pytester.makeconftest(KILLER.format(once=True))
+    out = [*RUN, "--probe-out=out", "-n", workers]
+    killed = pytester.runpytest_subprocess(*out)
+    if workers == "0":
+        assert killed.ret == -9
+        assert len(results(pytester)) == 4
+        with (pytester.path / "out/results.jsonl").open("a") as file:
+            file.write('{"id": "dump.json::Torch.arg')
+        resumed = pytester.runpytest(*out, "--probe-resume", "--junitxml=junit.xml")
+        resumed.assert_outcomes(passed=1, skipped=1)
+        resumed.stdout.fnmatch_lines(["probe: going on with the run in *out", "6 cases, 5 pass, 1 skip", "*4 resumed*"])
+        cases = ElementTree.parse(pytester.path / "junit.xml").getroot().iter("testcase")
+        assert sorted(case.attrib["name"].strip() for case in cases) == sorted(NAMES)
+    else:
+        assert killed.ret == 0
+    assert results(pytester) == undisturbed
+    assert sorted(path.suffix for path in (pytester.path / "out").iterdir()) == [".csv", ".csv", ".json", ".jsonl"]
+    run = json.loads((pytester.path / "out/run.json").read_text())
+    assert (run["verdicts"], run["not_run"], run["exit_status"]) == ({"pass": 5, "skip": 1}, 0, 0)
+
+
+def test_two_deaths_are_enough(pytester: pytest.Pytester, undisturbed: list[str]) -> None:
+    pytester.makeconftest(KILLER.format(once=False))
+    out = [*RUN, "--probe-out=out"]
+    assert pytester.runpytest_subprocess(*out).ret == -9
+    assert pytester.runpytest_subprocess(*out, "--probe-resume").ret == -9
+    third = pytester.runpytest(*out, "--probe-resume")
+    third.stdout.fnmatch_lines(["6 cases, 4 pass, 1 error, 1 skip", "FAILED dump.json::Torch.argmax.0.forward *"])
+    assert third.ret == pytest.ExitCode.TESTS_FAILED
+    argmax = result(pytester, "Torch.argmax")
+    assert (argmax["verdict"], argmax["kind"]) == ("error", "crash")
+    assert "death 2 of this case" in argmax["reason"]
+    others = [line for line in results(pytester) if "Torch.argmax.0" not in line]
+    assert others == [line for line in undisturbed if "Torch.argmax.0" not in line]
+
+
+@pytest.mark.usefixtures("planted")
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_a_finished_run_is_repeated(pytester: pytest.Pytester, make_dump: DumpMaker, workers: str) -> None:
+    make_dump()
+    out = [*RUN, "--probe-out=out"]
+    first = pytester.runpytest(*out)
+    before = {path.name: path.read_bytes() for path in (pytester.path / "out").iterdir()}
+    second = pytester.runpytest(*out, "--probe-resume", "-n", workers)
+    summary = ["6 cases, 2 pass, 1 warning, 2 error, 1 skip", "skipped:", "*  outside the allow-list"]
+    for run in (first, second):
+        run.stdout.fnmatch_lines(summary)
+        assert run.ret == pytest.ExitCode.TESTS_FAILED
+    second.stdout.fnmatch_lines(["FAILED dump.json::Functional.relu.0.forward *", "*2 failed, 4 resumed*"])
+    assert {path.name: path.read_bytes() for path in (pytester.path / "out").iterdir()} == before
+
+
+def test_checks_of_tests_run_again(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    """Of a test's checks some may be missing."""
+    make_dump()
+    pytester.makepyfile(
+        """
+        import torch
+        from pathlib import Path
+
+        def test_first(probe):
+            probe.check(torch.relu, reference=torch.relu, inputs=[torch.ones(3)])
+
+        def test_second(probe):
+            if not Path("raised").exists():
+                Path("raised").touch()
+                raise KeyboardInterrupt
+            probe.check(torch.tanh, reference=torch.tanh, inputs=[torch.ones(3)])
+        """
+    )
+    out = [*RUN, ".", "--probe-out=out", "--probe-api=argmax"]
+    assert pytester.runpytest_subprocess(*out).ret == pytest.ExitCode.INTERRUPTED
+    pytester.runpytest(*out, "--probe-resume").assert_outcomes(passed=2)
+    ids = [json.loads(line)["id"].rpartition("::")[2] for line in results(pytester)]
+    assert sorted(ids) == ["Torch.argmax.0.forward", "relu.0.forward", "tanh.0.forward"]
+
+
+def refused(pytester: pytest.Pytester, *args: str) -> str:
+    result = pytester.runpytest(*RUN, "--probe-resume", *args)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    return result.stderr.str()
+
+
+def test_what_cannot_be_resumed(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    path = make_dump()
+    assert "--probe-resume: True cannot be used; it needs the folder" in refused(pytester)
+    assert "run.json cannot be read (No such file or directory)" in refused(pytester, "--probe-out=out")
+    pytester.runpytest(*RUN, "--probe-out=out", "--probe-api=argmax")
+    for arg, said in (
+        ("--probe-seed=3", "its run has seed 0, this run has 3"),
+        ("--probe-inputs=generated", "its run has inputs auto, this run has generated"),
+        ("--probe-dtype=bfloat16", "its run has dtype recorded, this run has bfloat16"),
+        ("--probe-standard=exact", "its run has standard auto, this run has exact"),
+    ):
+        assert f"out' cannot be used; {said}; give the same" in refused(pytester, "--probe-out=out", arg)
+    path.write_text(path.read_text() + " ")
+    assert "its run has dump.json with digest sha256:" in refused(pytester, "--probe-out=out")
+    (pytester.path / "out/run.json").write_text("[]")
+    assert "its run.json is none of pytest-probe's" in refused(pytester, "--probe-out=out")

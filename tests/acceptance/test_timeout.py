@@ -1,0 +1,82 @@
+"""--probe-timeout: a case that takes too long ends its process, also where it holds the GIL."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.acceptance.conftest import DumpMaker
+
+# A function of C's that is called with the GIL held.
+HANGS = """
+    import ctypes
+
+    def hang(*args, **kwargs):
+        ctypes.PyDLL(None).sleep(60)
+
+    def pytest_probe_register(registry):
+        registry.calls["Torch.argmax"] = hang
+"""
+RUN = ("--probe-dump=dump.json", "--probe-device=cpu", "--probe-api=argmax", "--probe-timeout=2")
+
+
+def found(pytester: pytest.Pytester) -> dict[str, str]:
+    (line,) = (pytester.path / "out/results.jsonl").read_text().splitlines()
+    result = json.loads(line)
+    return {key: result[key] for key in ("verdict", "kind", "reason")}
+
+
+TIMEOUT = {
+    "verdict": "error",
+    "kind": "timeout",
+    "reason": "the process was ended by --probe-timeout while the device ran it",
+}
+
+
+def test_a_worker_that_hangs_is_replaced(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump()
+    pytester.makeconftest(HANGS)
+    result = pytester.runpytest(*RUN, "-n1", "--probe-out=out")
+    result.assert_outcomes(failed=1)
+    assert found(pytester) == TIMEOUT
+
+
+def test_a_run_that_hangs_ends(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    """Its stacks are on stderr; the run that goes on knows why it ended, and does not wait again."""
+    make_dump()
+    pytester.makeconftest(HANGS)
+    result = pytester.runpytest_subprocess(*RUN, "--probe-out=out")
+    assert result.ret == 1
+    result.stderr.fnmatch_lines(["Timeout (0:00:02)!", "*, line 4 in hang"])
+    assert (pytester.path / "out/results.jsonl").read_text() == ""
+    resumed = pytester.runpytest(*RUN, "--probe-out=out", "--probe-resume")
+    assert resumed.ret == pytest.ExitCode.TESTS_FAILED
+    assert found(pytester) == TIMEOUT
+    assert not (pytester.path / "out/running").exists()
+
+
+@pytest.mark.parametrize(
+    ("pytests", "said"),
+    [
+        ("1", "probe: cases are limited by pytest's faulthandler_timeout=1 s alone, which is shorter *=2 s"),
+        ("5", "probe: cases are limited by --probe-timeout=2 s, which is not longer *=5 s"),
+    ],
+)
+def test_beside_pytests_own(pytester: pytest.Pytester, make_dump: DumpMaker, pytests: str, said: str) -> None:
+    make_dump()
+    if pytests == "5":
+        pytester.makeconftest(HANGS)
+    ini = ("-o", f"faulthandler_timeout={pytests}")
+    result = pytester.runpytest_subprocess(*RUN, *ini)
+    result.stdout.fnmatch_lines([said])
+    assert result.ret == (1 if pytests == "5" else 0)
+
+
+@pytest.mark.parametrize("value", ["-1", "nan", "soon", "1e10"])
+def test_what_is_no_limit(pytester: pytest.Pytester, make_dump: DumpMaker, value: str) -> None:
+    make_dump()
+    result = pytester.runpytest("--probe-dump=dump.json", f"--probe-timeout={value}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    wanted = "give seconds, 0 or more; 0 is no limit"
+    result.stderr.fnmatch_lines([f"ERROR: --probe-timeout: '{value}' cannot be used; {wanted}"])
