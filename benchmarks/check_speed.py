@@ -7,8 +7,8 @@
   run of pytest over one empty test that imports the same: pytest's hooks make imports dearer, and it collects garbage
   when it ends, which walks over all that the framework made.
 - Shares of it, measured in another process by wrappers around public functions (benchmarks/shares.py).
-- The same of cases/paddle-gpt, where Paddle is installed. Where PADDLEAPEX names a checkout of PaddleAPEX, its
-  run_paddle.py on the same dump, forward and backward on the CPU. It runs the calls and judges nothing.
+- The same of cases/paddle-gpt, where Paddle is installed; where PADDLEAPEX names a checkout of PaddleAPEX, its
+  run_paddle.py on the same dump, forward and backward on the CPU: it runs the calls and judges nothing.
 - With --msprobe-python, a Python that has torch and mindstudio-probe 26: its own checker on the same dump, measured
   the same way.
 - Collection of a made dump (the records of cases/gpt with new call numbers), and what an unused plugin adds to pytest.

@@ -90,7 +90,7 @@ class Replays:
         return replace(reference, notes=(*reference.notes, note))
 
     def _pair(self, case: Case, pair: Pair) -> Reference:
-        return self._resolver.pair(pair, case.api if case.record.api else "", case.record.name)
+        return self._emulated(self._resolver.pair(pair, case.api if case.record.api else "", case.record.name))
 
     def _files(self, dump: Dump) -> StoredTensors:
         return StoredTensors(dump.path, dump.data_dirs, self.setup.framework.load, dump.anywhere, dump.fields)

@@ -209,6 +209,16 @@ def test_a_fault_in_16_bit_is_found(plant: Plant) -> None:
     assert check("matmul", *args, emulate=True)["forward"].verdict == "error"
 
 
+def test_functions_of_the_users_own_are_emulated_as_closely() -> None:
+    """Limits are those of float32 inside, not of kernels that round each step."""
+    checker = Checker(Conditions(device="cpu", emulate=True), Registry.default(), framework="paddle")
+    x, y = (paddle.randn(shape).cast("bfloat16") for shape in ([8, 40], [40, 9]))
+    right = checker.compare(paddle.matmul, paddle.matmul, [x, y], api="paddle.matmul")
+    wrong = checker.compare(lambda a, b: paddle.matmul(a, b) * 1.02, paddle.matmul, [x, y], api="paddle.matmul")
+    assert [verdict.verdict for verdict in (*right, *wrong)] == ["pass", "error"]
+    assert "emulated: bfloat16 computed in float32 and rounded" in right[0].notes
+
+
 def test_a_size_that_a_tensor_gave_is_lost() -> None:
     found = check("full", TensorSpec("int64", (2,)), 1.0)["forward"]
     assert (found.verdict, found.kind) == ("skip", "lost argument")
