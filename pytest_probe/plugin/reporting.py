@@ -143,8 +143,7 @@ class Reporting:
         """Remember an item with results that failed, until it is run again."""
         if report.outcome not in OUTCOMES or (report.when == "setup" and report.passed):
             self._failing.pop(report.nodeid, None)
-        results = _results(report)
-        if report.failed and results:
+        if report.failed and (results := _results(report)):
             file, line, _ = report.location
             crash = getattr(getattr(report.longrepr, "reprcrash", None), "message", "")
             worst = max(results, key=lambda result: SEVERITY[result.verdict])
