@@ -80,7 +80,7 @@ class Reporting:
         if probe.settings.baseline is not None and run:
             workers = len(probe.config.getoption("tx", None) or ()) if is_controller(probe.config) else 1
             self.gate = GateRun(probe.settings, run, dumps, workers)
-            probe.gate = self.gate.gate
+            probe.gate, probe.carried_gate = self.gate.gate, self.gate.carried()
         if is_controller(probe.config):
             probe.forget()
         if probe.benchmark is not None and run:

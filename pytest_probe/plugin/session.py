@@ -82,7 +82,8 @@ class Probe:
         self._signed: tuple[object, str] = (None, "")
         self._frameworks: dict[Path, str] = {}
         self._names: dict[tuple[str | None, str], str] = {}
-        # The process that reports opens it; a worker is handed it.
+        # The process that reports opens the gate, and carries it to the workers.
+        self.carried_gate: dict[str, Any] | None = None
         self.gate: Gate | None = gate_in_worker(settings, worker["probe_gate"]) if "probe_gate" in worker else None
 
     @cached_property

@@ -53,9 +53,8 @@ class Controller:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        reporting = self._probe.config.pluginmanager.getplugin("probe-reporting")
-        if reporting is not None and reporting.gate is not None:
-            node.workerinput["probe_gate"] = reporting.gate.carried()
+        if self._probe.carried_gate is not None:
+            node.workerinput["probe_gate"] = self._probe.carried_gate
         devices = self._probe.settings.devices
         if devices:
             held = list(self._held.values())

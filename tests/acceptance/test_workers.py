@@ -68,7 +68,7 @@ def test_devices_are_shared_out(pytester: pytest.Pytester, make_dump: DumpMaker)
 def controller(*devices: str) -> xdist.Controller:
     options = {"tx": ["popen", "popen"], "maxworkerrestart": None}
     config = SimpleNamespace(getoption=lambda name, default=None: options.get(name, default), option=SimpleNamespace())
-    probe: Any = SimpleNamespace(config=config, settings=Settings(devices=devices))
+    probe: Any = SimpleNamespace(config=config, settings=Settings(devices=devices), carried_gate=None)
     return xdist.Controller(probe)
 
 
