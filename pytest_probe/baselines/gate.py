@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
@@ -113,10 +113,10 @@ def _of_skips(before: Outcome, now: Outcome) -> tuple[Change, str]:
 
 
 def _outputs(before: KeptCase, now: KeptCase, bits: bool) -> Iterator[OutputRows]:
-    known = _by_name(before)
-    for output in now.outputs:
-        old, spread = known.get(output.name, (None, None))
-        if old is not None:
+    for old, output, spread in _pairs(before, now):
+        if _same_bits(old, output):
+            yield OutputRows(output.name, (), None)
+        else:
             differ = bits and old.crc is not None and output.crc is not None and old.crc != output.crc
             crcs = (old.crc or "", output.crc or "") if differ else None
             yield OutputRows(output.name, rows(old, output, spread), crcs)
@@ -124,16 +124,23 @@ def _outputs(before: KeptCase, now: KeptCase, bits: bool) -> Iterator[OutputRows
 
 def _better(before: KeptCase, now: KeptCase) -> Iterator[str]:
     """What would have got worse the other way round."""
-    known = _by_name(before)
-    for output in now.outputs:
-        old, spread = known.get(output.name, (None, None))
-        found = next((row for row in rows(output, old, spread) if row.worse), None) if old is not None else None
+    for old, output, spread in _pairs(before, now):
+        found = None if _same_bits(old, output) else next((x for x in rows(output, old, spread) if x.worse), None)
         if found is not None:
             yield f"{found.metric}: {found.now:.3g} before, {found.before:.3g} now ({output.name})"
 
 
-def _by_name(case: KeptCase) -> Mapping[str, tuple[KeptOutput, Spread | None]]:
-    return {output.name: (output, spread) for output, spread in zip_longest(case.outputs, case.spread or ())}
+def _pairs(before: KeptCase, now: KeptCase) -> Iterator[tuple[KeptOutput, KeptOutput, Spread | None]]:
+    """The outputs that both have, with the old one's spread."""
+    known = {output.name: (output, spread) for output, spread in zip_longest(before.outputs, before.spread or ())}
+    for output in now.outputs:
+        if output.name in known:
+            old, spread = known[output.name]
+            yield old, output, spread
+
+
+def _same_bits(old: KeptOutput, new: KeptOutput) -> bool:
+    return old.crc is not None and old.crc == new.crc
 
 
 def _bits(before: KeptCase, now: KeptCase) -> tuple[int, int]:

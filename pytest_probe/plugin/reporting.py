@@ -84,7 +84,7 @@ class Reporting:
         if probe.settings.baseline is not None and run:
             workers = len(probe.config.getoption("tx", None) or ()) if is_controller(probe.config) else 1
             self.gate = GateRun(probe.settings, run, dumps, workers)
-            probe.gate = self.gate.gate
+            probe.gate, probe.carried_gate = self.gate.gate, self.gate.carried()
         if is_controller(probe.config):
             probe.forget()
         if probe.benchmark is not None and run:
@@ -156,8 +156,7 @@ class Reporting:
         """Remember an item with results that failed, until it is run again."""
         if report.outcome not in OUTCOMES or (report.when == "setup" and report.passed):
             self._failing.pop(report.nodeid, None)
-        results = _results(report)
-        if report.failed and results:
+        if report.failed and (results := _results(report)):
             file, line, _ = report.location
             crash = getattr(getattr(report.longrepr, "reprcrash", None), "message", "")
             worst = max(results, key=lambda result: SEVERITY[result.verdict])

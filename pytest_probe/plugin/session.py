@@ -85,9 +85,11 @@ class Probe:
         self._checkers: dict[int, Checker] = {}
         # What a case runs in: its time limit.
         self.limited: Callable[[], AbstractContextManager[None]] = nullcontext
+        self._signed: tuple[object, str] = (None, "")
         self._frameworks: dict[Path, str] = {}
         self._names: dict[tuple[str | None, str], str] = {}
-        # The process that reports opens it; a worker is handed it.
+        # The process that reports opens the gate, and carries it to the workers.
+        self.carried_gate: dict[str, Any] | None = None
         self.gate: Gate | None = gate_in_worker(settings, worker["probe_gate"]) if "probe_gate" in worker else None
 
     @cached_property
@@ -256,10 +258,7 @@ class Probe:
     def beside_baseline(self, case: Case, identity: PortableId, verdict: Verdict) -> tuple[Verdict, Judgement]:
         """The case beside the baseline. Where an update measures the spread, the verdict is the worst of all seeds."""
         assert self.gate is not None
-        try:
-            told = signature(case)
-        except RecordError:  # the verdict says what is wrong
-            told = ""
+        told = self._signature(case)
         worst, others = verdict, []
         # What a test made for a check is not made anew.
         if self.settings.update and case.pair is None and verdict.verdict != "skip":
@@ -270,6 +269,16 @@ class Probe:
                     worst = replace(other, notes=(*other.notes, note))
         line = replace(verdict, verdict=worst.verdict)
         return worst, self.gate.judge(kept(str(identity), told, line, others))
+
+    def _signature(self, case: Case) -> str:
+        """What the record is called with; the backward's is that of its forward, which ran before."""
+        key = case.dump.path, case.record.name
+        if case.pair is not None or self._signed[0] != key:
+            try:
+                self._signed = key, signature(case)
+            except RecordError:  # the verdict says what is wrong
+                self._signed = key, ""
+        return self._signed[1]
 
     def saves(self, verdict: Verdict, *, worse: bool = False) -> bool:
         """Are the tensors of a case with this verdict to be saved? worse: than the baseline."""

@@ -81,9 +81,8 @@ class Controller:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        reporting = self._probe.config.pluginmanager.getplugin("probe-reporting")
-        if reporting is not None and reporting.gate is not None:
-            node.workerinput["probe_gate"] = reporting.gate.carried()
+        if self._probe.carried_gate is not None:
+            node.workerinput["probe_gate"] = self._probe.carried_gate
         node.workerinput["probe_running"] = str(self.folder)
         # What runs in one process alone need not be counted: that would import a framework here.
         devices = self._probe.settings.devices if self._probe.settings.isolate else self._probe.shared_devices

@@ -144,7 +144,11 @@ def controller(*devices: str) -> xdist.Controller:
     options = {"tx": ["popen", "popen"], "maxworkerrestart": None}
     config = SimpleNamespace(getoption=lambda name, default=None: options.get(name, default), option=SimpleNamespace())
     probe: Any = SimpleNamespace(
-        config=config, settings=Settings(devices=devices), shared_devices=devices, running_folder=Path("none")
+        config=config,
+        settings=Settings(devices=devices),
+        shared_devices=devices,
+        running_folder=Path("none"),
+        carried_gate=None,
     )
     return xdist.Controller(probe)
 
