@@ -34,6 +34,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "core/result.py": {"a method of NumPy's": "item"},
     "execution/alternatives.py": {"sums of a mode": "narrow"},
     "execution/autocast.py": {"a class": "random"},
+    "execution/fuzzing/saved.py": {"words of a dump": "data torch type"},
     "execution/judging.py": {"a class": "random"},
     "execution/large/compare.py": {"an English word": "any"},
     "execution/large/contractions.py": {
@@ -112,6 +113,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "standards/tools/ptdbg.py": {"where an eps is added": "zeros"},
     "standards/tools/single_rule.py": {"a limit": "mean"},
     "standards/tools/table.py": {"a limit": "mean", "APIs that msprobe's table adds": "histc"},
+    "strategies.py": {"a function of one tensor of any shape, and a dtype's name": "clone torch"},
 }
 
 

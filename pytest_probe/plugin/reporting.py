@@ -71,6 +71,7 @@ class Reporting:
             # An only worker says later what its device is.
             *terminal.header(_conditions(probe, devices), _decides(probe), dumps)[isolated:],
             *_state(devices),
+            *_searching(probe),
             *_unmatched(probe, dumps),
             *(_sampled(probe, dumps) if devices or isolated else []),
             *limit.header(probe.config, probe.settings.timeout),
@@ -325,6 +326,13 @@ def _state(devices: Sequence[Mapping[str, str]]) -> list[str]:
     """A line for what the process has set, as far as it is known when the run begins."""
     found = dict.fromkeys(device["state"] for device in devices if "state" in device)
     return [f"probe: this process has set: {words}; references run without it" for words in found]
+
+
+def _searching(probe: Probe) -> list[str]:
+    """A line for a search in this process, which no call may end."""
+    if probe.settings.fuzz is None or is_controller(probe.config):
+        return []
+    return ["probe: a drawn call that ends the process ends this run; with -n the other searches go on"]
 
 
 def _unmatched(probe: Probe, dumps: Sequence[tuple[str, Dump]]) -> list[str]:

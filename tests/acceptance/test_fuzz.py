@@ -25,10 +25,11 @@ SOFTMAX = ("--probe-api=torch.nn.functional.softmax", "--probe-dtype=float32", "
 def test_a_dump_has_an_item_an_api(pytester: pytest.Pytester) -> None:
     shutil.copytree(ROOT / "cases" / "gpt", pytester.path / "gpt")
     result = pytester.runpytest(
-        "--probe-dump=gpt", "--probe-fuzz=8", "--probe-api=Functional.*", "-v", "-p", "no:randomly"
+        "--probe-dump=gpt", "--probe-fuzz=quick", "--probe-api=Functional.*", "-v", "-p", "no:randomly"
     )
     result.assert_outcomes(passed=7)
     result.stdout.fnmatch_lines(["*dump.json::Functional.layer_norm.fuzz PASSED*"])
+    result.stdout.fnmatch_lines(["probe: a drawn call that ends the process ends this run; with -n *"])
     result.stdout.fnmatch_lines(["* calls drawn, *% of them rejected by the reference"])
 
 

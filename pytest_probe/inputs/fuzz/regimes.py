@@ -183,9 +183,21 @@ REGIMES: Mapping[str, Law] = {
 }
 
 
-# Laws of few different numbers, or such whose exponentials are alike: rounding is alike in many terms of a sum.
+# Laws of few different numbers, or such whose exponentials are alike, or but for one 0: rounding is alike in many terms
+# of a sum.
 FEW_NUMBERS = frozenset(
-    {"integers", "constant", "ties", "signed_zero", "halves", "edges", "near_zero", "subnormal", "scaled"}
+    {
+        "cancellation",
+        "integers",
+        "constant",
+        "ties",
+        "signed_zero",
+        "halves",
+        "edges",
+        "near_zero",
+        "subnormal",
+        "scaled",
+    }
 )
 
 
