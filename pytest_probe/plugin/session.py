@@ -74,6 +74,8 @@ class Probe:
         self._read: dict[Path, Dump] = {}
         self._labels: dict[Path, str] = {}
         self._kept: Checked | None = None
+        # Has a case left the device in a state in which every other one would fail?
+        self.device_lost = False
         # What a case runs in: its time limit.
         self.limited: Callable[[], AbstractContextManager[None]] = nullcontext
         self._frameworks: dict[Path, str] = {}
@@ -195,6 +197,9 @@ class Probe:
         if previous is not None and not previous.serves(case):
             previous = None
         self._kept = self.checker.run(case, previous)
+        if self._kept.verdict.verdict == "error" and not self._kept.verdict.outputs:
+            setup = self.checker.setup_of(case.dump.framework)
+            self.device_lost |= setup.framework.is_lost(setup.device)
         return self._kept
 
     def release(self) -> None:
