@@ -107,6 +107,9 @@ class Framework(Protocol):
     def select(self, device: Device) -> None:
         """Make it this process's current device, which kernels take where nothing else is said."""
 
+    def is_lost(self, device: Device) -> bool:
+        """Does every further call on it fail in this process, as after an illegal address on a GPU?"""
+
     def emulating(self, name: str) -> Device:
         """The framework's own device of that name, with 16 bit computed in float32 and rounded. Raises SettingsError
         for a device that has kernels of 16 bit."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator
 
 import pytest
@@ -11,6 +12,9 @@ from pytest_probe.plugin.items import NoticeItem
 from pytest_probe.plugin.limit import Limit
 from pytest_probe.plugin.session import Probe
 from pytest_probe.reports.running import MAIN, TIMER, RunningFile, file_of
+
+# With what a worker ends that has lost its device: EX_UNAVAILABLE.
+LOST = 69
 
 
 class Guard:
@@ -40,6 +44,8 @@ class Guard:
         with sides.told(self._file.side):
             found = yield
         self._file.end()
+        if self._probe.device_lost and hasattr(self._probe.config, "workerinput"):
+            os._exit(LOST)  # all is reported; the worker that replaces this one has the device anew
         return found
 
     @pytest.hookimpl(trylast=True)

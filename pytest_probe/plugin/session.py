@@ -83,6 +83,8 @@ class Probe:
         self._labels: dict[Path, str] = {}
         self._kept: Checked | None = None
         self._checkers: dict[int, Checker] = {}
+        # Has a case left the device in a state in which every other one would fail?
+        self.device_lost = False
         # What a case runs in: its time limit.
         self.limited: Callable[[], AbstractContextManager[None]] = nullcontext
         self._signed: tuple[object, str] = (None, "")
@@ -242,6 +244,9 @@ class Probe:
         if previous is not None and not previous.serves(case):
             previous = None
         self._kept = self.checker.run(case, previous)
+        if self._kept.verdict.verdict == "error" and not self._kept.verdict.outputs:
+            setup = self.checker.setup_of(case.dump.framework)
+            self.device_lost |= setup.framework.is_lost(setup.device)
         return self._kept
 
     def check_with_other_seeds(self, case: Case) -> Iterator[tuple[int, Verdict]]:

@@ -108,6 +108,8 @@ class Controller:
         if not self._probe.is_dump(path) and not (path.suffix != ".py" and self._probe.recognises(path)):
             self._unexplained -= 1
             return
+        if node in self._ended:  # it did not die while it started
+            self._unexplained -= 1
         if self._ended.get(node) == crashitem:
             report.outcome = AGAIN  # type: ignore[assignment]
             return
@@ -116,7 +118,8 @@ class Controller:
         if death.item != crashitem and _again(sched, crashitem):
             report.outcome = AGAIN  # type: ignore[assignment]
             return
-        self._unexplained -= 1
+        if node not in self._ended:
+            self._unexplained -= 1
         death = structs.replace(death, id=f"{self._probe.label(path)}::{name}")
         times = self._deaths.add(death)
         if self._replaces and ending.killed and times < DEATHS_OF_A_CASE and _again(sched, crashitem):

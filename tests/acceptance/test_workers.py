@@ -47,6 +47,33 @@ def test_every_item_runs_where_many_kill_their_worker(pytester: pytest.Pytester,
     assert {line["api"] for line in lines} == {"Torch.argmax", "Functional.relu"}
 
 
+def test_a_worker_that_lost_its_device_is_replaced(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    """As after an illegal address on a GPU: the case has its error, and no other one runs in that process."""
+    make_dump()
+    pytester.makeconftest(
+        """
+        from pytest_probe.frameworks.torch.framework import TorchFramework
+
+        def broken(*args, **kwargs):
+            TorchFramework.is_lost = lambda self, device: True
+            raise RuntimeError("an illegal memory access was encountered")
+
+        def pytest_probe_inputs(case, arguments):
+            assert not TorchFramework.is_lost(TorchFramework(), type("Device", (), {"name": "cpu"})())
+
+        def pytest_probe_register(registry):
+            registry.calls["Functional.relu"] = broken
+        """
+    )
+    result = pytester.runpytest("--probe-dump=dump.json", "--probe-device=cpu", "-n1", "--probe-out=out")
+    result.stdout.fnmatch_lines(["6 cases, 3 pass, 2 error, 1 skip"])
+    lines = [json.loads(line) for line in (pytester.path / "out/results.jsonl").read_text().splitlines()]
+    assert len(lines) == 6
+    errors = [line["reason"] for line in lines if line["verdict"] == "error"]
+    assert len(errors) == 2
+    assert all("illegal memory access" in reason for reason in errors)
+
+
 def test_devices_are_shared_out(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump()
     pytester.makeconftest(

@@ -112,6 +112,17 @@ class PaddleFramework:
     def select(self, device: Device) -> None:
         """Each call sets Paddle's device itself."""
 
+    def is_lost(self, device: Device) -> bool:
+        if device.name == "cpu":
+            return False
+        try:
+            paddle.device.synchronize(device.name)
+        except (OSError, RuntimeError):
+            return True
+        except ValueError:  # a kind of device that cannot be asked
+            return False
+        return False
+
     def emulating(self, name: str) -> Device:
         if self.device(name).name != "cpu":
             raise SettingsError("--probe-emulate", name, "Paddle has 16-bit kernels there: leave the option out")

@@ -125,6 +125,18 @@ class TorchFramework:
         if place.type != "cpu" and place.index is not None:
             torch.get_device_module(place.type).set_device(place.index)
 
+    def is_lost(self, device: Device) -> bool:
+        place = calls.place(device)
+        if place.type == "cpu":
+            return False
+        try:
+            torch.get_device_module(place.type).synchronize()
+        except RuntimeError:
+            return True
+        except (AttributeError, NotImplementedError):
+            return False
+        return False
+
     def emulating(self, name: str) -> TorchDevice:
         raise SettingsError("--probe-emulate", name, "torch has 16-bit kernels there: leave the option out")
 

@@ -1,0 +1,55 @@
+"""On an NVIDIA GPU: what poisons a process, and a whole dump in three dtypes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from tests.acceptance.conftest import forward, tensor
+from tests.device.conftest import ROOT
+
+pytestmark = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no NVIDIA GPU on this machine"),
+]
+# An index far out of range: the kernel's assertion fails, and with it every later call of the process.
+POISON = """
+import torch
+
+def poison(x):
+    return x.flatten()[torch.full((4,), 10**9, device=x.device)]
+
+def pytest_probe_register(registry):
+    registry.calls["Functional.relu"] = poison
+"""
+TF32 = """
+import torch
+
+torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = {allowed}
+"""
+
+
+@pytest.mark.parametrize("how", [["--probe-isolate"], ["-n", "2"]], ids=["isolated", "workers"])
+def test_a_poisoned_process_is_replaced(pytester: pytest.Pytester, how: list[str]) -> None:
+    x = tensor(2, 3)
+    names = [f"Functional.{api}.{number}.forward" for number in range(4) for api in ("relu", "gelu")]
+    header = {"task": "statistics", "level": "L1", "framework": "pytorch", "dump_data_dir": None}
+    content = {**header, "data": {name: forward(x, output=x) for name in names}}
+    (pytester.path / "dump.json").write_text(json.dumps(content))
+    pytester.makeconftest(POISON)
+    pytester.runpytest_subprocess("--probe-dump=dump.json", "--probe-device=cuda", "--probe-out=out", *how)
+    lines = [json.loads(line) for line in (pytester.path / "out/results.jsonl").read_text().splitlines()]
+    found = {line["id"].rpartition("::")[2]: line["verdict"] for line in lines}
+    assert found == {name: "error" if "relu" in name else "pass" for name in names}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("allowed", [False, True], ids=["exact", "tf32"])
+def test_a_healthy_gpu_passes(pytester: pytest.Pytester, dtype: str, allowed: bool) -> None:
+    pytester.makeconftest(TF32.format(allowed=allowed))
+    options = [f"--probe-dump={ROOT / 'cases' / 'gpt'}", "--probe-device=cuda", f"--probe-dtype={dtype}"]
+    result = pytester.runpytest_subprocess(*options)
+    assert result.ret == 0
+    assert result.parseoutcomes()["passed"] > 300
