@@ -38,7 +38,15 @@ def hyperbolic_overflow() -> str:
     return f"float32 sinh(89) = {torch.sinh(x)[0].item()}, in float64 {torch.sinh(x.double())[0].item():.4g}"
 
 
+def gelu_of_infinity() -> str:
+    """gelu of inf, by oneDNN and without it."""
+    x = torch.tensor([0.0, float("inf")])
+    with torch.backends.mkldnn.flags(enabled=False):
+        plain = torch.nn.functional.gelu(x)[1].item()
+    return f"float32 gelu(inf) = {torch.nn.functional.gelu(x)[1].item()} by oneDNN, {plain} without"
+
+
 if __name__ == "__main__":
     print(f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}")
-    for found in (erf_in_16_bit, strided_running_mean, hyperbolic_overflow):
+    for found in (erf_in_16_bit, strided_running_mean, hyperbolic_overflow, gelu_of_infinity):
         print(found())

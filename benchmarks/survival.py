@@ -104,7 +104,7 @@ def children(process: int) -> Iterator[int]:
 
 def victim(process: int, whole: bool) -> int:
     """The process itself, or one of its workers, where there is one yet."""
-    workers = [] if whole else [child for child in children(process) if b"execnet" in _command(child)]
+    workers = [] if whole else [child for child in children(process) if b"stdin.readline" in _command(child)]
     return random.choice(workers) if workers else process
 
 

@@ -62,7 +62,7 @@ class FuzzItem(NoticeItem):
             reason = f"the reference rejects the calls that were recorded of {self.api}, so none is drawn around them"
             return Verdict("skip", standard, reason, "nothing to fuzz")
         target = replace(target, ulp=templates[0].ulp)
-        findings = Search(quick, target, templates).run(self._effort())
+        findings = Search(quick, target, templates, probe.limited).run(self._effort())
         self._finding = finding(quick, probe.checker, target, findings)
         verdict = verdict_of(findings, self._finding, standard, strict=probe.settings.strict)
         return verdict if self._finding is None else self._saved(verdict, self._finding)

@@ -65,7 +65,8 @@ class Reporting:
         self._unsaved = ""
         self._runs = not probe.config.option.collectonly
         dumps = probe.readable()
-        isolated = probe.settings.isolate and is_controller(probe.config)
+        # What the devices are decides whether a baseline's bits can be compared.
+        isolated = probe.settings.isolate and is_controller(probe.config) and probe.settings.baseline is None
         devices = self._described() if self._runs and not isolated and self._needs_devices(dumps) else []
         self._header = [
             # An only worker says later what its device is.
@@ -115,6 +116,8 @@ class Reporting:
     def told(self, devices: list[dict[str, str]]) -> None:
         """Take over what the only worker says of its devices, where this process imports no framework."""
         self._probe.know_names(devices)
+        if self.gate is not None:
+            return
         reporter = self._probe.config.pluginmanager.getplugin("terminalreporter")
         if reporter is not None and reporter.verbosity >= 0:
             for line in (*terminal.header(_conditions(self._probe, devices), "", [])[:1], *_state(devices)):

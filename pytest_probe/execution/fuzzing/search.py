@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -79,12 +79,19 @@ class Findings:
 
 
 class Search:
-    """A search among the calls of templates, of one API."""
+    """A search among the calls of templates, of one API. limited: what each call is judged in, a time limit."""
 
-    def __init__(self, checker: Checker, target: Target, templates: Sequence[Template]) -> None:
+    def __init__(
+        self,
+        checker: Checker,
+        target: Target,
+        templates: Sequence[Template],
+        limited: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         self._checker = checker
         self._target = target
         self._templates = templates
+        self._limited = limited
         self._failing: dict[tuple[str, int], None] = {}
         self._shrinks = 0
         self.findings = Findings()
@@ -138,7 +145,9 @@ class Search:
             self._shrinks += 1
         call = drawn.call()
         try:
-            self._judge(drawn, key, judged(self._checker, self._target, call, drawn.arguments(call)))
+            with self._limited():
+                found = judged(self._checker, self._target, call, drawn.arguments(call))
+            self._judge(drawn, key, found)
         except Rejected:
             hypothesis.reject()
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +79,20 @@ def test_a_search_whose_calls_are_all_rejected_is_a_skip() -> None:
     assert verdict.verdict == "skip"
     assert "rejects every call that was drawn" in verdict.reason
     assert "mat1 and mat2" in verdict.reason
+
+
+def test_each_call_has_a_time_limit_of_its_own() -> None:
+    entered: list[int] = []
+
+    @contextmanager
+    def limited() -> Iterator[None]:
+        entered.append(1)
+        yield
+
+    template = Template("Torch.relu", frameworks.signatures(), {"input": TensorSlot(Pattern.of("3 4"))})
+    target = Target("Torch.relu", frameworks.DEFAULT, "Torch.relu.fuzz", Path("table"), ("forward",))
+    findings = Search(checker(), target, [template], limited).run(Effort(20))
+    assert len(entered) == findings.examples >= 20
 
 
 def test_a_reference_of_the_project_that_raises_is_a_finding() -> None:

@@ -125,3 +125,8 @@ def test_a_fake_run_leaves_no_trace(caplog: pytest.LogCaptureFixture, recwarn: p
 
 def test_a_call_that_raises_is_left_to_its_run() -> None:
     assert inside(torch.matmul, [normal(20_000, 3), normal(4, 20_000)], {}) == 0
+
+
+def test_a_number_whose_square_is_beyond_float64_is_no_error() -> None:
+    arguments = [leaf(np.array(1.7e308), "float64")]
+    assert sizes.bytes_inside("exp", torch.exp, arguments, {}, FLOAT64, LIMIT) <= LIMIT
