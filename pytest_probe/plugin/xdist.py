@@ -111,19 +111,19 @@ class Controller:
         if node in self._ended:  # it did not die while it started
             self._unexplained -= 1
         if self._ended.get(node) == crashitem:
-            report.outcome = AGAIN  # type: ignore[assignment]
+            _runs_again(report)
             return
         death, ending = self._death(node), Ending(_status(node), memory_kills() > self._memory_kills)
         self._memory_kills = memory_kills()
         if death.item != crashitem and _again(sched, crashitem):
-            report.outcome = AGAIN  # type: ignore[assignment]
+            _runs_again(report)
             return
         if node not in self._ended:
             self._unexplained -= 1
         death = structs.replace(death, id=f"{self._probe.label(path)}::{name}")
         times = self._deaths.add(death)
         if self._replaces and ending.killed and times < DEATHS_OF_A_CASE and _again(sched, crashitem):
-            report.outcome = AGAIN  # type: ignore[assignment]
+            _runs_again(report)
             return
         timed_out = ending.status == TIMER_STATUS and 0 < death.deadline <= time.time()
         self._report(report, path, death, verdict_on(death, ending, times=times, timed_out=timed_out))
@@ -163,11 +163,16 @@ class Controller:
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
         """Nothing is shown of an attempt that is made again."""
-        return ("", "", "") if report.outcome == AGAIN else None
+        return ("", "", "") if hasattr(report, "probe_again") else None
 
     def pytest_unconfigure(self) -> None:
         if self._probe.settings.out is None:
             shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _runs_again(report: pytest.TestReport) -> None:
+    report.outcome = AGAIN  # type: ignore[assignment]
+    report.probe_again = True  # type: ignore[attr-defined]
 
 
 def _again(sched: Any, item: str) -> bool:

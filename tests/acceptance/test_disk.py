@@ -48,7 +48,7 @@ def test_results_that_the_disk_does_not_take(
 def test_tensors_that_the_disk_does_not_take(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump(data={"Torch.argmax.0.forward": ARGMAX})
     result = limited(
-        pytester, 1_500, "--probe-dump=dump.json", "--probe-out=out", "--probe-save=all", "-p", "no:cacheprovider"
+        pytester, 1_900, "--probe-dump=dump.json", "--probe-out=out", "--probe-save=all", "-p", "no:cacheprovider"
     )
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(

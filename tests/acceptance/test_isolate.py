@@ -46,8 +46,9 @@ def test_an_unknown_device(pytester: pytest.Pytester, make_dump: DumpMaker) -> N
     result.stderr.fnmatch_lines(["ERROR: --probe-device: 'tpu' cannot be used; torch says: *"])
 
 
-def test_other_runs_stay_as_they_are(pytester: pytest.Pytester) -> None:
+def test_other_runs_stay_as_they_are(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     """An ini key isolates cases, and no tests."""
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     pytester.makeini("[pytest]\nprobe_isolate = true\n")
     pytester.makepyfile("import os\ndef test_here(): assert 'PYTEST_XDIST_WORKER' not in os.environ")
     pytester.runpytest().assert_outcomes(passed=1)

@@ -39,7 +39,7 @@ def test_versions() -> None:
     [
         ("--probe-devcie=cpu", "--probe-devcie: there is no such option; did you mean --probe-device?"),
         ("--probe-standrad=noise", "--probe-standrad: there is no such option; did you mean --probe-standard?"),
-        ("--probe-xyzzy", "--probe-xyzzy: there is no such option; see pytest --help"),
+        ("--probe-wqwqwq", "--probe-wqwqwq: there is no such option; see pytest --help"),
         ("--probe-standard=nosie", "did you mean noise?"),
         ("--probe-standard=MSProbe-26", "did you mean msprobe-26?"),
         ("--probe-allow=tf23", "did you mean tf32?"),
@@ -69,7 +69,7 @@ def test_an_option_and_a_key_of_the_projects_own_stay(pytester: pytest.Pytester,
     assert result.ret == 0
 
 
-@pytest.mark.parametrize(("key", "status"), [("probe_devcie", 4), ("probe_xyzzy", 0)])
+@pytest.mark.parametrize(("key", "status"), [("probe_devcie", 4), ("probe_wqwqwq", 0)])
 def test_a_key(pytester: pytest.Pytester, make_dump: DumpMaker, key: str, status: int) -> None:
     make_dump()
     pytester.makeini(f"[pytest]\n{key} = cpu\n")

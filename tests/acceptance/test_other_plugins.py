@@ -179,8 +179,9 @@ def test_a_worker_that_dies(
         "probe.direction": "forward",
         "probe.device": "cpu",
         "probe.verdict": "error",
-        "probe.reason": "the worker process died while it ran this case "
-        "(a crash in native code, out of memory, or a time limit)",
+        "probe.reason": "the process died with exit status 7 while the device ran it"
+        + ("; that was death 2 of this case, which is not run again" if reruns else ""),
+        "probe.kind": "crash",
     }
     assert ("Torch.argmax.0.forward", "Failed") in html_results(ran.folder / "r.html")
     assert report_log(ran.folder / "r.jsonl")["Torch.argmax.0.forward"]["outcome"] == "failed"
@@ -198,7 +199,7 @@ def test_what_hangs_fails_alone(
     assert_whole(ran, verdicts)
     (reason,) = (row["reason"] for row in ran.rows if row["verdict"] == "error")
     assert reason.startswith(
-        "cpu raised Failed: Timeout (>1.0s)" if method == "signal" else "the worker process died while it ran this case"
+        "cpu raised Failed: Timeout (>1.0s)" if method == "signal" else "the process died with exit status 1"
     )
 
 
