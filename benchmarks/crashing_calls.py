@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import torch
 import torch.testing._internal.common_methods_invocations as invocations
 
-from benchmarks.deaths import Call, Search
+from benchmarks.deaths import Call, Search, flat
 from benchmarks.odd_arguments import Draw, call_text, mutated
 from pytest_probe.frameworks.torch import calls, safety, signatures
 from pytest_probe.frameworks.torch.allowlist import is_api
@@ -110,7 +110,7 @@ class Calls:
         if self.guarded:
             _check(self.subject, args, kwargs)
         result = self.subject.function(*args, **kwargs)
-        tensors = [value for value in _flat(result) if isinstance(value, torch.Tensor)]
+        tensors = [value for value in flat(result) if isinstance(value, torch.Tensor)]
         text = str([value.sum() for value in tensors if value.layout is torch.strided])  # reads what was returned
         wanted = [value for value in tensors if value.requires_grad]
         if text and wanted:
@@ -130,14 +130,6 @@ def _samples(subject: Subject) -> Iterator[tuple[list[Any], dict[str, Any]]]:
             with contextlib.suppress(Exception):
                 for _, sample in zip(range(20), info.sample_inputs("cpu", dtype, requires_grad=False), strict=False):
                     yield [sample.input, *sample.args], dict(sample.kwargs)
-
-
-def _flat(value: Any) -> Iterator[Any]:
-    if isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _flat(item)
-    else:
-        yield value
 
 
 def main() -> None:

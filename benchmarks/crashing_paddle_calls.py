@@ -16,7 +16,7 @@ import random
 import sys
 import warnings
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import reduce
@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import numpy as np
 import paddle
 
-from benchmarks.deaths import Call, Search
+from benchmarks.deaths import Call, Search, flat
 from pytest_probe.core.arguments import Leaf
 from pytest_probe.frameworks.paddle import allowlist, safety, signatures
 
@@ -92,7 +92,7 @@ class Calls:
         if self.guarded:
             safety.check_arguments(signatures.bind(self.name, args, {}))
         function: Any = reduce(getattr, self.name.split(".")[1:], paddle)
-        tensors = [value for value in _flat(function(*map(_made, args))) if isinstance(value, paddle.Tensor)]
+        tensors = [value for value in flat(function(*map(_made, args))) if isinstance(value, paddle.Tensor)]
         text = str([value.numpy().sum() for value in tensors])  # reads what was returned
         wanted = [value.sum() for value in tensors if not value.stop_gradient]
         if text and wanted:
@@ -111,14 +111,6 @@ def _text(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(_text, value))}]"
     return f"{value.array.dtype}{list(value.array.shape)}" if isinstance(value, Leaf) else repr(value)
-
-
-def _flat(value: Any) -> Iterator[Any]:
-    if isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _flat(item)
-    else:
-        yield value
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 DEADLY = {signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGBUS, signal.SIGILL}
 # Bytes of address space beyond what the parent has, and seconds of CPU, for one child.
@@ -85,6 +85,15 @@ class Search:
         self.progress.seek(0)
         number, _, text = self.progress.read().rstrip(b"\0").decode(errors="replace").partition(" ")
         return int(number), text
+
+
+def flat(value: Any) -> Iterator[Any]:
+    """What a result holds, without its lists and tuples."""
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            yield from flat(item)
+    else:
+        yield value
 
 
 def _address_space() -> int:

@@ -28,7 +28,8 @@ PATIENCE = 40.0  # of the clock: what waits uses no CPU
 MACHINE = 1 << 30  # bytes that the plugin is told the machine has
 LIMIT = 4 << 30  # bytes at which the process gets no more: what it was told, and room to see that it takes more
 DUMPS = 200  # of one process: what a run leaves behind must not add up for long
-PLAIN = ("--probe-dump=dump/dump.json", "--probe-out=out", "-p", "no:cacheprovider")
+# Without a time limit, whose timer has a small program of its own.
+PLAIN = ("--probe-dump=dump/dump.json", "--probe-out=out", "--probe-timeout=0", "-p", "no:cacheprovider")
 _CONTEXT = multiprocessing.get_context("fork")
 
 

@@ -20,13 +20,13 @@ from pytest_probe.core.baseline import Compared, KeptCase
 from pytest_probe.core.file_lock import locked
 from pytest_probe.core.result import PortableId
 from pytest_probe.core.whole_file import replacing
-from pytest_probe.errors import ResultsError
+from pytest_probe.errors import ProbeError, ResultsError
 
 # Seconds that another update of the same file is waited for.
 PATIENCE = 60.0
 
 
-class NotWritten(Exception):
+class NotWritten(ProbeError):
     """Why a baseline was not written, in one sentence."""
 
 

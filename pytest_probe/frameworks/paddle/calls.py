@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import paddle
 
-from pytest_probe.core.arguments import Array, Leaf
+from pytest_probe.core.arguments import Array, Leaf, map_tree
 from pytest_probe.core.dump import DeviceSpec, DtypeSpec, SizeSpec
 from pytest_probe.core.run import Device, Returned, Run, Steps, Wanted, Way
 from pytest_probe.frameworks.paddle.arrays import (
@@ -24,9 +24,10 @@ from pytest_probe.frameworks.paddle.arrays import (
     to_tensor,
 )
 from pytest_probe.frameworks.paddle.memory import memory_errors
-from pytest_probe.frameworks.paddle.results import PLAIN, described, flattened, plain
+from pytest_probe.frameworks.paddle.results import RESULTS, described
 from pytest_probe.frameworks.paddle.rounding import rounding
 from pytest_probe.frameworks.paddle.state import OfUser
+from pytest_probe.frameworks.results import PLAIN
 from pytest_probe.numerics.dtypes import is_complex, is_floating, widen
 
 # Dtypes that quantised products take by their names only.
@@ -73,21 +74,17 @@ class Binder:
         self.leaves: dict[str, Tensor] = {}
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> PaddleBound:
-        bound_args = [self._value(value, f"input.{index}") for index, value in enumerate(args)]
-        bound_kwargs = {name: self._value(value, f"kwargs.{name}") for name, value in kwargs.items()}
+        bound_args: list[Any] = map_tree(list(args), "input", self._leaf)
+        bound_kwargs: dict[str, Any] = map_tree(kwargs, "kwargs", self._leaf)
         # What a call writes to has another version afterwards.
         versions = {name: tensor.inplace_version for name, tensor in self.tensors.items()}
         return PaddleBound(bound_args, bound_kwargs, self.tensors, self.leaves, self.way, versions)
 
-    def _value(self, value: Any, name: str) -> Any:
+    def _leaf(self, value: Any, name: str) -> Any:
         if isinstance(value, Leaf):
             return self._tensor(value, name)
         if isinstance(value, PLAIN):
             return value
-        if isinstance(value, (list, tuple)):
-            return type(value)(self._value(item, f"{name}.{index}") for index, item in enumerate(value))
-        if isinstance(value, dict):
-            return {key: self._value(item, f"{name}.{key}") for key, item in value.items()}
         return self._special(value, name)
 
     def _special(self, value: Any, name: str) -> Any:
@@ -209,7 +206,7 @@ def bind_function(args: Sequence[Any], kwargs: Mapping[str, Any], way: Way, want
 
 def left(bound: PaddleBound, result: Any) -> Run:
     """What a call on bound arguments left; see Framework.left."""
-    outputs = dict(flattened(result))
+    outputs = dict(RESULTS.flattened(result))
     bring = _itself if bound.way.device is None and bound.way.place == "cpu" else _brought(bound.way)
 
     @memory_errors()
@@ -220,7 +217,7 @@ def left(bound: PaddleBound, result: Any) -> Run:
     versions = {name: tensor.inplace_version for name, tensor in bound.tensors.items()}
     tensors = {name: value for name, value in outputs.items() if isinstance(value, paddle.Tensor)}
     return Run(
-        outputs={name: get(value) if name in tensors else plain(value) for name, value in outputs.items()},
+        outputs={name: get(value) if name in tensors else RESULTS.plain(value) for name, value in outputs.items()},
         changed=frozenset(name for name, version in versions.items() if version != bound.versions[name]),
         after=lambda name: get(bound.tensors[name]),
         returned={name: owners[id(value)] for name, value in outputs.items() if id(value) in owners},
@@ -249,7 +246,7 @@ def would_return(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapp
     bound = bind_function(args, kwargs, way, None)
     with surroundings(way, grad=False):
         result = function(*bound.args, **bound.kwargs)
-    return described(result, dict(flattened(result)), way.device)
+    return described(result, dict(RESULTS.flattened(result)), way.device)
 
 
 def gradients(run: Run, seeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -21,7 +21,7 @@ from pytest_probe.frameworks.paddle import allowlist, calls, defaults, flags, sa
 from pytest_probe.frameworks.paddle.arrays import Tensor, to_tensor
 from pytest_probe.frameworks.paddle.emulation import EmulatedDevice
 from pytest_probe.frameworks.paddle.memory import memory_errors
-from pytest_probe.frameworks.paddle.script import script
+from pytest_probe.frameworks.paddle.script import SCRIPT
 from pytest_probe.user_errors import first_line, said
 
 # What Paddle's errors say, in lower case, where a device has no kernel: it gives them no type of their own.
@@ -233,7 +233,7 @@ class PaddleFramework:
         paddle.save({name: to_tensor(array) for name, array in arrays.items()}, str(path))
 
     def script(self, title: str, name: str, path: str, arguments: Arguments, wanted: Sequence[str]) -> str:
-        return script(title, name, path, arguments, wanted)
+        return SCRIPT.text(title, name, path, arguments, wanted)
 
 
 def made() -> Framework:

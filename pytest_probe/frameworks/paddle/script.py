@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from pytest_probe.core.arguments import Arguments
-from pytest_probe.errors import Unsupported
-from pytest_probe.frameworks.call_text import call_text, plain
+from pytest_probe.frameworks.script import Script
 
 HEAD = '''"""{title} again, on the tensors saved beside this file: python {name} [gpu]"""
 import sys
@@ -26,7 +22,6 @@ TAIL = """for name, actual in found.items():
     here, wanted, off = (side[worst] for side in (actual, expected, error))
     print(f"{name}: actual {here}, expected {wanted}, error {off}; the worst of {error.size:,}")
 """
-SAVED = 'found = {name[7:]: value for name, value in saved.items() if name.startswith("actual.")}\n'
 FORWARD = """result = {call}
 outputs = result if isinstance(result, (tuple, list)) else [result]
 found = {{f"output.{{i}}": value for i, value in enumerate(outputs) if f"expected.output.{{i}}" in saved}}
@@ -42,20 +37,4 @@ gradients = paddle.grad([outputs[i] for i in seeds], list(inputs.values()), list
 found = {{f"grad.{{name}}": gradient for name, gradient in zip(inputs, gradients)}}
 """
 
-
-def script(title: str, name: str, path: str, arguments: Arguments, wanted: Sequence[str]) -> str:
-    """As torch's: see Framework.script."""
-
-    def tensor(place: str) -> str:
-        # What takes part in the backward may be written to only in a copy.
-        return f"inputs[{place!r}].clone()" if place in wanted else f"saved[{place!r}]"
-
-    head = HEAD.format(title=plain(title), name=plain(name))
-    try:
-        call = call_text(path, arguments, tensor) if path.startswith("paddle.") else ""
-    except Unsupported:
-        call = ""
-    if not call:
-        return head + SAVED + TAIL
-    body = BACKWARD.format(call=call, wanted=list(wanted)) if wanted else FORWARD.format(call=call)
-    return head + body + TAIL
+SCRIPT = Script("paddle", "saved", HEAD, FORWARD, BACKWARD, TAIL)

@@ -10,15 +10,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from pytest_probe.core.arguments import Array, Leaf
+from pytest_probe.core.arguments import Array, Leaf, map_tree
 from pytest_probe.core.dump import DeviceSpec, DtypeSpec, MemoryFormatSpec, SizeSpec
 from pytest_probe.core.run import Device, Returned, Run, Steps, Wanted, Way
+from pytest_probe.frameworks.results import PLAIN
 from pytest_probe.frameworks.torch.arrays import TORCH_COMPLEX, copied, laid_out, to_array, to_tensor, widened
 from pytest_probe.frameworks.torch.autocast import KernelsMode
 from pytest_probe.frameworks.torch.cpu16 import cpu_kernels
 from pytest_probe.frameworks.torch.device_modes import emulated
 from pytest_probe.frameworks.torch.memory import memory_errors
-from pytest_probe.frameworks.torch.results import PLAIN, described, flattened, plain
+from pytest_probe.frameworks.torch.results import RESULTS, described
 from pytest_probe.frameworks.torch.rounding import StepsMode
 from pytest_probe.frameworks.torch.state import OfUser
 
@@ -71,8 +72,8 @@ class Binder:
         self.leaves: dict[str, torch.Tensor] = {}
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TorchBound:
-        bound_args = [self._value(value, f"input.{index}") for index, value in enumerate(args)]
-        bound_kwargs = {name: self._value(value, f"kwargs.{name}") for name, value in kwargs.items()}
+        bound_args: list[Any] = map_tree(list(args), "input", self._leaf)
+        bound_kwargs: dict[str, Any] = map_tree(kwargs, "kwargs", self._leaf)
         mode = None if self.way.steps is None else self._steps(self.way.steps)
         # What a call writes to has another version afterwards.
         versions = {name: tensor._version for name, tensor in self.tensors.items()}
@@ -86,15 +87,11 @@ class Binder:
         dtype = getattr(torch, steps.dtype)
         return StepsMode(dtype, steps.fine, steps.seed, wide, steps.kernels, by_chance=steps.by_chance)
 
-    def _value(self, value: Any, name: str) -> Any:
+    def _leaf(self, value: Any, name: str) -> Any:
         if isinstance(value, Leaf):
             return self._tensor(value, name)
         if isinstance(value, PLAIN):
             return value
-        if isinstance(value, (list, tuple)):
-            return type(value)(self._value(item, f"{name}.{index}") for index, item in enumerate(value))
-        if isinstance(value, dict):
-            return {key: self._value(item, f"{name}.{key}") for key, item in value.items()}
         return self._special(value)
 
     def _special(self, value: Any) -> Any:
@@ -186,7 +183,7 @@ def bind_function(args: Sequence[Any], kwargs: Mapping[str, Any], way: Way, want
 def left(bound: TorchBound, result: Any) -> Run:
     """What a call on bound arguments left; see Framework.left."""
     way = bound.way
-    outputs = dict(flattened(result))
+    outputs = dict(RESULTS.flattened(result))
     bring = torch.Tensor.cpu if way.device is None else way.device.get
 
     @memory_errors()
@@ -196,7 +193,8 @@ def left(bound: TorchBound, result: Any) -> Run:
     owners = {id(tensor): name for name, tensor in bound.tensors.items()}
     return Run(
         outputs={
-            name: get(value) if isinstance(value, torch.Tensor) else plain(value) for name, value in outputs.items()
+            name: get(value) if isinstance(value, torch.Tensor) else RESULTS.plain(value)
+            for name, value in outputs.items()
         },
         changed=frozenset(name for name, tensor in bound.tensors.items() if tensor._version != bound.versions[name]),
         after=lambda name: get(bound.tensors[name]),
@@ -219,7 +217,7 @@ def would_return(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapp
     bound = bind_function(args, kwargs, way, None)
     with surroundings(way, None, grad=False):
         result = function(*bound.args, **bound.kwargs)
-    return described(result, dict(flattened(result)), way.device)
+    return described(result, dict(RESULTS.flattened(result)), way.device)
 
 
 def gradients(run: Run, seeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

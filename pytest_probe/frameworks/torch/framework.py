@@ -23,7 +23,7 @@ from pytest_probe.frameworks.torch.arrays import to_array, to_tensor
 from pytest_probe.frameworks.torch.hardware import hardware
 from pytest_probe.frameworks.torch.literals import literal_script
 from pytest_probe.frameworks.torch.memory import memory_errors, memory_left
-from pytest_probe.frameworks.torch.script import script
+from pytest_probe.frameworks.torch.script import SCRIPT
 from pytest_probe.user_errors import first_line, said
 
 # What torch's errors say, in lower case, where a device has no kernel: it gives them no type of their own.
@@ -245,7 +245,7 @@ class TorchFramework:
         return to_array(value)
 
     def script(self, title: str, name: str, path: str, arguments: Arguments, wanted: Sequence[str]) -> str:
-        return script(title, name, path, arguments, wanted)
+        return SCRIPT.text(title, name, path, arguments, wanted)
 
     def literal_script(self, found: LiteralCall) -> str:
         return literal_script(found)

@@ -10,7 +10,7 @@ import numpy as np
 from pytest_probe.core.arguments import Leaf, mapped
 from pytest_probe.errors import Unsupported
 from pytest_probe.frameworks.base import LiteralCall
-from pytest_probe.frameworks.call_text import Text, literal, tree_text
+from pytest_probe.frameworks.script import Text, literal, tree_text
 from pytest_probe.numerics.dtypes import AnyArray, is_floating, widen
 
 # Elements that are written out, and values of a tensor that is zero but for those.

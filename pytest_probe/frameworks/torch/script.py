@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from pytest_probe.core.arguments import Arguments
-from pytest_probe.errors import Unsupported
-from pytest_probe.frameworks.call_text import call_text, plain
+from pytest_probe.frameworks.script import Script
 
 HEAD = '''"""{title} again, on the tensors saved beside this file: python {name} [cuda]"""
 import sys
@@ -26,7 +22,6 @@ TAIL = """for name, actual in found.items():
     here, wanted, off = (side.flatten()[worst] for side in (actual, expected, error))
     print(f"{name}: actual {here}, expected {wanted}, error {off}; the worst of {error.numel():,}")
 """
-SAVED = 'found = {name[7:]: value for name, value in saved.items() if name.startswith("actual.")}\n'
 FORWARD = """result = {call}
 outputs = result if isinstance(result, (tuple, list)) else [result]
 found = {{f"output.{{i}}": value for i, value in enumerate(outputs) if f"expected.output.{{i}}" in saved}}
@@ -40,24 +35,4 @@ gradients = torch.autograd.grad([outputs[i] for i in seeds], list(inputs.values(
 found = {{f"grad.{{name}}": gradient for name, gradient in zip(inputs, gradients)}}
 """
 
-
-def script(title: str, name: str, path: str, arguments: Arguments, wanted: Sequence[str]) -> str:
-    """The text of a script called `name` that makes the call of the function at `path` ("torch.nn.functional.linear").
-
-    wanted are the arguments whose gradients are compared; none: the outputs are. "" for path, and arguments that cannot
-    be written down: the script shows both sides as they were saved.
-    """
-
-    def tensor(place: str) -> str:
-        # What takes part in the backward may be written to only in a copy.
-        return f"inputs[{place!r}].clone()" if place in wanted else f"given[{place!r}]"
-
-    head = HEAD.format(title=plain(title), name=plain(name))
-    try:
-        call = call_text(path, arguments, tensor) if path.startswith("torch.") else ""
-    except Unsupported:
-        call = ""
-    if not call:
-        return head + SAVED + TAIL
-    body = BACKWARD.format(call=call, wanted=list(wanted)) if wanted else FORWARD.format(call=call)
-    return head + body + TAIL
+SCRIPT = Script("torch", "given", HEAD, FORWARD, BACKWARD, TAIL)

@@ -5,24 +5,16 @@ Threads are none of it: runs in the steps of the CPU's own kernels split their s
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.overrides
 import torch.utils._python_dispatch as dispatch
 from torch.utils._device import DeviceContext
 
-from pytest_probe.core.run import State
-
-# What a setting belongs to: to how a run is made, and so never to the user; to the call, of which a dump tells it; to
-# the process, so that a device under test has it as the user does.
-Owner = Literal["run", "call", "process"]
-EVERY: tuple[Owner, ...] = ("run", "call", "process")
-OWNERS: dict[State, tuple[Owner, ...]] = {"fixed": (), "recorded": ("process",), "users": ("process", "call")}
+from pytest_probe.frameworks.process_state import FixedState, Owner, ProcessState, Setting, UsersState
 
 SUBNORMAL = 5e-324
 # Where torch keeps the precision of float32 products, the wider setting first.
@@ -31,18 +23,6 @@ PRECISIONS = (("generic", "all"), ("mkldnn", "all"), ("mkldnn", "matmul"), ("mkl
 _C: Any = torch._C
 _hooks_on_top: Callable[[bool], Any] = getattr(_C._autograd, "_top_saved_tensors_default_hooks", lambda _: None)
 _function_stack: Callable[[], list[Any]] = torch.overrides._get_current_function_mode_stack
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """fixed is what it is without anybody's doing; shown says another value in words, after the name."""
-
-    name: str
-    owner: Owner
-    read: Callable[[], Any]
-    write: Callable[[Any], object]
-    fixed: Any
-    shown: Callable[[Any], str] = str
 
 
 def _function_modes(contexts: bool) -> tuple[Any, ...]:
@@ -227,84 +207,26 @@ def _untouched() -> bool:
     )
 
 
-class Fixed:
-    """See Framework.fixed_state. changed holds what was another before, by the setting's place, so long as this is in
-    force; drawn the state of the generator that is not in use."""
+class Fixed(FixedState):
+    process = ProcessState(SETTINGS, lambda: torch.default_generator, _seeded)
 
     def __init__(self) -> None:
-        self._changed: dict[int, Any] = {}
-        self._drawn = _seeded()
+        super().__init__()
         self._guards: list[Any] = []
-        self._outermost = False
-
-    def __enter__(self) -> None:
-        self._outermost = _thread.fixed is None
-        if self._outermost:
-            self.fix(EVERY)
-            _thread.fixed = self
 
     def __exit__(self, *raised: object) -> None:
-        if self._outermost:
-            _thread.fixed = None
-            self.put_back(EVERY)
-            while self._guards:
-                self._guards.pop().__exit__(None, None, None)
+        super().__exit__(*raised)
+        while self._outermost and self._guards:
+            self._guards.pop().__exit__(None, None, None)
 
     def fix(self, owners: Sequence[Owner]) -> None:
-        """Make each setting what it is without anybody's doing; remember those that these own."""
-        if not (_untouched() and not self._changed):
-            self._fix_each(owners)
-        self._swap()
-
-    def _fix_each(self, owners: Sequence[Owner]) -> None:
+        if _untouched() and not self._changed:
+            self.swap_generators()
+            return
         if torch.is_inference_mode_enabled():
             self._guards.append(_C._InferenceMode(False))
             self._guards[-1].__enter__()
-        for place, setting in enumerate(SETTINGS):
-            value = setting.read()
-            if setting.owner in owners:
-                self._changed.pop(place, None)
-            if value != setting.fixed:
-                if setting.owner in owners:
-                    self._changed[place] = value
-                setting.write(setting.fixed)
-
-    def put_back(self, owners: Sequence[Owner]) -> None:
-        """Give the user what these own of what was changed."""
-        self._swap()
-        for place in sorted(self._changed, reverse=True):
-            if SETTINGS[place].owner in owners:
-                SETTINGS[place].write(self._changed[place])
-
-    def _swap(self) -> None:
-        """Change generators: what references draw is none of the user's numbers, and hangs on nothing."""
-        generator = torch.default_generator
-        drawn = generator.get_state()
-        generator.set_state(self._drawn)
-        self._drawn = drawn
+        super().fix(owners)
 
 
-class OfUser:
-    """See Framework.users_state."""
-
-    def __init__(self, state: State) -> None:
-        self._owners = OWNERS[state]
-        self._held: Fixed | None = None
-
-    def __enter__(self) -> None:
-        if self._owners:
-            self._held, _thread.fixed = _thread.fixed, None
-        if self._held is not None:
-            self._held.put_back(self._owners)
-
-    def __exit__(self, *raised: object) -> None:
-        if self._held is not None:
-            self._held.fix(self._owners)
-            _thread.fixed = self._held
-
-
-class _Thread(threading.local):
-    fixed: Fixed | None = None
-
-
-_thread = _Thread()
+OfUser = partial(UsersState, Fixed.process)

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from pytest_probe.core.arguments import Arguments, Leaf
-from pytest_probe.frameworks.torch.script import script
+from pytest_probe.frameworks.torch.script import SCRIPT
 
 
 def made(*args: object, path: str = "torch.cat", **kwargs: object) -> str:
-    return script("Torch.cat.0.forward", "x.py", path, Arguments(args, dict(kwargs), None), [])
+    return SCRIPT.text("Torch.cat.0.forward", "x.py", path, Arguments(args, dict(kwargs), None), [])
 
 
 def test_arguments_are_written_down() -> None:
@@ -27,7 +27,7 @@ def test_arguments_are_written_down() -> None:
 @pytest.mark.parametrize("name", ['a"""\nimport os', "x'); import os; ('"])
 def test_a_dump_writes_no_code(name: str) -> None:
     leaf = Leaf(np.ones(2))
-    for text in (script(name, name, "torch.cat", Arguments((leaf,), {name: 1}, None), []), made({name: leaf})):
+    for text in (SCRIPT.text(name, name, "torch.cat", Arguments((leaf,), {name: 1}, None), []), made({name: leaf})):
         compile(text, "x.py", "exec")
         assert "import os\n" not in text
         assert "; import os" not in text.replace(repr(name), "").replace(repr(f"input.0.{name}"), "")
@@ -45,7 +45,9 @@ def test_outputs_of_any_dtype_and_what_is_written_to(
     """`y.copy_(x)` gives y, and writes to it."""
     leaves = Arguments((Leaf(np.zeros(2)), Leaf(values.numpy())), {}, None)
     file = tmp_path / "call.py"
-    file.write_text(script("Tensor.copy_.0.forward", file.name, "torch.Tensor.copy_", leaves, []), encoding="utf-8")
+    file.write_text(
+        SCRIPT.text("Tensor.copy_.0.forward", file.name, "torch.Tensor.copy_", leaves, []), encoding="utf-8"
+    )
     saved = {"input.0": torch.zeros_like(values), "input.1": values}
     torch.save(saved | {f"expected.{name}": values for name in ("output.0", "input.0")}, file.with_suffix(".pt"))
     monkeypatch.setattr("sys.argv", [file.name])

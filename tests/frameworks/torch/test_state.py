@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pytest_probe.frameworks.torch.state import EVERY, SETTINGS, Fixed, OfUser, differing
+from pytest_probe.frameworks.process_state import EVERY
+from pytest_probe.frameworks.torch.state import SETTINGS, Fixed, OfUser, differing
 from tests.support.users_state import PLAIN, STATES
 
 pytestmark = pytest.mark.compat

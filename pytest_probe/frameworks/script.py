@@ -1,13 +1,53 @@
-"""A call as a line of a script."""
+"""Scripts that make a saved call again, with the framework and the saved tensors alone."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pytest_probe.core.arguments import Arguments, Leaf, mapped
 from pytest_probe.errors import Unsupported
+
+SAVED = 'found = {name[7:]: value for name, value in saved.items() if name.startswith("actual.")}\n'
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A framework's script in its parts: head loads what was saved, forward and backward make the call, tail prints.
+
+    module is the framework's name in front of the paths of its functions, given where the script holds an argument that
+    takes part in no backward.
+    """
+
+    module: str
+    given: str
+    head: str
+    forward: str
+    backward: str
+    tail: str
+
+    def text(self, title: str, name: str, path: str, arguments: Arguments, wanted: Sequence[str]) -> str:
+        """The script called `name` that makes the call of the function at `path` ("torch.nn.functional.linear").
+
+        wanted are the arguments whose gradients are compared; none: the outputs are. "" for path, and arguments that
+        cannot be written down: the script shows both sides as they were saved.
+        """
+
+        def tensor(place: str) -> str:
+            # What takes part in the backward may be written to only in a copy.
+            return f"inputs[{place!r}].clone()" if place in wanted else f"{self.given}[{place!r}]"
+
+        head = self.head.format(title=plain(title), name=plain(name))
+        try:
+            call = call_text(path, arguments, tensor) if path.startswith(f"{self.module}.") else ""
+        except Unsupported:
+            call = ""
+        if not call:
+            return head + SAVED + self.tail
+        body = self.backward.format(call=call, wanted=list(wanted)) if wanted else self.forward.format(call=call)
+        return head + body + self.tail
 
 
 def call_text(path: str, arguments: Arguments, tensor: Callable[[str], str]) -> str:
