@@ -25,6 +25,12 @@ paddle.add(Tensor([8],"float32"), Tensor([8],"float32"), )
 """
 
 
+DROPOUTS = """paddle.nn.functional.dropout(Tensor([2, 8, 20, 30],"float64"), p=0.15, )
+paddle.nn.functional.dropout2d(Tensor([8, 80, 5, 5],"float64"), p=0.3, )
+paddle.nn.functional.dropout2d(Tensor([8, 80, 5, 5],"float64"), p=Tensor([],"float32"), )
+"""
+
+
 @pytest.fixture
 def lines(pytester: pytest.Pytester) -> Path:
     path = pytester.path / "calls.txt"
@@ -55,6 +61,26 @@ def test_a_dump(pytester: pytest.Pytester, lines: Path) -> None:
 def test_the_demo(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest(f"--probe-dump={ROOT / 'cases/paddle-gpt'}", "-q")
     result.assert_outcomes(passed=130)
+
+
+@pytest.mark.parametrize(("factor", "outcome"), [(1.0, {"passed": 6}), (1 + 1e-9, {"failed": 6})])
+def test_a_dropout_in_float64(pytester: pytest.Pytester, factor: float, outcome: dict[str, int]) -> None:
+    """Operators keep the probability in float32; where Paddle writes out the steps it has the tensor's own dtype."""
+    (pytester.path / "calls.txt").write_text(DROPOUTS, encoding="utf-8")
+    pytester.makeconftest(
+        f"""
+        import paddle
+
+        own = {{name: getattr(paddle.nn.functional, name) for name in ("dropout", "dropout2d")}}
+
+        def pytest_probe_register(registry):
+            for name, function in own.items():
+                registry.calls[f"paddle.nn.functional.{{name}}"] = (
+                    lambda *args, function=function, **kwargs: function(*args, **kwargs) * {factor}
+                )
+        """
+    )
+    pytester.runpytest("--probe-dump=calls.txt").assert_outcomes(**outcome)
 
 
 @pytest.mark.parametrize(("own", "other"), [("paddle", "torch"), ("pytorch", "paddle")])

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from pytest_probe.core.arguments import BoundCall
 from pytest_probe.frameworks.binding import Signature, bound_call, operator_name, unbound_call
 
@@ -324,9 +326,16 @@ def _pooling(call: BoundCall) -> BoundCall:
 
 
 def _dropout(call: BoundCall) -> BoundCall:
-    """Of whole rows, or without the factor in training, it is another law than that of elements."""
+    """Of whole rows, or without the factor in training, it is another law than that of elements. The operator keeps the
+    probability in float32, also beside tensors of float64."""
     plain = call.argument("axis") is None and call.argument("mode") == "upscale_in_train"
-    return call if plain or not call.argument("training") else _named(call, "feature_dropout")
+    if not plain and call.argument("training"):
+        return _named(call, "feature_dropout")
+    return replace(call, given={**call.given, "p": _single(call.argument("p"))})
+
+
+def _single(value: Any) -> Any:
+    return np.float32(value) if isinstance(value, (float, np.ndarray)) else value
 
 
 def _rows(call: BoundCall) -> BoundCall:

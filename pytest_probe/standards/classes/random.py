@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -35,7 +36,7 @@ class Random:
             raise Unsupported(f"{comparison.call.name} gives random values", "random values")
         if not draws(comparison):
             return NoiseStandard().judge(comparison)
-        return self._dropout(comparison, widen(values), float(comparison.call.argument("p")))
+        return self._dropout(comparison, widen(values), comparison.call.argument("p"))
 
     def _drawn(self, comparison: Comparison) -> OutputVerdict:
         trouble = distributions.trouble(comparison)
@@ -44,10 +45,11 @@ class Random:
         reason = trouble or _too_few(comparison.actual.size)
         return OutputVerdict(comparison.name, comparison.actual.shape, dtype, outcome, self.name, reason)
 
-    def _dropout(self, comparison: Comparison, values: AnyArray, probability: float) -> OutputVerdict:
+    def _dropout(self, comparison: Comparison, values: AnyArray, p: Any) -> OutputVerdict:
+        probability = float(p)
         source = values if comparison.direction == "forward" else widen(comparison.case.incoming["output.0"])
         kept = _kept(comparison, values, source)
-        verdict = _judged(comparison, np.where(kept, source, 0.0), probability)
+        verdict = _judged(comparison, np.where(kept, source, 0.0), 1 - p)
         channels = values.ndim if _drops_elements(comparison) else _channels(comparison, values.ndim)
         trouble = _pattern_trouble(kept, (values != 0) & (source != 0), probability, channels)
         if verdict.verdict == "error" or trouble is None:
@@ -61,12 +63,12 @@ def _too_few(draws: int) -> str:
     return f"too few draws to detect an error of a few per cent: {draws:,} of {distributions.ENOUGH:,} draws"
 
 
-def _judged(comparison: Comparison, kept: AnyArray, probability: float) -> OutputVerdict:
+def _judged(comparison: Comparison, kept: AnyArray, share: Any) -> OutputVerdict:
     """By noise, without evidence, since other runs draw other patterns. Some 16-bit kernels round the factor first, or
-    what they divide by."""
-    share = 1 - probability
-    rounded, divisor = (float(widen(round_to(number, comparison.actual.dtype))) for number in (1 / share, share))
-    factors = dict.fromkeys((1 / share, rounded, 1 / divisor))
+    what they divide by: the share that is kept, a number of the probability's own dtype."""
+    exact, dtype = 1 / float(share), comparison.actual.dtype
+    rounded, divisor = (float(widen(round_to(number, dtype))) for number in (exact, float(share)))
+    factors = dict.fromkeys((exact, float(1 / share), rounded, 1 / divisor))
     for number in factors:
         given = replace(comparison, expected=kept * number, evidence=Evidence())
         verdict = NoiseStandard().judge(given)
