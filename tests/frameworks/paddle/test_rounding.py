@@ -12,7 +12,7 @@ paddle = pytest.importorskip("paddle")
 from pytest_probe import frameworks
 from pytest_probe.core.arguments import Leaf
 from pytest_probe.core.run import Steps, Wanted, Way
-from pytest_probe.frameworks.paddle.rounding import DECOMPOSED
+from pytest_probe.frameworks.paddle.decomposed import DECOMPOSED
 
 F = paddle.nn.functional
 FRAMEWORK = frameworks.load("paddle")
