@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,22 +10,15 @@ import pytest
 
 paddle = pytest.importorskip("paddle")
 
-from pytest_probe.core.dump import Call, Direction, DtypeSpec, Dump, Record, Surroundings, TensorSpec
+from pytest_probe.core.dump import Direction, DtypeSpec, TensorSpec
 from pytest_probe.core.verdict import Verdict
-from pytest_probe.execution import Case, Checked, Checker, Conditions
+from pytest_probe.execution import Checker, Conditions
 from pytest_probe.registry import Registry
+from tests.support.paddle_calls import checked, integers, tensor
 
 F = paddle.nn.functional
 FUNCTIONAL = "nn.functional."
 Plant = Callable[[Any, str, Callable[..., Any]], None]
-
-
-def tensor(*shape: int, dtype: str = "float32", **statistics: Any) -> TensorSpec:
-    return TensorSpec(dtype, shape, requires_grad=dtype.startswith(("float", "bfloat", "complex")), **statistics)
-
-
-def integers(*shape: int) -> TensorSpec:
-    return tensor(*shape, dtype="int64")
 
 
 class Other:
@@ -49,18 +41,10 @@ def check(
     api: str, *args: Any, emulate: bool = False, device: str = "cpu", allow: str = "auto", **kwargs: Any
 ) -> dict[Direction, Verdict]:
     """The verdicts on a recorded call, by direction."""
-    record = Record(f"paddle.{api}.0", "paddle", api, 0, b"", b"")
-    call = Call(args, kwargs, None, (), surroundings=Surroundings())
-    dump = Dump(Path("recorded"), "paddle", "", "", (record,), lambda _: call, lambda _: ())
     registry = Registry.default()
     registry.devices.update({"other": Other, "wrong": Other})
     checker = Checker(Conditions(device=device, emulate=emulate, allow=(allow,)), registry)
-    checked: Checked | None = None
-    found: dict[Direction, Verdict] = {}
-    for direction in record.directions:
-        checked = checker.run(Case(dump, record, direction), checked)
-        found[direction] = checked.verdict
-    return found
+    return checked(checker, api, *args, **kwargs)
 
 
 @pytest.fixture

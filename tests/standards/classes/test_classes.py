@@ -17,7 +17,7 @@ import torch
 from pytest_probe.core.verdict import OutputVerdict, Verdict
 from pytest_probe.execution import Checker, Conditions
 from pytest_probe.frameworks.torch.signatures import bind, canonical
-from pytest_probe.numerics.dtypes import AnyArray, float_format, round_to, widen
+from pytest_probe.numerics.dtypes import round_to, widen
 from pytest_probe.registry import Registry
 from pytest_probe.standards import STANDARDS, Comparison
 from pytest_probe.standards.api_class import _classes
@@ -25,6 +25,7 @@ from pytest_probe.standards.exact import correctly_rounded, identical
 from tests.support.calls.computing import COMPUTING
 from tests.support.calls.making import Call, Maker, Table
 from tests.support.calls.moving import KINKS, LABELS, MOVING, RANDOM
+from tests.support.proving import Asking, judged, spoiled
 
 DTYPES = ("float32", "bfloat16", "float16")
 # Lists that say how a judge reads an API's arguments and outputs; the tests of those judges prove them.
@@ -36,11 +37,10 @@ READ_BY_JUDGES = frozenset(
     "terms_of_last_dimension terms_of_kernel terms_of_transposed_kernel terms_of_reduction terms_of_row".split()
 )
 LISTS = {kind: names for kind, names in _classes().items() if kind not in READ_BY_JUDGES}
-# torch has no such API. The Paddle dumps of tests/data and tests/frameworks/paddle run them.
+# torch has no such API: see test_paddle_classes.py.
 OF_PADDLE = frozenset(
     "gather_nd multiplex matrix_transpose maxout temporal_shift fill_diagonal_tensor scale stanh swish label_smooth "
-    "increment standard_gamma class_center_sample top_p_sampling truncated_gaussian_random fused_dropout_add "
-    "fused_bias_dropout_residual_layer_norm fused_multi_head_attention fused_feedforward".split()
+    "increment standard_gamma class_center_sample top_p_sampling".split()
 )
 ENTRIES = [
     (kind, entry)
@@ -68,20 +68,6 @@ class Signed(Maker):
     def x(self, *shape: int) -> torch.Tensor:
         values = super().x(*shape)
         return torch.copysign(torch.zeros_like(values), values)
-
-
-@dataclass
-class Asking:
-    """The default standard, which keeps what it was asked."""
-
-    name: str = "asking"
-    asked: list[tuple[Comparison, OutputVerdict]] | None = None
-
-    def judge(self, comparison: Comparison) -> OutputVerdict:
-        verdict = STANDARDS["auto"].judge(comparison)
-        if self.asked is not None:
-            self.asked.append((comparison, verdict))
-        return replace(verdict, verdict="pass")
 
 
 ASKING = Asking()
@@ -123,20 +109,6 @@ def table_for(kind: str) -> Table:
 def calls(kind: str, entry: str, dtype: str, maker: type[Maker] = Maker, rows: int = 5, cols: int = 7) -> list[Call]:
     makings = table_for(kind)[entry.partition("@")[0]]
     return [making(maker(dtype, rows, cols, 0)) for making in makings]
-
-
-def spoiled(array: AnyArray) -> AnyArray:
-    """The array with one element off: a float by a percent or 16 roundoffs, the largest in magnitude."""
-    flat = array.reshape(-1).copy()
-    if array.dtype.kind == "b":
-        flat[0] = ~flat[0]
-    elif array.dtype.kind in "iu":
-        flat[0] += 1
-    else:
-        place = int(np.nanargmax(np.where(np.isfinite(widen(flat)), np.abs(widen(flat)), -1)))
-        by = max(0.01, 16 * float_format(array.dtype).roundoff)
-        flat[place] = flat[place] * (1 + by) if flat[place] else 1
-    return flat.reshape(array.shape)
 
 
 # Proofs: what membership of a list says of a call, in one dtype.
@@ -324,14 +296,6 @@ def test_an_entry_is_what_its_list_says(kind: str, entry: str) -> None:
             assert verdict.verdict == "pass", f"{label}: {verdict.reason}"
             if kind not in BLIND and comparison.actual.size:
                 assert judged(comparison, spoiled(comparison.actual)) == "error", label
-
-
-def judged(comparison: Comparison, actual: AnyArray) -> str:
-    """The verdict where the device's output were another."""
-    forward, case = comparison.case.forward, comparison.case
-    if comparison.direction == "forward":
-        case = replace(case, forward={**forward, comparison.name: actual})
-    return STANDARDS["auto"].judge(replace(comparison, actual=actual, case=case)).verdict
 
 
 @pytest.mark.parametrize("entry", [entry for kind, entry in ENTRIES if kind == "ties"])
