@@ -90,7 +90,7 @@ class Gate:
             return "known", f"it was {before.verdict} in the baseline as well"
         if SEVERITY[now.verdict] < SEVERITY[before.verdict]:
             return "better", f"the verdict was {before.verdict}, now it is {now.verdict}"
-        better = next((row for row in _better(before, now)), "")
+        better = next(_better(before, now), "")
         return ("better", better) if better else ("same", "")
 
     def _failed_before(self, before: KeptCase, now: KeptCase) -> bool:
