@@ -66,7 +66,7 @@ SIZES = {"elu": 180, "relu": 200, "gelu": 640, "selu": 1600, "silu": 480}
 
 def data() -> dict[str, Any]:
     """The first case of each worker is one of elu: two fit beside one another, but for what they take besides."""
-    found = {}
+    found: dict[str, Any] = {}
     for api, size in [("elu", 180), *SIZES.items(), *SIZES.items()]:
         x, name = tensor(size // 4), f"Functional.{api}.{len(found)}"
         found[f"{name}.forward"] = forward(x, output=x)
