@@ -19,7 +19,10 @@ ProbeError
     ├── UnsafeArguments the call's kernel would not check its arguments, and they are wrong
     ├── TooLarge        the call needs more memory than may be taken
     ├── OutOfMemory     memory ran out all the same
+    ├── TooLargeForDevice   it did on the device, for a case that was alone there
     └── ReplayDiffers   the outputs are unlike those that were recorded
+
+DeviceMemoryError, a MemoryError, is caught by whoever runs a case: a second try may do.
 """
 
 from __future__ import annotations
@@ -152,6 +155,22 @@ class OutOfMemory(Unsupported):
     """The machine's memory, or the device's, ran out in the middle of a case; what the case had taken is given back."""
 
     kind = "out of memory"
+
+
+class TooLargeForDevice(Unsupported):
+    """The device's own memory ran out for a case that was alone on it."""
+
+    kind = "too large for the device"
+
+    def __init__(self, needed: int, free: int | None, device: str, said: str) -> None:
+        left = "the framework does not say how many are free" if free is None else f"{free:,} are free"
+        super().__init__(
+            f"its arguments and outputs take {needed:,} bytes; it was alone on {device}, where {left}: {said}"
+        )
+
+
+class DeviceMemoryError(MemoryError):
+    """A device's own memory ran out, or it has less than a call's arguments take."""
 
 
 class ReplayDiffers(Unsupported):

@@ -112,6 +112,14 @@ class Run:
     differentiable: tuple[str, ...] = ()
     handle: Any = None
 
+    def release(self) -> None:
+        """Let go of the framework's tensors: gradients and what is in arguments can be asked for no more."""
+        self.handle, self.after = None, _released
+
+
+def _released(name: str) -> np.ndarray:
+    raise LookupError(f"{name}: the tensors of this run were let go")
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:

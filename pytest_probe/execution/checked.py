@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +41,13 @@ class Checked:
         own = self.case
         same = own.dump is case.dump and own.record.name == case.record.name and own.dtype == case.dtype
         return same and own.direction != case.direction and self.forward is not None
+
+    def without_run(self) -> Checked:
+        """It without the run for its sibling, whose tensors the device has back."""
+        for replay in (self.forward, None if self.worst is None else self.worst.replay):
+            if isinstance(replay, Replay):
+                replay.actual.release()
+        return replace(self, forward=None)
 
     def save(self, path: Path) -> None:
         """Write inputs, outputs and gradients of both sides, numbers as arrays without dimensions. Raises OSError."""

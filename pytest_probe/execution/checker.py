@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_probe import frameworks, inputs
-from pytest_probe.core.arguments import Arguments
+from pytest_probe.core.arguments import Arguments, named_leaves
 from pytest_probe.core.case import DIRECTIONS, Case, Demands, Pair
 from pytest_probe.core.dump import Direction, Dump, Record
 from pytest_probe.core.run import Way
 from pytest_probe.core.verdict import Verdict
-from pytest_probe.errors import DeviceRaised, HookFailed, NoKernel, ProbeError, RecordError, Unsupported
+from pytest_probe.errors import (
+    DeviceMemoryError,
+    DeviceRaised,
+    HookFailed,
+    NoKernel,
+    ProbeError,
+    RecordError,
+    TooLargeForDevice,
+    Unsupported,
+)
 from pytest_probe.execution.checked import Checked, PreparedCall
 from pytest_probe.execution.conditions import Conditions, Setup
+from pytest_probe.execution.device_memory import Waiting, noting_device_memory
 from pytest_probe.execution.judging import Judging
 from pytest_probe.execution.memory import out_of_memory
 from pytest_probe.execution.replay import NO_CALL, Replay
@@ -44,9 +54,11 @@ class Checker:
         framework: str = frameworks.DEFAULT,
         adjust_inputs: AdjustInputs | None = None,
         adjust_verdict: AdjustVerdict | None = None,
+        waiting: Waiting = nullcontext,
     ) -> None:
         self.conditions = conditions
         self.registry = registry
+        self._waiting = waiting
         self._setups: dict[str, Setup] = {}
         self.setup = self.setup_of(framework)
         self._adjust_inputs = adjust_inputs
@@ -55,7 +67,7 @@ class Checker:
     def setup_of(self, framework: str) -> Setup:
         """A framework's device and modes, by the name that dumps give it."""
         if framework not in self._setups:
-            self._setups[framework] = Setup(self.conditions, self.registry, framework)
+            self._setups[framework] = Setup(self.conditions, self.registry, framework, self._waiting)
         return self._setups[framework]
 
     def _setup(self, case: Case) -> Setup:
@@ -74,8 +86,8 @@ class Checker:
     def run(self, case: Case, previous: Checked | None = None) -> Checked:
         """The verdict on a case, and what it leaves. previous: what the case before left, whose forward run is used
         where it is of the same record."""
-        kept = previous.forward if previous is not None and previous.serves(case) else None
-        return self._checked(case, partial(self._judged, case, kept))
+        served = previous if previous is not None and previous.serves(case) else None
+        return self._checked(case, partial(self._with_memory, case, served))
 
     def compare(
         self,
@@ -145,7 +157,8 @@ class Checker:
         """
         try:
             with noting_interrupts(), self._setup(case).settled(), _ended(case):
-                return self._prepared(case, gradient)
+                prepared = partial(self._prepared, case, gradient)
+                return self._setup(case).memory.had(_bytes_on_device(case), prepared, prepared)
         except (Unsupported, RecordError, DeviceRaised, HookFailed) as error:
             return self._undecided(case, error)
         except MemoryError as error:
@@ -156,7 +169,8 @@ class Checker:
         reference = settled_on_cpu(reference, autocast)
         arguments = reference.candidate.arguments
         wanted, way = reference.wanted if gradient else None, Way(self._setup(case).device, state="users")
-        bound = reference.framework.bind(arguments.args, arguments.kwargs, way, wanted)
+        with noting_device_memory(reference.framework):
+            bound = reference.framework.bind(arguments.args, arguments.kwargs, way, wanted)
         return PreparedCall(case, reference, bound)
 
     def judge(
@@ -212,6 +226,25 @@ class Checker:
             verdict = Verdict("skip", standard, str(error), kind)
         return Checked(case, verdict, cause=error.__cause__)
 
+    def _with_memory(self, case: Case, previous: Checked | None) -> Checked:
+        """The case judged; alone on the device where its memory ran out, and all anew, since what the sibling left is
+        in its way."""
+        memory, needed = self._setup(case).memory, _bytes_on_device(case)
+
+        def judged(kept: Replay | ProbeError | None) -> Checked:
+            found = self._judged(case, kept)
+            return found.without_run() if memory.crowds(needed()) else found
+
+        def again() -> Checked:
+            if previous is not None:
+                previous.without_run()
+            return judged(None)
+
+        try:
+            return memory.had(needed, lambda: judged(previous.forward if previous is not None else None), again)
+        except TooLargeForDevice as error:
+            return replace(self._undecided(case, error), forward=error)
+
     def _judged(self, case: Case, kept: Replay | ProbeError | None) -> Checked:
         if self.conditions.judges_stored and case.direction == "backward":
             check_gradients(case.dump.decode(case.record))
@@ -220,6 +253,8 @@ class Checker:
                 kept = self._replays(case).of(case)
             except (Unsupported, RecordError, DeviceRaised, HookFailed) as error:
                 kept = error
+            except DeviceMemoryError:
+                raise
             except MemoryError as error:
                 kept = out_of_memory(error)
         # The backward of a record whose forward could not run is undecided for the same reason, without another try.
@@ -238,6 +273,22 @@ def _ended(case: Case) -> Iterator[None]:
         if isinstance(error, Exception) or ends_run(error):
             raise
         raise HookFailed(raised(f"the check of {case.record.name}", error)) from error
+
+
+def _bytes_on_device(case: Case) -> Callable[[], int]:
+    """Gives the bytes of its arguments and outputs, those that are known; 0 for a record that cannot be read: its
+    verdict says so."""
+
+    @cache
+    def needed() -> int:
+        if case.pair is not None:
+            return sum(leaf.array.nbytes for leaf in named_leaves(case.pair.arguments).values())
+        try:
+            return inputs.bytes_on_device(case.dump.decode(case.record), case.dtype)
+        except RecordError:
+            return 0
+
+    return needed
 
 
 def _located(case: Case, error: Unsupported) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_probe import frameworks
@@ -13,6 +14,7 @@ from pytest_probe.core.device_modes import Behaviour, behaviour
 from pytest_probe.core.run import Device, Way
 from pytest_probe.errors import SettingsError
 from pytest_probe.execution import user_code
+from pytest_probe.execution.device_memory import DeviceMemory, Waiting
 from pytest_probe.execution.raising import nothing_raised
 from pytest_probe.execution.replay import FLOAT64
 
@@ -33,7 +35,7 @@ class Conditions:
     flags allow, or "none". reference_device is where float64 runs, flops how many a product or a convolution may take
     there in one run before it is sampled. measured: verdicts carry the measures that msprobe's files hold; baseline:
     what a baseline keeps. emulate: a device without kernels of 16 bit computes it in float32, and rounds. diagnosed:
-    errors carry their likely cause."""
+    errors carry their likely cause. locks: the folder in which processes lock the devices that they share."""
 
     device: str | None = None
     seed: int = 0
@@ -48,6 +50,7 @@ class Conditions:
     emulate: bool = False
     baseline: bool = False
     diagnosed: bool = True
+    locks: Path | None = None
 
     @property
     def judges_stored(self) -> bool:
@@ -57,12 +60,19 @@ class Conditions:
 
 class Setup:
     """The framework, the device under test and the modes of a run; each is looked up when it is first asked for. name
-    is what dumps call the framework."""
+    is what dumps call the framework; waiting is entered while the device is another process's."""
 
-    def __init__(self, conditions: Conditions, registry: Registry, name: str = frameworks.DEFAULT) -> None:
+    def __init__(
+        self,
+        conditions: Conditions,
+        registry: Registry,
+        name: str = frameworks.DEFAULT,
+        waiting: Waiting = nullcontext,
+    ) -> None:
         self.conditions = conditions
         self.registry = registry
         self.name = name
+        self._waiting = waiting
 
     @cached_property
     def framework(self) -> Framework:
@@ -103,10 +113,9 @@ class Setup:
         return found if len(found) > 1 else ()
 
     @cached_property
-    def device_memory(self) -> int | None:
-        """Bytes that the device under test has left before the first case; None where it is the host, or nothing
-        tells."""
-        return self.framework.memory_left(self.device)
+    def memory(self) -> DeviceMemory:
+        """The memory of the device under test."""
+        return DeviceMemory(self.framework, self.device, self.conditions.locks, self._waiting)
 
     @property
     def device_name(self) -> str:

@@ -15,6 +15,7 @@ from pytest_probe.core.arguments import floats_of
 from pytest_probe.core.case import Demands
 from pytest_probe.core.run import Device, Layout, Returned
 from pytest_probe.core.verdict import OutputVerdict
+from pytest_probe.execution.device_memory import noting_device_memory
 from pytest_probe.execution.replay import Reference, Replay
 from pytest_probe.execution.structure import Sides
 from pytest_probe.inputs.strides import in_order
@@ -127,7 +128,8 @@ def _as_reference(reference: Reference) -> Mapping[str, Layout]:
 
 def _returned(reference: Reference, device: Device, *, computed: bool) -> Mapping[str, Layout]:
     try:
-        return reference.returned(device, computed=computed).layouts
+        with noting_device_memory(reference.framework):
+            return reference.returned(device, computed=computed).layouts
     except MemoryError:
         raise
     except Exception:

@@ -97,7 +97,7 @@ class Replays:
 
     def _arguments(self, case: Case, call: Call) -> Arguments:
         inputs.check_size(call, case.dtype, self._memory)
-        inputs.check_device_size(call, case.dtype, self.setup.device_memory)
+        self.setup.memory.check(inputs.arguments_on_device(call, case.dtype))
         arguments = case.arguments or inputs.build(
             call,
             bound=frameworks.signatures(case.dump.framework).bind(case.api, call.args, call.kwargs),

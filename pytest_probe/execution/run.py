@@ -10,6 +10,7 @@ from pytest_probe.core import sides
 from pytest_probe.core.run import Device, Run
 from pytest_probe.errors import DeviceRaised, HookFailed, NoKernel, ProbeError, Unsupported
 from pytest_probe.execution.autocast import with_autocast
+from pytest_probe.execution.device_memory import noting_device_memory
 from pytest_probe.execution.replay import Reference, Replay, Source
 from pytest_probe.execution.resolve import other_reading
 from pytest_probe.numerics.dtypes import AnyArray
@@ -68,10 +69,10 @@ class DeviceSource:
         return self._called(lambda: self.framework.gradients(replay.actual, replay.incoming))
 
     def _called(self, call: Callable[[], Given]) -> Given:
-        """What the device gives. Raises NoKernel, DeviceRaised, whose cause is the device's error, or HookFailed where
-        that is none that a call should end with."""
+        """What the device gives. Raises NoKernel, DeviceMemoryError, DeviceRaised, whose cause is the device's error,
+        or HookFailed where that is none that a call should end with."""
         try:
-            with sides.device():
+            with sides.device(), noting_device_memory(self.framework):
                 return call()
         except (ProbeError, MemoryError):
             raise

@@ -121,6 +121,12 @@ class Framework(Protocol):
     def memory_left(self, device: Device) -> int | None:
         """Bytes that nobody has taken of a device's own memory; None for the host's, and where nothing tells."""
 
+    def release_memory(self, device: Device) -> None:
+        """Give back to the device what the framework keeps of its memory for later calls."""
+
+    def is_device_memory(self, error: BaseException) -> bool:
+        """Does this error say that a device's own memory ran out, and not the host's?"""
+
     def allowed(self, device: str) -> tuple[str, ...]:
         """The device modes that the framework's flags allow on a device: "tf32", "tf32 in convolution"."""
 

@@ -5,15 +5,23 @@ In: a recorded call. Out: its arguments as NumPy arrays, the same for the same s
 
 from pytest_probe.inputs.build import build
 from pytest_probe.inputs.machine import available_memory
-from pytest_probe.inputs.memory import bytes_of_run, check_device_size, check_run, check_size, memory_needed
+from pytest_probe.inputs.memory import (
+    arguments_on_device,
+    bytes_of_run,
+    bytes_on_device,
+    check_run,
+    check_size,
+    memory_needed,
+)
 from pytest_probe.inputs.stored import StoredTensors
 
 __all__ = [
     "StoredTensors",
+    "arguments_on_device",
     "available_memory",
     "build",
     "bytes_of_run",
-    "check_device_size",
+    "bytes_on_device",
     "check_run",
     "check_size",
     "memory_needed",

@@ -37,25 +37,24 @@ def _total(call: Call, each: Callable[[str], int]) -> int:
 def check_size(call: Call, dtype: str | None, available: int) -> None:
     """Refuse a call that needs more than the available bytes. Raises TooLarge."""
     needed = memory_needed(call, dtype)
-    if needed > available:
-        _refuse(call, needed, available, "that may be taken here")
-
-
-def check_device_size(call: Call, dtype: str | None, left: int | None) -> None:
-    """Refuse a call whose tensors take more than the bytes that the device has left (None: nobody knows). Raises
-    TooLarge."""
-    needed = 0 if left is None else _total(call, lambda own: _bytes_on_device(own, dtype))
-    if left is not None and needed > left:
-        _refuse(call, needed, left, "that the device has left")
-
-
-def _refuse(call: Call, needed: int, available: int, whose: str) -> None:
+    if needed <= available:
+        return
     field, spec = max(_all_tensors(call), key=lambda item: _extent(item[1]))
     found = f"{spec.dtype} of shape {list(spec.shape)}{_strided(spec)}"
     raise TooLarge(
         f"{field}: found {found}; checking the call takes about {_gigabytes(needed)}, more than the "
-        f"{_gigabytes(available)} of memory {whose}"
+        f"{_gigabytes(available)} of memory that may be taken here"
     )
+
+
+def bytes_on_device(call: Call, dtype: str | None) -> int:
+    """Bytes of a call's arguments and outputs in a dtype (None: as recorded)."""
+    return _total(Call(call.args, call.kwargs, call.outputs, None), lambda own: _bytes_on_device(own, dtype))
+
+
+def arguments_on_device(call: Call, dtype: str | None) -> int:
+    """Bytes of its arguments alone, which no call can do without."""
+    return bytes_on_device(Call(call.args, call.kwargs, None, None), dtype)
 
 
 def bytes_of_run(available: int) -> int:
@@ -105,8 +104,7 @@ def _bytes_per_element(own: str, dtype: str | None) -> int:
 
 
 def _bytes_on_device(own: str, dtype: str | None) -> int:
-    """What the tensors themselves take there, twice: in float64 nothing runs on it."""
     try:
-        return _HELD_TWICE * numpy_dtype(dtype if dtype is not None and is_floating(own) else own).itemsize
+        return numpy_dtype(dtype if dtype is not None and is_floating(own) else own).itemsize
     except ValueError:
-        return _HELD_TWICE * _WIDE_COPIES
+        return _WIDE_COPIES

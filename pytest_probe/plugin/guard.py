@@ -24,7 +24,7 @@ class Guard:
         self._probe = probe
         self._file = file
         self._limit = limit
-        probe.limited = limit.case
+        probe.limited, probe.waiting = limit.case, limit.suspended
 
     @classmethod
     def of(cls, probe: Probe) -> Guard:

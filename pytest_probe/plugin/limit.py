@@ -61,6 +61,7 @@ class Limit:
         other = pytests_limit(config)
         self._seconds = 0.0 if 0 < other < seconds else seconds
         self._file = file
+        self._armed = False
         self._stderr = _stderr() if self._seconds else None
         self._copier = _copier(told, self._stderr) if told is not None and self._stderr is not None else None
 
@@ -70,13 +71,35 @@ class Limit:
         if not self._seconds:
             yield
             return
-        if self._file is not None:
-            self._file.limit(self._seconds)
-        faulthandler.dump_traceback_later(self._seconds, exit=True, file=self._told())
+        self._arm()
         try:
             yield
         finally:
-            faulthandler.cancel_dump_traceback_later()
+            self._disarm()
+
+    @contextmanager
+    def suspended(self) -> Iterator[None]:
+        """The case waits in here for another process; all of its time is left to it afterwards."""
+        if not self._armed:
+            yield
+            return
+        self._disarm()
+        if self._file is not None:
+            self._file.limit(0)
+        try:
+            yield
+        finally:
+            self._arm()
+
+    def _arm(self) -> None:
+        if self._file is not None:
+            self._file.limit(self._seconds)
+        faulthandler.dump_traceback_later(self._seconds, exit=True, file=self._told())
+        self._armed = True
+
+    def _disarm(self) -> None:
+        faulthandler.cancel_dump_traceback_later()
+        self._armed = False
 
     def close(self) -> None:
         for file in (None if self._copier is None else self._copier.stdin, self._stderr):

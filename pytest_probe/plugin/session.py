@@ -87,6 +87,8 @@ class Probe:
         self.device_lost = False
         # What a case runs in: its time limit.
         self.limited: Callable[[], AbstractContextManager[None]] = nullcontext
+        # What it waits for a device in, which other workers have: no time limit.
+        self.waiting: Callable[[], AbstractContextManager[None]] = nullcontext
         self._signed: tuple[object, str] = (None, "")
         self._frameworks: dict[Path, str] = {}
         self._names: dict[tuple[str | None, str], str] = {}
@@ -147,10 +149,12 @@ class Probe:
                 settings.emulate,
                 settings.baseline is not None,
                 diagnosed,
+                self.running_folder if self.workers > 1 else None,
             ),
             self.registry,
             adjust_inputs=_adjustment(hook.pytest_probe_inputs, user_code.inputs),
             adjust_verdict=_adjustment(hook.pytest_probe_verdict, user_code.hooked_verdict),
+            waiting=lambda: self.waiting(),
         )
 
     @cached_property

@@ -145,6 +145,8 @@ class Deaths:
 def clear(folder: Path, *, finished: bool) -> None:
     """Remove the folder at the end of a run; finished: deaths count no more, since nothing is left to run."""
     with suppress(OSError):
+        for lock in folder.glob("*.lock"):
+            lock.unlink()
         if finished:
             (folder / DEATHS).unlink(missing_ok=True)
         folder.rmdir()

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from pytest_probe.core.dump import Call, TensorSpec
-from pytest_probe.errors import TooLarge, Unsupported
-from pytest_probe.inputs import available_memory, check_device_size, check_size, memory_needed
+from pytest_probe.errors import Unsupported
+from pytest_probe.inputs import arguments_on_device, available_memory, bytes_on_device, check_size, memory_needed
 
 
 def call(shape: tuple[int, ...], dtype: str = "float32") -> Call:
@@ -37,11 +37,11 @@ def test_the_limit_itself_is_allowed() -> None:
 
 
 def test_a_device_holds_tensors_in_their_own_dtypes() -> None:
-    check_device_size(call((100,)), None, 4 * 100 * 4 * 2)
-    check_device_size(call((100,)), "bfloat16", 4 * 100 * 2 * 2)
-    check_device_size(call((10**6, 10**6)), None, None)
-    with pytest.raises(TooLarge, match=" of memory that the device has left"):
-        check_device_size(call((100,)), None, 4 * 100 * 4 * 2 - 1)
+    assert bytes_on_device(call((100,)), None) == 3 * 100 * 4
+    assert bytes_on_device(call((100,)), "bfloat16") == 3 * 100 * 2
+    assert bytes_on_device(call((100,), "int64"), "bfloat16") == 3 * 100 * 8
+    # The record's two arguments, without its output and its gradient.
+    assert arguments_on_device(call((100,)), None) == 2 * 100 * 4
 
 
 def test_this_machine_has_memory() -> None:

@@ -40,6 +40,13 @@ def memory_left(device: str) -> int | None:
     return int(left)
 
 
+def release_memory(device: str) -> None:
+    """Empty the cache of a device's allocator: Paddle has a call for a GPU alone."""
+    if device.startswith("gpu"):
+        with suppress(AttributeError, OSError, RuntimeError, ValueError):
+            paddle.device.cuda.empty_cache()
+
+
 def hardware(device: str) -> dict[str, str]:
     """The hardware behind a device's name ("gpu:0"), and the toolkit that Paddle was built with for it; empty for a
     device of the project's own."""

@@ -20,7 +20,7 @@ from pytest_probe.frameworks.base import API, Bound, Framework, Functions, Liter
 from pytest_probe.frameworks.paddle import allowlist, calls, defaults, flags, safety, sizes, state, tensor_files
 from pytest_probe.frameworks.paddle.arrays import Tensor, to_tensor
 from pytest_probe.frameworks.paddle.emulation import EmulatedDevice
-from pytest_probe.frameworks.paddle.memory import memory_errors
+from pytest_probe.frameworks.paddle.memory import is_device_memory, memory_errors
 from pytest_probe.frameworks.paddle.script import SCRIPT
 from pytest_probe.user_errors import first_line, said
 
@@ -67,6 +67,12 @@ class PaddleFramework:
 
     def memory_left(self, device: Device) -> int | None:
         return flags.memory_left(device.name)
+
+    def release_memory(self, device: Device) -> None:
+        flags.release_memory(device.name)
+
+    def is_device_memory(self, error: BaseException) -> bool:
+        return is_device_memory(error)
 
     def fixed_state(self) -> AbstractContextManager[None]:
         return state.Fixed()

@@ -8,7 +8,16 @@ from contextlib import contextmanager
 from pytest_probe.user_errors import causes, first_line, said
 
 # What Paddle's allocators and C++ say, in lower case; on the CPU they raise MemoryError themselves.
-RAN_OUT = ("resourceexhausted", "out of memory", "fail to alloc memory", "bad_alloc")
+EXHAUSTED, DEVICE_RAN_OUT, HOST_RAN_OUT = "resourceexhausted", "out of memory", "fail to alloc memory"
+RAN_OUT = (EXHAUSTED, DEVICE_RAN_OUT, HOST_RAN_OUT, "bad_alloc")
+
+
+def is_device_memory(error: BaseException) -> bool:
+    """Paddle's error of that name, whose words are other ones where the host's allocator raises it."""
+    return any(
+        DEVICE_RAN_OUT in words or (EXHAUSTED in words and HOST_RAN_OUT not in words)
+        for words in (said(each).lower() for each in causes(error))
+    )
 
 
 @contextmanager

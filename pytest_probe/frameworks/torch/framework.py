@@ -22,7 +22,7 @@ from pytest_probe.frameworks.torch import allowlist, autocast, calls, defaults, 
 from pytest_probe.frameworks.torch.arrays import to_array, to_tensor
 from pytest_probe.frameworks.torch.hardware import hardware
 from pytest_probe.frameworks.torch.literals import literal_script
-from pytest_probe.frameworks.torch.memory import memory_errors, memory_left
+from pytest_probe.frameworks.torch.memory import is_device_memory, memory_errors, memory_left, release_memory
 from pytest_probe.frameworks.torch.script import SCRIPT
 from pytest_probe.user_errors import first_line, said
 
@@ -77,6 +77,12 @@ class TorchFramework:
     def memory_left(self, device: Device) -> int | None:
         return memory_left(calls.place(device))
 
+    def release_memory(self, device: Device) -> None:
+        release_memory(calls.place(device))
+
+    def is_device_memory(self, error: BaseException) -> bool:
+        return is_device_memory(error)
+
     def fixed_state(self) -> AbstractContextManager[None]:
         return state.Fixed()
 
@@ -107,7 +113,7 @@ class TorchFramework:
             device = TorchDevice(name)
             # torch takes any name until memory is asked for.
             torch.empty(0, device=device.place)
-        except (RuntimeError, AssertionError) as error:
+        except (RuntimeError, AssertionError, ImportError) as error:  # ImportError: the package of a backend
             known = ", ".join(sorted({"cpu", self.default_device()}))
             raise SettingsError(option, name, f"torch says: {first_line(error)}; found here: {known}") from error
         return device

@@ -1,16 +1,19 @@
-"""PyTorch: errors that say that memory ran out, for which torch has no type of its own on the CPU."""
+"""PyTorch: errors that say that memory ran out, for which torch has no type of its own on the CPU; what a device has
+left."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import torch
 
+from pytest_probe.frameworks.torch.hardware import SILENT
 from pytest_probe.user_errors import causes, first_line, said
 
 # What torch's allocators, oneDNN and C++ say, in lower case.
-RAN_OUT = ("can't allocate memory", "cannot allocate memory", "not enough memory", "out of memory", "bad_alloc")
+DEVICE_RAN_OUT = "out of memory"
+RAN_OUT = ("can't allocate memory", "cannot allocate memory", "not enough memory", DEVICE_RAN_OUT, "bad_alloc")
 
 
 @contextmanager
@@ -32,9 +35,24 @@ def memory_left(place: torch.device) -> int | None:
         return None
     try:
         left, _ = torch.get_device_module(place.type).mem_get_info(place)
-    except (AttributeError, AssertionError, NotImplementedError, RuntimeError, TypeError, ValueError):
+    except SILENT:
         return None
     return int(left)
+
+
+def release_memory(place: torch.device) -> None:
+    """Empty the cache of a device's allocator, where it has one."""
+    if place.type != "cpu":
+        with suppress(*SILENT):
+            torch.get_device_module(place.type).empty_cache()
+
+
+def is_device_memory(error: BaseException) -> bool:
+    """Torch's type for it, or the words of a backend that does not use it ("NPU out of memory"); no words of the CPU's
+    allocator."""
+    return any(
+        isinstance(each, torch.OutOfMemoryError) or DEVICE_RAN_OUT in said(each).lower() for each in causes(error)
+    )
 
 
 def _ran_out(error: BaseException) -> bool:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pytest_probe.errors import HookFailed
-from pytest_probe.frameworks.torch.memory import memory_errors, memory_left
+from pytest_probe.frameworks.torch.memory import is_device_memory, memory_errors, memory_left, release_memory
 
 
 @pytest.mark.parametrize(
@@ -43,3 +43,31 @@ def test_what_a_device_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
     assert memory_left(torch.device("cpu")) is None
     assert memory_left(torch.device("cuda", 0)) == 5
     assert memory_left(torch.device("mps")) is None
+
+
+def test_a_cache_is_emptied_where_a_device_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    emptied = []
+    modules = {"cuda": SimpleNamespace(empty_cache=lambda: emptied.append("cuda")), "mps": SimpleNamespace()}
+    monkeypatch.setattr(torch, "get_device_module", modules.__getitem__)
+    for name in ("cpu", "mps", "cuda:0"):
+        release_memory(torch.device(name))
+    assert emptied == ["cuda"]
+
+
+@pytest.mark.parametrize(
+    ("error", "of_device"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of"), True),
+        (RuntimeError("NPU out of memory. Tried to allocate 2.00 GiB"), True),
+        (RuntimeError("CUDA error: out of memory"), True),
+        (RuntimeError("[enforce fail at alloc_cpu.cpp:117] . DefaultCPUAllocator: can't allocate memory"), False),
+        (RuntimeError("std::bad_alloc"), False),
+        (MemoryError("Unable to allocate 74.5 GiB for an array"), False),
+        (RuntimeError("shape mismatch"), False),
+    ],
+)
+def test_whose_memory_ran_out(error: Exception, of_device: bool) -> None:
+    assert is_device_memory(error) is of_device
+    with pytest.raises(RuntimeError) as caught:
+        raise RuntimeError("a call of the user's failed") from error
+    assert is_device_memory(caught.value) is of_device
