@@ -247,8 +247,9 @@ class Collection:
         plugin shuffled them."""
         if self._probe.fuzzes_table:
             from pytest_probe.plugin.fuzz import Table
+            from pytest_probe.plugin.session import TABLE
 
-            table = Table.from_parent(session, name="table", nodeid="table", probe=self._probe)
+            table = Table.from_parent(session, name=TABLE.name, nodeid=TABLE.name, probe=self._probe)
             items.extend(table.collect())
         from pytest_probe.plugin.order import together
 
