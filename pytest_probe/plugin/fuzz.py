@@ -35,6 +35,8 @@ RECORDS = 64
 class FuzzItem(NoticeItem):
     """The search around one API's records, or by the table alone where there are none."""
 
+    makes_calls = True
+
     def __init__(
         self, *, api: str, framework: str, records: Sequence[Record] = (), dump: Dump | None = None, **kwargs: Any
     ) -> None:

@@ -20,7 +20,7 @@ def relu(input, inplace=False):
     return torch.relu(input)
 
 def tanh(input):
-    if input.ndim == 2:
+    if input.numel() == 128:
         ctypes.PyDLL(None).sleep(60)
     return torch.tanh(input)
 
@@ -28,7 +28,7 @@ def always(input):
     ctypes.string_at(0)
 
 def reference_of_abs(input):
-    if input.ndim == 0:
+    if input.ndim == 4:
         ctypes.string_at(0)
     return torch.abs(input)
 
@@ -69,7 +69,7 @@ def test_a_crash_of_some_calls_is_a_finding_under_workers(pytester: pytest.Pytes
 
 def test_a_hang_of_some_calls_is_a_finding_in_a_process_of_its_own(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(KERNELS)
-    run = pytester.runpytest("--probe-api=Torch.tanh", *RUN, "--probe-isolate", "--probe-timeout=4")
+    run = pytester.runpytest("--probe-api=Torch.tanh", *RUN, "--probe-isolate", "--probe-timeout=6")
     run.assert_outcomes(failed=1)
     tanh = results(pytester)["Torch.tanh"]
     assert (tanh["verdict"], tanh["kind"]) == ("error", "timeout")

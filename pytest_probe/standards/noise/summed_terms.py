@@ -7,8 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from pytest_probe.core.comparison import Comparison
+from pytest_probe.numerics.dtypes import AnyArray, is_floating, widen
 from pytest_probe.standards.api_class import details
 
+# How often a number stands in a tensor whose copies are equal terms of a sum; half of all are such copies, or more.
+REPEATED = 8
 # A convolution may be computed by Winograd's F4 where its kernel has 3 places or more and moves by one.
 WINOGRAD_KERNEL = 3
 
@@ -45,6 +48,27 @@ def summed_terms(comparison: Comparison) -> Terms:
     if "terms_of_row" in classes and rows:
         return Terms(max(max(rows), forward // size) if gradient else max(rows))
     return Terms(max(largest, forward), assumed=True)
+
+
+def repeats(comparison: Comparison) -> bool:
+    """Are most terms equal ones: numbers of an argument, or of an incoming gradient, or their exponentials? Zeros are
+    no terms."""
+    arrays = (*comparison.call.arrays, *comparison.case.incoming.values())
+    floats = terms_of(comparison, [widen(array) for array in arrays if is_floating(array.dtype) and array.size])
+    return any(_mostly_equal(values[values != 0]) for values in floats)
+
+
+def _mostly_equal(values: AnyArray) -> bool:
+    counts = np.unique(values, return_counts=True)[1]
+    return bool(0 < values.size <= 2 * int(counts[counts >= REPEATED].sum()))
+
+
+def terms_of(comparison: Comparison, floats: list[AnyArray]) -> list[AnyArray]:
+    """The numbers of arguments, and their exponentials where those are added."""
+    if "terms_of_exponentials" not in comparison.classes:
+        return floats
+    with np.errstate(invalid="ignore"):
+        return floats + [np.exp(values - values.max()).astype(np.float32) for values in floats]
 
 
 def _size(comparison: Comparison) -> int:
