@@ -16,7 +16,7 @@ from pytest_probe.numerics import noise_ratio
 from pytest_probe.numerics.dtypes import AnyArray, round_to
 from pytest_probe.numerics.noise_ratio import Bias
 from pytest_probe.standards.api_class import classes_of
-from pytest_probe.standards.noise import stages, steps, summed_terms
+from pytest_probe.standards.noise import edges, stages, steps, summed_terms
 from pytest_probe.standards.noise import standard as rule
 from pytest_probe.standards.noise.summed_terms import Terms
 from tests.evidence.clause import Clause, Off, normal, without_runs
@@ -42,6 +42,10 @@ def one_by_one(x: Tensor) -> Tensor:
     for column in x.unbind(1):
         result = result + column
     return result
+
+
+def four_normalised(x: Tensor) -> Tensor:
+    return F.layer_norm(x, [4])
 
 
 def equal_terms() -> list[Tensor]:
@@ -242,12 +246,18 @@ CLAUSES = (
     Clause(
         "equal terms", "softmax of 1,000 numbers near zero, exponentials added one by one",
         softmax_one_by_one, partial(torch.softmax, dim=1), near_zero_beside_one,
-        ((summed_terms, "terms_of", lambda comparison, floats: floats),), "pass", "error", api="Torch.softmax",
+        ((summed_terms, "terms_of", lambda comparison, values: [values]),), "pass", "error", api="Torch.softmax",
     ),
     Clause(
         "equal terms count 64 times at most", "a sum of 4,096 equal terms, a quarter of one of them too large",
         lambda x: x.sum(1) + x[:, 0] / 4, total, lambda: [torch.full((64, 4096), 0.1)],
         ((noise_ratio, "EQUAL_TERMS_CAP", math.inf),), "error", "pass", api="Torch.sum",
+    ),
+    Clause(
+        "a choice moves as far for smaller perturbations", "layer norm of four numbers near 10^6",
+        four_normalised, four_normalised, lambda: [normal(1, 4, seed=0) + 1e6],
+        ((edges, "unstable", lambda comparison, spread: np.ones(spread.size.shape, bool)),), "pass", "error",
+        api="Functional.layer_norm",
     ),
     Clause(
         "Winograd", "convolution of 128 channels by F(4x4, 3x3)",

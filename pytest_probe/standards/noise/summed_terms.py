@@ -51,24 +51,25 @@ def summed_terms(comparison: Comparison) -> Terms:
 
 
 def repeats(comparison: Comparison) -> bool:
-    """Are most terms equal ones: numbers of an argument, or of an incoming gradient, or their exponentials? Zeros are
-    no terms."""
-    arrays = (*comparison.call.arrays, *comparison.case.incoming.values())
-    floats = terms_of(comparison, [widen(array) for array in arrays if is_floating(array.dtype) and array.size])
-    return any(_mostly_equal(values[values != 0]) for values in floats)
+    """Does the API sum its input, or its exponentials, and are most terms equal ones? Zeros are no terms."""
+    values = comparison.call.argument("input")
+    sums = comparison.classes & {"terms_of_reduction", "terms_of_row", "terms_of_exponentials"}
+    if not sums or not isinstance(values, np.ndarray) or not is_floating(values.dtype) or not values.size:
+        return False
+    return any(_mostly_equal(terms) for terms in terms_of(comparison, widen(values)))
 
 
 def _mostly_equal(values: AnyArray) -> bool:
-    counts = np.unique(values, return_counts=True)[1]
-    return bool(0 < values.size <= 2 * int(counts[counts >= REPEATED].sum()))
+    counts = np.unique(values[values != 0], return_counts=True)[1]
+    return bool(0 < counts.sum() <= 2 * counts[counts >= REPEATED].sum())
 
 
-def terms_of(comparison: Comparison, floats: list[AnyArray]) -> list[AnyArray]:
-    """The numbers of arguments, and their exponentials where those are added."""
+def terms_of(comparison: Comparison, values: AnyArray) -> list[AnyArray]:
+    """The numbers, and their exponentials where those are added."""
     if "terms_of_exponentials" not in comparison.classes:
-        return floats
+        return [values]
     with np.errstate(invalid="ignore"):
-        return floats + [np.exp(values - values.max()).astype(np.float32) for values in floats]
+        return [values, np.exp(values - values.max()).astype(np.float32)]
 
 
 def _size(comparison: Comparison) -> int:
