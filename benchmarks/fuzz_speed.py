@@ -11,23 +11,18 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import hypothesis
-import hypothesis.core
 import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from benchmarks.fuzzing.faults import FAULTS, Fault
-from benchmarks.fuzzing.running import BOTH, checker, found, search
-from pytest_probe import frameworks
+from benchmarks.fuzzing.running import BOTH, checker, found, search, seeded, trials
 from pytest_probe.core.arguments import Arguments, Leaf
 from pytest_probe.core.dump import Call, Surroundings, TensorSpec
 from pytest_probe.execution import Checker
-from pytest_probe.execution.fuzzing.trial import Target, judged
 
 SMALL = ("Torch.exp", "Functional.relu", "Torch.add", "Functional.softmax", "Torch.sum", "Functional.embedding")
 EXAMPLES, SEEDS = 200, 5
@@ -79,7 +74,7 @@ def element_wise(fault: Fault) -> st.SearchStrategy[Arguments]:
 def peer(fault: Fault, seed: int) -> int | None:
     """Examples that element-wise strategies need to find a fault; None where EXAMPLES are not enough."""
     faulty: Checker = checker(fault.api, fault.kernel)
-    target = Target(fault.api, frameworks.DEFAULT, f"{fault.api}.peer", Path("table"), ("forward",))
+    judging = trials(faulty, fault.api, ("forward",))
     tried: list[bool] = []
 
     def example(arguments: Arguments) -> None:
@@ -87,12 +82,12 @@ def peer(fault: Fault, seed: int) -> int | None:
             return
         args = tuple(_spec(value) for value in arguments.args)
         call = Call(args, {}, None, (), surroundings=Surroundings())
-        tried.append(judged(faulty, target, call, arguments).failing is not None)
+        tried.append(judging.judged(call, arguments).failing is not None)
 
     settings = hypothesis.settings(
         max_examples=EXAMPLES, database=None, deadline=None, suppress_health_check=list(hypothesis.HealthCheck)
     )
-    with mock.patch.object(hypothesis.core, "global_force_seed", seed):
+    with seeded(seed):
         settings(hypothesis.given(element_wise(fault))(example))()
     return len(tried) if tried and tried[-1] else None
 

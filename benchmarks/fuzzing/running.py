@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -16,9 +16,9 @@ from pytest_probe import frameworks
 from pytest_probe.core.arguments import named_leaves
 from pytest_probe.core.dump import Direction
 from pytest_probe.execution import Checker, Conditions
-from pytest_probe.execution.fuzzing.finding import finding
-from pytest_probe.execution.fuzzing.search import Effort, Findings, Search
-from pytest_probe.execution.fuzzing.trial import Target
+from pytest_probe.execution.fuzzing.search import Effort, Findings, Search, wrong
+from pytest_probe.execution.fuzzing.shrinking import shrunk
+from pytest_probe.execution.fuzzing.trial import Target, Trials
 from pytest_probe.inputs.fuzz.tabled import tabled
 from pytest_probe.registry import Registry
 from tests.support.devices import Emulated
@@ -35,25 +35,35 @@ def checker(api: str = "", kernel: Callable[..., Any] | None = None, device: str
     return Checker(Conditions(device=device, diagnosed=False), registry)
 
 
+def trials(checker: Checker, api: str, directions: Sequence[Direction] = BOTH) -> Trials:
+    """What judges calls of an API by the table."""
+    template = tabled(api, frameworks.signatures())
+    target = Target(api, frameworks.DEFAULT, f"{api}.fuzz", Path("table"), tuple(directions), template.ulp)
+    return Trials(checker, target)
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """What --hypothesis-seed sets."""
+    with mock.patch.object(hypothesis.core, "global_force_seed", seed):
+        yield
+
+
 def search(
     checker: Checker, api: str, dtype: str, examples: int, seed: int, directions: Sequence[Direction] = BOTH
 ) -> Findings:
     """The findings of one search by the table."""
-    target = Target(api, frameworks.DEFAULT, f"{api}.fuzz", Path("table"), tuple(directions))
     template = tabled(api, frameworks.signatures(), (dtype,))
-    target = replace(target, ulp=template.ulp)
-    # What --hypothesis-seed sets.
-    with mock.patch.object(hypothesis.core, "global_force_seed", seed):
-        return Search(checker, target, [template]).run(Effort(examples))
+    with seeded(seed):
+        return Search(trials(checker, api, directions), [template]).run(Effort(examples))
 
 
 def size(fault: Fault, device: str, findings: Findings) -> int:
     """Elements of the largest tensor of the call that a search is shrunk to."""
+    assert findings.failed is not None
     faulty = checker(fault.api, fault.kernel, device)
-    target = Target(fault.api, frameworks.DEFAULT, f"{fault.api}.fuzz", Path("table"), ("forward",))
-    shown = finding(faulty, faulty, target, findings)
-    assert shown is not None
-    return max(math.prod(leaf.array.shape) for leaf in named_leaves(shown.judged.arguments).values())
+    shown = shrunk(trials(faulty, fault.api, ("forward",)), findings.failed[1], wrong, faulty)
+    return max(math.prod(leaf.array.shape) for leaf in named_leaves(shown.arguments).values())
 
 
 def found(fault: Fault, device: str, seeds: Sequence[int], examples: int) -> list[Findings]:

@@ -15,6 +15,10 @@ from pytest_probe.core.verdict import EMULATED, Diagnosis, Element, Outcome, Out
 Plain: TypeAlias = bool | int | float | str | None
 
 
+# What the search around an API's records is called behind the API: "Functional.softmax.fuzz".
+SEARCH = ".fuzz"
+
+
 class PortableId(msgspec.Struct, frozen=True):
     """Names a case alike on every machine: "dump.json::Torch.add.0.forward[bfloat16]".
 
@@ -41,6 +45,11 @@ class PortableId(msgspec.Struct, frozen=True):
         return f"{self.entry}[{self.dtype}]" if self.dtype else self.entry
 
     @property
+    def is_search(self) -> bool:
+        """Does it name a search, and no case?"""
+        return self.entry.endswith(SEARCH)
+
+    @property
     def call(self) -> str:
         """ "Torch.add.0"."""
         return self.entry.rpartition(".")[0]
@@ -48,11 +57,11 @@ class PortableId(msgspec.Struct, frozen=True):
     @property
     def api(self) -> str:
         """ "Torch.add"."""
-        return self.call.rpartition(".")[0]
+        return self.call if self.is_search else self.call.rpartition(".")[0]
 
     @property
     def direction(self) -> str:
-        return self.entry.rpartition(".")[2]
+        return "" if self.is_search else self.entry.rpartition(".")[2]
 
     @property
     def in_any_dtype(self) -> PortableId:

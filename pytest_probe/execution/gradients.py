@@ -50,8 +50,8 @@ def _incoming(case: Case, replay: Replay, seed: int) -> dict[str, AnyArray]:
         if leaf is not None and leaf.array.shape == output.shape:
             found[name] = leaf.array.astype(output.dtype)
         elif leaf is not None or (name not in given and not given_incoming):
-            found[name] = _generated(case, name, output, seed)
-    return found or {name: _generated(case, name, replay.actual.outputs[name], seed) for name in names}
+            found[name] = generated(case, name, output, seed)
+    return found or {name: generated(case, name, replay.actual.outputs[name], seed) for name in names}
 
 
 def _outputs(replay: Replay, names: Sequence[str], count: int) -> Sequence[str]:
@@ -60,7 +60,8 @@ def _outputs(replay: Replay, names: Sequence[str], count: int) -> Sequence[str]:
     return replay.reference.call.seeded or (names if count != len(arrays) else arrays)
 
 
-def _generated(case: Case, name: str, output: AnyArray, seed: int) -> AnyArray:
+def generated(case: Case, name: str, output: AnyArray, seed: int) -> AnyArray:
+    """The incoming gradient of an output, where none was recorded: of its shape and dtype."""
     spec = TensorSpec(output.dtype.name, output.shape)
     return rounded_to_dtype(generate(spec, Streams(case.record.name, seed).at(f"grad.{name}")), spec.dtype)
 

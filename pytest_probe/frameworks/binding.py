@@ -19,22 +19,24 @@ PREFIXED = frozenset("add sub mul div truediv floordiv mod pow matmul and or xor
 @dataclass(frozen=True, slots=True)
 class Signature:
     """Parameters of an API by canonical name. aliases leads from the framework's keyword to that; rest is what takes
-    all positional arguments behind the others, "" where nothing does."""
+    all positional arguments behind the others, "" where nothing does. placed is how many may be given by place."""
 
     parameters: tuple[str, ...]
     aliases: Mapping[str, str] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
     rest: str = ""
+    placed: int = 1 << 30
 
     @classmethod
     @functools.cache
     def parsed(cls, text: str) -> Signature:
-        """Of "input dim/axis=-1 *operands"."""
+        """Of "input dim/axis=-1 *operands"; what follows a "|" is given by keyword alone."""
         parameters: list[str] = []
         aliases: dict[str, str] = {}
         defaults: dict[str, Any] = {}
         rest = ""
-        for word in text.split():
+        by_place, _, by_keyword = text.partition("|")
+        for word in (*by_place.split(), *by_keyword.split()):
             if word.startswith("*"):
                 rest = word[1:]
                 continue
@@ -44,7 +46,7 @@ class Signature:
             aliases |= dict.fromkeys(others, name)
             if default:
                 defaults[name] = ast.literal_eval(default)
-        return cls(tuple(parameters), aliases, defaults, rest)
+        return cls(tuple(parameters), aliases, defaults, rest, len(parameters) - len(by_keyword.split()))
 
 
 def operator_name(name: str) -> str | None:
@@ -90,7 +92,7 @@ def unbound_call(signature: Signature, given: Mapping[str, Any]) -> tuple[tuple[
     """Positional and keyword arguments, from values by canonical names: by place as far as the first parameters are
     given, the others by the framework's keyword."""
     args: list[Any] = []
-    for parameter in signature.parameters:
+    for parameter in signature.parameters[: signature.placed]:
         if parameter not in given:
             break
         args.append(given[parameter])

@@ -247,8 +247,9 @@ class Collection:
         plugin shuffled them."""
         if self._probe.fuzzes_table:
             from pytest_probe.plugin.fuzz import Table
+            from pytest_probe.plugin.session import TABLE
 
-            table = Table.from_parent(session, name="table", nodeid="table", probe=self._probe)
+            table = Table.from_parent(session, name=TABLE.name, nodeid=TABLE.name, probe=self._probe)
             items.extend(table.collect())
         from pytest_probe.plugin.order import together
 
@@ -257,9 +258,10 @@ class Collection:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> None:
         """Import the framework, so that it counts for no item's time."""
-        from pytest_probe.plugin.items import ProbeItem
+        from pytest_probe.plugin.items import NoticeItem
 
-        if not session.config.option.collectonly and any(isinstance(item, ProbeItem) for item in session.items):
+        items = (item for item in session.items if isinstance(item, NoticeItem))
+        if not session.config.option.collectonly and any(item.makes_calls for item in items):
             self._probe.warm_up()
 
     def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:

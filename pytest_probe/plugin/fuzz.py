@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from os import PathLike
@@ -14,17 +13,19 @@ import pytest
 from pytest_probe import frameworks
 from pytest_probe.core.dump import Call, Direction, Dump, Record
 from pytest_probe.core.printable import printable_line
-from pytest_probe.core.result import Result
+from pytest_probe.core.result import SEARCH, Result
 from pytest_probe.core.verdict import Verdict
 from pytest_probe.errors import DumpError, RecordError
 from pytest_probe.plugin.items import NoticeItem
-from pytest_probe.plugin.session import NOT_SAVED, Probe
+from pytest_probe.plugin.session import NOT_SAVED, TABLE, Probe
 from pytest_probe.reports import terminal
+from pytest_probe.reports.fatal_calls import of_search
 from pytest_probe.user_errors import first_line
 
 if TYPE_CHECKING:
     from pytest_probe.execution.fuzzing.finding import Finding
     from pytest_probe.execution.fuzzing.search import Effort
+    from pytest_probe.execution.fuzzing.trial import Trials
     from pytest_probe.inputs.fuzz.templates import Template
 
 # Records of an API that are looked at for others than those seen so far.
@@ -34,51 +35,55 @@ RECORDS = 64
 class FuzzItem(NoticeItem):
     """The search around one API's records, or by the table alone where there are none."""
 
+    makes_calls = True
+
     def __init__(
         self, *, api: str, framework: str, records: Sequence[Record] = (), dump: Dump | None = None, **kwargs: Any
     ) -> None:
-        super().__init__(name=f"{api}.fuzz", **kwargs)
+        super().__init__(name=f"{api}{SEARCH}", **kwargs)
         self.api = api
         self.framework = framework
         self.records = records
         self.dump = dump
-        self._finding: Finding | None = None
+        self._failures: list[Finding] = []
         self.add_marker(pytest.mark.probe(api=api.partition(".")[2], namespace=api.partition(".")[0]))
 
     def judge(self) -> Verdict:
-        from pytest_probe.execution.fuzzing.finding import finding, verdict_of
         from pytest_probe.execution.fuzzing.fitting import fitted
-        from pytest_probe.execution.fuzzing.search import Search
-        from pytest_probe.execution.fuzzing.trial import Target
+        from pytest_probe.execution.fuzzing.outcome import searched, verdict_of
 
         probe, standard = self.probe, self.probe.settings.standard
-        quick = probe.quick_checker
-        target = Target(self.api, self.framework, self.name, self.dump_path, self._directions())
+        trials = self._trials()
         try:
-            templates = [found for each in self._templates() if (found := fitted(quick, target, each)) is not None]
+            templates = [found for each in self._templates() if (found := fitted(trials, each)) is not None]
         except RecordError as error:
             return Verdict("skip", standard, str(error), error.kind)
         if not templates:
             reason = f"the reference rejects the calls that were recorded of {self.api}, so none is drawn around them"
             return Verdict("skip", standard, reason, "nothing to fuzz")
-        target = replace(target, ulp=templates[0].ulp)
-        findings = Search(quick, target, templates, probe.limited).run(self._effort())
-        self._finding = finding(quick, probe.checker, target, findings)
-        verdict = verdict_of(findings, self._finding, standard, strict=probe.settings.strict)
-        return verdict if self._finding is None else self._saved(verdict, self._finding)
+        trials = replace(trials, target=replace(trials.target, ulp=templates[0].ulp))
+        outcome = searched(trials, templates, self._effort(), probe.checker)
+        self._failures = outcome.failures(strict=probe.settings.strict)
+        verdict = verdict_of(outcome, standard, strict=probe.settings.strict)
+        return replace(verdict, notes=(*verdict.notes, *map(self._saved, self._failures if probe.settings.fuzz_save else ())))
 
-    def _saved(self, verdict: Verdict, found: Finding) -> Verdict:
-        """The verdict with a note on where the call was appended, or why it was not."""
+    def _trials(self) -> Trials:
+        from pytest_probe.execution.fuzzing.trial import Target, Trials
+
+        target = Target(self.api, self.framework, self.name, self.dump_path, self._directions())
+        fatal = {found.call.key: found for found in of_search(self.probe.running_folder, str(self.portable_id))}
+        return Trials(self.probe.quick_checker, target, self.probe.announced, fatal)
+
+    def _saved(self, found: Finding) -> str:
+        """A note on where the call was appended, or why it was not."""
         from pytest_probe.execution.fuzzing.saved import append
 
         folder = self.probe.settings.fuzz_save
-        if folder is None:
-            return verdict
+        assert folder is not None
         try:
-            note = f"saved as {append(folder, found)} in {folder}"
+            return f"saved as {append(folder, found)} in {folder}"
         except (OSError, DumpError) as error:
-            note = f"{NOT_SAVED}{folder} cannot be written ({getattr(error, 'strerror', None) or first_line(error)})"
-        return replace(verdict, notes=(*verdict.notes, note))
+            return f"{NOT_SAVED}{folder} cannot be written ({getattr(error, 'strerror', None) or first_line(error)})"
 
     def _effort(self) -> Effort:
         from pytest_probe.execution.fuzzing.search import Effort, database
@@ -87,7 +92,7 @@ class FuzzItem(NoticeItem):
         assert asked is not None
         cache = getattr(self.config, "cache", None)
         folder = None if cache is None else cache.mkdir("probe-fuzz")
-        return Effort(asked.count, asked.derandomized, database(folder))
+        return Effort(asked.count, asked.derandomized, database(folder), self.probe.search_seed)
 
     def _directions(self) -> tuple[Direction, ...]:
         asked = self.probe.settings.selection.directions
@@ -120,16 +125,9 @@ class FuzzItem(NoticeItem):
             device=self.probe.name_of(self.probe.device, self.framework),
             frame=None,
             saved="",
-            command=self._command(device),
+            command=self.probe.search_command(self.dump_path, self.api, device),
         )
-        script = self._finding.script if self._finding is not None else ""
-        return f"{shown}\n\n{script}" if script else shown
-
-    def _command(self, device: str | None) -> str:
-        target = f"--probe-api={shlex.quote(self.api)}"
-        if self.dump is not None:
-            target = f"--probe-dump={shlex.quote(str(self.dump_path))} {target}"
-        return self.probe.settings.command(target, None, device)
+        return "\n\n".join([shown, *(each.script for each in self._failures if each.script)])
 
     def result(self, verdict: Verdict, duration: float) -> Result:
         device = self.probe.name_of(self.probe.device, self.framework)
@@ -147,7 +145,7 @@ class Table(pytest.Collector):
     def __init__(self, *, probe: Probe, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.probe = probe
-        self.dump_path = Path("table")
+        self.dump_path = TABLE
 
     def collect(self) -> Iterator[pytest.Item]:
         for api in self.probe.tabled_apis:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 
 import pytest
 
 from pytest_probe.core import sides
+from pytest_probe.core.fatal_call import AnnouncedCall
 from pytest_probe.plugin.items import NoticeItem
 from pytest_probe.plugin.limit import Limit
 from pytest_probe.plugin.session import Probe
@@ -24,7 +26,7 @@ class Guard:
         self._probe = probe
         self._file = file
         self._limit = limit
-        probe.limited, probe.waiting = limit.case, limit.suspended
+        probe.limited, probe.waiting, probe.announced = limit.case, limit.suspended, self._call
 
     @classmethod
     def of(cls, probe: Probe) -> Guard:
@@ -35,6 +37,16 @@ class Guard:
         worker = getattr(probe.config, "workerinput", None)
         file = RunningFile(file_of(folder, MAIN if worker is None else worker["workerid"]))
         return cls(probe, file, Limit(probe.config, seconds, file, folder / TIMER if worker is None else None))
+
+    @contextmanager
+    def _call(self, call: AnnouncedCall) -> Iterator[None]:
+        """A search makes this call in here."""
+        if self._file is not None:
+            self._file.call(call)
+        with self._limit.case():
+            yield
+        if self._file is not None:
+            self._file.call(None)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:

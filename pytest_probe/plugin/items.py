@@ -216,6 +216,8 @@ def _keywords(dtype: str) -> set[str]:
 class NoticeItem(pytest.Item):
     """Something about a dump as a whole that fails or is skipped beside its records; base of the cases."""
 
+    makes_calls = False
+
     def __init__(self, *, verdict: Verdict | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._given = verdict
@@ -339,6 +341,8 @@ def _unjudged(report: pytest.TestReport, call: pytest.CallInfo[None]) -> Verdict
 
 class ProbeItem(NoticeItem):
     """One case: a record in one direction and one dtype."""
+
+    makes_calls = True
 
     def __init__(
         self, *, dump: Dump, record: Record, direction: Direction, dtype: str | None, words: str | None, **kwargs: Any

@@ -335,7 +335,10 @@ def _searching(probe: Probe) -> list[str]:
     """A line for a search in this process, which no call may end."""
     if probe.settings.fuzz is None or is_controller(probe.config):
         return []
-    return ["probe: a drawn call that ends the process ends this run; with -n the other searches go on"]
+    return [
+        "probe: a drawn call that ends the process, or hangs, ends this run; with -n or --probe-isolate it is a finding, "
+        "and the search goes on"
+    ]
 
 
 def _unmatched(probe: Probe, dumps: Sequence[tuple[str, Dump]]) -> list[str]:

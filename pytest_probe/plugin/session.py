@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,6 +24,7 @@ from pytest_probe.baselines.gate import Gate, Judgement
 from pytest_probe.baselines.kept import kept
 from pytest_probe.core import archive
 from pytest_probe.core.dump import Dump
+from pytest_probe.core.fatal_call import AnnouncedCall
 from pytest_probe.core.garbage_collection import paused_gc
 from pytest_probe.core.printable import printable_line
 from pytest_probe.core.result import PortableId
@@ -49,7 +51,14 @@ if TYPE_CHECKING:
 
 # How the note about tensors that the disk did not take begins.
 NOT_SAVED = "not saved: "
+# What stands for the dump of searches by the table alone.
+TABLE = Path("table")
 STATE: pytest.StashKey[Probe] = pytest.StashKey()
+
+
+def own_seed() -> int:
+    """A seed for the calls that a run draws."""
+    return secrets.randbits(32)
 
 
 class Probe:
@@ -85,10 +94,13 @@ class Probe:
         self._checkers: dict[int, Checker] = {}
         # Has a case left the device in a state in which every other one would fail?
         self.device_lost = False
-        # What a case runs in: its time limit.
+        # What a case runs in: its time limit. What it waits in for a device that other workers have: none.
         self.limited: Callable[[], AbstractContextManager[None]] = nullcontext
-        # What it waits for a device in, which other workers have: no time limit.
         self.waiting: Callable[[], AbstractContextManager[None]] = nullcontext
+        # What a drawn call runs in.
+        self.announced: Callable[[AnnouncedCall], AbstractContextManager[None]] = lambda call: nullcontext()
+        # The same in all processes of a run: one that goes on with a search draws the same calls.
+        self.search_seed: int | None = worker.get("probe_search_seed", own_seed())
         self._signed: tuple[object, str] = (None, "")
         self._frameworks: dict[Path, str] = {}
         self._names: dict[tuple[str | None, str], str] = {}
@@ -389,6 +401,8 @@ class Probe:
     def of_item(self, nodeid: str) -> tuple[Path, str]:
         """The dump of an item, and the item's name."""
         file, _, name = nodeid.partition("::")
+        if self.fuzzes_table and file == TABLE.name:
+            return TABLE, name
         path = captured(self.config.rootpath / file)
         for dump in self.inside(path):
             start = f"{address(dump).partition('::')[2]}::"
@@ -434,6 +448,13 @@ class Probe:
             if not entry.startswith("("):
                 target += f" --probe-api={shlex.quote(escape(entry))}"
         return self.settings.command(target, dtype, device)
+
+    def search_command(self, path: Path, api: str, device: str | None) -> str:
+        """The command that searches an API again."""
+        target = f"--probe-api={shlex.quote(api)}"
+        if path != TABLE:
+            target = f"--probe-dump={shlex.quote(str(path))} {target}"
+        return self.settings.command(target, None, device)
 
     def test_command(self, path: Path, nodeid: str) -> str:
         """The command that runs a test of the user's own again."""

@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Generator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,14 @@ import msgspec
 import pytest
 from msgspec import structs
 
+from pytest_probe.core.fatal_call import FUZZED, AnnouncedCall, FatalCall
 from pytest_probe.core.result import PortableId, Result
 from pytest_probe.core.verdict import Verdict
 from pytest_probe.errors import SettingsError
 from pytest_probe.execution.conditions import RECORDED
-from pytest_probe.plugin.session import Probe
+from pytest_probe.plugin.session import TABLE, Probe
 from pytest_probe.reports.death import TIMER_STATUS, Ending, memory_kills, verdict_on
+from pytest_probe.reports.fatal_calls import note, of_search
 from pytest_probe.reports.junit import properties
 from pytest_probe.reports.running import Deaths, Running, file_of, read_running
 
@@ -27,6 +30,8 @@ from pytest_probe.reports.running import Deaths, Running, file_of, read_running
 IDLE_DEATHS = 4
 # A case at which so many processes died is not run again.
 DEATHS_OF_A_CASE = 2
+# A search in which so many calls ended their process is given up.
+FATAL_CALLS = 4
 # What pytest's reports call an attempt that is made again.
 AGAIN = "rerun"
 # A process whose pipes have closed has ended; the system may take a moment to say how.
@@ -84,6 +89,7 @@ class Controller:
         if self._probe.carried_gate is not None:
             node.workerinput["probe_gate"] = self._probe.carried_gate
         node.workerinput["probe_running"] = str(self.folder)
+        node.workerinput["probe_search_seed"] = self._probe.search_seed
         # What runs in one process alone need not be counted: that would import a framework here.
         devices = self._probe.settings.devices if self._probe.settings.isolate else self._probe.shared_devices
         if devices:
@@ -105,7 +111,7 @@ class Controller:
         worker, and so is one that was killed from outside, once."""
         node: Any = getattr(report, "node", None)
         path, name = self._probe.of_item(crashitem)
-        if not self._probe.is_dump(path) and not (path.suffix != ".py" and self._probe.recognises(path)):
+        if not self._is_ours(path):
             self._unexplained -= 1
             return
         if node in self._ended:  # it did not die while it started
@@ -121,12 +127,30 @@ class Controller:
         if node not in self._ended:
             self._unexplained -= 1
         death = structs.replace(death, id=f"{self._probe.label(path)}::{name}")
-        times = self._deaths.add(death)
-        if self._replaces and ending.killed and times < DEATHS_OF_A_CASE and _again(sched, crashitem):
+        times = self._deaths.add(death) if ending.killed or death.call is None else 1
+        disturbed = ending.killed and times < DEATHS_OF_A_CASE
+        timed_out = ending.status == TIMER_STATUS and 0 < death.deadline <= time.time()
+        verdict = verdict_on(death, ending, times=times, timed_out=timed_out)
+        goes_on = disturbed
+        if death.call is not None and not disturbed:
+            verdict, goes_on = self._passing_over(death.id, death.call, verdict)
+        if self._replaces and goes_on and _again(sched, crashitem):
             _runs_again(report)
             return
-        timed_out = ending.status == TIMER_STATUS and 0 < death.deadline <= time.time()
-        self._report(report, path, death, verdict_on(death, ending, times=times, timed_out=timed_out))
+        self._report(report, path, death, verdict)
+
+    def _is_ours(self, path: Path) -> bool:
+        probe = self._probe
+        return probe.is_dump(path) or path == TABLE or (path.suffix != ".py" and probe.recognises(path))
+
+    def _passing_over(self, id: str, call: AnnouncedCall, verdict: Verdict) -> tuple[Verdict, bool]:
+        """Note a drawn call that ended its process, for the next one to pass over. The verdict on a search that is
+        given up, and whether there were too few of those for that."""
+        note(self.folder, FatalCall(id, call, verdict.reason.removesuffix(f": {call}"), verdict.kind))
+        found = of_search(self.folder, id)
+        told = tuple(f"{FUZZED}{each}" for each in found)
+        reason = f"{verdict.reason}; the search was given up after {len(found)} such calls"
+        return replace(verdict, reason=reason, notes=told), len(found) < FATAL_CALLS
 
     def _death(self, node: Any) -> Running:
         """What the worker was running."""
@@ -143,7 +167,7 @@ class Controller:
         if verdict.verdict == "skip":
             report.outcome, report.longrepr = "skipped", (str(path), 1, f"Skipped: {verdict.reason}")
         else:
-            command = self._probe.command(path, crashed.name, crashed.dtype or None, device)
+            command = self._command(path, crashed, device)
             where = f" on {device}" if device else ""
             report.longrepr = f"{crashed.name}{where}: {verdict.reason}\nto reproduce: {command}"
         died = result_of(self._probe, crashed, verdict, device)
@@ -151,6 +175,11 @@ class Controller:
         report.user_properties = list(properties(died))
         # What reads reports knows the run of an item, and its teardown.
         report.when, self._died = "call", report
+
+    def _command(self, path: Path, crashed: PortableId, device: str | None) -> str:
+        if crashed.is_search:
+            return self._probe.search_command(path, crashed.api, device)
+        return self._probe.command(path, crashed.name, crashed.dtype or None, device)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None, None, None]:

@@ -48,6 +48,8 @@ def verdict_on(death: Running, ending: Ending, *, times: int, timed_out: bool) -
     the reference ran. times is how often it died, timed_out whether the last time was by --probe-timeout."""
     how = "was ended by --probe-timeout" if timed_out else f"died {ending.words}"
     what = f"the process {how} while {_WHAT[death.side]}"
+    if death.call is not None:
+        what += f": {death.call}"
     if times > 1:
         what += f"; that was death {times} of this case, which is not run again"
     if death.side == "reference":

@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import IO
 
 import msgspec
+from msgspec.structs import replace
 
+from pytest_probe.core.fatal_call import AnnouncedCall
 from pytest_probe.core.sides import Side
+from pytest_probe.reports import fatal_calls
 
 FOLDER, DEATHS = "running", "deaths.jsonl"
 # The process of a run without workers, and what its timer wrote at its end.
@@ -21,12 +24,14 @@ _END = ".json"
 
 class Running(msgspec.Struct, frozen=True):
     """What a process runs: an item, by node id and by the portable id of its case ("" where it has none), "" between
-    items. deadline is when its time limit ends the process, in seconds of time.time(), 0 where there is none."""
+    items. deadline is when its time limit ends the process, in seconds of time.time(), 0 where there is none; call is
+    the one that a search makes."""
 
     item: str = ""
     id: str = ""
     side: Side = ""
     deadline: float = 0.0
+    call: AnnouncedCall | None = None
 
 
 class RunningFile:
@@ -48,12 +53,16 @@ class RunningFile:
     def limit(self, seconds: float) -> None:
         """So much time is left to it; 0: no limit."""
         deadline = time.time() + seconds if seconds else 0.0
-        self._write(Running(self._now.item, self._now.id, self._now.side, deadline))
+        self._write(replace(self._now, deadline=deadline))
+
+    def call(self, call: AnnouncedCall | None) -> None:
+        """A search makes this call from now on; None: it draws the next one."""
+        self._write(replace(self._now, call=call))
 
     def side(self, side: Side) -> None:
         """This side of it runs from now on."""
         if side != self._now.side:
-            self._write(Running(self._now.item, self._now.id, side, self._now.deadline))
+            self._write(replace(self._now, side=side))
 
     def end(self) -> None:
         """It has ended."""
@@ -148,5 +157,6 @@ def clear(folder: Path, *, finished: bool) -> None:
         for lock in folder.glob("*.lock"):
             lock.unlink()
         if finished:
-            (folder / DEATHS).unlink(missing_ok=True)
+            for name in (DEATHS, fatal_calls.FILE):
+                (folder / name).unlink(missing_ok=True)
         folder.rmdir()

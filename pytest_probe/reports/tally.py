@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 
 from pytest_probe.core.result import Plain, Result, number, rank
 from pytest_probe.core.verdict import SEVERITY, UNDECIDED, Outcome
+from pytest_probe.core.fatal_call import FUZZED
 from pytest_probe.execution.determinism import NON_DETERMINISTIC
 
-# How the notes of a search begin: on calls that break a contract, and on how many were drawn.
-CONTRACT = "fuzz: contract: "
-_CALLS = re.compile(r"fuzz: (\d+) calls, (\d+) of them rejected")
+# How the notes of a search begin; on calls that break a contract, and on how many were drawn.
+CONTRACT = f"{FUZZED}contract: "
+_CALLS = re.compile(rf"{FUZZED}(\d+) calls, (\d+) of them rejected")
 # Perturbed runs of a verdict that asked for all.
 ALL_RUNS = 4
 # Warnings that the summary lists.

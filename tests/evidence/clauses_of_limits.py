@@ -16,7 +16,7 @@ from pytest_probe.numerics import noise_ratio
 from pytest_probe.numerics.dtypes import AnyArray, round_to
 from pytest_probe.numerics.noise_ratio import Bias
 from pytest_probe.standards.api_class import classes_of
-from pytest_probe.standards.noise import stages, steps
+from pytest_probe.standards.noise import edges, stages, steps, summed_terms
 from pytest_probe.standards.noise import standard as rule
 from pytest_probe.standards.noise.summed_terms import Terms
 from tests.evidence.clause import Clause, Off, normal, without_runs
@@ -42,6 +42,25 @@ def one_by_one(x: Tensor) -> Tensor:
     for column in x.unbind(1):
         result = result + column
     return result
+
+
+def four_normalised(x: Tensor) -> Tensor:
+    return F.layer_norm(x, [4])
+
+
+def equal_terms() -> list[Tensor]:
+    return [torch.full((3, 1000), 0.7)]
+
+
+def near_zero_beside_one() -> list[Tensor]:
+    x = normal(3, 1000, scale=1e-9)
+    x[:, 0] = 0.3
+    return [x]
+
+
+def softmax_one_by_one(x: Tensor, dim: int = 1) -> Tensor:
+    terms = torch.exp(x - x.amax(dim, keepdim=True))
+    return terms / one_by_one(terms)[:, None]
 
 
 def sequential(a: Tensor, b: Tensor) -> Tensor:
@@ -218,6 +237,27 @@ CLAUSES = (
         "fan-in counts 8 times at most", "a mean of a million, 0.006 % too large",
         lambda x: x.mean() * 1.00006, torch.mean, lambda: [normal(2**20) + 1], ((noise_ratio, "FAN_IN_CAP", math.inf),),
         "error", "pass", api="Torch.mean",
+    ),
+    Clause(
+        "equal terms", "a sum of 1,000 equal terms one by one",
+        one_by_one, total, equal_terms, ((stages, "repeats", lambda comparison: False),), "pass", "error",
+        api="Torch.sum",
+    ),
+    Clause(
+        "equal terms", "softmax of 1,000 numbers near zero, exponentials added one by one",
+        softmax_one_by_one, partial(torch.softmax, dim=1), near_zero_beside_one,
+        ((summed_terms, "terms_of", lambda comparison, values: [values]),), "pass", "error", api="Torch.softmax",
+    ),
+    Clause(
+        "equal terms count 64 times at most", "a sum of 4,096 equal terms, a quarter of one of them too large",
+        lambda x: x.sum(1) + x[:, 0] / 4, total, lambda: [torch.full((64, 4096), 0.1)],
+        ((noise_ratio, "EQUAL_TERMS_CAP", math.inf),), "error", "pass", api="Torch.sum",
+    ),
+    Clause(
+        "a choice moves as far for smaller perturbations", "layer norm of four numbers near 10^6",
+        four_normalised, four_normalised, lambda: [normal(1, 4, seed=0) + 1e6],
+        ((edges, "unstable", lambda comparison, spread: np.ones(spread.size.shape, bool)),), "pass", "error",
+        api="Functional.layer_norm",
     ),
     Clause(
         "Winograd", "convolution of 128 channels by F(4x4, 3x3)",

@@ -1,129 +1,97 @@
-"""What a search found, as a verdict and as text: the smallest call that fails, and a script that makes it."""
+"""What a search found: calls that fail, shrunk, each with its verdict and a script that makes it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from pytest_probe.core.arguments import Arguments, Leaf, mapped
-from pytest_probe.core.dump import Call
+from pytest_probe.core.arguments import Arguments, floats_of
+from pytest_probe.core.dump import Direction
+from pytest_probe.core.fatal_call import FatalCall
 from pytest_probe.core.verdict import Verdict
-from pytest_probe.execution.checked import Checked
+from pytest_probe.execution.checked import Checked, PreparedCall
 from pytest_probe.execution.checker import Checker
-from pytest_probe.execution.fuzzing.cuts import cut
-from pytest_probe.execution.fuzzing.search import Findings
-from pytest_probe.execution.fuzzing.trial import Judged, Target, judged
-from pytest_probe.execution.fuzzing.values import simplified
+from pytest_probe.execution.fuzzing.trial import Judged, Target, Trials
+from pytest_probe.execution.gradients import generated
 from pytest_probe.frameworks.base import LiteralCall
-from pytest_probe.inputs.fuzz.drawn import DrawnCall, Words, call_text
-from pytest_probe.numerics.dtypes import widen
-
-# How the notes begin that a run's summary shows.
-FUZZED = "fuzz: "
+from pytest_probe.inputs.fuzz.drawn import arguments_text
+from pytest_probe.numerics.dtypes import AnyArray
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A call with wrong numbers, shrunk in shape and values; checked is its verdict with the likely cause."""
+    """A call that fails. incoming are the incoming gradients by output, where its backward is what fails; script makes
+    the call, "" where it cannot be written down."""
 
-    drawn: DrawnCall
-    judged: Judged
-    checked: Checked
+    api: str
+    arguments: Arguments
+    direction: Direction
+    verdict: Verdict
+    incoming: Mapping[str, AnyArray] = field(default_factory=dict)
+    script: str = ""
 
     def __str__(self) -> str:
         """The call, its tensors by dtype and shape."""
-
-        def shown(value: Any, _: str) -> Any:
-            if not isinstance(value, Leaf):
-                return value
-            layout = f" strides {list(value.strides)}" if value.strides is not None else ""
-            return Words(f"{value.array.dtype.name}{list(value.array.shape)}{layout}")
-
-        arguments = mapped(self.judged.arguments, shown)
-        return call_text(self.drawn.api, arguments.args, arguments.kwargs)
-
-    @property
-    def script(self) -> str:
-        """A script that makes the call; "" where it cannot be written down."""
-        sides = self.checked.worst
-        if sides is None:
-            return ""
-        reference = sides.replay.reference
-        candidate = reference.candidate
-        wanted = sorted(name.removeprefix("grad.") for name in sides.expected if name.startswith("grad."))
-        title = f"{self.checked.case.id}: {self.checked.verdict.reason}"
-        device, arguments = sides.replay.source.name, candidate.arguments
-        given = sides.actual.values() if candidate.replaced else ()
-        actual = [value for value in given if isinstance(value, np.ndarray)]
-        call = LiteralCall(title, device, candidate.path, arguments, wanted, sides.replay.incoming, actual)
-        return reference.framework.literal_script(call)
+        return arguments_text(self.api, self.arguments)
 
 
-def finding(quick: Checker, checker: Checker, target: Target, findings: Findings) -> Finding | None:
-    """The call that a search shrank to, with simple values; None where it found none. quick judges without a diagnosis.
-    A call that does not fail again is one of a kernel that differs from run to run: it is shown as it was found."""
-    if findings.failed is None:
-        return None
-    drawn, found = findings.failed
-    direction = found.failing.case.direction if found.failing is not None else "forward"
-    alone = replace(target, directions=("forward",)) if direction == "forward" else target
-
-    def fails(call: Call, arguments: Arguments) -> bool:
-        return judged(quick, alone, call, arguments).failing is not None
-
-    call, arguments = cut(found.call, found.arguments, fails)
-    arguments = simplified(arguments, lambda tried: fails(call, tried))
-    arguments = _with_plain_gradients(judged(quick, alone, call, arguments), lambda tried: fails(call, tried))
-    again = judged(checker, alone, call, arguments)
-    if again.failing is None:
-        again = found
-    assert again.failing is not None
-    return Finding(drawn, again, again.failing)
-
-
-def _with_plain_gradients(found: Judged, fails: Callable[[Arguments], bool]) -> Arguments:
-    """The arguments of a failing backward with incoming gradients of ones, or of whole numbers, where it fails with
-    those as well."""
+def of_numbers(target: Target, found: Judged) -> Finding:
+    """The finding of a call that was judged, and has wrong numbers."""
     failing = found.failing
-    if failing is None or failing.worst is None or not failing.worst.replay.incoming:
-        return found.arguments
-    incoming = failing.worst.replay.incoming.values()
-    for change in (np.ones_like, np.rint):
-        given = tuple(Leaf(np.asarray(change(widen(array))).astype(array.dtype)) for array in incoming)
-        tried = replace(found.arguments, gradients=given)
-        if fails(tried):
-            return tried
-    return found.arguments
+    assert failing is not None
+    incoming = failing.worst.replay.incoming if failing.worst is not None else {}
+    title = f"{failing.case.id}: {failing.verdict.reason}"
+    direction, script = failing.case.direction, _of_sides(failing, title)
+    return Finding(target.api, found.arguments, direction, failing.verdict, incoming, script)
 
 
-def verdict_of(findings: Findings, found: Finding | None, standard: str, *, strict: bool) -> Verdict:
-    """The verdict on a search: an error where numbers are wrong, under strict also where a contract is broken; a skip
-    where the reference rejected every call."""
-    notes = tuple(f"{FUZZED}{line}" for line in lines(findings))
-    if found is not None:
-        verdict = found.checked.verdict
-        reason = f"{found}: {verdict.reason}"
-        return replace(verdict, reason=reason, notes=(*verdict.notes, *notes))
-    broken = "; ".join(findings.contracts)
-    if strict and findings.contracts:
-        _, (drawn, each) = next(iter(findings.contracts.items()))
-        return Verdict("error", standard, f"{drawn}: {each.contract}", notes=notes)
-    if findings.examples == sum(findings.rejected.values()) and not broken:
-        why = next(iter(findings.rejected), "no call could be drawn")
-        return Verdict("skip", standard, f"the reference rejects every call that was drawn: {why}", "nothing to fuzz")
-    if findings.worst is not None:
-        return replace(findings.worst.verdict, notes=(*findings.worst.verdict.notes, *notes))
-    return Verdict("pass", standard, notes=notes)
+def of_contract(checker: Checker, target: Target, found: Judged) -> Finding:
+    """The finding of a call that was judged, and breaks a contract."""
+    direction: Direction = "backward" if len(found.checked) > 1 else "forward"
+    verdict = Verdict("error", checker.conditions.standard, found.contract)
+    script = "" if found.rejected else _written(checker, target, found, direction, found.contract)
+    return Finding(target.api, found.arguments, direction, verdict, script=script)
 
 
-def lines(findings: Findings) -> Iterator[str]:
-    """What is told of every search: its size, the worst call, broken contracts."""
-    yield f"{findings.examples} calls, {sum(findings.rejected.values())} of them rejected by the reference"
-    if findings.worst is not None:
-        worst = findings.worst
-        yield f"worst: {worst.drawn} (seed {worst.drawn.seed}), {worst.share:.2g} of the limit"
-    for drawn, each in findings.contracts.values():
-        yield f"contract: {drawn}: {each.contract}"
+def of_fatal(checker: Checker, target: Target, found: Judged, fatal: FatalCall) -> Finding:
+    """The finding of a call that ended its process. Nothing of it runs here but its reference."""
+    direction = fatal.call.direction
+    verdict = Verdict("error", checker.conditions.standard, fatal.reason, fatal.kind)
+    script = _written(checker, target, found, direction, fatal.reason)
+    return Finding(target.api, found.arguments, direction, verdict, script=script)
+
+
+def _of_sides(failing: Checked, title: str) -> str:
+    sides = failing.worst
+    if sides is None:
+        return ""
+    reference = sides.replay.reference
+    candidate = reference.candidate
+    wanted = sorted(name.removeprefix("grad.") for name in sides.expected if name.startswith("grad."))
+    given = sides.actual.values() if candidate.replaced else ()
+    actual = [value for value in given if isinstance(value, np.ndarray)]
+    device, incoming = sides.replay.source.name, sides.replay.incoming
+    call = LiteralCall(title, device, candidate.path, candidate.arguments, wanted, incoming, actual)
+    return reference.framework.literal_script(call)
+
+
+def _written(checker: Checker, target: Target, found: Judged, direction: Direction, reason: str) -> str:
+    """The script of a call whose outputs nobody has: "" for a function of the project's, which no script can name."""
+    case = target.case(found.call, found.arguments, direction)
+    prepared = checker.prepare(case, gradient=False)
+    if not isinstance(prepared, PreparedCall) or prepared.reference.candidate.replaced:
+        return ""
+    reference = prepared.reference
+    incoming: dict[str, AnyArray] = {}
+    if direction == "backward":
+        dtype = next(iter(floats_of(reference.leaves).values()), np.dtype(np.float32))
+        for name in reference.run.differentiable:
+            like = np.empty(reference.run.outputs[name].shape, dtype)
+            incoming[name] = generated(case, name, like, checker.conditions.seed)
+    wanted = sorted(reference.wanted.names) if incoming and reference.wanted is not None else []
+    device = checker.setup_of(target.framework).device_name
+    title, candidate = f"{case.id}: {reason}", reference.candidate
+    call = LiteralCall(title, device, candidate.path, candidate.arguments, wanted, incoming)
+    return reference.framework.literal_script(call)

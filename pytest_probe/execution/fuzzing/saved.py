@@ -16,7 +16,6 @@ from pytest_probe.core.file_lock import locked
 from pytest_probe.core.whole_file import replacing
 from pytest_probe.errors import DumpError
 from pytest_probe.execution.fuzzing.finding import Finding
-from pytest_probe.numerics.dtypes import AnyArray
 
 PAUSE = 0.05  # seconds
 HEADER: Mapping[str, Any] = {"task": "tensor", "level": "L1", "framework": "pytorch", "dump_data_dir": TENSOR_FOLDER}
@@ -31,7 +30,7 @@ def append(path: Path, found: Finding) -> str:
         while not locked(lock):  # another worker appends
             time.sleep(PAUSE)
         content: dict[str, Any] = _read(file) if file.exists() else {**HEADER, "data": {}}
-        api, data = found.checked.case.api, content["data"]
+        api, data = found.api, content["data"]
         number = sum(name.startswith(f"{api}.") and name.endswith(".forward") for name in data)
         name = f"{api}.{number}"
         for direction, entry in _entries(path / TENSOR_FOLDER, name, found):
@@ -54,13 +53,12 @@ def _read(file: Path) -> dict[str, Any]:
 def _entries(folder: Path, name: str, found: Finding) -> list[tuple[str, dict[str, Any]]]:
     folder.mkdir(exist_ok=True)
     writer = _Writer(folder, name)
-    arguments, sides = found.judged.arguments, found.checked.worst
+    arguments = found.arguments
     args = [writer.value(value, f"forward.input.{place}") for place, value in enumerate(arguments.args)]
     kwargs = {key: writer.value(value, f"forward.kwargs.{key}") for key, value in arguments.kwargs.items()}
     entries = [("forward", {"input_args": args, "input_kwargs": kwargs, "probe": {"tuples": writer.tuples}})]
-    if found.checked.case.direction == "backward" and sides is not None:
-        seeds: Mapping[str, AnyArray] = sides.replay.incoming
-        incoming = [writer.tensor(Leaf(array), f"backward.{place}") for place, array in seeds.items()]
+    if found.direction == "backward":
+        incoming = [writer.tensor(Leaf(array), f"backward.{place}") for place, array in found.incoming.items()]
         entries.append(("backward", {"input": incoming, "output": []}))
     return entries
 

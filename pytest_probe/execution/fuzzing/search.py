@@ -6,10 +6,10 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import hypothesis
 from hypothesis import HealthCheck, Phase, Verbosity
@@ -17,13 +17,13 @@ from hypothesis.database import DirectoryBasedExampleDatabase, ExampleDatabase
 from hypothesis.errors import Flaky, Unsatisfiable
 
 from pytest_probe.core.verdict import Verdict
-from pytest_probe.execution.checker import Checker
-from pytest_probe.execution.fuzzing.trial import Judged, Target, judged
+from pytest_probe.execution.fuzzing.trial import Judged, Trials
 from pytest_probe.inputs.fuzz.drawn import DrawnCall
 from pytest_probe.inputs.fuzz.every import every_input
 from pytest_probe.inputs.fuzz.strategy import calls
 from pytest_probe.inputs.fuzz.templates import Template
 
+Fails: TypeAlias = Callable[[Judged], bool]
 # Calls that are tried to make one that fails smaller.
 SHRINKS = 150
 
@@ -33,8 +33,8 @@ def database(folder: Path | None) -> ExampleDatabase | None:
     return None if folder is None else DirectoryBasedExampleDatabase(folder)
 
 
-class WrongNumbers(AssertionError):
-    """A drawn call gave wrong numbers. Hypothesis groups failures by type and line: all findings are one."""
+class Found(AssertionError):
+    """A drawn call is what is searched for. Hypothesis groups failures by type and line: all are one."""
 
 
 class Rejected(Exception):
@@ -43,11 +43,13 @@ class Rejected(Exception):
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is searched: examples, whether the same ones each time, where failing ones are kept."""
+    """How much is searched: examples, whether the same ones in each run, where failing ones are kept; seed: the same
+    examples for the same one, None where hypothesis has its own."""
 
     examples: int
     derandomized: bool = False
     database: ExampleDatabase | None = None
+    seed: int | None = None
 
 
 @dataclass(frozen=True)
@@ -62,12 +64,12 @@ class Passed:
 @dataclass
 class Findings:
     """What a search found. rejected counts calls by the reason for which the reference rejected them, contracts are
-    calls by what differs beside numbers; worst is the call that took the largest share of its limit and passed, failed
-    the call with wrong numbers, shrunk; its first one had so many examples before it."""
+    the first calls by what differs beside numbers; worst is the call that took the largest share of its limit and passed, failed
+    the call that is searched for, shrunk; its first one had so many examples before it."""
 
     examples: int = 0
     rejected: Counter[str] = field(default_factory=Counter)
-    contracts: dict[str, tuple[DrawnCall, Judged]] = field(default_factory=dict)
+    contracts: dict[str, Judged] = field(default_factory=dict)
     worst: Passed | None = None
     failed: tuple[DrawnCall, Judged] | None = None
     found_after: int = 0
@@ -78,32 +80,35 @@ class Findings:
         return sum(self.rejected.values()) / max(1, self.examples)
 
 
-class Search:
-    """A search among the calls of templates, of one API. limited: what each call is judged in, a time limit."""
+def wrong(found: Judged) -> bool:
+    """Has a call wrong numbers?"""
+    return found.failing is not None
 
-    def __init__(
-        self,
-        checker: Checker,
-        target: Target,
-        templates: Sequence[Template],
-        limited: Callable[[], AbstractContextManager[None]] = nullcontext,
-    ) -> None:
-        self._checker = checker
-        self._target = target
+
+def breaking(kind: str) -> Fails:
+    """Does a call break that contract, one of the keys of Findings.contracts?"""
+    return lambda found: bool(found.contract) and _kind(found.contract) == kind
+
+
+class Search:
+    """A search among the calls of templates, of one API, for calls that fail."""
+
+    def __init__(self, trials: Trials, templates: Sequence[Template], fails: Fails = wrong) -> None:
+        self._trials = trials
         self._templates = templates
-        self._limited = limited
-        self._failing: dict[tuple[str, int], None] = {}
+        self._fails = fails
+        self._failing: set[str] = set()
         self._shrinks = 0
         self.findings = Findings()
 
     def run(self, effort: Effort) -> Findings:
-        """Search. The contract is kept of the smallest call, the failing one is the one that hypothesis shrank to."""
+        """Search. The failing call is the one that hypothesis shrank to."""
         test = self._test(effort)
         try:
             with suppress(Rejected):
                 self._try_every_input()
             test()
-        except (WrongNumbers, Flaky):
+        except (Found, Flaky):
             assert self.findings.failed is not None
         except Unsatisfiable:
             pass  # all were rejected: the findings say why
@@ -112,7 +117,7 @@ class Search:
     def _try_every_input(self) -> None:
         """A function of one tensor of 16 bit is called on all numbers that the dtype has."""
         for drawn, arguments in every_input(self._templates):
-            self._judge(drawn, (str(drawn), drawn.seed), judged(self._checker, self._target, drawn.call(), arguments))
+            self._judge(drawn, self._trials.judged(drawn.call(), arguments, drawn.with_seed))
 
     def _test(self, effort: Effort) -> Callable[[], None]:
         def example(drawn: DrawnCall) -> None:
@@ -132,43 +137,44 @@ class Search:
             "phases": (Phase.reuse, Phase.generate, Phase.shrink),
         }
         # What hypothesis' own plugin for pytest does: examples are kept by the item, not by this function.
-        digest = hashlib.sha256(f"{self._target.name}\0{self._target.api}".encode()).digest()
+        target = self._trials.target
+        digest = hashlib.sha256(f"{target.name}\0{target.api}".encode()).digest()
         test.hypothesis.inner_test._hypothesis_internal_add_digest = digest
+        if effort.seed is not None and not effort.derandomized:
+            test = hypothesis.seed(effort.seed)(test)
         found: Callable[[], None] = hypothesis.settings(**settings)(test)
         return found
 
     def _try(self, drawn: DrawnCall) -> None:
-        key = (str(drawn), drawn.seed)
-        if self.findings.failed is not None and key not in self._failing:
+        if self.findings.failed is not None and drawn.with_seed not in self._failing:
             if self._shrinks >= SHRINKS:
                 return
             self._shrinks += 1
         call = drawn.call()
         try:
-            with self._limited():
-                found = judged(self._checker, self._target, call, drawn.arguments(call))
-            self._judge(drawn, key, found)
+            self._judge(drawn, self._trials.judged(call, drawn.arguments(call), drawn.with_seed))
         except Rejected:
             hypothesis.reject()
 
-    def _judge(self, drawn: DrawnCall, key: tuple[str, int], found: Judged) -> None:
+    def _judge(self, drawn: DrawnCall, found: Judged) -> None:
         findings = self.findings
         searching = findings.failed is None
         findings.examples += searching
         if found.contract:
-            findings.contracts.setdefault(_kind(found.contract), (drawn, found))
+            findings.contracts.setdefault(_kind(found.contract), found)
+        if self._fails(found):
+            if searching:
+                findings.found_after = findings.examples
+            self._failing.add(drawn.with_seed)
+            findings.failed = drawn, found
+            raise Found
         if found.rejected:
             findings.rejected[found.rejected] += searching
             raise Rejected
-        if found.failing is not None:
-            if searching:
-                findings.found_after = findings.examples
-            self._failing[key] = None
-            findings.failed = drawn, found
-            raise WrongNumbers
-        share, verdict = found.worst
-        if searching and share > 0 and (findings.worst is None or share > findings.worst.share):
-            findings.worst = Passed(drawn, share, verdict)
+        if searching and found.worst is not None:
+            share, verdict = found.worst
+            if share > 0 and (findings.worst is None or share > findings.worst.share):
+                findings.worst = Passed(drawn, share, verdict)
 
 
 def _kind(contract: str) -> str:

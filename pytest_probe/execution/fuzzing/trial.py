@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from pytest_probe.core.arguments import Arguments
+import numpy as np
+
+from pytest_probe.core.arguments import Arguments, Leaf, mapped, named_leaves
 from pytest_probe.core.case import Case, Demands
 from pytest_probe.core.dump import Call, Direction, Dump, Record
+from pytest_probe.core.fatal_call import AnnouncedCall, FatalCall
 from pytest_probe.core.verdict import OutputVerdict, Verdict
 from pytest_probe.errors import HookFailed, NoReference
 from pytest_probe.execution.checked import Checked
 from pytest_probe.execution.checker import Checker
 from pytest_probe.execution.fuzzing.exact_inputs import by_ulp
+from pytest_probe.inputs.fuzz.drawn import arguments_text
 
 # What the outputs of a drawn call have beside their numbers.
 DEMANDS = Demands(dtype=True, strides=True, drawn=True)
+
+Announced = Callable[[AnnouncedCall], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True)
@@ -41,13 +51,15 @@ class Target:
 
 @dataclass(frozen=True)
 class Judged:
-    """What became of a call: checked in each direction, unless the reference rejected it."""
+    """What became of a call: checked in each direction, unless the reference rejected it, or it has ended a process
+    before (fatal), so that it was not made again."""
 
     call: Call
     arguments: Arguments
     checked: tuple[Checked, ...] = ()
     rejected: str = ""
     contract: str = ""
+    fatal: FatalCall | None = None
 
     @property
     def failing(self) -> Checked | None:
@@ -55,31 +67,76 @@ class Judged:
         return next((each for each in self.checked if _fails(each)), None)
 
     @property
-    def worst(self) -> tuple[float, Verdict]:
-        """The largest share of a limit that an output took, 0 where none has a limit, with the verdict."""
+    def worst(self) -> tuple[float, Verdict] | None:
+        """The largest share of a limit that an output took, 0 where none has a limit, with the verdict; None where
+        nothing was judged."""
         shares = [(max(map(_share, each.verdict.outputs), default=0.0), each.verdict) for each in self.checked]
-        return max(shares, key=lambda share: share[0])
+        return max(shares, key=lambda share: share[0], default=None)
 
 
-def judged(checker: Checker, target: Target, call: Call, arguments: Arguments) -> Judged:
-    """Run a call in the directions that are asked for."""
-    forward_case = target.case(call, arguments, "forward")
-    forward = checker.run(forward_case)
-    forward = forward if target.ulp is None else by_ulp(forward, target.ulp)
-    found = Judged(call, arguments, (forward,))
-    if forward.verdict.verdict == "skip":
-        rejected = f"{forward.verdict.kind}: {forward.verdict.reason}"
-        accepted = forward.verdict.kind == NoReference.kind
-        contract = f"the device accepts what the reference rejects: {forward.verdict.reason}" if accepted else ""
-        return Judged(call, arguments, rejected=rejected, contract=contract)
-    if "backward" in target.directions and forward.forward is not None and not broken_contract(forward.verdict):
-        case = Case(forward_case.dump, forward_case.record, "backward", None, None, arguments, DEMANDS)
-        backward = checker.run(case, forward)
-        if backward.verdict.verdict != "skip":
-            found = Judged(call, arguments, (forward, backward))
-    if "forward" not in target.directions:
-        found = Judged(call, arguments, found.checked[1:])
-    return Judged(call, arguments, found.checked, contract=_contract(found.checked))
+@dataclass(frozen=True)
+class Trials:
+    """Judges the calls of one search. announced: what each call is made in, by direction: it limits its time, and
+    tells a process that survives which call it is. fatal are the calls that have ended a process, by key; met those of
+    them that were drawn again."""
+
+    checker: Checker
+    target: Target
+    announced: Announced = lambda call: nullcontext()
+    fatal: Mapping[str, FatalCall] = field(default_factory=dict)
+    met: dict[str, Judged] = field(default_factory=dict)
+
+    def judged(self, call: Call, arguments: Arguments, text: str = "") -> Judged:
+        """Run a call in the directions that are asked for. text shows it where it ends the process; "": its tensors by
+        dtype and shape."""
+        key = key_of(arguments)
+        if key in self.fatal:
+            return self._passed_over(Judged(call, arguments, fatal=self.fatal[key]), key)
+        text = text or arguments_text(self.target.api, arguments)
+        case = self.target.case(call, arguments, "forward")
+        with self.announced(AnnouncedCall(key, text)):
+            forward = self.checker.run(case)
+        forward = forward if self.target.ulp is None else by_ulp(forward, self.target.ulp)
+        if forward.verdict.verdict == "skip":
+            return _rejected(call, arguments, forward.verdict)
+        checked: tuple[Checked, ...] = (forward,)
+        if "backward" in self.target.directions and forward.forward is not None and not broken_contract(forward.verdict):
+            with self.announced(AnnouncedCall(key, text, "backward")):
+                backward = self.checker.run(Case(case.dump, case.record, "backward", None, None, arguments, DEMANDS), forward)
+            checked = checked if backward.verdict.verdict == "skip" else (forward, backward)
+        if "forward" not in self.target.directions:
+            checked = checked[1:]
+        return Judged(call, arguments, checked, contract=_contract(checked))
+
+    def _passed_over(self, found: Judged, key: str) -> Judged:
+        assert found.fatal is not None
+        self.met[key] = found
+        # What ends the reference says nothing of the device.
+        if found.fatal.kind == NoReference.kind:
+            return Judged(found.call, found.arguments, rejected=f"{found.fatal.kind}: {found.fatal.reason}")
+        return found
+
+
+def key_of(arguments: Arguments) -> str:
+    """Equal for calls with equal arguments, to the bit."""
+    digest = hashlib.blake2b(digest_size=16)
+
+    def plain(value: Any, _: str) -> Any:
+        if not isinstance(value, Leaf):
+            return value
+        return (value.array.shape, value.array.dtype.name, value.strides, value.offset, value.requires_grad)
+
+    structure = mapped(arguments, plain)
+    digest.update(repr((structure.args, structure.kwargs)).encode())
+    for leaf in (*named_leaves(arguments).values(), *(each for each in arguments.gradients or () if each is not None)):
+        digest.update(np.ascontiguousarray(leaf.array).tobytes())
+    return digest.hexdigest()
+
+
+def _rejected(call: Call, arguments: Arguments, verdict: Verdict) -> Judged:
+    accepted = verdict.kind == NoReference.kind
+    contract = f"the device accepts what the reference rejects: {verdict.reason}" if accepted else ""
+    return Judged(call, arguments, rejected=f"{verdict.kind}: {verdict.reason}", contract=contract)
 
 
 def _fails(checked: Checked) -> bool:

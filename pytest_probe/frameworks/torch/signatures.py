@@ -142,7 +142,7 @@ SIGNATURES: Mapping[str, str] = {
     "npu_rms_norm": "input/self weight/gamma epsilon=1e-06",
     "normalize": "input p=2.0 dim=1 eps=1e-12",
     "cosine_similarity": "x1 x2 dim=1 eps=1e-08",
-    "gelu": "input approximate='none'",
+    "gelu": "input | approximate='none'",
     **dict.fromkeys("alpha_dropout feature_alpha_dropout".split(), "input p=0.5 training/train=False"),
     **dict.fromkeys("dropout dropout1d dropout2d dropout3d feature_dropout".split(), _DROPOUT),
     "rrelu": "input lower=0.125 upper=0.3333333333333333 training=False",

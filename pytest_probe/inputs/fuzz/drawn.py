@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from pytest_probe.core.arguments import Arguments, Leaf, map_tree
+from pytest_probe.core.arguments import Arguments, Leaf, map_tree, mapped
 from pytest_probe.core.dump import Call, Surroundings, TensorSpec
 from pytest_probe.frameworks.base import Signatures
 from pytest_probe.inputs.filled import resized
@@ -88,11 +89,29 @@ class DrawnCall:
     def __str__(self) -> str:
         return call_text(self.api, self.args, self.kwargs)
 
+    @cached_property
+    def with_seed(self) -> str:
+        """Its text with the seed, which differs for different calls."""
+        return f"{self} (seed {self.seed})"
 
-class Words(str):
+
+class _Words(str):
     """What stands for a tensor in the text of a call."""
 
     __slots__ = ()
+
+
+def arguments_text(api: str, arguments: Arguments) -> str:
+    """A call in one line, its tensors by dtype, shape and strides: "softmax(float32[3, 17], dim=-1)"."""
+
+    def shown(value: Any, _: str) -> Any:
+        if not isinstance(value, Leaf):
+            return value
+        layout = f" strides {list(value.strides)}" if value.strides is not None else ""
+        return _Words(f"{value.array.dtype.name}{list(value.array.shape)}{layout}")
+
+    found = mapped(arguments, shown)
+    return call_text(api, found.args, found.kwargs)
 
 
 def call_text(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
@@ -105,7 +124,7 @@ def call_text(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
 def _shown(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_shown, value))}]"
-    return str(value) if isinstance(value, (DrawnTensor, Words)) else repr(value)
+    return str(value) if isinstance(value, (DrawnTensor, _Words)) else repr(value)
 
 
 def _leaf(tensor: DrawnTensor, role: Role | None, rng: np.random.Generator, limits: Limits) -> Leaf:

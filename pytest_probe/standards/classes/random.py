@@ -49,9 +49,12 @@ class Random:
         probability = float(p)
         source = values if comparison.direction == "forward" else widen(comparison.case.incoming["output.0"])
         kept = _kept(comparison, values, source)
-        verdict = _judged(comparison, np.where(kept, source, 0.0), 1 - p)
+        # What is dropped is zero times itself.
+        lost = np.isinf(source) & np.isnan(widen(comparison.actual))
+        verdict = _judged(comparison, np.where(lost, np.nan, np.where(kept, source, 0.0)), 1 - p)
         channels = values.ndim if _drops_elements(comparison) else _channels(comparison, values.ndim)
-        trouble = _pattern_trouble(kept, (values != 0) & (source != 0), probability, channels)
+        told = _tells(values, _forward(comparison)) & (source != 0)
+        trouble = _pattern_trouble(kept, told, probability, channels)
         if verdict.verdict == "error" or trouble is None:
             return replace(verdict, standard=self.name)
         return replace(verdict, verdict="error", standard=self.name, reason=trouble)
@@ -82,13 +85,24 @@ def draws(comparison: Comparison) -> bool:
     return bool(comparison.call.argument("training")) and float(comparison.call.argument("p")) not in (0.0, 1.0)
 
 
+def _forward(comparison: Comparison) -> AnyArray:
+    """The device's forward output; the gradient where nobody kept that."""
+    forward = comparison.case.forward.get("output.0")
+    given = comparison.direction == "backward" and isinstance(forward, np.ndarray)
+    return widen(forward if given else comparison.actual)
+
+
 def _kept(comparison: Comparison, values: AnyArray, source: AnyArray) -> BoolArray:
     """Which elements the device kept: by its forward output where the input tells, else by the output itself."""
-    judged: BoolArray = widen(comparison.actual) != 0
-    forward = comparison.case.forward.get("output.0")
-    if comparison.direction == "forward" or not isinstance(forward, np.ndarray):
-        return judged
-    return np.where(values != 0, widen(forward) != 0, judged)
+    forward = _forward(comparison)
+    return np.where(_tells(values, forward), forward != 0, widen(comparison.actual) != 0)
+
+
+def _tells(values: AnyArray, forward: AnyArray) -> BoolArray:
+    """Where does the forward tell whether an element was dropped? Zero is zero either way, and NaN is NaN for a kernel
+    that multiplies by zero, though not for one that selects."""
+    selects = bool((forward[~np.isfinite(values)] == 0).any())
+    return np.asarray((values != 0) & (np.isfinite(values) | selects))
 
 
 def _drops_elements(comparison: Comparison) -> bool:

@@ -8,6 +8,7 @@ import numpy as np
 from pytest_probe.core.comparison import Comparison
 from pytest_probe.numerics import noise_ratio
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, widen
+from pytest_probe.standards.noise.instability import unstable
 from pytest_probe.standards.noise.stages import STAGES, Stage
 
 # Roundoffs of the element, or of the output's RMS. What crosses an edge moves by more, and rounding by less.
@@ -66,8 +67,11 @@ def unbalanced(comparison: Comparison, stage: Stage) -> str:
         return ""
     leaps = spread.size > CHOICE * noise_ratio.root_mean_square(np.abs(center))
     runs = [run for run in comparison.evidence.perturbed(STAGES[-1]) if np.isfinite(run).all()] if leaps.any() else []
-    if not runs:
+    # What moves in proportion to the inputs is no choice: differences of large numbers lose digits on a device alone.
+    jumps = unstable(comparison, spread) if runs else None
+    if jumps is None or not (leaps & jumps).any():
         return ""
+    leaps &= jumps
     errors, *moves = (np.where(leaps, array - center, 0.0) for array in (wide, *runs))
     for axes in (*((axis,) for axis in range(center.ndim)), tuple(range(center.ndim))):
         wrong = _wrong_sums(comparison, center, errors, moves, axes)

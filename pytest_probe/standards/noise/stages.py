@@ -12,12 +12,13 @@ from pytest_probe.core.comparison import Comparison
 from pytest_probe.numerics import noise_ratio
 from pytest_probe.numerics.dtypes import AnyArray, widen
 from pytest_probe.numerics.noise_ratio import Limits, Noise, Spread
-from pytest_probe.standards.noise.summed_terms import may_use_winograd, summed_terms
+from pytest_probe.standards.noise.summed_terms import may_use_winograd, repeats, summed_terms
 
 # Perturbed runs of each stage, so that most outputs pass without one.
 STAGES = (0, 1, 2, 4)
 # What results say in scale_from; decide() and the biases ask for them.
 AMONG_THEMSELVES = "float32 among themselves"
+EQUAL_TERMS = "steps, equal terms"
 BETWEEN_STEPS = "16-bit steps"
 # Roundoffs of the reference's RMS, in the scale of elements that no run moves from zero. An FFT errs by 2 or 3 of them
 # there, by 64 times the scale at most; a mask of -10 leaks 750.
@@ -94,6 +95,8 @@ def in_turn(comparison: Comparison) -> Iterator[Stage]:
     runs = runs + evidence.float32_steps(STAGES[-1])
     spread = pooled_spread(comparison, run_spread(comparison, runs))
     yield _stage(comparison, spread, limits, STAGES[-1], "steps")
+    if repeats(comparison):
+        yield _stage(comparison, spread, limits_of(comparison, equal_terms=True), STAGES[-1], EQUAL_TERMS)
     if not comparison.case.on_cpu:
         return
     if comparison.case.narrow:
@@ -221,12 +224,13 @@ def pooled_spread(comparison: Comparison, spread: Spread | None) -> Spread | Non
     return noise_ratio.pooled(spread, np.abs(order) if order.dtype.kind == "c" else order)
 
 
-def limits_of(comparison: Comparison) -> Limits:
+def limits_of(comparison: Comparison, *, equal_terms: bool = False) -> Limits:
     # The reference of float64 is computed in float64 as well, and errs as much as the device.
     wide = 2.0 if comparison.precision.name in ("float64", "complex128") else 1.0
     return noise_ratio.limits_for(
         elementwise=comparison.elementwise,
         fan_in=summed_terms(comparison).count,
+        equal_terms=equal_terms,
         count=int(np.count_nonzero(comparison.expected)),
         winograd=may_use_winograd(comparison),
         factor=comparison.allowance.factor * wide,

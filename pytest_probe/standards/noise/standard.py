@@ -15,7 +15,7 @@ from pytest_probe.numerics.noise_ratio import Bias
 from pytest_probe.standards.exact import Exact, elements
 from pytest_probe.standards.noise import cut_sums, edges, stages, steps
 from pytest_probe.standards.noise.instability import unstable
-from pytest_probe.standards.noise.stages import AMONG_THEMSELVES, BETWEEN_STEPS, STAGES, Stage
+from pytest_probe.standards.noise.stages import AMONG_THEMSELVES, BETWEEN_STEPS, EQUAL_TERMS, STAGES, Stage
 from pytest_probe.standards.noise.summed_terms import summed_terms
 
 # Noise scales of a mean shift. The RMS limit beside known steps is 0.5, and a shift is no larger.
@@ -113,7 +113,7 @@ def decide(comparison: Comparison) -> Stage:
     if by_unstable:
         return by_unstable[0]
     # Its limits are others than the rule's, which a report would show.
-    return next(stage for stage in reversed(found) if stage.source != AMONG_THEMSELVES)
+    return next(stage for stage in reversed(found) if stage.source not in (AMONG_THEMSELVES, EQUAL_TERMS))
 
 
 def _without_unstable(comparison: Comparison, stage: Stage) -> Stage | None:

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from pytest_probe.core.comparison import Comparison
+from pytest_probe.numerics.dtypes import AnyArray, is_floating, widen
 from pytest_probe.standards.api_class import details
 
+# How often a number stands in a tensor whose copies are equal terms of a sum; half of all are such copies, or more.
+REPEATED = 8
 # A convolution may be computed by Winograd's F4 where its kernel has 3 places or more and moves by one.
 WINOGRAD_KERNEL = 3
 
@@ -45,6 +48,28 @@ def summed_terms(comparison: Comparison) -> Terms:
     if "terms_of_row" in classes and rows:
         return Terms(max(max(rows), forward // size) if gradient else max(rows))
     return Terms(max(largest, forward), assumed=True)
+
+
+def repeats(comparison: Comparison) -> bool:
+    """Does the API sum its input, or its exponentials, and are most terms equal ones? Zeros are no terms."""
+    values = comparison.call.argument("input")
+    sums = comparison.classes & {"terms_of_reduction", "terms_of_row", "terms_of_exponentials"}
+    if not sums or not isinstance(values, np.ndarray) or not is_floating(values.dtype) or not values.size:
+        return False
+    return any(_mostly_equal(terms) for terms in terms_of(comparison, widen(values)))
+
+
+def _mostly_equal(values: AnyArray) -> bool:
+    counts = np.unique(values[values != 0], return_counts=True)[1]
+    return bool(0 < counts.sum() <= 2 * counts[counts >= REPEATED].sum())
+
+
+def terms_of(comparison: Comparison, values: AnyArray) -> list[AnyArray]:
+    """The numbers, and their exponentials where those are added."""
+    if "terms_of_exponentials" not in comparison.classes:
+        return [values]
+    with np.errstate(invalid="ignore"):
+        return [values, np.exp(values - values.max()).astype(np.float32)]
 
 
 def _size(comparison: Comparison) -> int:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,13 @@ import pytest
 import torch
 
 from benchmarks.fuzzing.faults import FAULTS, Fault
-from benchmarks.fuzzing.running import checker, found, search, size
+from benchmarks.fuzzing.running import checker, found, search, size, trials
 from pytest_probe import frameworks
-from pytest_probe.execution.fuzzing.finding import finding, verdict_of
+from pytest_probe.core.fatal_call import AnnouncedCall, FatalCall
+from pytest_probe.execution import Checker
+from pytest_probe.execution.fuzzing.outcome import Outcome, searched, verdict_of
 from pytest_probe.execution.fuzzing.search import Effort, Search
-from pytest_probe.execution.fuzzing.trial import Target
+from pytest_probe.inputs.fuzz.tabled import tabled
 from pytest_probe.inputs.fuzz.patterns import Pattern
 from pytest_probe.inputs.fuzz.templates import Template, TensorSlot
 
@@ -42,57 +45,94 @@ def test_healthy_kernels_have_no_findings(api: str) -> None:
     assert findings.examples >= 60
 
 
+def outcome(checker: Checker, api: str, examples: int = 200) -> Outcome:
+    """All that a search by the table finds in the forward, with a fixed seed."""
+    template = tabled(api, frameworks.signatures(), ("float32",))
+    return searched(trials(checker, api, ("forward",)), [template], Effort(examples, seed=1), checker)
+
+
+def printed(script: str, folder: Path) -> str:
+    file = folder / "again.py"
+    file.write_text(script, encoding="utf-8")
+    run = subprocess.run([sys.executable, file], capture_output=True, text=True, check=True, cwd=folder)
+    return run.stdout
+
+
 def test_the_script_of_a_finding_needs_the_framework_alone(tmp_path: Path) -> None:
     fault = FAULTS[1]
-    (findings,) = found(fault, "cpu", [1], 200)
-    faulty = checker(fault.api, fault.kernel)
-    target = Target(fault.api, frameworks.DEFAULT, "x.fuzz", Path("table"), ("forward",))
-    shown = finding(faulty, faulty, target, findings)
-    assert shown is not None
-    verdict = verdict_of(findings, shown, "auto", strict=False)
+    found = outcome(checker(fault.api, fault.kernel), fault.api)
+    verdict = verdict_of(found, "auto", strict=False)
     assert verdict.verdict == "error"
     assert verdict.reason.startswith("log1p(float32[")
-    file = tmp_path / "again.py"
-    file.write_text(shown.script, encoding="utf-8")
-    run = subprocess.run([sys.executable, file], capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert run.stdout.startswith("actual\n")
-    assert len(shown.script.splitlines()) < 30
+    assert found.numbers is not None
+    assert printed(found.numbers.script, tmp_path).startswith("actual\n")
+    assert len(found.numbers.script.splitlines()) < 30
 
 
-def test_a_broken_contract_fails_under_strict_alone() -> None:
+def test_a_broken_contract_is_shrunk_and_fails_under_strict_alone() -> None:
     def in_order(input: torch.Tensor) -> torch.Tensor:
         return input.exp().contiguous()
 
-    findings = search(checker("Torch.exp", in_order), "Torch.exp", "float32", 60, seed=1)
-    assert findings.failed is None
-    assert any("strides" in contract for contract in findings.contracts)
-    assert verdict_of(findings, None, "auto", strict=False).verdict == "pass"
-    assert verdict_of(findings, None, "auto", strict=True).verdict == "error"
+    found = outcome(checker("Torch.exp", in_order), "Torch.exp")
+    assert found.numbers is None
+    (contract,) = found.contracts
+    assert "strides" in contract.verdict.reason
+    # As small as any call whose strides differ.
+    assert contract.arguments.args[0].array.shape == (2, 2)
+    assert not contract.arguments.args[0].array.any()
+    assert verdict_of(found, "auto", strict=False).verdict == "pass"
+    assert verdict_of(found, "auto", strict=True).verdict == "error"
 
 
 def test_a_search_whose_calls_are_all_rejected_is_a_skip() -> None:
     slots = {name: TensorSlot(Pattern.of("3 4")) for name in ("input", "other")}
     template = Template("Torch.mm", frameworks.signatures(), slots)
-    target = Target("Torch.mm", frameworks.DEFAULT, "Torch.mm.fuzz", Path("table"), ("forward",))
-    findings = Search(checker(), target, [template]).run(Effort(20))
-    verdict = verdict_of(findings, None, "auto", strict=False)
+    judging = trials(checker(), "Torch.mm", ("forward",))
+    verdict = verdict_of(searched(judging, [template], Effort(20), judging.checker), "auto", strict=False)
     assert verdict.verdict == "skip"
     assert "rejects every call that was drawn" in verdict.reason
     assert "mat1 and mat2" in verdict.reason
 
 
-def test_each_call_has_a_time_limit_of_its_own() -> None:
-    entered: list[int] = []
+def test_each_call_is_announced_in_each_direction() -> None:
+    told: list[str] = []
 
     @contextmanager
-    def limited() -> Iterator[None]:
-        entered.append(1)
+    def announced(call: AnnouncedCall) -> Iterator[None]:
+        told.append(str(call))
         yield
 
-    template = Template("Torch.relu", frameworks.signatures(), {"input": TensorSlot(Pattern.of("3 4"))})
-    target = Target("Torch.relu", frameworks.DEFAULT, "Torch.relu.fuzz", Path("table"), ("forward",))
-    findings = Search(checker(), target, [template], limited).run(Effort(20))
-    assert len(entered) == findings.examples >= 20
+    template = Template("Functional.relu", frameworks.signatures(), {"input": TensorSlot(Pattern.of("3 4"))})
+    judging = replace(trials(checker(), "Functional.relu"), announced=announced)
+    findings = Search(judging, [template]).run(Effort(20, seed=1))
+    assert findings.examples == 20
+    assert len(told) == 40
+    assert told[0].startswith("relu(float32[3, 4] ")
+    assert told[1] == f"{told[0]}, backward"
+
+
+def test_a_call_that_ended_a_process_is_passed_over(tmp_path: Path) -> None:
+    """Its script makes it all the same; nothing but its reference runs here."""
+    keys: list[AnnouncedCall] = []
+
+    @contextmanager
+    def announced(call: AnnouncedCall) -> Iterator[None]:
+        keys.append(call)
+        yield
+
+    judging = replace(trials(checker(), "Torch.tan"), announced=announced)
+    templates, effort = [tabled("Torch.tan", frameworks.signatures(), ("float32",))], Effort(20, seed=1)
+    searched(judging, templates, effort, judging.checker)
+    fatal = next(call for call in keys if call.direction == "backward")
+    dead = FatalCall("table::Torch.tan.fuzz", fatal, "the process died", "crash")
+    made = keys.copy()
+    keys.clear()
+    again = searched(replace(judging, fatal={fatal.key: dead}, met={}), templates, effort, judging.checker)
+    assert [call for call in made if call.key != fatal.key] == keys
+    (death,) = again.deaths
+    verdict = verdict_of(again, "auto", strict=False)
+    assert (verdict.verdict, verdict.kind, verdict.reason) == ("error", "crash", f"{death}: the process died")
+    assert printed(death.script, tmp_path).startswith("actual\n")
 
 
 def test_a_reference_of_the_project_that_raises_is_a_finding() -> None:

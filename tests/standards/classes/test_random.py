@@ -78,6 +78,20 @@ def test_zeros_of_the_input_tell_nothing() -> None:
     assert judge(dropped(0.1, values), values=values).verdict == "pass"
 
 
+@pytest.mark.parametrize("special", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_may_be_multiplied_by_zero_or_dropped(special: float) -> None:
+    values = np.where(np.arange(X.size).reshape(X.shape) % 3 == 0, special, X).astype(np.float32)
+    with np.errstate(invalid="ignore"):
+        multiplied = widen(values) * np.where(draws < 0.5, 0.0, 2.0)
+    assert judge(multiplied, 0.5, values).verdict == "pass"
+    assert judge(dropped(0.5, values), 0.5, values).verdict == "pass"
+    assert judge(np.where(np.isfinite(values), multiplied, 0.0), 0.5, values).verdict == "error"
+    seed = np.ones_like(values)
+    gradient = np.where(draws < 0.5, 0.0, 2.0)
+    assert backward(gradient, seed, multiplied, values) == "pass"
+    assert backward(gradient * 1.001, seed, multiplied, values) == "error"
+
+
 def test_nothing_dropped_without_training() -> None:
     wanted: dict[str, Any] = {"args": (X, 0.5, False)}
     assert Random().judge(comparison(X, X, api="Functional.dropout", **wanted)).verdict == "pass"
@@ -138,9 +152,9 @@ def test_channels_are_dropped_as_a_whole(name: str, dims: tuple[int, ...], count
 # Gradients
 
 
-def backward(gradient: AnyArray, seed: AnyArray, forward: AnyArray) -> str:
+def backward(gradient: AnyArray, seed: AnyArray, forward: AnyArray, values: AnyArray = X) -> str:
     more: Any = {"direction": "backward", "forward": {"output.0": forward.astype(np.float32)}}
-    return judge(gradient, 0.5, incoming={"output.0": seed}, name="grad.input.0", **more).verdict
+    return judge(gradient, 0.5, values, incoming={"output.0": seed}, name="grad.input.0", **more).verdict
 
 
 def test_the_gradient_has_the_forwards_pattern() -> None:

@@ -1,0 +1,95 @@
+"""What an API's search ends in: its findings, all of them shrunk, as one verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from pytest_probe.core.fatal_call import FUZZED, FatalCall
+from pytest_probe.core.verdict import Verdict
+from pytest_probe.errors import NoReference
+from pytest_probe.execution.checker import Checker
+from pytest_probe.execution.fuzzing.finding import Finding, of_contract, of_fatal, of_numbers
+from pytest_probe.execution.fuzzing.search import Effort, Findings, Search, breaking, wrong
+from pytest_probe.execution.fuzzing.shrinking import shrunk
+from pytest_probe.execution.fuzzing.trial import Judged, Trials
+from pytest_probe.inputs.fuzz.templates import Template
+
+# Kinds of broken contracts that are shrunk, each by a search of its own.
+CONTRACTS = 3
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a search found. numbers is the call with wrong numbers, contracts calls that break one; fatal are the calls
+    that ended the process of an earlier try, deaths those of them that were drawn again."""
+
+    findings: Findings
+    numbers: Finding | None = None
+    contracts: Sequence[Finding] = ()
+    fatal: Sequence[FatalCall] = ()
+    deaths: Sequence[Finding] = ()
+
+    def failures(self, *, strict: bool) -> list[Finding]:
+        """What fails the item. strict: broken contracts do."""
+        first = [] if self.numbers is None else [self.numbers]
+        return [*first, *self.deaths, *(self.contracts if strict else ())]
+
+
+def searched(trials: Trials, templates: Sequence[Template], effort: Effort, shown: Checker) -> Outcome:
+    """Search, and shrink what was found. shown judges what is told of: it may say what caused a failure."""
+    target = trials.target
+    findings = Search(trials, templates).run(effort)
+    numbers = None
+    if findings.failed is not None:
+        numbers = of_numbers(target, shrunk(trials, findings.failed[1], wrong, shown))
+    contracts = [
+        of_contract(shown, target, _breaking(trials, templates, effort, shown, kind, first))
+        for kind, first in list(findings.contracts.items())[:CONTRACTS]
+    ]
+    fatal = [call for call in trials.fatal.values() if call.kind != NoReference.kind]
+    met = ((trials.met.get(call.call.key), call) for call in fatal)
+    deaths = [of_fatal(shown, target, found, call) for found, call in met if found is not None]
+    return Outcome(findings, numbers, contracts, fatal, deaths)
+
+
+def _breaking(
+    trials: Trials, templates: Sequence[Template], effort: Effort, shown: Checker, kind: str, first: Judged
+) -> Judged:
+    """The first call that breaks that contract, shrunk by a search for it alone, which meets it as the first search
+    did. Kept in no database: the next run would take it for wrong numbers."""
+    fails = breaking(kind)
+    again = Search(trials, templates, fails).run(replace(effort, database=None)).failed
+    return shrunk(trials, first if again is None else again[1], fails, shown)
+
+
+def verdict_of(outcome: Outcome, standard: str, *, strict: bool) -> Verdict:
+    """The verdict on a search: an error where numbers are wrong or a call ended the process, under strict also where a
+    contract is broken; a skip where the reference rejected every call."""
+    findings, notes = outcome.findings, tuple(f"{FUZZED}{line}" for line in lines(outcome))
+    failures = outcome.failures(strict=strict)
+    if failures:
+        verdict = failures[0].verdict
+        return replace(verdict, reason=f"{failures[0]}: {verdict.reason}", notes=(*verdict.notes, *notes))
+    if outcome.fatal:
+        first = outcome.fatal[0]
+        return Verdict("error", standard, f"{first.call}: {first.reason}", first.kind, notes=notes)
+    if findings.examples == sum(findings.rejected.values()) and not outcome.contracts:
+        why = next(iter(findings.rejected), "no call could be drawn")
+        return Verdict("skip", standard, f"the reference rejects every call that was drawn: {why}", "nothing to fuzz")
+    if findings.worst is not None:
+        return replace(findings.worst.verdict, notes=(*findings.worst.verdict.notes, *notes))
+    return Verdict("pass", standard, notes=notes)
+
+
+def lines(outcome: Outcome) -> Iterator[str]:
+    """What is told of every search: its size, the worst call, calls that ended the process, broken contracts."""
+    findings = outcome.findings
+    yield f"{findings.examples} calls, {sum(findings.rejected.values())} of them rejected by the reference"
+    if findings.worst is not None:
+        worst = findings.worst
+        yield f"worst: {worst.drawn.with_seed}, {worst.share:.2g} of the limit"
+    for fatal in outcome.fatal:
+        yield str(fatal)
+    for contract in outcome.contracts:
+        yield f"contract: {contract}: {contract.verdict.reason}"

@@ -1,0 +1,95 @@
+"""Drawn calls that end their process, or never return: findings, and the search goes on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+# Of some drawn calls alone; both functions are called with the GIL held.
+KERNELS = """
+import ctypes
+import torch
+
+def relu(input, inplace=False):
+    if input.ndim == 3:
+        ctypes.string_at(0)
+    return torch.relu(input)
+
+def tanh(input):
+    if input.numel() == 128:
+        ctypes.PyDLL(None).sleep(60)
+    return torch.tanh(input)
+
+def always(input):
+    ctypes.string_at(0)
+
+def reference_of_abs(input):
+    if input.ndim == 4:
+        ctypes.string_at(0)
+    return torch.abs(input)
+
+def pytest_probe_register(registry):
+    registry.calls |= {"Functional.relu": relu, "Torch.tanh": tanh, "Torch.exp": always}
+    registry.references["Torch.abs"] = reference_of_abs
+"""
+RUN = ("--probe-fuzz=quick", "--probe-dtype=float32", "--probe-direction=forward", "--probe-out=out", "-p", "no:randomly")
+CRASH = "the process died by SIGSEGV while the device ran it"
+TIMEOUT = "the process was ended by --probe-timeout while the device ran it"
+
+
+def results(pytester: pytest.Pytester) -> dict[str, Any]:
+    lines = map(json.loads, (pytester.path / "out/results.jsonl").read_text().splitlines())
+    return {line["api"]: line for line in lines}
+
+
+def test_a_crash_of_some_calls_is_a_finding_under_workers(pytester: pytest.Pytester) -> None:
+    """All 25 calls are made but for the one that crashed; the searches beside it know nothing of it."""
+    pytester.makeconftest(KERNELS)
+    apis = ("--probe-api=Functional.relu", "--probe-api=Torch.sin", "--probe-api=Torch.abs")
+    run = pytester.runpytest(*apis, *RUN, "-n", "2", "--probe-fuzz-save=kept")
+    run.assert_outcomes(failed=1, passed=2)
+    found = results(pytester)
+    relu = found["Functional.relu"]
+    assert (relu["verdict"], relu["kind"], relu["id"]) == ("error", "crash", "table::Functional.relu.fuzz")
+    assert relu["reason"].startswith("relu(float32[")
+    assert relu["reason"].endswith(f": {CRASH}")
+    calls, *notes = (note for note in relu["notes"] if note.startswith("fuzz: ") and "worst" not in note)
+    assert calls == "fuzz: 25 calls, 0 of them rejected by the reference"
+    assert all(note.startswith("fuzz: crash: relu(float32[") and CRASH in note for note in notes)
+    assert (found["Torch.sin"]["verdict"], found["Torch.abs"]["verdict"]) == ("pass", "pass")
+    assert not any("0 of them rejected" in note for note in found["Torch.abs"]["notes"])
+    assert not (pytester.path / "out/running").exists()
+    saved = json.loads((pytester.path / "kept/dump.json").read_text())["data"]
+    assert len(saved["Functional.relu.0.forward"]["input_args"][0]["shape"]) == 3
+
+
+def test_a_hang_of_some_calls_is_a_finding_in_a_process_of_its_own(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(KERNELS)
+    run = pytester.runpytest("--probe-api=Torch.tanh", *RUN, "--probe-isolate", "--probe-timeout=6")
+    run.assert_outcomes(failed=1)
+    tanh = results(pytester)["Torch.tanh"]
+    assert (tanh["verdict"], tanh["kind"]) == ("error", "timeout")
+    assert TIMEOUT in tanh["reason"]
+
+
+def test_a_search_whose_calls_all_end_the_process_is_given_up(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(KERNELS)
+    run = pytester.runpytest("--probe-api=Torch.exp", *RUN, "--probe-isolate")
+    run.assert_outcomes(failed=1)
+    run.stdout.fnmatch_lines(["to reproduce: pytest --probe-api=Torch.exp --probe-fuzz=quick*"])
+    exp = results(pytester)["Torch.exp"]
+    assert exp["kind"] == "crash"
+    assert exp["reason"].endswith("; the search was given up after 4 such calls")
+    assert len(exp["notes"]) == 4
+
+
+def test_a_run_without_a_process_to_replace_says_that_it_ends(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(KERNELS)
+    command = [sys.executable, "-m", "pytest", "--probe-api=Torch.exp", *RUN]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=pytester.path)
+    assert run.returncode == -11
+    assert "probe: a drawn call that ends the process, or hangs, ends this run; with -n or --probe-isolate" in run.stdout
