@@ -71,6 +71,7 @@ HEALTHY: dict[str, tuple[Any, ...]] = {
     FUNCTIONAL + "batch_norm": (tensor(4, 3, 8, 8), tensor(3), tensor(3), tensor(3), tensor(3), True),
     FUNCTIONAL + "gelu": (tensor(64, 64, max=10, min=-100),),
     FUNCTIONAL + "tanhshrink": (tensor(16, 33),),
+    "logit": (tensor(16, 33), 1e-3),
     FUNCTIONAL + "softmax": (tensor(8, 40),),
     FUNCTIONAL + "conv2d": (tensor(2, 3, 16, 16), tensor(8, 3, 3, 3), tensor(8)),
     FUNCTIONAL + "max_pool2d": (tensor(2, 3, 12, 12), 3, 2, 1),

@@ -34,6 +34,7 @@ FUNCTIONS: dict[str, Any] = {
     "i0e": paddle.i0e,
     "i1e": paddle.i1e,
     "logcumsumexp": lambda x: paddle.logcumsumexp(x.reshape([16, 4]), axis=1),
+    "logit": lambda x: paddle.logit(paddle.abs(x) / 4, 0.05),
     "logsigmoid": F.log_sigmoid,
     "mish": F.mish,
     "prod": lambda x: paddle.prod(x.reshape([16, 4]), axis=1),
