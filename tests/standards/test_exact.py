@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from pytest_probe.core.comparison import Allowance
+from pytest_probe.numerics.dtypes import float_format
 from pytest_probe.standards.exact import Exact
 from tests.support.asking import comparison
 
@@ -75,6 +76,18 @@ def test_a_copy_keeps_the_sign_of_zero(actual: Any, expected: Any, dtype: str) -
 
 def test_copies_of_integers_have_no_signed_zeros() -> None:
     assert verdict([0, 1], np.asarray([0, 1]), "int64", "Torch.cat") == "pass"
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_cast_of_float64_may_round_to_float32_first(dtype: str) -> None:
+    """A little above a tie, and rounded to even from there; the number below that is wrong, and so it is for a
+    reference that float32 holds."""
+    ulp = 2 * float_format(dtype).roundoff
+    above = 1 + 0.5 * ulp + 2.0**-40
+    assert Exact().judge(comparison([1.0], [above], dtype=dtype)).verdict == "pass"
+    assert Exact().judge(comparison([1 + ulp], [above], dtype=dtype)).verdict == "pass"
+    assert Exact().judge(comparison([1 - ulp / 2], [above], dtype=dtype)).verdict == "error"
+    assert Exact().judge(comparison([1.0], [1 + 0.5 * ulp + 2.0**-20], dtype=dtype)).verdict == "error"
 
 
 def test_the_error_counts_and_shows_the_worst_first() -> None:
