@@ -201,7 +201,8 @@ class Comparison:
     actual has the output's dtype, expected is float64, complex128, an integer type or bool; both have one shape.
     precision is the dtype whose half ulp the output is granted: its own, or narrower where a wider tensor carries
     16-bit values. roundoff is that of the arithmetic inside, u_c. terms is how many values meet in one element, where
-    that was measured.
+    that was measured. single holds runs by float32's roundoff, where u_c is float64's and a floating argument is
+    narrower.
     """
 
     name: str
@@ -213,6 +214,7 @@ class Comparison:
     evidence: Evidence
     allowance: Allowance = Allowance()
     terms: int | None = None
+    single: Evidence | None = None
 
     @property
     def call(self) -> BoundCall:

@@ -115,10 +115,12 @@ def comparisons(
             continue
         precision = _precision(reference, name, actual.dtype)
         roundoff = DOUBLE if precision.name in WIDE else SINGLE
-        source, run_name = runs[roundoff], name.removeprefix("grad.")
-        shared = (replay, direction, alternatives, dependence)
-        evidence = CaseEvidence(source, run_name, expected.shape, actual.dtype, *shared)
-        yield Comparison(name, case, actual, expected, precision, roundoff, evidence)
+        run_name, shared = name.removeprefix("grad."), (replay, direction, alternatives, dependence)
+        single, evidence = (
+            CaseEvidence(runs[u], run_name, expected.shape, actual.dtype, *shared) for u in (SINGLE, roundoff)
+        )
+        mixed = roundoff == DOUBLE and any(dtype.name not in WIDE for dtype in floats.values())
+        yield Comparison(name, case, actual, expected, precision, roundoff, evidence, single=single if mixed else None)
 
 
 def _with_arrays(bound: BoundCall) -> BoundCall:
