@@ -31,8 +31,6 @@ from pytest_probe.core.verdict import SEVERITY, Verdict
 from pytest_probe.core.whole_file import replacing
 from pytest_probe.errors import DumpError, ProbeError, RecordError, SettingsError, Unsupported
 from pytest_probe.execution import Case, Checked, Checker, Conditions, user_code
-from pytest_probe.inputs.fuzz.table import table
-from pytest_probe.inputs.fuzz.tabled import entry_of
 from pytest_probe.options import NAMED
 from pytest_probe.plugin.dump_folders import DumpFolders
 from pytest_probe.plugin.gate import gate_in_worker
@@ -113,6 +111,8 @@ class Probe:
     @cached_property
     def tabled_apis(self) -> tuple[str, ...]:
         """The APIs that --probe-api names, of those in the table of constraints."""
+        from pytest_probe.inputs.fuzz.tabled import entry_of
+
         selection = self.settings.selection
         known, signatures = frameworks.load(frameworks.DEFAULT).apis(), frameworks.signatures()
         named = (api for api in dict.fromkeys(known) if selection.names(api))
@@ -128,6 +128,8 @@ class Probe:
                 option, self.settings.given["fuzz"], f"give a dump with {NAMED['dump'].flag}, or {NAMED['api'].flag}"
             )
         if not self.tabled_apis:
+            from pytest_probe.inputs.fuzz.table import table
+
             known = ", ".join(sorted(table()))
             raise SettingsError(NAMED["api"].flag, ", ".join(globs), f"without a dump the table has {known}")
 
