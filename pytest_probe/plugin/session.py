@@ -22,6 +22,7 @@ from pytest_probe.baselines.benchmark import Benchmark
 from pytest_probe.baselines.gate import Gate, Judgement
 from pytest_probe.baselines.kept import kept
 from pytest_probe.core import archive
+from pytest_probe.core.case import Case
 from pytest_probe.core.dump import Dump
 from pytest_probe.core.garbage_collection import paused_gc
 from pytest_probe.core.printable import printable_line
@@ -30,7 +31,6 @@ from pytest_probe.core.signature import signature
 from pytest_probe.core.verdict import SEVERITY, Verdict
 from pytest_probe.core.whole_file import replacing
 from pytest_probe.errors import DumpError, ProbeError, RecordError, SettingsError, Unsupported
-from pytest_probe.execution import Case, Checked, Checker, Conditions, user_code
 from pytest_probe.options import NAMED
 from pytest_probe.plugin.dump_folders import DumpFolders
 from pytest_probe.plugin.gate import gate_in_worker
@@ -44,6 +44,8 @@ from pytest_probe.user_errors import first_line, reporting_failures_of
 
 if TYPE_CHECKING:
     import pluggy
+
+    from pytest_probe.execution import Checked, Checker
 
 # How the note about tensors that the disk did not take begins.
 NOT_SAVED = "not saved: "
@@ -135,6 +137,8 @@ class Probe:
 
     def checker_of(self, device: str | None, seed: int | None = None, *, diagnosed: bool = True) -> Checker:
         """seed: another one than the run's."""
+        from pytest_probe.execution import Checker, Conditions, user_code
+
         settings, hook = self.settings, self.config.hook
         return Checker(
             Conditions(
