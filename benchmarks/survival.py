@@ -2,8 +2,8 @@
 
 1. 400 cases of which 40 crash, under `-n 2`: how many results, how many errors.
 2. The CPU time of one crash, beside that of a process that imports torch and collects the dump.
-3. KILLS runs (default 30), each killed with SIGKILL at a random moment (the whole run, a worker under `-n 2`, the
-   process of --probe-isolate), then resumed, and compared as sets with a run that nobody disturbed.
+3. KILLS runs (default 30), each killed with SIGKILL after a random number of results (the whole run, a worker under
+   `-n 2`, the process of --probe-isolate), then resumed, and compared as sets with a run that nobody disturbed.
 4. The CPU time of --probe-isolate on cases/gpt, as a ratio to the same run without it.
 5. The CPU time of --probe-resume of a finished run of 100,000 results, as a ratio to collecting them.
 """
@@ -21,11 +21,12 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 GPT = Path(__file__).parent.parent / "cases" / "gpt"
 CASES, CRASHES, LARGE = 400, 40, 100_000
-ROUNDS = 3
+ROUNDS, PAIRS = 3, 9
 # What users have: no plugins but pytest-xdist beside this one.
 PLUGINS = ["-p", "xdist.plugin", "-p", "xdist.looponfail", "-p", "pytest_probe.plugin", "-c", os.devnull]
 PYTEST = [sys.executable, "-m", "pytest", *PLUGINS, "-q", "--probe-device=cpu"]
@@ -42,7 +43,9 @@ def pytest_probe_register(registry):
 
 
 def environment() -> dict[str, str]:
-    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    """Installed packages are compiled: so is this one, whatever is set here."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, "OMP_NUM_THREADS": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 
 
 def tensor() -> dict[str, Any]:
@@ -115,15 +118,23 @@ def _command(process: int) -> bytes:
         return b""
 
 
-def killed(home: Path, args: Sequence[str], out: Path, seconds: float, whole: bool) -> int:
-    """Start a run, kill it or a process of it within so many seconds; its exit status."""
+def written(out: Path) -> int:
+    """How many results there are."""
+    path = out / "results.jsonl"
+    return len(path.read_bytes().splitlines()) if path.exists() else 0
+
+
+def killed(home: Path, args: Sequence[str], out: Path, whole: bool) -> int:
+    """Start a run, kill it or a process of it once it has a random number of results; its exit status."""
+    wanted = random.randrange(CASES)
     with (home / "log.txt").open("wb") as log:
         process = subprocess.Popen(
             [*PYTEST, *args, f"--probe-out={out}"], cwd=home, env=environment(), stdout=log, stderr=log
         )
-    while not (out / "run.json").exists() and process.poll() is None:
-        time.sleep(0.01)
-    time.sleep(random.uniform(0.0, seconds))
+    while written(out) < wanted and process.poll() is None:
+        time.sleep(0.001)
+    # Wherever it is by now in a case, or between two.
+    time.sleep(random.uniform(0.0, 0.01))
     if process.poll() is None:
         os.kill(victim(process.pid, whole), signal.SIGKILL)
     return process.wait()
@@ -131,10 +142,7 @@ def killed(home: Path, args: Sequence[str], out: Path, seconds: float, whole: bo
 
 def kills(home: Path, count: int) -> None:
     dump = write_dump(home / "dump.json", CASES)
-    started = time.perf_counter()
     run(home, f"--probe-dump={dump}", "--probe-out=undisturbed")
-    # A run is killed behind its start, in which it writes no result.
-    seconds = (time.perf_counter() - started) / 2
     expected = results(home / "undisturbed")
     # Is it the whole run that is killed, and what is it given?
     ways: Sequence[tuple[bool, list[str]]] = (
@@ -148,8 +156,8 @@ def kills(home: Path, count: int) -> None:
         whole, more = ways[number % len(ways)]
         out = home / f"killed{number}"
         args = [f"--probe-dump={dump}", *more]
-        died += killed(home, args, out, seconds, whole) < 0
-        partial += 0 < len((out / "results.jsonl").read_text().splitlines()) < CASES
+        died += killed(home, args, out, whole) < 0
+        partial += 0 < written(out) < CASES
         run(home, *args, f"--probe-out={out}", "--probe-resume")
         differing += results(out) != expected
     print(
@@ -159,9 +167,14 @@ def kills(home: Path, count: int) -> None:
 
 
 def isolation(home: Path) -> None:
-    plain = min(run(home, f"--probe-dump={GPT}")[1] for _ in range(ROUNDS))
-    isolated = min(run(home, f"--probe-dump={GPT}", "--probe-isolate")[1] for _ in range(ROUNDS))
-    print(f"cases/gpt: {plain:.2f} s of CPU, {isolated:.2f} s with --probe-isolate: {isolated / plain:.2f}")
+    ways: Sequence[list[str]] = ([], ["--probe-isolate"])
+    pairs = [[run(home, f"--probe-dump={GPT}", *way)[1] for way in ways] for _ in range(PAIRS)]
+    ratios = sorted(isolated / plain for plain, isolated in pairs)
+    plain, isolated = (min(seconds) for seconds in zip(*pairs, strict=True))
+    print(
+        f"cases/gpt: {plain:.2f} s of CPU, {isolated:.2f} s with --probe-isolate: {median(ratios):.2f}, the median of "
+        f"{PAIRS} pairs of runs ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+    )
 
 
 def finished(home: Path) -> None:

@@ -17,8 +17,8 @@ from pytest_probe.baselines.gate import BITS, METRICS
 from pytest_probe.core.decoding import one_of
 from pytest_probe.core.device_modes import MODES
 from pytest_probe.core.printable import printable_line
+from pytest_probe.core.run import RECORDED
 from pytest_probe.errors import DumpError, SettingsError
-from pytest_probe.execution.conditions import RECORDED
 from pytest_probe.options import NAMED, OPTIONS
 from pytest_probe.records import asked_for, expanded
 from pytest_probe.selection import Selection

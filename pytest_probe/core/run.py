@@ -29,6 +29,8 @@ class Device(Protocol):
         """Bring a tensor back to the CPU; waits for the device."""
 
 
+# --probe-device=recorded: the outputs that a dump stored are judged, and no device runs.
+RECORDED = "recorded"
 # What of a process's settings (flags, modes) a run meets: none of what the user has set; that but for what
 # belongs to the call (default dtype, default device, autocast), which its record tells; or all of it. Gradients are on
 # where a run is asked for them, in each.

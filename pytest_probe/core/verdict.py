@@ -15,6 +15,8 @@ TABLE_METRIC = "table"
 UNDECIDED = "undecided: "
 # How the note on a case begins whose device computed another dtype than the case's; the summary counts such cases.
 EMULATED = "emulated: "
+# And of one whose runs differ.
+NON_DETERMINISTIC = "non-deterministic"
 # The worst output decides. A skip says nothing, so whatever was judged outranks it.
 SEVERITY: Mapping[Outcome, int] = {"skip": 0, "pass": 1, "warning": 2, "error": 3}
 

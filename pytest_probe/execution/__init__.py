@@ -3,9 +3,33 @@
 In: a case and the conditions of a run. Out: a verdict, and what the record's other direction may use.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from pytest_probe.core.case import Case, floating_dtypes
-from pytest_probe.execution.checked import Checked, PreparedCall
-from pytest_probe.execution.checker import Checker, preview
-from pytest_probe.execution.conditions import Conditions
+
+if TYPE_CHECKING:
+    from pytest_probe.execution.checked import Checked as Checked
+    from pytest_probe.execution.checked import PreparedCall as PreparedCall
+    from pytest_probe.execution.checker import Checker as Checker
+    from pytest_probe.execution.checker import preview as preview
+    from pytest_probe.execution.conditions import Conditions as Conditions
 
 __all__ = ["Case", "Checked", "Checker", "Conditions", "PreparedCall", "floating_dtypes", "preview"]
+# A process that hands its cases to others runs none, and its start is paid for by each run.
+_EXPORTS = {
+    "Checked": "checked",
+    "PreparedCall": "checked",
+    "Checker": "checker",
+    "preview": "checker",
+    "Conditions": "conditions",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _EXPORTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_EXPORTS[name]}"), name)

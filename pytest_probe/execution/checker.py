@@ -233,7 +233,7 @@ class Checker:
 
         def judged(kept: Replay | ProbeError | None) -> Checked:
             found = self._judged(case, kept)
-            return found.without_run() if memory.crowds(needed()) else found
+            return found.without_run() if memory.crowds(needed) else found
 
         def again() -> Checked:
             if previous is not None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pytest_probe import frameworks
 from pytest_probe.core.device_modes import Behaviour, behaviour
-from pytest_probe.core.run import Device, Way
+from pytest_probe.core.run import RECORDED, Device, Way
 from pytest_probe.errors import SettingsError
 from pytest_probe.execution import user_code
 from pytest_probe.execution.device_memory import DeviceMemory, Waiting
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from pytest_probe.frameworks.base import Framework
     from pytest_probe.registry import Registry
 
-# --probe-device=recorded: the outputs that a dump stored are judged, and no device runs.
-RECORDED = "recorded"
 # float64 operations from which on a contraction is sampled: about half a second of two cores.
 FLOPS = 2e10
 

@@ -10,12 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from pytest_probe.core.verdict import SEVERITY, Metric, OutputVerdict
+from pytest_probe.core.verdict import NON_DETERMINISTIC, SEVERITY, Metric, OutputVerdict
 from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating, widen
 from pytest_probe.numerics.ulp import ulp_distance
-
-# How its note begins; the summary counts notes by it.
-NON_DETERMINISTIC = "non-deterministic"
 
 
 @dataclass(slots=True)

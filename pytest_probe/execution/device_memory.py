@@ -45,10 +45,10 @@ class DeviceMemory:
         except OSError:
             return None  # without locks nobody can be alone
 
-    def crowds(self, needed: int, share: float = KEPT) -> bool:
+    def crowds(self, needed: Callable[[], int], share: float = KEPT) -> bool:
         """Do so many bytes leave too little of a device that several processes share?"""
         left = None if self._lock is None else self._framework.memory_left(self._device)
-        return left is not None and needed > left * share
+        return left is not None and needed() > left * share
 
     def check(self, needed: int) -> None:
         """Raises DeviceMemoryError where the device has less than these bytes; none was taken."""
@@ -80,11 +80,11 @@ class DeviceMemory:
         if self._lock is None:
             yield
             return
-        with self._alone() if self.crowds(needed(), ALONE) else self._lock.beside_others():
+        with self._alone() if self.crowds(needed, ALONE) else self._lock.beside_others():
             try:
                 yield
             finally:
-                if self.crowds(needed()) or self._lock.wanted():
+                if self.crowds(needed) or self._lock.wanted():
                     self._release()
 
     @contextmanager

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from pytest_probe.core.dump import Argument, Call, Record, SizeSpec, TensorSpec, named_tensors
-from pytest_probe.core.run import Run
+from pytest_probe.core.run import RECORDED, Run
 from pytest_probe.errors import NoReference, NotRecorded, Unsupported
-from pytest_probe.execution.conditions import RECORDED
 from pytest_probe.execution.replay import Reference, Replay
 from pytest_probe.inputs import StoredTensors
 from pytest_probe.numerics.closeness import same_bytes

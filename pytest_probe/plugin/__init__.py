@@ -175,11 +175,18 @@ def _configure(config: pytest.Config) -> None:
         from pytest_probe.plugin.reporting import Reporting
 
         config.pluginmanager.register(Reporting(state), "probe-reporting")
+    else:
+        from pytest_probe.plugin.packing import Packs
+
+        config.pluginmanager.register(Packs(), "probe-packing")
     if state.settings.resume:
         from pytest_probe.plugin import resume
 
         resume.configure(config, state)
     if xdist.is_controller(config):
+        from pytest_probe.plugin.packing import Unpacks
+
+        config.pluginmanager.register(Unpacks(), "probe-packing")
         controller = xdist.Controller(state)
         config.pluginmanager.register(controller, "probe-controller")
         if state.settings.isolate:

@@ -18,15 +18,13 @@ import pytest
 
 from pytest_probe.reports.running import RunningFile
 
-# What the timer writes goes to stderr, and into a file that a run that goes on finds. A process of its own does that:
-# the one that hangs is at its end.
+# What the timer writes goes into a file that a run that goes on finds, and from there to stderr. A process of its own
+# does that, when its input ends: the one that hangs is at its end.
 _COPY = """
 import sys
-said = sys.stdin.buffer.read()
-if said:
-    with open(sys.argv[1], "wb") as file:
-        file.write(said)
-    sys.stderr.buffer.write(said)
+with open(sys.argv[1], "rb") as file:
+    sys.stdin.read()
+    sys.stderr.buffer.write(file.read())
 """
 
 
@@ -63,7 +61,8 @@ class Limit:
         self._file = file
         self._armed = False
         self._stderr = _stderr() if self._seconds else None
-        self._copier = _copier(told, self._stderr) if told is not None and self._stderr is not None else None
+        self._told = None if told is None or self._stderr is None else _opened(told)
+        self._copier = None if self._told is None or self._stderr is None else _copier(self._told, self._stderr)
 
     @contextmanager
     def case(self) -> Iterator[None]:
@@ -94,7 +93,7 @@ class Limit:
     def _arm(self) -> None:
         if self._file is not None:
             self._file.limit(self._seconds)
-        faulthandler.dump_traceback_later(self._seconds, exit=True, file=self._told())
+        faulthandler.dump_traceback_later(self._seconds, exit=True, file=self._file_of_timer())
         self._armed = True
 
     def _disarm(self) -> None:
@@ -102,15 +101,18 @@ class Limit:
         self._armed = False
 
     def close(self) -> None:
-        for file in (None if self._copier is None else self._copier.stdin, self._stderr):
+        for file in (None if self._copier is None else self._copier.stdin, self._stderr, self._told):
             if file is not None:
                 with suppress(OSError):
                     file.close()
         if self._copier is not None:
             self._copier.wait()
+        if self._told is not None:
+            with suppress(OSError):
+                os.unlink(self._told.name)
 
-    def _told(self) -> IO[bytes]:
-        file = self._stderr if self._copier is None else self._copier.stdin
+    def _file_of_timer(self) -> IO[bytes]:
+        file = self._told or self._stderr
         assert file is not None
         return file
 
@@ -121,6 +123,14 @@ def _stderr() -> IO[bytes]:
     return os.fdopen(os.dup(sys.__stderr__.fileno()), "wb", buffering=0)
 
 
-def _copier(told: Path, stderr: IO[bytes]) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-I", "-S", "-c", _COPY, str(told)]
+def _opened(path: Path) -> IO[bytes] | None:
+    """A disk that takes nothing is no reason to end: stderr has the stacks then."""
+    try:
+        return path.open("wb", buffering=0)
+    except OSError:
+        return None
+
+
+def _copier(told: IO[bytes], stderr: IO[bytes]) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-I", "-S", "-c", _COPY, told.name]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=stderr)

@@ -23,6 +23,7 @@ from pytest_probe.baselines.benchmark import Benchmark
 from pytest_probe.baselines.gate import Gate, Judgement
 from pytest_probe.baselines.kept import kept
 from pytest_probe.core import archive
+from pytest_probe.core.case import Case
 from pytest_probe.core.dump import Dump
 from pytest_probe.core.fatal_call import AnnouncedCall
 from pytest_probe.core.garbage_collection import paused_gc
@@ -32,9 +33,6 @@ from pytest_probe.core.signature import signature
 from pytest_probe.core.verdict import SEVERITY, Verdict
 from pytest_probe.core.whole_file import replacing
 from pytest_probe.errors import DumpError, ProbeError, RecordError, SettingsError, Unsupported
-from pytest_probe.execution import Case, Checked, Checker, Conditions, user_code
-from pytest_probe.inputs.fuzz.table import table
-from pytest_probe.inputs.fuzz.tabled import entry_of
 from pytest_probe.options import NAMED
 from pytest_probe.plugin.dump_folders import DumpFolders
 from pytest_probe.plugin.gate import gate_in_worker
@@ -48,6 +46,8 @@ from pytest_probe.user_errors import first_line, reporting_failures_of
 
 if TYPE_CHECKING:
     import pluggy
+
+    from pytest_probe.execution import Checked, Checker
 
 # How the note about tensors that the disk did not take begins.
 NOT_SAVED = "not saved: "
@@ -125,6 +125,8 @@ class Probe:
     @cached_property
     def tabled_apis(self) -> tuple[str, ...]:
         """The APIs that --probe-api names, of those in the table of constraints."""
+        from pytest_probe.inputs.fuzz.tabled import entry_of
+
         selection = self.settings.selection
         known, signatures = frameworks.load(frameworks.DEFAULT).apis(), frameworks.signatures()
         named = (api for api in dict.fromkeys(known) if selection.names(api))
@@ -140,11 +142,15 @@ class Probe:
                 option, self.settings.given["fuzz"], f"give a dump with {NAMED['dump'].flag}, or {NAMED['api'].flag}"
             )
         if not self.tabled_apis:
+            from pytest_probe.inputs.fuzz.table import table
+
             known = ", ".join(sorted(table()))
             raise SettingsError(NAMED["api"].flag, ", ".join(globs), f"without a dump the table has {known}")
 
     def checker_of(self, device: str | None, seed: int | None = None, *, diagnosed: bool = True) -> Checker:
         """seed: another one than the run's."""
+        from pytest_probe.execution import Checker, Conditions, user_code
+
         settings, hook = self.settings, self.config.hook
         return Checker(
             Conditions(

@@ -17,9 +17,9 @@ from msgspec import structs
 
 from pytest_probe.core.fatal_call import FUZZED, AnnouncedCall, FatalCall
 from pytest_probe.core.result import PortableId, Result
+from pytest_probe.core.run import RECORDED
 from pytest_probe.core.verdict import Verdict
 from pytest_probe.errors import SettingsError
-from pytest_probe.execution.conditions import RECORDED
 from pytest_probe.plugin.session import TABLE, Probe
 from pytest_probe.reports.death import TIMER_STATUS, Ending, memory_kills, verdict_on
 from pytest_probe.reports.fatal_calls import note, of_search

@@ -54,7 +54,7 @@ def verdict_on(death: Running, ending: Ending, *, times: int, timed_out: bool) -
         what += f"; that was death {times} of this case, which is not run again"
     if death.side == "reference":
         return Verdict("skip", "", what, NoReference.kind)
-    if ending.memory_ran_out:
+    if ending.killed and ending.memory_ran_out:
         return Verdict("error", "", f"{what}: the machine's memory ran out", OutOfMemory.kind)
     return Verdict("error", "", what, TIMEOUT if timed_out else CRASH)
 

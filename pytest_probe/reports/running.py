@@ -100,7 +100,11 @@ def read_running(path: Path) -> Running:
 
 def told_timeout(folder: Path) -> str:
     """The portable id of the case at which the timer ended a run without workers; "" where none did."""
-    return read_running(file_of(folder, MAIN)).id if (folder / TIMER).exists() else ""
+    try:
+        timed_out = (folder / TIMER).stat().st_size > 0
+    except OSError:
+        return ""
+    return read_running(file_of(folder, MAIN)).id if timed_out else ""
 
 
 class Deaths:

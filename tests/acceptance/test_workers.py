@@ -13,6 +13,8 @@ import torch
 from pytest_probe.frameworks.torch.framework import TorchFramework
 from pytest_probe.plugin import xdist
 from pytest_probe.plugin.session import make_probe
+from pytest_probe.reports import death
+from pytest_probe.reports.running import Running
 from pytest_probe.settings import Settings
 from tests.acceptance.conftest import DumpMaker, entries
 from tests.support.devices import Emulated
@@ -214,3 +216,51 @@ def test_the_cap_of_the_user_stays(pytester: pytest.Pytester, make_dump: DumpMak
     make_dump(data={f"Torch.argmax.{n}.forward": entries()["Torch.argmax.0.forward"] for n in range(3)})
     result = pytester.runpytest("--probe-dump=dump.json", "-n1", "--max-worker-restart=0")
     result.stdout.fnmatch_lines(["1 case, 1 error", "2 items did not run"])
+
+
+LARGE = """
+    import os
+    import signal
+
+    def takes_all(*args):
+        # What Linux does to a process that takes too much, and counts.
+        with open("vmstat", "r+") as file:
+            kills = int(file.read().split()[-1])
+            file.seek(0)
+            file.write(f"pgfault 5\\noom_kill {kills + 1}")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def pytest_probe_register(registry):
+        registry.calls["Functional.relu"] = takes_all
+"""
+
+
+def test_linux_kills_a_worker_for_memory(
+    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first time another process may have taken the memory: the case runs again."""
+    vmstat = pytester.path / "vmstat"
+    vmstat.write_text("pgfault 5\noom_kill 7")
+    monkeypatch.setattr(death, "_VMSTAT", vmstat)
+    make_dump(data={name: entry for name, entry in entries().items() if name.endswith("forward")})
+    pytester.makeconftest(LARGE)
+    pytester.runpytest("--probe-dump=dump.json", "--probe-device=cpu", "-n1", "--probe-out=out")
+    assert vmstat.read_text() == "pgfault 5\noom_kill 9"
+    found = [json.loads(line) for line in (pytester.path / "out/results.jsonl").read_text().splitlines()]
+    assert len(found) == 4
+    (killed,) = (line for line in found if line["verdict"] == "error")
+    assert (killed["api"], killed["kind"]) == ("Functional.relu", "out of memory")
+    assert killed["reason"] == (
+        "the process died by SIGKILL while the device ran it; that was death 2 of this case, which is not run again: "
+        "the machine's memory ran out"
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "ran_out", "kind"),
+    [(-9, True, "out of memory"), (-9, False, "crash"), (-11, True, "crash"), (1, True, "crash")],
+)
+def test_only_a_kill_is_for_memory(status: int, ran_out: bool, kind: str) -> None:
+    """Meanwhile Linux may have killed another program."""
+    died = death.verdict_on(Running("x", "x", "device"), death.Ending(status, ran_out), times=1, timed_out=False)
+    assert (died.verdict, died.kind) == ("error", kind)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +19,51 @@ import torch
 def pytest_probe_register(registry):
     registry.calls["Functional.relu"] = lambda x: torch.ops.pretend.fault(x)
 """
-# By the number of rows, as in pretend.cpp.
+# By the number of rows, as in pretend.cpp: verdict, kind, and what is said of how it died.
 FOUND = {
-    1: ("pass", ""),
-    2: ("error", "crash"),
-    3: ("error", "crash"),
-    4: ("error", "crash"),
-    5: ("error", "timeout"),
-    6: ("skip", "out of memory"),
-    7: ("error", ""),
-    8: ("error", ""),
-    9: ("pass", ""),
+    1: ("pass", "", ""),
+    2: ("error", "crash", "the process died by SIGSEGV while the device ran it"),
+    3: ("error", "crash", "the process died by SIGABRT while the device ran it"),
+    4: ("error", "crash", "the process died with exit status 3 while the device ran it"),
+    5: ("error", "timeout", "the process was ended by --probe-timeout while the device ran it"),
+    6: ("skip", "too large for the device", "the device is out of memory"),
+    7: ("error", "", "no such kernel here today"),
+    8: ("error", "", ""),
+    9: ("pass", "", ""),
 }
-SAID = {2: "by SIGSEGV", 3: "by SIGABRT", 4: "with exit status 3", 5: "ended by --probe-timeout"}
+# A serial run that died says nothing any more: the one that goes on knows that it did, and runs the case once more.
+RESUMED = "the process died in a way that nobody saw while the device ran it; that was death 2 of this case"
+ENDINGS = [-signal.SIGSEGV, -signal.SIGSEGV, -signal.SIGABRT, -signal.SIGABRT, 3, 3, 1, 1]
+# Without the plugins that are not needed a process starts in half the time.
+PLUGINS = ("-p", "xdist.plugin", "-p", "xdist.looponfail", "-p", "pytest_probe.plugin")
+
+
+@pytest.fixture(scope="module")
+def conftest(library: Path) -> str:
+    return LOADED.format(root=str(ROOT), library=str(library))
+
+
+@pytest.fixture
+def dump(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    data = {
+        f"Functional.{api}.{rows}.forward": forward(tensor(rows, 3), output=tensor(rows, 3))
+        for rows in FOUND
+        for api in ("relu", "gelu")
+    }
+    header = {"task": "statistics", "level": "L1", "framework": "pytorch", "dump_data_dir": None}
+    (pytester.path / "dump.json").write_text(json.dumps({**header, "data": data}))
+
+
+@pytest.fixture(scope="module")
+def healthy() -> dict[str, dict[str, Any]]:
+    """The results of a device without faults, from the first test that has them."""
+    return {}
+
+
+def run(pytester: pytest.Pytester, out: str, *how: str) -> int:
+    limit = "--probe-timeout=8"
+    return int(pytester.runpytest_subprocess(*PLUGINS, "--probe-dump=dump.json", f"--probe-out={out}", limit, *how).ret)
 
 
 def results(pytester: pytest.Pytester, folder: str) -> dict[str, dict[str, Any]]:
@@ -40,24 +73,41 @@ def results(pytester: pytest.Pytester, folder: str) -> dict[str, dict[str, Any]]
     return {result["id"]: result for result in found}
 
 
-@pytest.mark.parametrize("how", [["--probe-isolate"], ["-n", "2"]], ids=["isolated", "workers"])
-def test_each_fault_is_one_result(pytester: pytest.Pytester, library: Path, how: list[str]) -> None:
-    data = {f"Functional.relu.{rows}.forward": forward(tensor(rows, 3), output=tensor(rows, 3)) for rows in FOUND}
-    data |= {f"Functional.gelu.{rows}.forward": forward(tensor(rows, 3), output=tensor(rows, 3)) for rows in FOUND}
-    header = {"task": "statistics", "level": "L1", "framework": "pytorch", "dump_data_dir": None}
-    (pytester.path / "dump.json").write_text(json.dumps({**header, "data": data}))
-    loaded = LOADED.format(root=str(ROOT), library=str(library))
-    pytester.makeconftest(loaded)
-    pytester.runpytest_subprocess("--probe-dump=dump.json", "--probe-out=healthy")
-    pytester.makeconftest(loaded + FAULTS)
-    limit = "--probe-timeout=20"
-    pytester.runpytest_subprocess("--probe-dump=dump.json", "--probe-out=faulty", limit, *how)
-    healthy, faulty = results(pytester, "healthy"), results(pytester, "faulty")
-    assert healthy.keys() == faulty.keys()
+def check(pytester: pytest.Pytester, conftest: str, healthy: dict[str, dict[str, Any]], *, resumed: bool) -> None:
+    """Each fault has its result, and every other case that of a healthy run."""
+    if not healthy:
+        pytester.makeconftest(conftest)
+        assert run(pytester, "healthy") == 0
+        healthy |= results(pytester, "healthy")
+    faulty = results(pytester, "faulty")
+    assert healthy.keys() - faulty.keys() <= {"dump.json::Functional.relu.5.forward"}
+    assert faulty.keys() <= healthy.keys()
     for name, result in faulty.items():
-        rows = int(name.split(".")[-2])
         if "gelu" in name:
             assert result == healthy[name]
-        else:
-            assert (result["verdict"], result["kind"]) == FOUND[rows], result["reason"]
-            assert SAID.get(rows, "") in result["reason"]
+            continue
+        verdict, kind, said = FOUND[int(name.split(".")[-2])]
+        assert (result["verdict"], result["kind"]) == (verdict, kind), result["reason"]
+        assert (RESUMED if resumed and kind == "crash" else said) in result["reason"]
+
+
+# The one that hangs costs its time limit: once is enough.
+@pytest.mark.parametrize("how", [["--probe-isolate"], ["-n", "2", "-k", "not relu.5"]], ids=["isolated", "workers"])
+@pytest.mark.usefixtures("dump")
+def test_each_fault_is_one_result(
+    pytester: pytest.Pytester, conftest: str, healthy: dict[str, dict[str, Any]], how: list[str]
+) -> None:
+    pytester.makeconftest(conftest + FAULTS)
+    assert run(pytester, "faulty", *how) == 1
+    check(pytester, conftest, healthy, resumed=False)
+
+
+@pytest.mark.usefixtures("dump")
+def test_a_serial_run_that_goes_on_gets_past_all(
+    pytester: pytest.Pytester, conftest: str, healthy: dict[str, dict[str, Any]]
+) -> None:
+    """Each fault that ends the process ends it twice, but for the one that hangs: its file tells why."""
+    pytester.makeconftest(conftest + FAULTS)
+    statuses = [run(pytester, "faulty", *["--probe-resume"] * bool(number)) for number in range(len(ENDINGS))]
+    assert statuses == ENDINGS
+    check(pytester, conftest, healthy, resumed=True)

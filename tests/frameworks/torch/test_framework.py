@@ -243,10 +243,12 @@ def test_a_module_that_is_not_there(place: str) -> None:
 
 def test_devices() -> None:
     assert FRAMEWORK.device("cpu").name == "cpu"
-    with pytest.raises(
-        SettingsError, match=r"--probe-device: 'nonsense' cannot be used; torch says: .*; found here: .*cpu"
-    ):
-        FRAMEWORK.device("nonsense")
+    # privateuseone: a name that torch knows, of a backend whose package is not there.
+    for name in ("nonsense", "privateuseone"):
+        with pytest.raises(
+            SettingsError, match=rf"--probe-device: '{name}' cannot be used; torch says: .*; found here: .*cpu"
+        ):
+            FRAMEWORK.device(name)
 
 
 @pytest.mark.parametrize(
