@@ -51,7 +51,8 @@ def laid_out(x, how):
     if strides is None or 0 in strides:
         return x if strides is None else x[:1].expand(x.shape)
     reach = offset + 1 + sum((size - 1) * step for size, step in zip(x.shape, strides))
-    storage = torch.zeros(max(reach, 1), dtype=x.dtype, device=x.device)
+    between = float("nan") if x.is_floating_point() else 0
+    storage = torch.full((max(reach, 1),), between, dtype=x.dtype, device=x.device)
     return storage.as_strided(x.shape, strides, offset).copy_(x)
 
 """
