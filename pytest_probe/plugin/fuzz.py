@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -65,7 +64,8 @@ class FuzzItem(NoticeItem):
         outcome = searched(trials, templates, self._effort(), probe.checker)
         self._failures = outcome.failures(strict=probe.settings.strict)
         verdict = verdict_of(outcome, standard, strict=probe.settings.strict)
-        return replace(verdict, notes=(*verdict.notes, *map(self._saved, self._failures if probe.settings.fuzz_save else ())))
+        saved = map(self._saved, self._failures if probe.settings.fuzz_save is not None else ())
+        return replace(verdict, notes=(*verdict.notes, *saved))
 
     def _trials(self) -> Trials:
         from pytest_probe.execution.fuzzing.trial import Target, Trials

@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pytest_probe.core.fatal_call import FUZZED
 from pytest_probe.core.result import Plain, Result, number, rank
 from pytest_probe.core.verdict import SEVERITY, UNDECIDED, Outcome
-from pytest_probe.core.fatal_call import FUZZED
 from pytest_probe.execution.determinism import NON_DETERMINISTIC
 
 # How the notes of a search begin; on calls that break a contract, and on how many were drawn.

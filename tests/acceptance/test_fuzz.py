@@ -29,7 +29,9 @@ def test_a_dump_has_an_item_an_api(pytester: pytest.Pytester) -> None:
     )
     result.assert_outcomes(passed=7)
     result.stdout.fnmatch_lines(["*dump.json::Functional.layer_norm.fuzz PASSED*"])
-    result.stdout.fnmatch_lines(["probe: a drawn call that ends the process, or hangs, ends this run; with -n or --probe-isolate *"])
+    result.stdout.fnmatch_lines(
+        ["probe: a drawn call that ends the process, or hangs, ends this run; with -n or --probe-isolate *"]
+    )
     result.stdout.fnmatch_lines(["* calls drawn, *% of them rejected by the reference"])
 
 

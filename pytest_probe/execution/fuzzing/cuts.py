@@ -66,7 +66,11 @@ def _cut(call: Call, arguments: Arguments, places: Places, part: slice) -> tuple
             return value
         kept = tuple(part if (name, dim) in places else slice(None) for dim in range(value.array.ndim))
         array = np.ascontiguousarray(value.array[kept]).reshape(_shape(value.array.shape, name, places, part))
-        return value if array.shape == value.array.shape else replace(value, array=array, strides=_strides(value, array.shape))
+        return (
+            value
+            if array.shape == value.array.shape
+            else replace(value, array=array, strides=_strides(value, array.shape))
+        )
 
     def spec(value: Any, name: str) -> Any:
         if not isinstance(value, TensorSpec):

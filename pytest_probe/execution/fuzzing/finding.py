@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from pytest_probe.core.fatal_call import FatalCall
 from pytest_probe.core.verdict import Verdict
 from pytest_probe.execution.checked import Checked, PreparedCall
 from pytest_probe.execution.checker import Checker
-from pytest_probe.execution.fuzzing.trial import Judged, Target, Trials
+from pytest_probe.execution.fuzzing.trial import Judged, Target
 from pytest_probe.execution.gradients import generated
 from pytest_probe.frameworks.base import LiteralCall
 from pytest_probe.inputs.fuzz.drawn import arguments_text

@@ -64,8 +64,8 @@ class Passed:
 @dataclass
 class Findings:
     """What a search found. rejected counts calls by the reason for which the reference rejected them, contracts are
-    the first calls by what differs beside numbers; worst is the call that took the largest share of its limit and passed, failed
-    the call that is searched for, shrunk; its first one had so many examples before it."""
+    the first calls by what differs beside numbers; worst is the call that took the largest share of its limit and
+    passed, failed the call that is searched for, shrunk; its first one had so many examples before it."""
 
     examples: int = 0
     rejected: Counter[str] = field(default_factory=Counter)

@@ -54,9 +54,7 @@ def to_array(tensor: torch.Tensor) -> np.ndarray:
 
 
 # Dtypes with a NaN that every device can fill memory with.
-WITH_NAN = frozenset(
-    (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128)
-)
+WITH_NAN = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128))
 
 
 def widened(tensor: torch.Tensor, dtype: str) -> torch.Tensor:

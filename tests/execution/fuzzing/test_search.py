@@ -20,8 +20,8 @@ from pytest_probe.core.fatal_call import AnnouncedCall, FatalCall
 from pytest_probe.execution import Checker
 from pytest_probe.execution.fuzzing.outcome import Outcome, searched, verdict_of
 from pytest_probe.execution.fuzzing.search import Effort, Search
-from pytest_probe.inputs.fuzz.tabled import tabled
 from pytest_probe.inputs.fuzz.patterns import Pattern
+from pytest_probe.inputs.fuzz.tabled import tabled
 from pytest_probe.inputs.fuzz.templates import Template, TensorSlot
 
 # One search each takes seconds; benchmarks/fuzz_faults.py makes ten, and those of the others.
