@@ -43,7 +43,7 @@ def test_without_a_dump_a_fault_is_found_shrunk_and_kept_as_a_case(pytester: pyt
         [
             "*NaN where numbers are expected*",
             "note: saved as Functional.softmax.0 in*",
-            "to reproduce: pytest --probe-api=Functional.softmax --probe-fuzz=100*",
+            "to reproduce: pytest --probe-api=Functional.softmax --probe-direction=forward --probe-dtype=float32*",
             "    return torch.nn.functional.softmax(x0, *",
             "found = [[]torch.tensor([[]float('nan')*",
         ]
