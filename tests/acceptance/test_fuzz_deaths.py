@@ -87,7 +87,7 @@ def test_a_search_whose_calls_all_end_the_process_is_given_up(pytester: pytest.P
     pytester.makeconftest(KERNELS)
     run = pytester.runpytest("--probe-api=Torch.exp", *RUN, "--probe-isolate")
     run.assert_outcomes(failed=1)
-    run.stdout.fnmatch_lines(["to reproduce: pytest --probe-api=Torch.exp --probe-fuzz=quick*"])
+    run.stdout.fnmatch_lines(["to reproduce: pytest --probe-api=Torch.exp * --probe-fuzz=quick"])
     exp = results(pytester)["Torch.exp"]
     assert exp["kind"] == "crash"
     assert exp["reason"].endswith("; the search was given up after 4 such calls")
