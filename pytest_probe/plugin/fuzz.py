@@ -66,9 +66,9 @@ class FuzzItem(NoticeItem):
             reason = f"the reference rejects the calls that were recorded of {self.api}, so none is drawn around them"
             return Verdict("skip", standard, reason, "nothing to fuzz")
         trials = replace(trials, target=replace(trials.target, ulp=templates[0].ulp))
-        found = searched(trials, templates, self._effort(), probe.checker)
-        self._failures = found.failures(strict=probe.settings.strict)
-        verdict = verdict_of(found, standard, strict=probe.settings.strict)
+        result = searched(trials, templates, self._effort(), probe.checker)
+        self._failures = result.failures(strict=probe.settings.strict)
+        verdict = verdict_of(result, standard, strict=probe.settings.strict)
         saved = map(self._saved, self._failures if probe.settings.fuzz_save is not None else ())
         return replace(verdict, notes=(*verdict.notes, *saved))
 

@@ -21,6 +21,7 @@ from pytest_probe.execution import Checker
 from pytest_probe.execution.fuzzing.search import Effort, Search
 from pytest_probe.execution.fuzzing.search_result import SearchResult, searched, verdict_of
 from pytest_probe.inputs.fuzz.patterns import Pattern
+from pytest_probe.inputs.fuzz.table import table
 from pytest_probe.inputs.fuzz.tabled import tabled
 from pytest_probe.inputs.fuzz.templates import Template, TensorSlot
 
@@ -143,3 +144,20 @@ def test_a_reference_of_the_project_that_raises_is_a_finding() -> None:
     faulty.registry.references["Torch.exp"] = raises
     findings = search(faulty, "Torch.exp", "float32", 20, seed=1)
     assert findings.failed is not None
+
+
+def names() -> list[str]:
+    """One name of each operator of the table, as a dump has it."""
+    signatures, found = frameworks.signatures(), dict[str, str]()
+    for name in frameworks.load().apis():
+        api = signatures.canonical(name)
+        if api in table() and name.rpartition(".")[2] == api and not name.startswith("Tensor."):
+            found.setdefault(api, name)
+    assert set(found) == set(table())
+    return list(found.values())
+
+
+@pytest.mark.parametrize("api", names())
+def test_the_table_draws_calls_that_the_reference_takes(api: str) -> None:
+    findings = search(checker(), api, "float32", 8, 1, ("forward",))
+    assert findings.share_rejected <= 0.5, findings.rejected
