@@ -56,12 +56,13 @@ class LiteralScript:
             actual = [self.tensor_text(array) for array in found.actual]
         except Unsupported:
             return ""
-        names = "".join(f"{name}, " for name in tensors)
+        names = ", ".join(tensors)
         call = f"{found.path}({', '.join(texts)})"
         head = self.head.format(
             title=_title(found.title), device=found.device, tensors="\n".join(lines), names=names, call=call
         )
-        body = (self.backward if found.wanted else self.forward).format(names=names, seeds=seeds)
+        listed = f"{names}," if names else ""
+        body = (self.backward if found.wanted else self.forward).format(names=listed, seeds=seeds)
         tail = f"found = [{', '.join(actual)}]\n\n" if actual else ""
         tail += self.tail.format(found="found" if actual else "run(device)")
         if all(leaf.strides is None and not leaf.offset for leaf in tensors.values()):

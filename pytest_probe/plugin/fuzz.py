@@ -85,6 +85,8 @@ class FuzzItem(NoticeItem):
 
         folder = self.probe.settings.fuzz_save
         assert folder is not None
+        if self.framework != frameworks.DEFAULT:
+            return f"{NOT_SAVED}a dump of ours holds calls of {frameworks.DEFAULT} alone"
         try:
             return f"saved as {append(folder, found)} in {folder}"
         except (OSError, DumpError) as error:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.paddle_dumps import unpack
+
 ROOT = Path(__file__).parents[2]
 PATCHED = """
 import torch
@@ -50,6 +52,30 @@ def test_without_a_dump_a_fault_is_found_shrunk_and_kept_as_a_case(pytester: pyt
     )
     again = pytester.runpytest("--probe-dump=kept")
     again.assert_outcomes(failed=1)
+
+
+def test_a_finding_in_paddle_is_a_script_of_paddles(pytester: pytest.Pytester) -> None:
+    unpack("cnn_random", pytester.path)
+    pytester.makeconftest("""
+        import paddle
+
+        def relu(x, name=None):
+            return paddle.where(x > 0.5, x, paddle.zeros_like(x))
+
+        def pytest_probe_register(registry):
+            registry.calls["paddle.nn.functional.relu"] = relu
+    """)
+    dump = ("--probe-dump=forward_rank0_all.json", "--probe-api=paddle.nn.functional.relu")
+    result = pytester.runpytest(*dump, "--probe-fuzz=60", "--probe-direction=forward", "--probe-fuzz-save=kept")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "note: not saved: a dump of ours holds calls of pytorch alone",
+            "x0 = paddle.*",
+            "    return paddle.nn.functional.relu(x0)",
+            "found = [[]paddle.*",
+        ]
+    )
 
 
 def test_what_failed_is_tried_first_the_next_time(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
