@@ -46,7 +46,39 @@ def gelu_of_infinity() -> str:
     return f"float32 gelu(inf) = {torch.nn.functional.gelu(x)[1].item()} by oneDNN, {plain} without"
 
 
+def subnormal_products() -> str:
+    """A bfloat16 product of subnormal numbers by one, of so many rows that oneDNN computes it."""
+    x = torch.full((1025, 2), torch.finfo(torch.bfloat16).smallest_normal / 2, dtype=torch.bfloat16)
+    ones = torch.ones(2, 2, dtype=torch.bfloat16)
+    with torch.backends.mkldnn.flags(enabled=False):
+        plain = torch.nn.functional.linear(x, ones)[0, 0].item()
+    found = torch.nn.functional.linear(x, ones)[0, 0].item()
+    return f"bfloat16 linear of subnormals = {found} by oneDNN, {plain:.4g} without"
+
+
+def dilated_groups() -> str:
+    """The weight's gradient of a bfloat16 convolution of small integers: groups, dilation and channels last."""
+    torch.manual_seed(0)
+    x, w, g = (torch.randint(-2, 3, shape).bfloat16() for shape in ((1, 2, 5, 31), (2, 1, 1, 1), (1, 2, 5, 31)))
+    x = x.to(memory_format=torch.channels_last)
+
+    def gradient(dtype: torch.dtype) -> torch.Tensor:
+        weight = w.to(dtype).requires_grad_()
+        out = torch.nn.functional.conv2d(x.to(dtype), weight, dilation=2, groups=2)
+        return torch.autograd.grad(out, weight, g.to(dtype))[0].flatten()
+
+    found, wanted = (gradient(dtype).tolist() for dtype in (torch.bfloat16, torch.float64))
+    return f"bfloat16 conv2d's weight gradient = {found}, in float64 {wanted}"
+
+
 if __name__ == "__main__":
     print(f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}")
-    for found in (erf_in_16_bit, strided_running_mean, hyperbolic_overflow, gelu_of_infinity):
+    for found in (
+        erf_in_16_bit,
+        strided_running_mean,
+        hyperbolic_overflow,
+        gelu_of_infinity,
+        subnormal_products,
+        dilated_groups,
+    ):
         print(found())

@@ -1,8 +1,9 @@
 """Searches on healthy torch, on the CPU: what is found there is torch's own fault, or ours.
 
-    python -m benchmarks.fuzz_healthy [examples] [seed] [dtype ...]
+    python -m benchmarks.fuzz_healthy [examples] [seed] [device] [dtype ...]
 
-docs/findings.md lists what it prints as found, with the proof that it is torch's.
+device is cpu, or emulated: the CPU under another name, whose kernels are judged as an accelerator's. docs/findings.md
+lists what it prints as found, with the proof that it is torch's.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import sys
 import warnings
 
 from benchmarks.fuzzing.running import checker, search
+from pytest_probe.inputs.fuzz.drawn import arguments_text
 
 # Forty of the table: the most used, of each kind.
 OPERATORS = (
@@ -23,11 +25,12 @@ OPERATORS = (
 )
 
 
-def main(examples: int = 500, seed: int = 0, dtypes: tuple[str, ...] = ("float32",)) -> None:
+def main(examples: str = "500", seed: str = "0", device: str = "cpu", *dtypes: str) -> None:
     drawn = rejected = 0
-    for dtype in dtypes:
+    asked = dtypes or ("float32",)
+    for dtype in asked:
         for api in OPERATORS:
-            found = search(checker(), api, dtype, examples, seed)
+            found = search(checker(device=device), api, dtype, int(examples), int(seed))
             drawn, rejected = drawn + found.examples, rejected + sum(found.rejected.values())
             if found.failed is not None:
                 call, each = found.failed
@@ -35,12 +38,12 @@ def main(examples: int = 500, seed: int = 0, dtypes: tuple[str, ...] = ("float32
                 print(
                     f"{dtype} found: {call}: {each.failing.case.direction}: {each.failing.verdict.reason}", flush=True
                 )
-            for reason, (call, _) in found.contracts.items():
-                print(f"{dtype} contract: {call}: {reason}", flush=True)
-    print(f"{len(OPERATORS)} operators, {drawn:,} calls, {rejected / drawn:.1%} rejected by the reference")
+            for each in found.contracts.values():
+                print(f"{dtype} contract: {arguments_text(api, each.arguments)}: {each.contract}", flush=True)
+    words = f"{len(OPERATORS)} operators, {', '.join(asked)} on {device}"
+    print(f"{words}: {drawn:,} calls, {rejected / drawn:.1%} rejected by the reference")
 
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    numbers = [int(text) for text in sys.argv[1:3]]
-    main(numbers[0] if numbers else 500, numbers[1] if len(numbers) > 1 else 0, tuple(sys.argv[3:]) or ("float32",))
+    main(*sys.argv[1:])

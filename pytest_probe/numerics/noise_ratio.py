@@ -30,8 +30,8 @@ FAN_IN_START = 1024
 # How often the limits are taken at most, reached at 65,536 terms: beyond, a mean of a million that is 0.006 % too large
 # would pass.
 FAN_IN_CAP = 8.0
-# Equal terms that are added one by one are rounded alike, and may lose half a roundoff each: so many make the RMS limit,
-# and so much more is granted at most, lest a sum of 4,096 in which one counts a quarter more pass.
+# Equal terms that are added one by one are rounded alike, and may lose half a roundoff each: so many make the RMS
+# limit, and so much more is granted at most, lest a sum of 4,096 in which one counts a quarter more pass.
 EQUAL_TERMS_START, EQUAL_TERMS_CAP = 2 * RMS, 64.0
 # How often the limits are taken for a convolution that may go by Winograd's F4, which uses 81 and 80 % of them.
 WINOGRAD_LARGEST = 8.0
@@ -93,9 +93,9 @@ def limits_for(
     """The limits for an output of `count` non-zero elements, each a sum of at most fan_in terms.
 
     The RMS of few elements scatters more: times 1 + 7 / sqrt(count). Beyond 1,024 terms both grow with the square
-    root of the terms (sequential accumulation), at most 8 times, lest a mean 0.03 % wrong pass at 10^7 terms; of equal terms with their number,
-    at most 64 times.
-    Winograd's F4 errs four times as much, and by one corner of its tiles eight times.
+    root of the terms (sequential accumulation), at most 8 times, lest a mean 0.03 % wrong pass at 10^7 terms; for
+    equal terms with their number, at most 64 times. Winograd's F4 errs four times as much, and by one corner of its
+    tiles eight times.
     """
     growth = min(FAN_IN_CAP, max(1.0, fan_in / FAN_IN_START) ** 0.5)
     if equal_terms:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -47,9 +48,13 @@ class FuzzItem(NoticeItem):
         self._failures: list[Finding] = []
         self.add_marker(pytest.mark.probe(api=api.partition(".")[2], namespace=api.partition(".")[0]))
 
+    def limited(self) -> AbstractContextManager[None]:
+        """Each call has a limit of its own."""
+        return nullcontext()
+
     def judge(self) -> Verdict:
         from pytest_probe.execution.fuzzing.fitting import fitted
-        from pytest_probe.execution.fuzzing.outcome import searched, verdict_of
+        from pytest_probe.execution.fuzzing.search_result import searched, verdict_of
 
         probe, standard = self.probe, self.probe.settings.standard
         trials = self._trials()
@@ -61,10 +66,11 @@ class FuzzItem(NoticeItem):
             reason = f"the reference rejects the calls that were recorded of {self.api}, so none is drawn around them"
             return Verdict("skip", standard, reason, "nothing to fuzz")
         trials = replace(trials, target=replace(trials.target, ulp=templates[0].ulp))
-        outcome = searched(trials, templates, self._effort(), probe.checker)
-        self._failures = outcome.failures(strict=probe.settings.strict)
-        verdict = verdict_of(outcome, standard, strict=probe.settings.strict)
-        return replace(verdict, notes=(*verdict.notes, *map(self._saved, self._failures if probe.settings.fuzz_save else ())))
+        result = searched(trials, templates, self._effort(), probe.checker)
+        self._failures = result.failures(strict=probe.settings.strict)
+        verdict = verdict_of(result, standard, strict=probe.settings.strict)
+        saved = map(self._saved, self._failures if probe.settings.fuzz_save is not None else ())
+        return replace(verdict, notes=(*verdict.notes, *saved))
 
     def _trials(self) -> Trials:
         from pytest_probe.execution.fuzzing.trial import Target, Trials
@@ -79,6 +85,8 @@ class FuzzItem(NoticeItem):
 
         folder = self.probe.settings.fuzz_save
         assert folder is not None
+        if self.framework != frameworks.DEFAULT:
+            return f"{NOT_SAVED}a dump of ours holds calls of {frameworks.DEFAULT} alone"
         try:
             return f"saved as {append(folder, found)} in {folder}"
         except (OSError, DumpError) as error:

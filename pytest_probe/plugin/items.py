@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from functools import cache
 from os import PathLike
 from pathlib import Path
@@ -244,8 +245,12 @@ class NoticeItem(pytest.Item):
         assert self._given is not None
         return self._given
 
+    def limited(self) -> AbstractContextManager[None]:
+        """What the item is judged in."""
+        return self.probe.limited()
+
     def runtest(self) -> None:
-        with self.probe.limited():
+        with self.limited():
             verdict = self.verdict = self.judge()
         if verdict.verdict == "skip":
             pytest.skip(self.shown(verdict.reason))

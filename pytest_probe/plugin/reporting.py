@@ -336,8 +336,8 @@ def _searching(probe: Probe) -> list[str]:
     if probe.settings.fuzz is None or is_controller(probe.config):
         return []
     return [
-        "probe: a drawn call that ends the process, or hangs, ends this run; with -n or --probe-isolate it is a finding, "
-        "and the search goes on"
+        "probe: a drawn call that ends the process, or hangs, ends this run; "
+        "with -n or --probe-isolate it is a finding, and the search goes on"
     ]
 
 

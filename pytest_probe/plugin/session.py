@@ -456,11 +456,16 @@ class Probe:
         return self.settings.command(target, dtype, device)
 
     def search_command(self, path: Path, api: str, device: str | None) -> str:
-        """The command that searches an API again."""
-        target = f"--probe-api={shlex.quote(api)}"
+        """The command that searches an API again, with the same calls."""
+        target, given = f"--probe-api={shlex.quote(api)}", self.settings.given
         if path != TABLE:
             target = f"--probe-dump={shlex.quote(str(path))} {target}"
-        return self.settings.command(target, None, device)
+        if "direction" in given:
+            target += f" --probe-direction={given['direction']}"
+        command = self.settings.command(target, given.get("dtype"), device)
+        if self.settings.fuzz is None or self.settings.fuzz.derandomized:
+            return command
+        return f"{command} --hypothesis-seed={self.config.getoption('--hypothesis-seed', None) or self.search_seed}"
 
     def test_command(self, path: Path, nodeid: str) -> str:
         """The command that runs a test of the user's own again."""

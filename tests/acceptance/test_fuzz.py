@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.paddle_dumps import unpack
+
 ROOT = Path(__file__).parents[2]
 PATCHED = """
 import torch
@@ -29,7 +31,9 @@ def test_a_dump_has_an_item_an_api(pytester: pytest.Pytester) -> None:
     )
     result.assert_outcomes(passed=7)
     result.stdout.fnmatch_lines(["*dump.json::Functional.layer_norm.fuzz PASSED*"])
-    result.stdout.fnmatch_lines(["probe: a drawn call that ends the process, or hangs, ends this run; with -n or --probe-isolate *"])
+    result.stdout.fnmatch_lines(
+        ["probe: a drawn call that ends the process, or hangs, ends this run; with -n or --probe-isolate *"]
+    )
     result.stdout.fnmatch_lines(["* calls drawn, *% of them rejected by the reference"])
 
 
@@ -41,13 +45,37 @@ def test_without_a_dump_a_fault_is_found_shrunk_and_kept_as_a_case(pytester: pyt
         [
             "*NaN where numbers are expected*",
             "note: saved as Functional.softmax.0 in*",
-            "to reproduce: pytest --probe-api=Functional.softmax --probe-fuzz=100*",
+            "to reproduce: pytest --probe-api=Functional.softmax --probe-direction=forward --probe-dtype=float32*",
             "    return torch.nn.functional.softmax(x0, *",
             "found = [[]torch.tensor([[]float('nan')*",
         ]
     )
     again = pytester.runpytest("--probe-dump=kept")
     again.assert_outcomes(failed=1)
+
+
+def test_a_finding_in_paddle_is_a_script_of_paddles(pytester: pytest.Pytester) -> None:
+    unpack("cnn_random", pytester.path)
+    pytester.makeconftest("""
+        import paddle
+
+        def relu(x, name=None):
+            return paddle.where(x > 0.5, x, paddle.zeros_like(x))
+
+        def pytest_probe_register(registry):
+            registry.calls["paddle.nn.functional.relu"] = relu
+    """)
+    dump = ("--probe-dump=forward_rank0_all.json", "--probe-api=paddle.nn.functional.relu")
+    result = pytester.runpytest(*dump, "--probe-fuzz=60", "--probe-direction=forward", "--probe-fuzz-save=kept")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "note: not saved: a dump of ours holds calls of pytorch alone",
+            "x0 = paddle.*",
+            "    return paddle.nn.functional.relu(x0)",
+            "found = [[]paddle.*",
+        ]
+    )
 
 
 def test_what_failed_is_tried_first_the_next_time(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,14 @@ def pytest_probe_register(registry):
     registry.calls |= {"Functional.relu": relu, "Torch.tanh": tanh, "Torch.exp": always}
     registry.references["Torch.abs"] = reference_of_abs
 """
-RUN = ("--probe-fuzz=quick", "--probe-dtype=float32", "--probe-direction=forward", "--probe-out=out", "-p", "no:randomly")
+RUN = (
+    "--probe-fuzz=quick",
+    "--probe-dtype=float32",
+    "--probe-direction=forward",
+    "--probe-out=out",
+    "-p",
+    "no:randomly",
+)
 CRASH = "the process died by SIGSEGV while the device ran it"
 TIMEOUT = "the process was ended by --probe-timeout while the device ran it"
 
@@ -80,7 +87,7 @@ def test_a_search_whose_calls_all_end_the_process_is_given_up(pytester: pytest.P
     pytester.makeconftest(KERNELS)
     run = pytester.runpytest("--probe-api=Torch.exp", *RUN, "--probe-isolate")
     run.assert_outcomes(failed=1)
-    run.stdout.fnmatch_lines(["to reproduce: pytest --probe-api=Torch.exp --probe-fuzz=quick*"])
+    run.stdout.fnmatch_lines(["to reproduce: pytest --probe-api=Torch.exp * --probe-fuzz=quick"])
     exp = results(pytester)["Torch.exp"]
     assert exp["kind"] == "crash"
     assert exp["reason"].endswith("; the search was given up after 4 such calls")
@@ -92,4 +99,6 @@ def test_a_run_without_a_process_to_replace_says_that_it_ends(pytester: pytest.P
     command = [sys.executable, "-m", "pytest", "--probe-api=Torch.exp", *RUN]
     run = subprocess.run(command, capture_output=True, text=True, cwd=pytester.path)
     assert run.returncode == -11
-    assert "probe: a drawn call that ends the process, or hangs, ends this run; with -n or --probe-isolate" in run.stdout
+    assert (
+        "probe: a drawn call that ends the process, or hangs, ends this run; with -n or --probe-isolate" in run.stdout
+    )

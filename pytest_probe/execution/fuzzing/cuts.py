@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from pytest_probe.core.arguments import Arguments, Leaf, map_tree, mapped, named_leaves
 from pytest_probe.core.dump import Call, TensorSpec
-from pytest_probe.numerics.dtypes import AnyArray
 
 # Calls that are made for it at most.
-TRIES = 80
+TRIES = 120
+# Dimensions of tensors, by name and place.
+Places: TypeAlias = "frozenset[tuple[str, int]]"
 
 
 def cut(call: Call, arguments: Arguments, fails: Callable[[Call, Arguments], bool]) -> tuple[Call, Arguments]:
@@ -40,49 +41,49 @@ def _extents(arguments: Arguments) -> list[int]:
     return sorted((extent for extent in found if extent > 1), reverse=True)
 
 
-def _parts(extent: int) -> list[tuple[int, int]]:
+def _parts(extent: int) -> list[slice]:
     """Halves, and all but a quarter or one at either end."""
     half, quarter = extent // 2, max(1, extent // 4)
     parts = [(0, half), (half, extent), (0, extent - quarter), (quarter, extent), (0, extent - 1), (1, extent)]
-    return list(dict.fromkeys(parts))
+    return [slice(*part) for part in dict.fromkeys(parts)]
 
 
 def _smaller(call: Call, arguments: Arguments, extent: int) -> Iterator[tuple[Call, Arguments]]:
-    """Calls in which that size is smaller: everywhere, or in one tensor."""
-    names = [name for name, leaf in named_leaves(arguments).items() if extent in leaf.array.shape]
-    groups = [names] if len(names) == 1 else [names, *([name] for name in names)]
-    for group in groups:
-        for start, stop in _parts(extent):
-            yield _cut(call, arguments, frozenset(group), extent, start, stop)
+    """Calls in which that size is smaller: everywhere, in one place, everywhere but in one."""
+    sizes = {name: leaf.array.shape for name, leaf in named_leaves(arguments).items()}
+    places = [(name, dim) for name, shape in sizes.items() for dim, size in enumerate(shape) if size == extent]
+    groups = [places, *([place] for place in places), *([each for each in places if each != one] for one in places)]
+    for group in dict.fromkeys(frozenset(group) for group in groups if group):
+        for part in _parts(extent):
+            yield _cut(call, arguments, group, part)
 
 
-def _cut(
-    call: Call, arguments: Arguments, names: frozenset[str], extent: int, start: int, stop: int
-) -> tuple[Call, Arguments]:
-    """All dimensions of that size, of these tensors, cut to a part."""
-
-    def part(array: AnyArray) -> AnyArray:
-        return np.ascontiguousarray(
-            array[tuple(slice(start, stop) if size == extent else slice(None) for size in array.shape)]
-        )
+def _cut(call: Call, arguments: Arguments, places: Places, part: slice) -> tuple[Call, Arguments]:
+    """These dimensions of these tensors, cut to a part."""
 
     def leaf(value: Any, name: str) -> Any:
-        if not isinstance(value, Leaf) or name not in names:
+        if not isinstance(value, Leaf):
             return value
-        array = part(value.array).reshape(_shape(value.array.shape, extent, stop - start))
-        return replace(value, array=array, strides=_strides(value, array.shape))
+        kept = tuple(part if (name, dim) in places else slice(None) for dim in range(value.array.ndim))
+        array = np.ascontiguousarray(value.array[kept]).reshape(_shape(value.array.shape, name, places, part))
+        return (
+            value
+            if array.shape == value.array.shape
+            else replace(value, array=array, strides=_strides(value, array.shape))
+        )
 
     def spec(value: Any, name: str) -> Any:
-        if not isinstance(value, TensorSpec) or name not in names:
+        if not isinstance(value, TensorSpec):
             return value
-        return replace(value, shape=_shape(value.shape, extent, stop - start), stride=None)
+        shape = _shape(value.shape, name, places, part)
+        return value if shape == value.shape else replace(value, shape=shape, stride=None)
 
     args, kwargs = map_tree(call.args, "input", spec), map_tree(dict(call.kwargs), "kwargs", spec)
     return replace(call, args=args, kwargs=kwargs), mapped(arguments, leaf)
 
 
-def _shape(shape: tuple[int, ...], extent: int, size: int) -> tuple[int, ...]:
-    return tuple(size if each == extent else each for each in shape)
+def _shape(shape: tuple[int, ...], name: str, places: Places, part: slice) -> tuple[int, ...]:
+    return tuple(part.stop - part.start if (name, dim) in places else size for dim, size in enumerate(shape))
 
 
 def _strides(leaf: Leaf, shape: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -91,7 +92,7 @@ def _strides(leaf: Leaf, shape: tuple[int, ...]) -> tuple[int, ...] | None:
         return None
     step = min((stride for stride in leaf.strides if stride), default=1)
     found = [0] * len(shape)
-    for dim in sorted(range(len(shape)), key=lambda dim: leaf.strides[dim] if leaf.strides is not None else 0):
+    for dim in sorted(range(len(shape)), key=leaf.strides.__getitem__):
         if leaf.strides[dim]:
             found[dim] = step
             step *= max(shape[dim], 1)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import hypothesis
+import hypothesis.core
 from hypothesis import HealthCheck, Phase, Verbosity
 from hypothesis.database import DirectoryBasedExampleDatabase, ExampleDatabase
 from hypothesis.errors import Flaky, Unsatisfiable
@@ -44,7 +45,7 @@ class Rejected(Exception):
 @dataclass(frozen=True)
 class Effort:
     """How much is searched: examples, whether the same ones in each run, where failing ones are kept; seed: the same
-    examples for the same one, None where hypothesis has its own."""
+    examples for the same one, unless --hypothesis-seed gives another."""
 
     examples: int
     derandomized: bool = False
@@ -64,8 +65,8 @@ class Passed:
 @dataclass
 class Findings:
     """What a search found. rejected counts calls by the reason for which the reference rejected them, contracts are
-    the first calls by what differs beside numbers; worst is the call that took the largest share of its limit and passed, failed
-    the call that is searched for, shrunk; its first one had so many examples before it."""
+    the first calls by what differs beside numbers; worst is the call that took the largest share of its limit and
+    passed, failed the call that is searched for, shrunk; its first one had so many examples before it."""
 
     examples: int = 0
     rejected: Counter[str] = field(default_factory=Counter)
@@ -140,7 +141,7 @@ class Search:
         target = self._trials.target
         digest = hashlib.sha256(f"{target.name}\0{target.api}".encode()).digest()
         test.hypothesis.inner_test._hypothesis_internal_add_digest = digest
-        if effort.seed is not None and not effort.derandomized:
+        if effort.seed is not None and not effort.derandomized and hypothesis.core.global_force_seed is None:
             test = hypothesis.seed(effort.seed)(test)
         found: Callable[[], None] = hypothesis.settings(**settings)(test)
         return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from pytest_probe.core.arguments import Arguments, Leaf, mapped, named_leaves
 from pytest_probe.core.case import Case, Demands
@@ -92,21 +94,29 @@ class Trials:
         key = key_of(arguments)
         if key in self.fatal:
             return self._passed_over(Judged(call, arguments, fatal=self.fatal[key]), key)
-        text = text or arguments_text(self.target.api, arguments)
-        case = self.target.case(call, arguments, "forward")
-        with self.announced(AnnouncedCall(key, text)):
-            forward = self.checker.run(case)
-        forward = forward if self.target.ulp is None else by_ulp(forward, self.target.ulp)
+        announced = AnnouncedCall(key, text or arguments_text(self.target.api, arguments))
+        forward = self._forward(call, arguments, announced)
         if forward.verdict.verdict == "skip":
             return _rejected(call, arguments, forward.verdict)
         checked: tuple[Checked, ...] = (forward,)
-        if "backward" in self.target.directions and forward.forward is not None and not broken_contract(forward.verdict):
-            with self.announced(AnnouncedCall(key, text, "backward")):
-                backward = self.checker.run(Case(case.dump, case.record, "backward", None, None, arguments, DEMANDS), forward)
-            checked = checked if backward.verdict.verdict == "skip" else (forward, backward)
+        if "backward" in self.target.directions and not broken_contract(forward.verdict):
+            checked += self._backward(forward, announced)
         if "forward" not in self.target.directions:
             checked = checked[1:]
         return Judged(call, arguments, checked, contract=_contract(checked))
+
+    def _forward(self, call: Call, arguments: Arguments, announced: AnnouncedCall) -> Checked:
+        with self.announced(announced):
+            found = self.checker.run(self.target.case(call, arguments, "forward"))
+        return found if self.target.ulp is None else by_ulp(found, self.target.ulp)
+
+    def _backward(self, forward: Checked, announced: AnnouncedCall) -> tuple[Checked, ...]:
+        """The backward of a call that has one."""
+        if forward.forward is None:
+            return ()
+        with self.announced(replace(announced, direction="backward")):
+            found = self.checker.run(dataclasses.replace(forward.case, direction="backward"), forward)
+        return () if found.verdict.verdict == "skip" else (found,)
 
     def _passed_over(self, found: Judged, key: str) -> Judged:
         assert found.fatal is not None

@@ -20,6 +20,7 @@ from pytest_probe.frameworks.base import API, Bound, Framework, Functions, Liter
 from pytest_probe.frameworks.paddle import allowlist, calls, defaults, flags, safety, sizes, state, tensor_files
 from pytest_probe.frameworks.paddle.arrays import Tensor, to_tensor
 from pytest_probe.frameworks.paddle.emulation import EmulatedDevice
+from pytest_probe.frameworks.paddle.literals import LITERAL
 from pytest_probe.frameworks.paddle.memory import is_device_memory, memory_errors
 from pytest_probe.frameworks.paddle.script import SCRIPT
 from pytest_probe.user_errors import first_line, said
@@ -232,7 +233,7 @@ class PaddleFramework:
         return tensor_files.load(file)
 
     def literal_script(self, found: LiteralCall) -> str:
-        return ""
+        return LITERAL.text(found)
 
     @memory_errors()
     def save(self, path: Path, arrays: Mapping[str, np.ndarray]) -> None:

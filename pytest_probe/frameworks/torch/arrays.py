@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import ml_dtypes
@@ -52,6 +53,10 @@ def to_array(tensor: torch.Tensor) -> np.ndarray:
     return np.asarray(tensor.view(carrier).numpy().view(scalar))
 
 
+# Dtypes with a NaN that every device can fill memory with.
+WITH_NAN = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128))
+
+
 def widened(tensor: torch.Tensor, dtype: str) -> torch.Tensor:
     """The tensor with floats as dtype (complex: of twice that width); integers and booleans as they are."""
     if tensor.is_complex():
@@ -72,12 +77,15 @@ def laid_out(tensor: torch.Tensor, strides: tuple[int, ...] | None, offset: int)
 
 def _room(tensor: torch.Tensor, strides: tuple[int, ...], offset: int) -> torch.Tensor:
     """Memory for a tensor of this shape, dtype and device."""
-    if not offset:
-        return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device)
     steps = zip(tensor.shape, strides, strict=True)
     span = 1 + sum((extent - 1) * stride for extent, stride in steps) if tensor.numel() else 0
-    # What lies before may be read through as_strided: the same on both sides.
-    memory = torch.zeros(offset + span, dtype=tensor.dtype, device=tensor.device)
+    if not offset and span <= tensor.numel():
+        return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device)
+    # What lies between its elements no kernel may read, and NaN shows who does. What lies before may be read through
+    # as_strided: the same on both sides.
+    between = math.nan if tensor.dtype in WITH_NAN else 0
+    memory = torch.full((offset + span,), between, dtype=tensor.dtype, device=tensor.device)
+    memory[:offset] = 0
     return memory.as_strided(tensor.shape, strides, offset)
 
 

@@ -21,7 +21,7 @@ from pytest_probe.frameworks.base import API, Bound, Framework, Functions, Liter
 from pytest_probe.frameworks.torch import allowlist, autocast, calls, defaults, flags, modules, safety, sizes, state
 from pytest_probe.frameworks.torch.arrays import to_array, to_tensor
 from pytest_probe.frameworks.torch.hardware import hardware
-from pytest_probe.frameworks.torch.literals import literal_script
+from pytest_probe.frameworks.torch.literals import LITERAL
 from pytest_probe.frameworks.torch.memory import is_device_memory, memory_errors, memory_left, release_memory
 from pytest_probe.frameworks.torch.script import SCRIPT
 from pytest_probe.user_errors import first_line, said
@@ -254,7 +254,7 @@ class TorchFramework:
         return SCRIPT.text(title, name, path, arguments, wanted)
 
     def literal_script(self, found: LiteralCall) -> str:
-        return literal_script(found)
+        return LITERAL.text(found)
 
     @memory_errors()
     def save(self, path: Path, arrays: Mapping[str, np.ndarray]) -> None:

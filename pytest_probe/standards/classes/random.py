@@ -88,14 +88,15 @@ def draws(comparison: Comparison) -> bool:
 def _forward(comparison: Comparison) -> AnyArray:
     """The device's forward output; the gradient where nobody kept that."""
     forward = comparison.case.forward.get("output.0")
-    given = comparison.direction == "backward" and isinstance(forward, np.ndarray)
-    return widen(forward if given else comparison.actual)
+    if comparison.direction == "backward" and isinstance(forward, np.ndarray):
+        return widen(forward)
+    return widen(comparison.actual)
 
 
 def _kept(comparison: Comparison, values: AnyArray, source: AnyArray) -> BoolArray:
     """Which elements the device kept: by its forward output where the input tells, else by the output itself."""
     forward = _forward(comparison)
-    return np.where(_tells(values, forward), forward != 0, widen(comparison.actual) != 0)
+    return np.asarray(np.where(_tells(values, forward), forward != 0, widen(comparison.actual) != 0), dtype=bool)
 
 
 def _tells(values: AnyArray, forward: AnyArray) -> BoolArray:

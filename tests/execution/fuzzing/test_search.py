@@ -18,10 +18,11 @@ from benchmarks.fuzzing.running import checker, found, search, size, trials
 from pytest_probe import frameworks
 from pytest_probe.core.fatal_call import AnnouncedCall, FatalCall
 from pytest_probe.execution import Checker
-from pytest_probe.execution.fuzzing.outcome import Outcome, searched, verdict_of
 from pytest_probe.execution.fuzzing.search import Effort, Search
-from pytest_probe.inputs.fuzz.tabled import tabled
+from pytest_probe.execution.fuzzing.search_result import SearchResult, searched, verdict_of
 from pytest_probe.inputs.fuzz.patterns import Pattern
+from pytest_probe.inputs.fuzz.table import table
+from pytest_probe.inputs.fuzz.tabled import tabled
 from pytest_probe.inputs.fuzz.templates import Template, TensorSlot
 
 # One search each takes seconds; benchmarks/fuzz_faults.py makes ten, and those of the others.
@@ -45,7 +46,7 @@ def test_healthy_kernels_have_no_findings(api: str) -> None:
     assert findings.examples >= 60
 
 
-def outcome(checker: Checker, api: str, examples: int = 200) -> Outcome:
+def result(checker: Checker, api: str, examples: int = 200) -> SearchResult:
     """All that a search by the table finds in the forward, with a fixed seed."""
     template = tabled(api, frameworks.signatures(), ("float32",))
     return searched(trials(checker, api, ("forward",)), [template], Effort(examples, seed=1), checker)
@@ -60,7 +61,7 @@ def printed(script: str, folder: Path) -> str:
 
 def test_the_script_of_a_finding_needs_the_framework_alone(tmp_path: Path) -> None:
     fault = FAULTS[1]
-    found = outcome(checker(fault.api, fault.kernel), fault.api)
+    found = result(checker(fault.api, fault.kernel), fault.api)
     verdict = verdict_of(found, "auto", strict=False)
     assert verdict.verdict == "error"
     assert verdict.reason.startswith("log1p(float32[")
@@ -73,7 +74,7 @@ def test_a_broken_contract_is_shrunk_and_fails_under_strict_alone() -> None:
     def in_order(input: torch.Tensor) -> torch.Tensor:
         return input.exp().contiguous()
 
-    found = outcome(checker("Torch.exp", in_order), "Torch.exp")
+    found = result(checker("Torch.exp", in_order), "Torch.exp")
     assert found.numbers is None
     (contract,) = found.contracts
     assert "strides" in contract.verdict.reason
@@ -143,3 +144,20 @@ def test_a_reference_of_the_project_that_raises_is_a_finding() -> None:
     faulty.registry.references["Torch.exp"] = raises
     findings = search(faulty, "Torch.exp", "float32", 20, seed=1)
     assert findings.failed is not None
+
+
+def names() -> list[str]:
+    """One name of each operator of the table, as a dump has it."""
+    signatures, found = frameworks.signatures(), dict[str, str]()
+    for name in frameworks.load().apis():
+        api = signatures.canonical(name)
+        if api in table() and name.rpartition(".")[2] == api and not name.startswith("Tensor."):
+            found.setdefault(api, name)
+    assert set(found) == set(table())
+    return list(found.values())
+
+
+@pytest.mark.parametrize("api", names())
+def test_the_table_draws_calls_that_the_reference_takes(api: str) -> None:
+    findings = search(checker(), api, "float32", 8, 1, ("forward",))
+    assert findings.share_rejected <= 0.5, findings.rejected

@@ -11,6 +11,7 @@ import torch
 
 from pytest_probe.errors import SettingsError, UnknownAPI
 from pytest_probe.frameworks.torch.allowlist import CREATION
+from pytest_probe.frameworks.torch.arrays import laid_out
 from pytest_probe.frameworks.torch.framework import TorchFramework
 from pytest_probe.numerics.dtypes import numpy_dtype
 
@@ -325,3 +326,13 @@ def test_kernels_in_their_order_and_which_are_of_float32() -> None:
     found = FRAMEWORK.kernels(lambda: torch.nn.functional.rms_norm(x, (8,), eps=0.5).abs())
     names = "pow.Tensor_Scalar mean.dim add_.Scalar rsqrt.default mul.Tensor abs.default".split()
     assert found == tuple((f"aten.{name}", name != "abs.default") for name in names)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "between"), [(torch.float32, float("nan")), (torch.bfloat16, float("nan")), (torch.int64, 0)]
+)
+def test_what_lies_between_the_elements_of_a_view_shows_who_reads_it(dtype: torch.dtype, between: float) -> None:
+    made = laid_out(torch.arange(3).to(dtype), (2,), 1)
+    assert made.tolist() == [0, 1, 2]
+    memory = made.as_strided((6,), (1,), 0).double().numpy()
+    np.testing.assert_array_equal(memory, [0, 0, between, 1, between, 2])

@@ -13,6 +13,7 @@ from pytest_probe.execution.fuzzing.finding import Finding, of_contract, of_fata
 from pytest_probe.execution.fuzzing.search import Effort, Findings, Search, breaking, wrong
 from pytest_probe.execution.fuzzing.shrinking import shrunk
 from pytest_probe.execution.fuzzing.trial import Judged, Trials
+from pytest_probe.inputs.fuzz.drawn import arguments_text
 from pytest_probe.inputs.fuzz.templates import Template
 
 # Kinds of broken contracts that are shrunk, each by a search of its own.
@@ -20,7 +21,7 @@ CONTRACTS = 3
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SearchResult:
     """What a search found. numbers is the call with wrong numbers, contracts calls that break one; fatal are the calls
     that ended the process of an earlier try, deaths those of them that were drawn again."""
 
@@ -36,7 +37,7 @@ class Outcome:
         return [*first, *self.deaths, *(self.contracts if strict else ())]
 
 
-def searched(trials: Trials, templates: Sequence[Template], effort: Effort, shown: Checker) -> Outcome:
+def searched(trials: Trials, templates: Sequence[Template], effort: Effort, shown: Checker) -> SearchResult:
     """Search, and shrink what was found. shown judges what is told of: it may say what caused a failure."""
     target = trials.target
     findings = Search(trials, templates).run(effort)
@@ -50,7 +51,7 @@ def searched(trials: Trials, templates: Sequence[Template], effort: Effort, show
     fatal = [call for call in trials.fatal.values() if call.kind != NoReference.kind]
     met = ((trials.met.get(call.call.key), call) for call in fatal)
     deaths = [of_fatal(shown, target, found, call) for found, call in met if found is not None]
-    return Outcome(findings, numbers, contracts, fatal, deaths)
+    return SearchResult(findings, numbers, contracts, fatal, deaths)
 
 
 def _breaking(
@@ -63,18 +64,18 @@ def _breaking(
     return shrunk(trials, first if again is None else again[1], fails, shown)
 
 
-def verdict_of(outcome: Outcome, standard: str, *, strict: bool) -> Verdict:
+def verdict_of(found: SearchResult, standard: str, *, strict: bool) -> Verdict:
     """The verdict on a search: an error where numbers are wrong or a call ended the process, under strict also where a
     contract is broken; a skip where the reference rejected every call."""
-    findings, notes = outcome.findings, tuple(f"{FUZZED}{line}" for line in lines(outcome))
-    failures = outcome.failures(strict=strict)
+    findings, notes = found.findings, tuple(f"{FUZZED}{line}" for line in lines(found))
+    failures = found.failures(strict=strict)
     if failures:
         verdict = failures[0].verdict
         return replace(verdict, reason=f"{failures[0]}: {verdict.reason}", notes=(*verdict.notes, *notes))
-    if outcome.fatal:
-        first = outcome.fatal[0]
+    if found.fatal:
+        first = found.fatal[0]
         return Verdict("error", standard, f"{first.call}: {first.reason}", first.kind, notes=notes)
-    if findings.examples == sum(findings.rejected.values()) and not outcome.contracts:
+    if findings.examples == sum(findings.rejected.values()) and not found.contracts:
         why = next(iter(findings.rejected), "no call could be drawn")
         return Verdict("skip", standard, f"the reference rejects every call that was drawn: {why}", "nothing to fuzz")
     if findings.worst is not None:
@@ -82,14 +83,16 @@ def verdict_of(outcome: Outcome, standard: str, *, strict: bool) -> Verdict:
     return Verdict("pass", standard, notes=notes)
 
 
-def lines(outcome: Outcome) -> Iterator[str]:
+def lines(found: SearchResult) -> Iterator[str]:
     """What is told of every search: its size, the worst call, calls that ended the process, broken contracts."""
-    findings = outcome.findings
+    findings = found.findings
     yield f"{findings.examples} calls, {sum(findings.rejected.values())} of them rejected by the reference"
     if findings.worst is not None:
         worst = findings.worst
         yield f"worst: {worst.drawn.with_seed}, {worst.share:.2g} of the limit"
-    for fatal in outcome.fatal:
+    for fatal in found.fatal:
         yield str(fatal)
-    for contract in outcome.contracts:
+    for contract in found.contracts:
         yield f"contract: {contract}: {contract.verdict.reason}"
+    for other in list(findings.contracts.values())[CONTRACTS:]:
+        yield f"contract: {arguments_text(found.contracts[0].api, other.arguments)}: {other.contract}"
