@@ -160,6 +160,13 @@ OPTIONS = (
         ini=False,
     ),
     Option(
+        "shard",
+        "Run the I-th of N parts of the cases, which are dealt out by estimated cost, alike on each machine; "
+        "pytest-probe merge joins their results",
+        "I/N",
+        ini=False,
+    ),
+    Option(
         "timeout",
         "End the process in which a case takes longer than S seconds, with all its runs; 0: never (default: 300)",
         "S",

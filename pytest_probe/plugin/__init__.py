@@ -243,16 +243,15 @@ class Collection:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> None:
-        """Add the searches that belong to no file; put items that share a run beside one another again, where another
-        plugin shuffled them."""
+        """Add the searches that belong to no file, and leave what this process runs, in its order."""
         if self._probe.fuzzes_table:
             from pytest_probe.plugin.fuzz import Table
 
             table = Table.from_parent(session, name="table", nodeid="table", probe=self._probe)
             items.extend(table.collect())
-        from pytest_probe.plugin.order import together
+        from pytest_probe.plugin.order import arrange
 
-        items[:] = together(items)
+        arrange(self._probe, session.config, items)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> None:

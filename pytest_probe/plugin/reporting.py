@@ -206,7 +206,9 @@ class Reporting:
         for line in terminal.wrap(f"probe: {environment}" if environment else "", width=width):
             terminalreporter.write_line(line, red=True, bold=True)
         if self._probe.benchmark is not None and self._runs:
-            for line in terminal.one_sided(self._alone(), self._probe.benchmark.only(self._seen)):
+            shard = self._probe.settings.shard
+            there = self._probe.benchmark.only(self._seen) if shard is None else []
+            for line in terminal.one_sided(self._alone(), there):
                 terminalreporter.write_line(line)
         for trouble in self._trouble:
             terminalreporter.write_line(f"probe: {printable(trouble)}", red=True)
@@ -233,6 +235,8 @@ class Reporting:
             yield
         except OSError as error:
             self._trouble.append(unwritten(session.config, error))
+        if self._probe.nothing_left and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+            exitstatus = session.exitstatus = pytest.ExitCode.OK
         if self._unsaved:
             self._trouble.append(self._unsaved.removeprefix(NOT_SAVED) + ": the tensors of one case or more are lost")
         self._trouble += self._untold()

@@ -72,12 +72,11 @@ def _write_deaths(probe: Probe, writer: ResultsWriter) -> None:
 
 
 class Remaining:
-    """Leaves out the items that have a result."""
+    """Leaves out the items that have a result, behind those that another shard runs."""
 
     def __init__(self, done: frozenset[str]) -> None:
         self._done = done
 
-    @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         items[:] = [item for item in items if not self._has_result(item)]
 

@@ -1,4 +1,4 @@
-"""Everything about pytest-xdist, which is never imported: devices for workers, workers that die."""
+"""Everything about pytest-xdist, which is imported where it runs alone: devices for workers, workers that die."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Generator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -68,6 +69,7 @@ class Controller:
         self._probe = probe
         self._held: dict[Any, str] = {}
         self._unexplained = 0
+        self._deselected = 0
         self._died: pytest.TestReport | None = None
         self._ended: dict[Any, str] = {}
         self.folder = probe.running_folder or Path(tempfile.mkdtemp(prefix="pytest-probe-"))
@@ -84,6 +86,7 @@ class Controller:
         if self._probe.carried_gate is not None:
             node.workerinput["probe_gate"] = self._probe.carried_gate
         node.workerinput["probe_running"] = str(self.folder)
+        node.workerinput["probe_split"] = self._probe.config.getoption("dist") == "worksteal"
         # What runs in one process alone need not be counted: that would import a framework here.
         devices = self._probe.settings.devices if self._probe.settings.isolate else self._probe.shared_devices
         if devices:
@@ -91,9 +94,24 @@ class Controller:
             self._held[node] = node.workerinput["probe_device"] = min(devices, key=held.count)
 
     @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> object | None:
+        """Another one only in the place of the default one, as it is."""
+        if config.getoption("dist") != "load" or config.getoption("maxschedchunk", None) is not None:
+            return None
+        if self._probe.settings.isolate:
+            return None
+        from pytest_probe.plugin.scheduling import CostlyFirst
+
+        return CostlyFirst(config, log)
+
+    @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object | None) -> None:
         self._held.pop(node, None)
         if error is None:
+            told = getattr(node, "workeroutput", {})
+            if told.get("probe_deselected"):
+                self._count_deselected(told["probe_deselected"])
+            self._probe.nothing_left |= told.get("probe_nothing_left", False)
             return
         self._unexplained += 1
         if self._unexplained > self._limit:
@@ -127,6 +145,13 @@ class Controller:
             return
         timed_out = ending.status == TIMER_STATUS and 0 < death.deadline <= time.time()
         self._report(report, path, death, verdict_on(death, ending, times=times, timed_out=timed_out))
+
+    def _count_deselected(self, number: int) -> None:
+        """What the workers left out, each of them the same, for the last line of pytest's, which counts here only."""
+        reporter = self._probe.config.pluginmanager.getplugin("terminalreporter")
+        if reporter is not None and not self._deselected:
+            self._deselected = number
+            reporter.stats.setdefault("deselected", []).extend([SimpleNamespace()] * number)
 
     def _death(self, node: Any) -> Running:
         """What the worker was running."""
