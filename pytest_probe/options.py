@@ -74,6 +74,12 @@ OPTIONS = (
     Option(
         "skip-api", "Leave out the names that match, even if --probe-api names them. Repeatable.", "GLOB", kind="list"
     ),
+    Option(
+        "unique",
+        "Fold records that differ in the values of floating tensors alone into the first of them, with Max and Min as "
+        "wide as all of theirs",
+        kind="flag",
+    ),
     Option("direction", "Run both, forward or backward (default: both)", "DIRECTION", "both"),
     Option(
         "standard",

@@ -98,6 +98,7 @@ class Settings:
     save: Literal["failing", "all"] | None = None
     resume: bool = False
     shard: tuple[int, int] | None = None
+    unique: bool = False
     timeout: float = 300.0
     isolate: bool = False
     collect: bool = False
@@ -132,6 +133,7 @@ class Settings:
             "emulate": self.emulate,
             "save": self.save,
             "shard": "/".join(map(str, self.shard)) if self.shard else None,
+            "unique": self.unique,
             "timeout": self.timeout,
             "namespaces": dict(self.namespaces),
         }
@@ -149,7 +151,7 @@ class Settings:
         given = (name for name in self.given if name not in self.from_ini)
         paths = (name for name in given if name in ("data-dir", "standards-file", "baseline"))
         words += [_option(name, self.given[name]) for name in paths]
-        words += [NAMED[name].flag for name in ("strict", "emulate") if getattr(self, name)]
+        words += [NAMED[name].flag for name in ("strict", "emulate", "unique") if getattr(self, name)]
         return " ".join(words)
 
 
@@ -190,6 +192,7 @@ def parse(config: pytest.Config, *, paths_given: bool) -> Settings:
         save=_choice(raw, "save", SAVE) if raw.value("save") else None,  # type: ignore[arg-type]
         resume=bool(raw.value("resume")),
         shard=_shard(raw),
+        unique=bool(raw.value("unique")),
         timeout=_timeout(raw),
         isolate=bool(raw.value("isolate")),
         collect=bool(raw.value("collect")),

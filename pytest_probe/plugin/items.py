@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from os import PathLike
 from pathlib import Path
@@ -346,6 +347,9 @@ class ProbeItem(NoticeItem):
         case = Case(dump, record, direction, dtype)
         super().__init__(name=case.id, **kwargs)
         self.case = case
+        # The cases that this one stands for, and the command that runs it again where they are needed for it.
+        self.folded = 0
+        self.command = ""
         self.own_markers += _marks(record.namespace, record.api, direction, words)
         if words is not None:
             self.extra_keyword_matches = _keywords(words)
@@ -361,6 +365,8 @@ class ProbeItem(NoticeItem):
             verdict = self.probe.benchmark.judge(verdict, self.portable_id, self.case.api)
         if self.probe.gate is not None:
             verdict, self.beside = self.probe.beside_baseline(self.case, self.portable_id, verdict)
+        if self.folded:
+            verdict = replace(verdict, notes=(*verdict.notes, f"+{self.folded} alike, with Max and Min of all of them"))
         return self.probe.save(checked, verdict, self._file()) if self._saves(verdict) else verdict
 
     def _saves(self, verdict: Verdict) -> bool:
@@ -388,7 +394,9 @@ class ProbeItem(NoticeItem):
             device=self._device,
             frame=self._frame(),
             saved=str(self._file()) if self._saves(verdict) else "",
-            command=self.probe.command(self.dump_path, self.name, self.case.dtype, device),
+            command=self.probe.settings.command(self.command, self.case.dtype, device)
+            if self.command
+            else self.probe.command(self.dump_path, self.name, self.case.dtype, device),
             gate=(heading(self.beside), tuple(table(self.beside))),
         )
 
@@ -402,6 +410,7 @@ class ProbeItem(NoticeItem):
             device=self._device,
             duration=duration,
             gate=None if self.beside is None else self.beside.compared,
+            folded=self.folded,
         )
 
     def reportinfo(self) -> tuple[PathLike[str] | str, int | None, str]:

@@ -16,6 +16,10 @@ from pytest_probe.plugin.session import Probe
 def arrange(probe: Probe, config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave what this process runs, in its order. Each process of a run, and each machine of several shards, finds the
     same: nothing that is measured decides."""
+    if probe.settings.unique:
+        from pytest_probe.plugin.unique import fold
+
+        items[:] = fold(probe, config, items)
     groups = sharing_runs(items)
     if probe.settings.shard is not None:
         from pytest_probe.plugin.shard import keep

@@ -49,6 +49,7 @@ DECIDES = {
 }
 # What else a report's outcome is called is an attempt that another plugin repeats.
 OUTCOMES = ("passed", "failed", "skipped")
+LETTERS = {"passed": ".", "failed": "F", "skipped": "s"}
 
 
 class Reporting:
@@ -191,11 +192,16 @@ class Reporting:
             if self._writer is not None and not written:
                 self._writer.write(result)
 
-    def pytest_report_teststatus(self, report: Any) -> tuple[str, str, tuple[str, dict[str, bool]]] | None:
+    def pytest_report_teststatus(self, report: Any) -> tuple[str, str, str | tuple[str, dict[str, bool]]] | None:
         outcome = getattr(report, "probe", None)
-        if outcome is None or outcome["verdict"] != "warning" or not report.passed or hasattr(report, "wasxfail"):
+        if outcome is None or hasattr(report, "wasxfail"):
             return None
-        return "warned", "w", ("WARNED", {"yellow": True})
+        folded = f" +{outcome['folded']}" if outcome.get("folded") else ""
+        if outcome["verdict"] == "warning" and report.passed:
+            return "warned", "w", (f"WARNED{folded}", {"yellow": True})
+        if folded and report.when == "call" and report.outcome in LETTERS:
+            return report.outcome, LETTERS[report.outcome], f"{report.outcome.upper()}{folded}"
+        return None
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         width = terminal.width_of(terminalreporter)

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -108,10 +108,7 @@ class Controller:
     def pytest_testnodedown(self, node: Any, error: object | None) -> None:
         self._held.pop(node, None)
         if error is None:
-            told = getattr(node, "workeroutput", {})
-            if told.get("probe_deselected"):
-                self._count_deselected(told["probe_deselected"])
-            self._probe.nothing_left |= told.get("probe_nothing_left", False)
+            self._take_over(getattr(node, "workeroutput", {}))
             return
         self._unexplained += 1
         if self._unexplained > self._limit:
@@ -146,12 +143,16 @@ class Controller:
         timed_out = ending.status == TIMER_STATUS and 0 < death.deadline <= time.time()
         self._report(report, path, death, verdict_on(death, ending, times=times, timed_out=timed_out))
 
-    def _count_deselected(self, number: int) -> None:
+    def _take_over(self, told: Mapping[str, Any]) -> None:
         """What the workers left out, each of them the same, for the last line of pytest's, which counts here only."""
-        reporter = self._probe.config.pluginmanager.getplugin("terminalreporter")
+        reporter = (
+            self._probe.config.pluginmanager.getplugin("terminalreporter") if "probe_deselected" in told else None
+        )
         if reporter is not None and not self._deselected:
-            self._deselected = number
-            reporter.stats.setdefault("deselected", []).extend([SimpleNamespace()] * number)
+            self._deselected = told["probe_deselected"]
+            reporter.stats.setdefault("deselected", []).extend([SimpleNamespace()] * self._deselected)
+        if told.get("probe_nothing_left"):
+            self._probe.nothing_left = True
 
     def _death(self, node: Any) -> Running:
         """What the worker was running."""

@@ -36,6 +36,7 @@ SAME: Mapping[str, str] = {
     "fuzz": "fuzz",
     "strict": "strict",
     "emulate": "emulate",
+    "unique": "unique",
 }
 # pytest's status of a run in which there was nothing to do.
 NOTHING = 5
