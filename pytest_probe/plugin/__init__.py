@@ -179,6 +179,7 @@ def _configure(config: pytest.Config) -> None:
         from pytest_probe.plugin import resume
 
         resume.configure(config, state)
+    xdist.register_packing(config)
     if xdist.is_controller(config):
         controller = xdist.Controller(state)
         config.pluginmanager.register(controller, "probe-controller")
@@ -275,5 +276,8 @@ class Collection:
 
         report = yield
         if isinstance(item, NoticeItem):
+            from pytest_probe.plugin.packing import mark
+
             item.complete(report, call)
+            mark(report)
         return report

@@ -19,6 +19,7 @@ from pytest_probe.core.result import PortableId, Result
 from pytest_probe.core.verdict import Verdict
 from pytest_probe.errors import SettingsError
 from pytest_probe.execution.conditions import RECORDED
+from pytest_probe.plugin import packing
 from pytest_probe.plugin.session import Probe
 from pytest_probe.reports.death import TIMER_STATUS, Ending, memory_kills, verdict_on
 from pytest_probe.reports.junit import properties
@@ -42,6 +43,14 @@ def is_controller(config: pytest.Config) -> bool:
     """Does this process hand its items to workers?"""
     distributes = bool(config.getoption("tx", None)) and config.getoption("dist", "no") != "no"
     return distributes and not config.option.collectonly and not is_worker(config)
+
+
+def register_packing(config: pytest.Config) -> None:
+    """On both ends of a channel between processes."""
+    if is_worker(config):
+        config.pluginmanager.register(packing.InWorker(), "probe-packing")
+    elif is_controller(config):
+        config.pluginmanager.register(packing.InController(), "probe-packing")
 
 
 def check_devices(config: pytest.Config, devices: tuple[str, ...]) -> None:

@@ -1,0 +1,61 @@
+"""Reports of our items on their way from a worker to the controller.
+
+execnet reads and writes each string of a report in Python, which is most of what an item costs the controller. As one
+string of bytes a report costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import msgspec
+import pytest
+
+# The key of a report that is one string of bytes, beside the one by which pytest knows its reports.
+PACKED = "probe_packed"
+TYPE = "$report_type"
+
+
+def mark(report: pytest.TestReport) -> None:
+    """Let this report travel as bytes."""
+    report.probe_packs = True  # type: ignore[attr-defined]
+
+
+class InWorker:
+    """Packs what was marked; what msgpack does not take stays as it is."""
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_report_to_serializable(self, report: object) -> Generator[None, Any, Any]:
+        data = yield
+        if data is None or not getattr(report, "probe_packs", False):
+            return data
+        try:
+            return {TYPE: data[TYPE], PACKED: msgspec.msgpack.encode(data)}
+        except (TypeError, ValueError, OverflowError):
+            return data
+
+
+class InController:
+    """Unpacks it again."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_report_from_serializable(self, data: dict[str, Any]) -> object | None:
+        packed = data.get(PACKED)
+        if packed is None:
+            return None
+        # The worker's number and the like were added beside it.
+        whole = _with_tuples(msgspec.msgpack.decode(packed)) | {key: data[key] for key in data if key != PACKED}
+        del whole[TYPE]
+        # pytest's own way back, as its hook has it.
+        return pytest.TestReport._from_json(whole)
+
+
+def _with_tuples(data: dict[str, Any]) -> dict[str, Any]:
+    """A report as pytest makes it, with tuples in the places where msgpack has lists."""
+    data["location"] = tuple(data["location"])
+    for key in ("user_properties", "sections"):
+        data[key] = [tuple(pair) for pair in data[key]]
+    if isinstance(data["longrepr"], list):
+        data["longrepr"] = tuple(data["longrepr"])
+    return data
