@@ -160,7 +160,7 @@ def _probe_of(config: pytest.Config) -> Probe:
 
 
 def _configure(config: pytest.Config) -> None:
-    from pytest_probe.plugin import xdist
+    from pytest_probe.plugin import progress, xdist
 
     state = _probe_of(config)
     xdist.check_devices(config, state.settings.devices)
@@ -180,6 +180,7 @@ def _configure(config: pytest.Config) -> None:
 
         resume.configure(config, state)
     xdist.register_packing(config)
+    progress.configure(config, state, distributes=xdist.is_controller(config))
     if xdist.is_controller(config):
         controller = xdist.Controller(state)
         config.pluginmanager.register(controller, "probe-controller")

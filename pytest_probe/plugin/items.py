@@ -222,6 +222,8 @@ class NoticeItem(pytest.Item):
         self._given = verdict
         self.verdict: Verdict | None = None
         self.beside: Judgement | None = None
+        # Of the estimated cost of all items that run here.
+        self.share = 0.0
 
     @property
     def ihook(self) -> pluggy.HookRelay:
