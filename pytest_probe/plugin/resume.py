@@ -67,7 +67,7 @@ def _write_deaths(probe: Probe, writer: ResultsWriter) -> None:
         ended = death.id == out_of_time
         if death.id not in known and (ended or times >= DEATHS_OF_A_CASE):
             verdict = verdict_on(death, Ending(None), times=times, timed_out=ended)
-            writer.write(result_of(probe, PortableId.parse(death.id), verdict, probe.device))
+            writer.write(result_of(probe, PortableId.parse(death.id), verdict, probe.device, death.folded))
     (folder / TIMER).unlink(missing_ok=True)
 
 

@@ -181,7 +181,7 @@ class Controller:
             command = self._probe.command(path, crashed.name, crashed.dtype or None, device)
             where = f" on {device}" if device else ""
             report.longrepr = f"{crashed.name}{where}: {verdict.reason}\nto reproduce: {command}"
-        died = result_of(self._probe, crashed, verdict, device)
+        died = result_of(self._probe, crashed, verdict, device, death.folded)
         report.probe = msgspec.to_builtins(died)  # type: ignore[attr-defined]
         report.user_properties = list(properties(died))
         # What reads reports knows the run of an item, and its teardown.
@@ -236,8 +236,9 @@ def end_of(died: pytest.TestReport) -> pytest.TestReport:
     return end
 
 
-def result_of(probe: Probe, identity: PortableId, verdict: Verdict, device: str | None) -> Result:
-    """The result of a case that a process died of; device as the worker was given it."""
+def result_of(probe: Probe, identity: PortableId, verdict: Verdict, device: str | None, folded: int) -> Result:
+    """The result of a case that a process died of; device as the worker was given it; folded counts the cases that it
+    stands for."""
     paths = {probe.label(path): path for path in probe.dumps}
     path = paths.get(identity.label)
     framework = probe.framework_of(path) if path is not None else probe.frameworks[0]
@@ -249,4 +250,5 @@ def result_of(probe: Probe, identity: PortableId, verdict: Verdict, device: str 
         dtype=identity.dtype,
         device=probe.name_of(device, framework),
         duration=0.0,
+        folded=folded,
     )

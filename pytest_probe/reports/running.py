@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO
 
 import msgspec
+from msgspec import structs
 
 from pytest_probe.core.sides import Side
 
@@ -21,12 +22,14 @@ _END = ".json"
 
 class Running(msgspec.Struct, frozen=True):
     """What a process runs: an item, by node id and by the portable id of its case ("" where it has none), "" between
-    items. deadline is when its time limit ends the process, in seconds of time.time(), 0 where there is none."""
+    items. deadline is when its time limit ends the process, in seconds of time.time(), 0 where there is none; folded
+    counts the cases that it stands for."""
 
     item: str = ""
     id: str = ""
     side: Side = ""
     deadline: float = 0.0
+    folded: int = 0
 
 
 class RunningFile:
@@ -41,19 +44,19 @@ class RunningFile:
         self._now = Running()
         self._length = 0
 
-    def begin(self, item: str, id: str) -> None:
+    def begin(self, item: str, id: str, folded: int = 0) -> None:
         """An item begins, or a check of it."""
-        self._write(Running(item, id))
+        self._write(Running(item, id, folded=folded))
 
     def limit(self, seconds: float) -> None:
         """So much time is left to it; 0: no limit."""
         deadline = time.time() + seconds if seconds else 0.0
-        self._write(Running(self._now.item, self._now.id, self._now.side, deadline))
+        self._write(structs.replace(self._now, deadline=deadline))
 
     def side(self, side: Side) -> None:
         """This side of it runs from now on."""
         if side != self._now.side:
-            self._write(Running(self._now.item, self._now.id, side, self._now.deadline))
+            self._write(structs.replace(self._now, side=side))
 
     def end(self) -> None:
         """It has ended."""

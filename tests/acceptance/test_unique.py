@@ -121,3 +121,18 @@ def test_the_gpt_step_has_few_items(pytester: pytest.Pytester) -> None:
     assert len(json.loads(dump.read_text())["data"]) == 338
     run = pytester.runpytest(f"--probe-dump={dump}", "--probe-unique", "--collect-only", "-q")
     run.stdout.fnmatch_lines(["112/338 tests collected (226 deselected)*"])
+
+
+def test_a_death_counts_them_too(pytester: pytest.Pytester, alike: Path) -> None:
+    pytester.makeconftest(
+        """
+        import os, signal
+
+        def pytest_probe_inputs(case, arguments):
+            if case.record.api == "gelu":
+                os.kill(os.getpid(), signal.SIGABRT)
+        """
+    )
+    run = pytester.runpytest(*RUN, "--probe-unique", "--probe-out=out", "-n1")
+    run.assert_outcomes(passed=1, failed=1, deselected=3)
+    assert results(pytester)["Functional.gelu.0.forward"]["folded"] == 3
