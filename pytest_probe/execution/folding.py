@@ -157,14 +157,16 @@ def widened_spec(one: TensorSpec, other: TensorSpec) -> TensorSpec:
     larger = other if (other.norm or 0.0) > (one.norm or 0.0) else one
     if one.dtype == "bool":
         return larger
-    return replace(
-        larger,
-        max=_extreme(max, one.max, other.max),
-        min=_extreme(min, one.min, other.min),
-        high=_extreme(max, one.high, other.high),
-        low=_extreme(min, one.low, other.low),
-        address=one.address,
-    )
+    wide = {
+        "max": _extreme(max, one.max, other.max),
+        "min": _extreme(min, one.min, other.min),
+        "high": _extreme(max, one.high, other.high),
+        "low": _extreme(min, one.low, other.low),
+        "address": one.address,
+    }
+    # Mostly nothing changes, and a new tensor costs more than a look at it.
+    changed = {name: value for name, value in wide.items() if value != getattr(larger, name)}
+    return replace(larger, **changed) if changed else larger
 
 
 def _extreme(choose: Callable[[Sequence[Any]], Any], *values: Any) -> Any:
