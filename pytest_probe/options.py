@@ -74,6 +74,12 @@ OPTIONS = (
     Option(
         "skip-api", "Leave out the names that match, even if --probe-api names them. Repeatable.", "GLOB", kind="list"
     ),
+    Option(
+        "unique",
+        "Fold records that differ in the values of floating tensors alone into the first of them, with Max and Min as "
+        "wide as all of theirs",
+        kind="flag",
+    ),
     Option("direction", "Run both, forward or backward (default: both)", "DIRECTION", "both"),
     Option(
         "standard",
@@ -157,6 +163,13 @@ OPTIONS = (
         "resume",
         "Go on with the run in --probe-out that was killed or interrupted: what has a result does not run again",
         kind="flag",
+        ini=False,
+    ),
+    Option(
+        "shard",
+        "Run the I-th of N parts of the cases, which are dealt out by estimated cost, alike on each machine; "
+        "pytest-probe merge joins their results",
+        "I/N",
         ini=False,
     ),
     Option(

@@ -97,6 +97,8 @@ class Settings:
     out: Path | None = None
     save: Literal["failing", "all"] | None = None
     resume: bool = False
+    shard: tuple[int, int] | None = None
+    unique: bool = False
     timeout: float = 300.0
     isolate: bool = False
     collect: bool = False
@@ -130,6 +132,8 @@ class Settings:
             "strict": self.strict,
             "emulate": self.emulate,
             "save": self.save,
+            "shard": "/".join(map(str, self.shard)) if self.shard else None,
+            "unique": self.unique,
             "timeout": self.timeout,
             "namespaces": dict(self.namespaces),
         }
@@ -147,7 +151,7 @@ class Settings:
         given = (name for name in self.given if name not in self.from_ini)
         paths = (name for name in given if name in ("data-dir", "standards-file", "baseline"))
         words += [_option(name, self.given[name]) for name in paths]
-        words += [NAMED[name].flag for name in ("strict", "emulate") if getattr(self, name)]
+        words += [NAMED[name].flag for name in ("strict", "emulate", "unique") if getattr(self, name)]
         return " ".join(words)
 
 
@@ -187,6 +191,8 @@ def parse(config: pytest.Config, *, paths_given: bool) -> Settings:
         out=out[0] if out else None,
         save=_choice(raw, "save", SAVE) if raw.value("save") else None,  # type: ignore[arg-type]
         resume=bool(raw.value("resume")),
+        shard=_shard(raw),
+        unique=bool(raw.value("unique")),
         timeout=_timeout(raw),
         isolate=bool(raw.value("isolate")),
         collect=bool(raw.value("collect")),
@@ -381,6 +387,16 @@ def _timeout(raw: _Raw) -> float:
     if not 0 <= value < 1e9:
         raise SettingsError(raw.name("timeout"), text, "give seconds, 0 or more; 0 is no limit")
     return value
+
+
+def _shard(raw: _Raw) -> tuple[int, int] | None:
+    text = raw.text("shard")
+    if not text:
+        return None
+    match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
+        raise SettingsError(raw.name("shard"), text, "give I/N, the I-th of N parts, with I from 1 to N, as 1/4")
+    return int(match[1]), int(match[2])
 
 
 def _check_recorded(raw: _Raw, settings: Settings) -> None:

@@ -85,6 +85,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "reports/msprobe_csv/compare.py": {"a class": "random"},
     "reports/msprobe_csv/checker.py": {"dtypes, as msprobe's files have them": "torch"},
     "reports/msprobe_csv/rows.py": {"dtypes, as msprobe's files have them": "torch"},
+    "reports/shards.py": {"a setting": "repeat"},
     "reports/terminal.py": {"English words": "all index item take"},
     "settings.py": {"an option": "repeat", "a value of an option": "all"},
     "standards/auto.py": {"a class": "random"},

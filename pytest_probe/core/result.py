@@ -132,7 +132,7 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
     """The result of one item. The order of the fields is that of a line of `results.jsonl`.
 
     api is the namespace and API ("Functional.linear"), dtype what the case ran in, duration seconds; gate what it is
-    beside a baseline, where the run has one.
+    beside a baseline, where the run has one; folded counts the records that are alike, of which this is the first.
     """
 
     id: str
@@ -148,6 +148,7 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
     outputs: tuple[OutputResult, ...]
     notes: tuple[str, ...]
     gate: Compared | None = None
+    folded: int = 0
 
     @classmethod
     def of(
@@ -161,6 +162,7 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
         device: str,
         duration: float,
         gate: Compared | None = None,
+        folded: int = 0,
     ) -> Result:
         return cls(
             str(id),
@@ -176,6 +178,7 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
             tuple(map(OutputResult.of, verdict.outputs)),
             tuple(map(printable, _notes(verdict))),
             gate,
+            folded,
         )
 
     @property

@@ -160,7 +160,7 @@ def _probe_of(config: pytest.Config) -> Probe:
 
 
 def _configure(config: pytest.Config) -> None:
-    from pytest_probe.plugin import xdist
+    from pytest_probe.plugin import progress, xdist
 
     state = _probe_of(config)
     xdist.check_devices(config, state.settings.devices)
@@ -175,18 +175,13 @@ def _configure(config: pytest.Config) -> None:
         from pytest_probe.plugin.reporting import Reporting
 
         config.pluginmanager.register(Reporting(state), "probe-reporting")
-    else:
-        from pytest_probe.plugin.packing import Packs
-
-        config.pluginmanager.register(Packs(), "probe-packing")
     if state.settings.resume:
         from pytest_probe.plugin import resume
 
         resume.configure(config, state)
+    xdist.register_packing(config)
+    progress.configure(config, state, distributes=xdist.is_controller(config))
     if xdist.is_controller(config):
-        from pytest_probe.plugin.packing import Unpacks
-
-        config.pluginmanager.register(Unpacks(), "probe-packing")
         controller = xdist.Controller(state)
         config.pluginmanager.register(controller, "probe-controller")
         if state.settings.isolate:
@@ -250,17 +245,16 @@ class Collection:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> None:
-        """Add the searches that belong to no file; put items that share a run beside one another again, where another
-        plugin shuffled them."""
+        """Add the searches that belong to no file, and leave what this process runs, in its order."""
         if self._probe.fuzzes_table:
             from pytest_probe.plugin.fuzz import Table
             from pytest_probe.plugin.session import TABLE
 
             table = Table.from_parent(session, name=TABLE.name, nodeid=TABLE.name, probe=self._probe)
             items.extend(table.collect())
-        from pytest_probe.plugin.order import together
+        from pytest_probe.plugin.order import arrange
 
-        items[:] = together(items)
+        arrange(self._probe, session.config, items)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> None:
@@ -285,5 +279,8 @@ class Collection:
 
         report = yield
         if isinstance(item, NoticeItem):
+            from pytest_probe.plugin.packing import mark
+
             item.complete(report, call)
+            mark(report)
         return report

@@ -10,7 +10,7 @@ import pytest
 
 from pytest_probe.core import sides
 from pytest_probe.core.fatal_call import AnnouncedCall
-from pytest_probe.plugin.items import NoticeItem
+from pytest_probe.plugin.items import NoticeItem, ProbeItem
 from pytest_probe.plugin.limit import Limit
 from pytest_probe.plugin.session import Probe
 from pytest_probe.reports.running import MAIN, TIMER, RunningFile, file_of
@@ -52,7 +52,8 @@ class Guard:
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         if self._file is None:
             return (yield)
-        self._file.begin(item.nodeid, str(item.portable_id) if isinstance(item, NoticeItem) else "")
+        folded = item.folded if isinstance(item, ProbeItem) else 0
+        self._file.begin(item.nodeid, str(item.portable_id) if isinstance(item, NoticeItem) else "", folded)
         with sides.told(self._file.side):
             found = yield
         self._file.end()

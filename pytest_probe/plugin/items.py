@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import cache
 from os import PathLike
 from pathlib import Path
@@ -224,6 +225,8 @@ class NoticeItem(pytest.Item):
         self._given = verdict
         self.verdict: Verdict | None = None
         self.beside: Judgement | None = None
+        # Of the estimated cost of all items that run here.
+        self.share = 0.0
 
     @property
     def ihook(self) -> pluggy.HookRelay:
@@ -355,6 +358,9 @@ class ProbeItem(NoticeItem):
         case = Case(dump, record, direction, dtype)
         super().__init__(name=case.id, **kwargs)
         self.case = case
+        # The cases that this one stands for, and the command that runs it again where they are needed for it.
+        self.folded = 0
+        self.command = ""
         self.own_markers += _marks(record.namespace, record.api, direction, words)
         if words is not None:
             self.extra_keyword_matches = _keywords(words)
@@ -370,6 +376,8 @@ class ProbeItem(NoticeItem):
             verdict = self.probe.benchmark.judge(verdict, self.portable_id, self.case.api)
         if self.probe.gate is not None:
             verdict, self.beside = self.probe.beside_baseline(self.case, self.portable_id, verdict)
+        if self.folded:
+            verdict = replace(verdict, notes=(*verdict.notes, f"+{self.folded} alike, with Max and Min of all of them"))
         return self.probe.save(checked, verdict, self._file()) if self._saves(verdict) else verdict
 
     def _saves(self, verdict: Verdict) -> bool:
@@ -397,7 +405,9 @@ class ProbeItem(NoticeItem):
             device=self._device,
             frame=self._frame(),
             saved=str(self._file()) if self._saves(verdict) else "",
-            command=self.probe.command(self.dump_path, self.name, self.case.dtype, device),
+            command=self.probe.settings.command(self.command, self.case.dtype, device)
+            if self.command
+            else self.probe.command(self.dump_path, self.name, self.case.dtype, device),
             gate=(heading(self.beside), tuple(table(self.beside))),
         )
 
@@ -411,6 +421,7 @@ class ProbeItem(NoticeItem):
             device=self._device,
             duration=duration,
             gate=None if self.beside is None else self.beside.compared,
+            folded=self.folded,
         )
 
     def reportinfo(self) -> tuple[PathLike[str] | str, int | None, str]:

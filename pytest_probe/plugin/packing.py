@@ -1,60 +1,61 @@
-"""A result on its way from a worker: one value of bytes.
+"""Reports of our items on their way from a worker to the controller.
 
-pytest-xdist serializes reports in Python, value by value, and two thirds of the values of an item's reports are ours.
+execnet reads and writes each string of a report in Python, which is most of what an item costs the controller. As one
+string of bytes a report costs next to nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import suppress
 from typing import Any
 
 import msgspec
 import pytest
 
-from pytest_probe.reports.junit import PREFIX, others
-
+# The key of a report that is one string of bytes, beside the one by which pytest knows its reports.
 PACKED = "probe_packed"
-_ATTRIBUTES = ("probe", "probe_checks")
+TYPE = "$report_type"
 
 
-class Packs:
-    """In a worker. Elsewhere reports are serialized for other plugins, which write them as JSON."""
+def mark(report: pytest.TestReport) -> None:
+    """Let this report travel as bytes."""
+    report.probe_packs = True  # type: ignore[attr-defined]
+
+
+class InWorker:
+    """Packs what was marked; what msgpack does not take stays as it is."""
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_report_to_serializable(self) -> Generator[None, dict[str, Any] | None, dict[str, Any] | None]:
+    def pytest_report_to_serializable(self, report: object) -> Generator[None, Any, Any]:
         data = yield
-        if data is not None:
-            with suppress(OverflowError, TypeError, ValueError):  # an integer beyond 64 bits
-                pack(data)
-        return data
+        if data is None or not getattr(report, "probe_packs", False):
+            return data
+        try:
+            return {TYPE: data[TYPE], PACKED: msgspec.msgpack.encode(data)}
+        except (TypeError, ValueError, OverflowError):
+            return data
 
 
-class Unpacks:
-    """In the controller."""
+class InController:
+    """Unpacks it again."""
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_report_from_serializable(self, data: dict[str, Any]) -> None:
-        unpack(data)
+    def pytest_report_from_serializable(self, data: dict[str, Any]) -> object | None:
+        packed = data.get(PACKED)
+        if packed is None:
+            return None
+        # The worker's number and the like were added beside it.
+        whole = _with_tuples(msgspec.msgpack.decode(packed)) | {key: data[key] for key in data if key != PACKED}
+        del whole[TYPE]
+        # pytest's own way back, as its hook has it.
+        return pytest.TestReport._from_json(whole)
 
 
-def pack(data: dict[str, Any]) -> None:
-    """Raises what msgspec raises for a value that it cannot take; data is as it was then."""
-    properties = data.get("user_properties", [])
-    ours = [pair for pair in properties if pair[0].startswith(PREFIX)]
-    attributes = {name: data[name] for name in _ATTRIBUTES if name in data}
-    if not (ours or attributes):
-        return
-    data[PACKED] = msgspec.msgpack.encode((attributes, ours))
-    data["user_properties"] = others(properties)
-    for name in attributes:
-        del data[name]
-
-
-def unpack(data: dict[str, Any]) -> None:
-    """What pack was given."""
-    if PACKED not in data:
-        return
-    attributes, ours = msgspec.msgpack.decode(data.pop(PACKED))
-    data.update(attributes)
-    data["user_properties"] = [*data["user_properties"], *map(tuple, ours)]
+def _with_tuples(data: dict[str, Any]) -> dict[str, Any]:
+    """A report as pytest makes it, with tuples in the places where msgpack has lists."""
+    data["location"] = tuple(data["location"])
+    for key in ("user_properties", "sections"):
+        data[key] = [tuple(pair) for pair in data[key]]
+    if isinstance(data["longrepr"], list):
+        data["longrepr"] = tuple(data["longrepr"])
+    return data

@@ -49,6 +49,7 @@ DECIDES = {
 }
 # What else a report's outcome is called is an attempt that another plugin repeats.
 OUTCOMES = ("passed", "failed", "skipped")
+LETTERS = {"passed": ".", "failed": "F", "skipped": "s"}
 
 
 class Reporting:
@@ -191,11 +192,16 @@ class Reporting:
             if self._writer is not None and not written:
                 self._writer.write(result)
 
-    def pytest_report_teststatus(self, report: Any) -> tuple[str, str, tuple[str, dict[str, bool]]] | None:
+    def pytest_report_teststatus(self, report: Any) -> tuple[str, str, str | tuple[str, dict[str, bool]]] | None:
         outcome = getattr(report, "probe", None)
-        if outcome is None or outcome["verdict"] != "warning" or not report.passed or hasattr(report, "wasxfail"):
+        if outcome is None or hasattr(report, "wasxfail"):
             return None
-        return "warned", "w", ("WARNED", {"yellow": True})
+        folded = f" +{outcome['folded']}" if outcome.get("folded") else ""
+        if outcome["verdict"] == "warning" and report.passed:
+            return "warned", "w", (f"WARNED{folded}", {"yellow": True})
+        if folded and report.when == "call" and report.outcome in LETTERS:
+            return report.outcome, LETTERS[report.outcome], f"{report.outcome.upper()}{folded}"
+        return None
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         width = terminal.width_of(terminalreporter)
@@ -206,7 +212,9 @@ class Reporting:
         for line in terminal.wrap(f"probe: {environment}" if environment else "", width=width):
             terminalreporter.write_line(line, red=True, bold=True)
         if self._probe.benchmark is not None and self._runs:
-            for line in terminal.one_sided(self._alone(), self._probe.benchmark.only(self._seen)):
+            shard = self._probe.settings.shard
+            there = self._probe.benchmark.only(self._seen) if shard is None else []
+            for line in terminal.one_sided(self._alone(), there):
                 terminalreporter.write_line(line)
         for trouble in self._trouble:
             terminalreporter.write_line(f"probe: {printable(trouble)}", red=True)
@@ -233,6 +241,8 @@ class Reporting:
             yield
         except OSError as error:
             self._trouble.append(unwritten(session.config, error))
+        if self._probe.nothing_left and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+            exitstatus = session.exitstatus = pytest.ExitCode.OK
         if self._unsaved:
             self._trouble.append(self._unsaved.removeprefix(NOT_SAVED) + ": the tensors of one case or more are lost")
         self._trouble += self._untold()

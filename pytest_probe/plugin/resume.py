@@ -67,17 +67,16 @@ def _write_deaths(probe: Probe, writer: ResultsWriter) -> None:
         ended = death.id == out_of_time
         if death.id not in known and (ended or times >= DEATHS_OF_A_CASE):
             verdict = verdict_on(death, Ending(None), times=times, timed_out=ended)
-            writer.write(result_of(probe, PortableId.parse(death.id), verdict, probe.device))
+            writer.write(result_of(probe, PortableId.parse(death.id), verdict, probe.device, death.folded))
     (folder / TIMER).unlink(missing_ok=True)
 
 
 class Remaining:
-    """Leaves out the items that have a result."""
+    """Leaves out the items that have a result, behind those that another shard runs."""
 
     def __init__(self, done: frozenset[str]) -> None:
         self._done = done
 
-    @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         items[:] = [item for item in items if not self._has_result(item)]
 

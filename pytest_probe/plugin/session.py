@@ -94,6 +94,8 @@ class Probe:
         self._checkers: dict[int, Checker] = {}
         # Has a case left the device in a state in which every other one would fail?
         self.device_lost = False
+        # Has the run no items, because other shards have them all?
+        self.nothing_left = False
         # What a case runs in: its time limit. What it waits in for a device that other workers have: none.
         self.limited: Callable[[], AbstractContextManager[None]] = nullcontext
         self.waiting: Callable[[], AbstractContextManager[None]] = nullcontext

@@ -1,4 +1,4 @@
-"""Everything about pytest-xdist, which is never imported: devices for workers, workers that die."""
+"""Everything about pytest-xdist, which is imported where it runs alone: devices for workers, workers that die."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ from pytest_probe.core.result import PortableId, Result
 from pytest_probe.core.run import RECORDED
 from pytest_probe.core.verdict import Verdict
 from pytest_probe.errors import SettingsError
+from pytest_probe.plugin import packing
 from pytest_probe.plugin.session import TABLE, Probe
 from pytest_probe.reports.death import TIMER_STATUS, Ending, memory_kills, verdict_on
 from pytest_probe.reports.fatal_calls import note, of_search
@@ -48,6 +50,14 @@ def is_controller(config: pytest.Config) -> bool:
     return distributes and not config.option.collectonly and not is_worker(config)
 
 
+def register_packing(config: pytest.Config) -> None:
+    """On both ends of a channel between processes."""
+    if is_worker(config):
+        config.pluginmanager.register(packing.InWorker(), "probe-packing")
+    elif is_controller(config):
+        config.pluginmanager.register(packing.InController(), "probe-packing")
+
+
 def check_devices(config: pytest.Config, devices: tuple[str, ...]) -> None:
     """Raises SettingsError where several devices have no workers to share them out to."""
     if len(devices) > 1 and not (is_worker(config) or is_controller(config) or config.option.collectonly):
@@ -73,6 +83,7 @@ class Controller:
         self._probe = probe
         self._held: dict[Any, str] = {}
         self._unexplained = 0
+        self._deselected = 0
         self._died: pytest.TestReport | None = None
         self._ended: dict[Any, str] = {}
         self.folder = probe.running_folder or Path(tempfile.mkdtemp(prefix="pytest-probe-"))
@@ -90,6 +101,7 @@ class Controller:
             node.workerinput["probe_gate"] = self._probe.carried_gate
         node.workerinput["probe_running"] = str(self.folder)
         node.workerinput["probe_search_seed"] = self._probe.search_seed
+        node.workerinput["probe_split"] = self._probe.config.getoption("dist") == "worksteal"
         # What runs in one process alone need not be counted: that would import a framework here.
         devices = self._probe.settings.devices if self._probe.settings.isolate else self._probe.shared_devices
         if devices:
@@ -97,9 +109,21 @@ class Controller:
             self._held[node] = node.workerinput["probe_device"] = min(devices, key=held.count)
 
     @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> object | None:
+        """Another one only in the place of the default one, as it is."""
+        if config.getoption("dist") != "load" or config.getoption("maxschedchunk", None) is not None:
+            return None
+        if self._probe.settings.isolate:
+            return None
+        from pytest_probe.plugin.scheduling import CostlyFirst
+
+        return CostlyFirst(config, log)
+
+    @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object | None) -> None:
         self._held.pop(node, None)
         if error is None:
+            self._take_over(getattr(node, "workeroutput", {}))
             return
         self._unexplained += 1
         if self._unexplained > self._limit:
@@ -152,6 +176,17 @@ class Controller:
         reason = f"{verdict.reason}; the search was given up after {len(found)} such calls"
         return replace(verdict, reason=reason, notes=told), len(found) < FATAL_CALLS
 
+    def _take_over(self, told: Mapping[str, Any]) -> None:
+        """What the workers left out, each of them the same, for the last line of pytest's, which counts here only."""
+        reporter = (
+            self._probe.config.pluginmanager.getplugin("terminalreporter") if "probe_deselected" in told else None
+        )
+        if reporter is not None and not self._deselected:
+            self._deselected = told["probe_deselected"]
+            reporter.stats.setdefault("deselected", []).extend([SimpleNamespace()] * self._deselected)
+        if told.get("probe_nothing_left"):
+            self._probe.nothing_left = True
+
     def _death(self, node: Any) -> Running:
         """What the worker was running."""
         file = file_of(self.folder, node.workerinput["workerid"])
@@ -170,7 +205,7 @@ class Controller:
             command = self._command(path, crashed, device)
             where = f" on {device}" if device else ""
             report.longrepr = f"{crashed.name}{where}: {verdict.reason}\nto reproduce: {command}"
-        died = result_of(self._probe, crashed, verdict, device)
+        died = result_of(self._probe, crashed, verdict, device, death.folded)
         report.probe = msgspec.to_builtins(died)  # type: ignore[attr-defined]
         report.user_properties = list(properties(died))
         # What reads reports knows the run of an item, and its teardown.
@@ -230,8 +265,9 @@ def end_of(died: pytest.TestReport) -> pytest.TestReport:
     return end
 
 
-def result_of(probe: Probe, identity: PortableId, verdict: Verdict, device: str | None) -> Result:
-    """The result of a case that a process died of; device as the worker was given it."""
+def result_of(probe: Probe, identity: PortableId, verdict: Verdict, device: str | None, folded: int) -> Result:
+    """The result of a case that a process died of; device as the worker was given it; folded counts the cases that it
+    stands for."""
     paths = {probe.label(path): path for path in probe.dumps}
     path = paths.get(identity.label)
     framework = probe.framework_of(path) if path is not None else probe.frameworks[0]
@@ -243,4 +279,5 @@ def result_of(probe: Probe, identity: PortableId, verdict: Verdict, device: str 
         dtype=identity.dtype,
         device=probe.name_of(device, framework),
         duration=0.0,
+        folded=folded,
     )

@@ -16,7 +16,7 @@ from pytest_probe.errors import ResultsError, SettingsError
 
 OPTION = "--probe-resume"
 # Of the settings, those that decide what a result says, by the words of a message.
-SAME = {"inputs": "inputs", "dtypes": "dtype", "standard": "standard"}
+SAME = {"inputs": "inputs", "dtypes": "dtype", "standard": "standard", "shard": "shard", "unique": "unique"}
 
 
 class EarlierDump(msgspec.Struct, frozen=True):

@@ -22,6 +22,8 @@ def properties(result: Result) -> list[tuple[str, str | int | float]]:
     found: list[tuple[str, str | int | float]] = [(name, text) for name, text in texts if text]
     if result.is_emulated:
         found.append((PREFIX + "emulated", "16 bit in float32"))
+    if result.folded:
+        found.append((PREFIX + "folded", f"+{result.folded}"))
     for metric in _METRICS:
         value = worst_metric(result, metric)
         if value is not None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO
 
 import msgspec
-from msgspec.structs import replace
+from msgspec import structs
 
 from pytest_probe.core.fatal_call import AnnouncedCall
 from pytest_probe.core.sides import Side
@@ -25,13 +25,14 @@ _END = ".json"
 class Running(msgspec.Struct, frozen=True):
     """What a process runs: an item, by node id and by the portable id of its case ("" where it has none), "" between
     items. deadline is when its time limit ends the process, in seconds of time.time(), 0 where there is none; call is
-    the one that a search makes."""
+    the one that a search makes; folded counts the cases that it stands for."""
 
     item: str = ""
     id: str = ""
     side: Side = ""
     deadline: float = 0.0
     call: AnnouncedCall | None = None
+    folded: int = 0
 
 
 class RunningFile:
@@ -46,23 +47,23 @@ class RunningFile:
         self._now = Running()
         self._length = 0
 
-    def begin(self, item: str, id: str) -> None:
+    def begin(self, item: str, id: str, folded: int = 0) -> None:
         """An item begins, or a check of it."""
-        self._write(Running(item, id))
+        self._write(Running(item, id, folded=folded))
 
     def limit(self, seconds: float) -> None:
         """So much time is left to it; 0: no limit."""
         deadline = time.time() + seconds if seconds else 0.0
-        self._write(replace(self._now, deadline=deadline))
+        self._write(structs.replace(self._now, deadline=deadline))
 
     def call(self, call: AnnouncedCall | None) -> None:
         """A search makes this call from now on; None: it draws the next one."""
-        self._write(replace(self._now, call=call))
+        self._write(structs.replace(self._now, call=call))
 
     def side(self, side: Side) -> None:
         """This side of it runs from now on."""
         if side != self._now.side:
-            self._write(replace(self._now, side=side))
+            self._write(structs.replace(self._now, side=side))
 
     def end(self) -> None:
         """It has ended."""

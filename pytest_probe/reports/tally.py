@@ -41,8 +41,9 @@ class Tally:
     """What a run adds up to, kept small: no result is held.
 
     differing counts cases whose runs differ, undecided those of which an output could not be judged, emulated those
-    whose device computed 16 bit in float32; warnings holds id and reason of the first WARNINGS, contracts those of
-    drawn calls that break one; drawn counts drawn calls, and those that the reference rejected.
+    whose device computed 16 bit in float32, folded those that others stand for; warnings holds id and reason of the
+    first WARNINGS, contracts those of drawn calls that break one; drawn counts drawn calls, and those that the
+    reference rejected.
     """
 
     verdicts: Counter[str] = field(default_factory=Counter)
@@ -51,6 +52,7 @@ class Tally:
     differing: int = 0
     undecided: int = 0
     emulated: int = 0
+    folded: int = 0
     warnings: list[tuple[str, str]] = field(default_factory=list)
     contracts: list[tuple[str, str]] = field(default_factory=list)
     drawn: Counter[str] = field(default_factory=Counter)
@@ -59,6 +61,7 @@ class Tally:
         self.differing += any(note.startswith(NON_DETERMINISTIC) for note in result.notes)
         self.undecided += any(output.reason.startswith(UNDECIDED) for output in result.outputs)
         self.emulated += result.is_emulated and result.verdict != "skip"
+        self.folded += result.folded
         self.verdicts[result.verdict] += 1
         if result.verdict == "skip":
             self.skips[result.kind or result.reason] += 1

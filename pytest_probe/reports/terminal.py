@@ -239,6 +239,8 @@ def summary_lines(tally: Tally, *, not_run: int, width: int = WIDTH) -> Iterator
     """The summary in so many columns, line by line: the counts first. A name that is longer stays whole."""
     counts = [f"{tally.verdicts[verdict]:,} {verdict}" for verdict in _ORDER if tally.verdicts[verdict]]
     yield from wrap(", ".join([count(tally.verdicts.total(), "case"), *counts]), width=width)
+    if tally.folded:
+        yield from wrap(f"+{tally.folded:,} folded: cases whose records are like those of one that ran", width=width)
     if tally.differing:
         differing = f"{count(tally.differing, 'case')} non-deterministic: runs on the same inputs differ"
         yield from wrap(differing, width=width)

@@ -1,45 +1,57 @@
-"""What a worker's reports carry arrives as it was sent."""
+"""Reports travel from a worker to the controller as one string of bytes."""
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
+import numpy as np
 import pytest
 
-from pytest_probe.plugin.packing import PACKED, pack, unpack
-
-RESULT = {"id": "a", "outputs": [{"metrics": {"max_abs": float("inf")}, "shape": [2, 3]}], "gate": None}
+from pytest_probe.plugin.packing import PACKED, InController, InWorker, mark
 
 
-def report(**more: Any) -> dict[str, Any]:
-    own = [("by the test", (1, 2)), ("probe.id", "a"), ("probe.max_ulp", 0.5)]
-    return {"when": "call", "user_properties": own, "probe": RESULT, **more}
+def packed(report: pytest.TestReport) -> Any:
+    """What a worker sends."""
+    hook = InWorker().pytest_report_to_serializable(report)
+    next(hook)
+    try:
+        hook.send({**report._to_json(), "$report_type": "TestReport"})
+    except StopIteration as end:
+        return end.value
+    raise AssertionError
 
 
-def test_there_and_back() -> None:
-    data = report(probe_checks=[RESULT, RESULT])
-    expected = copy.deepcopy(data)
-    pack(data)
-    assert data.keys() == {"when", "user_properties", PACKED}
-    assert data["user_properties"] == [("by the test", (1, 2))]
-    assert isinstance(data[PACKED], bytes)
-    unpack(data)
-    assert data == expected
+def made(longrepr: Any = None, **more: Any) -> pytest.TestReport:
+    report = pytest.TestReport(
+        "dump.json::a", ("dump.json", 3, "a "), {"a": 1}, "skipped", longrepr, "call", duration=0.5
+    )
+    report.user_properties = [("probe.max_ulp", 1.5), ("probe.id", "dump.json::a")]
+    report.sections = [("Captured stdout call", "text")]
+    vars(report).update(more)
+    mark(report)
+    return report
+
+
+@pytest.mark.parametrize("longrepr", [None, ("dump.json", 1, "Skipped: why"), "text"])
+def test_a_report_arrives_as_it_was_sent(longrepr: Any) -> None:
+    report = made(longrepr, probe={"id": "dump.json::a", "outputs": [], "duration": float("inf")})
+    data = packed(report)
+    assert set(data) == {"$report_type", PACKED}
+    arrived = InController().pytest_report_from_serializable({**data, "worker_id": "gw0"})
+    assert isinstance(arrived, pytest.TestReport)
+    assert vars(arrived) == {**vars(report), "worker_id": "gw0"}
+
+
+def test_what_msgpack_does_not_take_goes_as_it_is() -> None:
+    """It is for pytest-xdist to say what is wrong with it."""
+    report = made(strange=np.float32(1.5))
+    assert PACKED not in packed(report)
+    assert packed(report)["strange"] == 1.5
 
 
 def test_reports_of_others_stay_as_they_are() -> None:
-    data = {"when": "call", "user_properties": [("by the test", (1, 2))]}
-    expected = copy.deepcopy(data)
-    pack(data)
-    assert data == expected
-    unpack(data)
-    assert data == expected
-
-
-def test_what_cannot_be_packed_is_sent_as_it_is() -> None:
-    data = report(probe={"value": 2**70})
-    expected = copy.deepcopy(data)
-    with pytest.raises(OverflowError):
-        pack(data)
-    assert data == expected
+    report = made()
+    del vars(report)["probe_packs"]
+    data = packed(report)
+    assert PACKED not in data
+    assert InController().pytest_report_from_serializable(data) is None

@@ -1,0 +1,138 @@
+"""--probe-unique: records that are alike run once."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.acceptance.conftest import DumpMaker, backward, forward, tensor
+from tests.support.dumps import unpack
+
+# Wrong where a value is large; right for all others.
+FAULTY = """
+    import torch
+
+    def pytest_probe_register(registry):
+        registry.calls["Functional.gelu"] = lambda x: torch.where(x.abs() > 30, 0.99, 1.0) * torch.nn.functional.gelu(x)
+"""
+RUN = ("--probe-dump=dump.json", "--probe-device=cpu", "-p", "no:randomly")
+
+
+def gelu(largest: float, norm: float) -> dict[str, Any]:
+    x = {**tensor(64, 8), "Max": largest, "Norm": norm}
+    return forward(x, output=tensor(64, 8))
+
+
+@pytest.fixture
+def alike(make_dump: DumpMaker) -> Path:
+    """Four gelus, of which the third alone has large values."""
+    data = {f"Functional.gelu.{number}.forward": gelu(1.0, 9.0) for number in range(4)}
+    data["Functional.gelu.2.forward"] = gelu(40.0, 60.0)
+    return make_dump(data={**data, "Torch.abs.0.forward": forward(tensor(2), output=tensor(2))})
+
+
+def results(pytester: pytest.Pytester, folder: str = "out") -> dict[str, dict[str, Any]]:
+    lines = map(json.loads, (pytester.path / folder / "results.jsonl").read_text().splitlines())
+    return {line["id"].partition("::")[2]: {**line, "duration": 0} for line in lines}
+
+
+@pytest.mark.parametrize("workers", [[], ["-n2"]], ids=["serial", "n2"])
+def test_a_fault_of_one_record_shows_in_the_first(pytester: pytest.Pytester, alike: Path, workers: list[str]) -> None:
+    pytester.makeconftest(FAULTY)
+    pytester.runpytest(*RUN).assert_outcomes(passed=4, failed=1)
+    run = pytester.runpytest(*RUN, "--probe-unique", "--probe-out=out", "-v", "--junitxml=junit.xml", *workers)
+    run.assert_outcomes(passed=1, failed=1, deselected=3)
+    found = results(pytester)
+    assert {name: (line["verdict"], line.get("folded", 0)) for name, line in found.items()} == {
+        "Functional.gelu.0.forward": ("error", 3),
+        "Torch.abs.0.forward": ("pass", 0),
+    }
+    run.stdout.fnmatch_lines_random(
+        [
+            "*FAILED +3*",
+            "+3 folded: cases whose records are like those of one that ran",
+            "*1 failed, 1 passed, 3 deselected*",
+        ]
+    )
+    assert '<property name="probe.folded" value="+3" />' in (pytester.path / "junit.xml").read_text()
+    command = next(line for line in run.outlines if line.startswith("to reproduce: ")).removeprefix("to reproduce: ")
+    again = pytester.runpytest(*shlex.split(command)[1:], "--probe-out=again")
+    again.assert_outcomes(failed=1, deselected=4)
+    assert results(pytester, "again")["Functional.gelu.0.forward"] == found["Functional.gelu.0.forward"]
+
+
+def test_over_all_dumps_and_no_further_than_the_selection(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    for folder, largest in (("a", 1.0), ("b", 40.0)):
+        make_dump(f"{folder}/dump.json", data={f"Functional.gelu.{n}.forward": gelu(largest, largest) for n in (3, 4)})
+    pytester.makeconftest(FAULTY)
+    both = ("--probe-dump=a", "--probe-dump=b", "--probe-unique", "-p", "no:randomly")
+    run = pytester.runpytest(*both, "--probe-out=out")
+    run.assert_outcomes(failed=1, deselected=3)
+    assert set(results(pytester)) == {"Functional.gelu.3.forward"}
+    command = next(line for line in run.outlines if line.startswith("to reproduce: ")).removeprefix("to reproduce: ")
+    pytester.runpytest(*shlex.split(command)[1:]).assert_outcomes(failed=1, deselected=3)
+    pytester.runpytest(*both, "--probe-api=*.gelu.4").assert_outcomes(failed=1, deselected=1)
+    pytester.runpytest("--probe-dump=a", "--probe-unique").assert_outcomes(passed=1, deselected=1)
+
+
+def test_an_item_that_is_named_runs(pytester: pytest.Pytester, alike: Path) -> None:
+    pytester.makeconftest(FAULTY)
+    pytester.runpytest("dump.json::Functional.gelu.2.forward", "--probe-unique").assert_outcomes(failed=1)
+    pytester.runpytest("dump.json::Functional.gelu.3.forward", "--probe-unique").assert_outcomes(passed=1)
+    pytester.runpytest("dump.json::Functional.gelu.0.forward", "--probe-unique").assert_outcomes(failed=1)
+
+
+def test_with_shards_resume_and_a_baseline(pytester: pytest.Pytester, alike: Path) -> None:
+    unique = (*RUN, "--probe-unique")
+    pytester.runpytest(*unique, "--probe-baseline=b.jsonl", "--probe-baseline-update").assert_outcomes(
+        passed=2, deselected=3
+    )
+    pytester.runpytest(*unique, "--probe-baseline=b.jsonl", "--probe-strict").assert_outcomes(passed=2, deselected=3)
+    pytester.runpytest(*unique, "--probe-shard=1/2", "--probe-out=one").assert_outcomes(passed=1, deselected=4)
+    pytester.runpytest(*unique, "--probe-shard=2/2", "--probe-out=two").assert_outcomes(passed=1, deselected=4)
+    assert set(results(pytester, "one")) | set(results(pytester, "two")) == {
+        "Functional.gelu.0.forward",
+        "Torch.abs.0.forward",
+    }
+    refused = pytester.runpytest(*RUN, "--probe-shard=1/2", "--probe-out=one", "--probe-resume")
+    refused.stderr.fnmatch_lines(["*its run has unique True, this run has False; give the same, or a new folder"])
+    resumed = pytester.runpytest(*unique, "--probe-shard=1/2", "--probe-out=one", "--probe-resume")
+    assert resumed.ret == pytest.ExitCode.OK
+
+
+def test_both_directions_are_of_the_same_call(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    x = tensor(4, 4)
+    data: dict[str, Any] = {}
+    for number in range(3):
+        data[f"Functional.relu.{number}.forward"] = forward({**x, "Max": 1.0 + number}, output=x)
+        data[f"Functional.relu.{number}.backward"] = backward(x, x)
+    make_dump(data=data)
+    run = pytester.runpytest(*RUN, "--probe-unique", "--probe-dtype=recorded,float16", "--probe-out=out")
+    run.assert_outcomes(passed=4, deselected=8)
+    assert {line["folded"] for line in results(pytester).values()} == {2}
+
+
+def test_the_gpt_step_has_few_items(pytester: pytest.Pytester) -> None:
+    dump = unpack("msprobe-1.0.4/gpt", pytester.path)
+    assert len(json.loads(dump.read_text())["data"]) == 338
+    run = pytester.runpytest(f"--probe-dump={dump}", "--probe-unique", "--collect-only", "-q")
+    run.stdout.fnmatch_lines(["112/338 tests collected (226 deselected)*"])
+
+
+def test_a_death_counts_them_too(pytester: pytest.Pytester, alike: Path) -> None:
+    pytester.makeconftest(
+        """
+        import os, signal
+
+        def pytest_probe_inputs(case, arguments):
+            if case.record.api == "gelu":
+                os.kill(os.getpid(), signal.SIGABRT)
+        """
+    )
+    run = pytester.runpytest(*RUN, "--probe-unique", "--probe-out=out", "-n1")
+    run.assert_outcomes(passed=1, failed=1, deselected=3)
+    assert results(pytester)["Functional.gelu.0.forward"]["folded"] == 3
