@@ -21,11 +21,12 @@ class PrecisionDebugger:
     mix, and for the path of the module that each call stands in. options are the keys of the configuration by their
     names there: scope, list, data_mode, summary_mode, white_list, black_list, rank, extra_info, overflow_nums,
     namespaces, seed, is_deterministic (with either everything that draws is seeded here, as by seed_all), and kinds
-    ("float", "int", "bool", "scalar"): of which values statistics or data are kept.
+    ("float", "int", "bool", "scalar"): of which values statistics or data are kept. framework is whose calls are
+    recorded, as dumps name it: "pytorch" or "paddle".
 
     Raises SettingsError for a configuration that cannot be used, at the first start() also for a dump_path that holds
-    the dump of an earlier run (overwrite=True removes that), and Unsupported where torch is not installed; nothing
-    else ever reaches the program, but for the OverflowFound that an overflow_check ends with.
+    the dump of an earlier run (overwrite=True removes that), and Unsupported where the framework is not installed;
+    nothing else ever reaches the program, but for the OverflowFound that an overflow_check ends with.
     """
 
     def __init__(
@@ -36,13 +37,14 @@ class PrecisionDebugger:
         level: str | None = None,
         model: Any = None,
         step: Sequence[int | str] | None = None,
+        framework: str = frameworks.DEFAULT,
         **options: Any,
     ) -> None:
         given = {"task": task, "dump_path": dump_path, "level": level, "step": step, **options}
         config = configured(config_path, **{key: value for key, value in given.items() if value is not None})
         if config.seed is not None or config.deterministic is not None:
-            seed_all(SEED if config.seed is None else config.seed, bool(config.deterministic))
-        self._hooks = frameworks.recording().hooks(config, model)
+            seed_all(SEED if config.seed is None else config.seed, bool(config.deterministic), framework)
+        self._hooks = frameworks.recording(framework).hooks(config, model)
         self._recorder = Recorder(config, self._hooks)
 
     def take_folder(self) -> None:

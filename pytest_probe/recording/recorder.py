@@ -27,7 +27,10 @@ log = logging.getLogger("pytest_probe")
 
 
 class Hooks(EntrySource, Protocol):
-    """A framework's part: it sees the calls, and hands their entries to the recorder."""
+    """A framework's part: it sees the calls, and hands their entries to the recorder. framework is what dumps call
+    it."""
+
+    framework: str
 
     def follow(self, model: Any) -> None:
         """From the next `install` on record this model's modules; None: of that before. Raises SettingsError."""
@@ -89,8 +92,8 @@ class Recorder:
         wanted = self.scope.wants_step(self.step) and self.scope.wants_rank(self._hooks.rank())
         if self._running or not wanted or self._full:
             return
-        # Two modes would record each other's steps.
-        if any(each._running for each in _recorders):
+        # Two of one framework would record each other's steps.
+        if any(each._running and each._hooks.framework == self._hooks.framework for each in _recorders):
             self.tell("another", "pytest-probe: another capture runs in this process, so this one records nothing")
             return
         if self._writer is None:
@@ -209,7 +212,7 @@ class Recorder:
         return {
             "task": self.config.task,
             "level": self.config.level,
-            "framework": "pytorch",
+            "framework": self._hooks.framework,
             "dump_data_dir": data,
             "probe": dict(self._hooks.describe()),
         }

@@ -22,7 +22,7 @@ from pytest_probe.frameworks.torch.recording.gradients import Gradient, Seats, W
 from pytest_probe.frameworks.torch.recording.modes import Presence, transforming, unseen
 from pytest_probe.frameworks.torch.recording.modules import Modules
 from pytest_probe.frameworks.torch.recording.names import ALIASING, RecordedFunction, RecordedFunctions, by_operator
-from pytest_probe.frameworks.torch.recording.stacks import CallStacks
+from pytest_probe.frameworks.torch.recording.stacks import call_stacks
 from pytest_probe.frameworks.torch.recording.uninitialised import Uninitialised
 from pytest_probe.frameworks.torch.recording.values import Values
 from pytest_probe.recording.config import CaptureConfig
@@ -46,6 +46,8 @@ _Plain = torch._C.DisableTorchFunction
 class TorchHooks:
     """Sees torch's calls, the outermost ones, and the gradients that go through them."""
 
+    framework = "pytorch"
+
     def __init__(self, config: CaptureConfig, model: Any = None) -> None:
         self._stacked = config.stacks
         self._inputs, self._outputs, self._forward, self._backward = (
@@ -54,7 +56,7 @@ class TorchHooks:
         self._overflow = config.task == "overflow_check"
         self._uninitialised = Uninitialised()
         self._values = Values(config)
-        self._stacks = CallStacks()
+        self._stacks = call_stacks()
         self._open: set[Watched] = set()
         self._recorder: Recorder | None = None
         self._seeing = False

@@ -1,0 +1,85 @@
+"""Capture a program of Paddle's, then check: what was recorded is healthy on the device it ran on, and a planted fault
+is found."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pytest_probe import PrecisionDebugger, frameworks
+
+if frameworks.unavailable("paddle"):
+    pytest.skip("paddle is not installed", allow_module_level=True)
+
+import paddle
+
+from tests.support import paddle_models
+
+OTHER_DEVICES = """
+import pytest_probe.frameworks.paddle.framework  # its devices take tensors of Paddle's
+from tests.support.devices import Emulated
+
+def pytest_probe_register(registry):
+    registry.devices["other"] = Emulated
+    registry.devices["wrong"] = lambda name: Emulated(name, lambda tensor: tensor * 1.001)
+"""
+PRESENT = {
+    "gpt": {"paddle.nn.functional.embedding", "paddle._C_ops.adamw_", "paddle.nn.functional.layer_norm"},
+    "llama": {"paddle.incubate.nn.functional.swiglu", "paddle.rsqrt", "paddle.Tensor.__getitem__"},
+    "cnn": {"paddle._C_ops.conv2d", "paddle.nn.functional.batch_norm", "paddle.nn.functional.group_norm"},
+    "lstm": {"paddle._C_ops.rnn", "paddle._C_ops.adam_"},
+}
+
+
+def losses(model: str, folder: Path | None, task: str = "statistics") -> list[float]:
+    """Those of three steps; with a folder the second one is recorded."""
+    paddle.seed(7)
+    step = paddle_models.ALL[model]()
+    if folder is None:
+        return [float(step()) for _ in range(3)]
+    debugger = PrecisionDebugger(dump_path=folder, framework="paddle", task=task, step=[1])
+    found = []
+    for _ in range(3):
+        debugger.start()
+        found.append(float(step()))
+        debugger.stop()
+        debugger.step()
+    debugger.close()
+    return found
+
+
+def apis(folder: Path) -> set[str]:
+    (path,) = folder.glob("step1/*/dump.json")
+    return {name.rpartition(".")[0].rpartition(".")[0] for name in json.loads(path.read_text())["data"]}
+
+
+@pytest.mark.parametrize("task", ["statistics", "tensor"])
+@pytest.mark.parametrize("model", paddle_models.ALL)
+def test_capture_then_check(model: str, task: str, pytester: pytest.Pytester) -> None:
+    folder = pytester.path / "dumps"
+    assert losses(model, folder, task) == losses(model, None)
+    assert apis(folder) >= PRESENT[model]
+    outcomes = pytester.runpytest_inprocess("--probe-dump=dumps", "-pno:xdist").parseoutcomes()
+    assert set(outcomes) <= {"passed", "skipped"}, outcomes
+    # Paddle computes no gradient of rnn's input without that of its weights.
+    assert outcomes.get("skipped", 0) <= (model == "lstm")
+    assert outcomes["passed"] > 20
+
+
+@pytest.mark.parametrize(("model", "api"), [("cnn", "*conv2d"), ("gpt", "*adamw_"), ("gpt", "*softmax")])
+def test_another_device(model: str, api: str, pytester: pytest.Pytester) -> None:
+    losses(model, pytester.path / "dumps")
+    pytester.makeconftest(OTHER_DEVICES)
+    for device in ("other", "wrong"):
+        run = pytester.runpytest_inprocess(
+            "--probe-dump=dumps", f"--probe-device={device}", f"--probe-api={api}", "-pno:xdist"
+        )
+        assert set(run.parseoutcomes()) == {"passed" if device == "other" else "failed"}
+
+
+def test_workers(pytester: pytest.Pytester) -> None:
+    losses("cnn", pytester.path / "dumps")
+    outcomes = pytester.runpytest("--probe-dump=dumps", "-n", "2").parseoutcomes()
+    assert set(outcomes) == {"passed"}
