@@ -56,28 +56,28 @@ class PrecisionDebugger:
         the folder holds the dump of an earlier run."""
         self._hooks.follow(model)
         self._recorder.take_folder()
-        self._safely(self._recorder.start)
+        safely(self._recorder.start)
 
     def forward_backward_dump_end(self) -> None:
         """Record no new calls; the gradients of those that were recorded still are."""
-        self._safely(self._recorder.forward_ends)
+        safely(self._recorder.forward_ends)
 
     def stop(self) -> None:
         """Record no longer, and leave no hook."""
-        self._safely(self._recorder.stop)
+        safely(self._recorder.stop)
 
     def step(self) -> None:
         """A step ends: what was recorded of it is on the disk when this returns."""
-        self._safely(self._recorder.end_step)
+        safely(self._recorder.end_step)
 
     def close(self) -> None:
         """Stop, write what is left, and say once what was recorded. The end of the process does it as well."""
-        self._safely(self._recorder.finish)
+        safely(self._recorder.finish)
 
     def finish(self) -> Outcome:
         """Stop, and write what is left. What was recorded, for who says it in words of their own."""
         self._recorder.announced = True
-        self._safely(self._recorder.finish)
+        safely(self._recorder.finish)
         return self._recorder.outcome
 
     @property
@@ -85,13 +85,13 @@ class PrecisionDebugger:
         """Why nothing was recorded where something should have been; "" where it was, or nothing was asked for."""
         return self._recorder.missing()
 
-    def _safely(self, act: Callable[[], None]) -> None:
-        try:
-            act()
-        except Exception as error:
-            log.error(
-                "pytest-probe: %s failed (%s: %s); the program continues", act.__name__, type(error).__name__, error
-            )
+
+def safely(act: Callable[[], None]) -> None:
+    """What goes wrong is said, and never reaches the program."""
+    try:
+        act()
+    except Exception as error:
+        log.error("pytest-probe: %s failed (%s: %s); the program continues", act.__name__, type(error).__name__, error)
 
 
 @contextmanager

@@ -17,11 +17,13 @@ from typing import Any, Protocol
 from pytest_probe.core.dump import TENSOR_FOLDER
 from pytest_probe.errors import OverflowFound
 from pytest_probe.recording import disk, folder
+from pytest_probe.recording.apex_files import ApexFiles
 from pytest_probe.recording.config import CaptureConfig
+from pytest_probe.recording.dump_files import DumpFiles
 from pytest_probe.recording.outcome import Outcome, in_bytes
 from pytest_probe.recording.scope import Scope
 from pytest_probe.recording.snapshot import NamedEntry
-from pytest_probe.recording.writer import EntrySource, Writer
+from pytest_probe.recording.writer import EntrySource, StepFiles, Writer
 
 log = logging.getLogger("pytest_probe")
 
@@ -97,7 +99,7 @@ class Recorder:
             self.tell("another", "pytest-probe: another capture runs in this process, so this one records nothing")
             return
         if self._writer is None:
-            self._writer = Writer(self._folder(), self._header(), self._hooks)
+            self._writer = Writer(self._folder(), self._files(), self._hooks)
             self._opened = True
             self._began = time.perf_counter()
         self._hooks.install(self)
@@ -203,9 +205,15 @@ class Recorder:
             raise OverflowFound(count, name, file)
 
     def _folder(self) -> Path:
-        rank = self._hooks.rank()
-        process = f"proc{os.getpid()}" if rank is None else f"rank{rank}"
-        return Path(os.path.abspath(self.config.dump_path)) / f"step{self.step}" / process
+        rank, folder = self._hooks.rank(), Path(os.path.abspath(self.config.dump_path))
+        if self.config.layout == "paddleapex":
+            return folder / f"rank{rank or 0}_step{self.step}"
+        return folder / f"step{self.step}" / (f"proc{os.getpid()}" if rank is None else f"rank{rank}")
+
+    def _files(self) -> StepFiles:
+        if self.config.layout == "paddleapex":
+            return ApexFiles(self.config.apex, self._hooks.rank() or 0)
+        return DumpFiles(self._header())
 
     def _header(self) -> dict[str, Any]:
         data = str(self._folder() / TENSOR_FOLDER) if self.config.task in ("tensor", "overflow_check") else None

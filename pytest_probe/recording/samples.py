@@ -64,7 +64,7 @@ def places(shape: tuple[int, ...], layout: Layout, in_order: bool) -> Places:
 
 
 def copied(address: int, width: int, where: Places) -> bytes:
-    """The sample of a CPU tensor whose first element, of so many bytes, lies there. torch would take twice the time."""
+    """The sample of a CPU tensor whose first element, of so many bytes, lies there. Frameworks take twice the time."""
     (rows, pieces, piece), (apart, along, step) = where.shape, where.strides
     reach = (rows - 1) * apart + (pieces - 1) * along + (piece - 1) * step + 1
     memory = memory_at(address, reach * width)

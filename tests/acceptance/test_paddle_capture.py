@@ -15,6 +15,7 @@ if frameworks.unavailable("paddle"):
 
 import paddle
 
+from pytest_probe.paddle import Tracer
 from tests.support import paddle_models
 
 OTHER_DEVICES = """
@@ -77,6 +78,23 @@ def test_another_device(model: str, api: str, pytester: pytest.Pytester) -> None
             "--probe-dump=dumps", f"--probe-device={device}", f"--probe-api={api}", "-pno:xdist"
         )
         assert set(run.parseoutcomes()) == {"passed" if device == "other" else "failed"}
+
+
+@pytest.mark.parametrize("mode", ["random", "real_data"])
+def test_files_of_paddleapex(mode: str, pytester: pytest.Pytester) -> None:
+    config = pytester.path / "tool_config.yaml"
+    config.write_text(f"dump_root_path: {pytester.path / 'dumps'}\ndump_mode: {mode}\ntarget_step: [1]\n")
+    paddle.seed(7)
+    step, tracer = paddle_models.ALL["gpt"](), Tracer(config)
+    found = []
+    for _ in range(3):
+        tracer.start()
+        found.append(float(step()))
+        tracer.stop()
+    assert found == losses("gpt", None)
+    outcomes = pytester.runpytest_inprocess("--probe-dump=dumps", "-pno:xdist").parseoutcomes()
+    assert set(outcomes) == {"passed"}, outcomes
+    assert outcomes["passed"] > 100
 
 
 def test_workers(pytester: pytest.Pytester) -> None:

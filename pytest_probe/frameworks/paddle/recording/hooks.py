@@ -17,6 +17,7 @@ import paddle
 from msgspec import UNSET
 
 from pytest_probe.errors import OverflowFound
+from pytest_probe.frameworks.paddle.recording import targets
 from pytest_probe.frameworks.paddle.recording.bindings import Bindings
 from pytest_probe.frameworks.paddle.recording.gradients import Watched, differentiable
 from pytest_probe.frameworks.paddle.recording.names import RecordedFunction, RecordedFunctions
@@ -24,6 +25,7 @@ from pytest_probe.frameworks.paddle.recording.regions import CompiledRegions
 from pytest_probe.frameworks.paddle.recording.stacks import call_stacks
 from pytest_probe.frameworks.paddle.recording.values import Values, overflown, place
 from pytest_probe.recording.config import CaptureConfig
+from pytest_probe.recording.namespaces import functions, modules
 from pytest_probe.recording.recorder import Recorder
 from pytest_probe.recording.scope import Scope
 from pytest_probe.recording.snapshot import ForwardEntry, NamedEntry, PlainEntry, Tree, seen_tensors
@@ -65,7 +67,7 @@ class PaddleHooks:
         self._seeing = False
         self._thread = _Thread()
         self._late: OverflowFound | None = None
-        self._functions = RecordedFunctions(Scope(config).wants_api)
+        self._functions = RecordedFunctions(Scope(config).wants_api, _named(config), all=config.targets is None)
         pairs = [(function, self._replacement(function, rule)) for function, rule in self._functions.rules]
         pairs += [(function, self._ending(function)) for function in _BACKWARDS]
         self._bindings = Bindings(pairs, [paddle.Tensor])
@@ -282,6 +284,14 @@ class PaddleHooks:
         finally:
             if self._seeing:
                 self._bindings.put()
+
+
+def _named(config: CaptureConfig) -> list[tuple[str, Any]]:
+    """The functions of the user's choice, by the names of their records. Raises SettingsError."""
+    found = targets.found(config.targets or ())
+    for prefix, module in modules(config.namespaces, frozenset({"paddle"})):
+        found += [(f"{prefix}.{name}", getattr(module, name)) for name in functions(module)]
+    return found
 
 
 def _like(function: Callable[..., Any], replacement: Callable[..., Any]) -> Callable[..., Any]:

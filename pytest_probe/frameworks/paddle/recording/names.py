@@ -6,7 +6,7 @@ import functools
 import importlib
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -57,11 +57,20 @@ class RecordedFunctions:
     """The rules of one capture, each with its function. counts are the records of each name in this step, for all
     threads."""
 
-    def __init__(self, wants: Callable[[str], bool]) -> None:
+    def __init__(
+        self, wants: Callable[[str], bool], named: Sequence[tuple[str, Any]] = (), *, all: bool = True
+    ) -> None:
+        """named are functions of the user's choice, by the names that they get; not all: no others are recorded, also
+        not those above them."""
         self.counts: defaultdict[str, itertools.count[int]] = defaultdict(itertools.count)
+        chosen = {id(function): (name, function) for name, function in reversed(named)}
+        known = [(function, name if all else "", writes) for function, name, writes in _functions()]
+        rules = [(function, *chosen.pop(id(function), (name,))[:1], writes) for function, name, writes in known]
+        rules += [(function, name, True) for name, function in chosen.values()]
         self.rules = [
             (function, RecordedFunction(name, bool(name) and wants(name), writes))
-            for function, name, writes in _functions()
+            for function, name, writes in rules
+            if name or writes or (isinstance(function, FunctionType) and function.__name__ in _INSIDE)
         ]
 
 

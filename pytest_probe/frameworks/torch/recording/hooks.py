@@ -17,7 +17,7 @@ import torch
 from msgspec import UNSET
 from torch.overrides import TorchFunctionMode
 
-from pytest_probe.frameworks.torch.recording.functions import functions, modules, outermost, wrapped
+from pytest_probe.frameworks.torch.recording.functions import TAKEN, outermost, wrapped
 from pytest_probe.frameworks.torch.recording.gradients import Gradient, Seats, Wanting, Watched, wanting
 from pytest_probe.frameworks.torch.recording.modes import Presence, transforming, unseen
 from pytest_probe.frameworks.torch.recording.modules import Modules
@@ -26,6 +26,7 @@ from pytest_probe.frameworks.torch.recording.stacks import call_stacks
 from pytest_probe.frameworks.torch.recording.uninitialised import Uninitialised
 from pytest_probe.frameworks.torch.recording.values import Values
 from pytest_probe.recording.config import CaptureConfig
+from pytest_probe.recording.namespaces import functions, modules
 from pytest_probe.recording.recorder import Recorder
 from pytest_probe.recording.scope import Scope
 from pytest_probe.recording.snapshot import BackwardEntry, ForwardEntry, NamedEntry, Seen, Tree, seen_tensors
@@ -71,7 +72,7 @@ class TorchHooks:
         self._placed = False
         if model is not None:
             self.follow(model)
-        self._namespaces = modules(config.namespaces)
+        self._namespaces = modules(config.namespaces, TAKEN)
         self._functions = ExitStack()
 
     def follow(self, model: Any) -> None:
