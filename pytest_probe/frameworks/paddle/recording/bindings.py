@@ -31,7 +31,7 @@ class Bindings:
             if id(value) in self._replacements
         ]
         self._names: list[tuple[dict[str, Any], str, Function, Function]] = []
-        self._known: dict[int, Any] = {}
+        self._known: set[str] = set()
         self.there = False
 
     def put(self) -> None:
@@ -66,11 +66,7 @@ class Bindings:
 
     def _unknown(self) -> list[dict[str, Any]]:
         """The names of modules that were not looked through before; __main__ gets new ones as a program runs."""
-        modules = list(sys.modules.items())
-        new = [
-            module
-            for name, module in modules
-            if (id(module) not in self._known or name == "__main__") and name.partition(".")[0] != _OURS
-        ]
-        self._known.update((id(module), module) for module in new)
-        return [names for module in new if isinstance(names := getattr(module, "__dict__", None), dict)]
+        new = sys.modules.keys() - self._known
+        self._known |= new
+        modules = [sys.modules[name] for name in (*new, "__main__") if name.partition(".")[0] != _OURS]
+        return [names for module in modules if isinstance(names := getattr(module, "__dict__", None), dict)]

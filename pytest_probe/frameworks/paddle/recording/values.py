@@ -5,6 +5,7 @@ The memory of CPU tensors is read where it lies: Paddle is asked for nothing tha
 
 from __future__ import annotations
 
+import math
 import pickle
 import weakref
 import zlib
@@ -78,6 +79,7 @@ class Values(Snapshots):
         self._widths = {name: dtype.itemsize if _kind(name) in config.kinds else 0 for name, dtype in _ARRAYS.items()}
         self._counts = config.task in ("statistics", "tensor")
         self._sums = config.summary == "md5"
+        self._remembers = self._counts and not (self._kept or self._sums)
         # What was put off: copies of small tensors, and samples of large ones.
         self._small: deque[tuple[bytes, str, Seen]] = deque()
         self._samples: deque[tuple[bytes, str, Places, Seen]] = deque()
@@ -140,9 +142,15 @@ class Values(Snapshots):
         near = not self._far or tensor.place.is_cpu_place()
         if not tensor.is_contiguous():
             seen.stride = tuple(tensor.strides)
-        array = _array(address, seen) if near else in_order(np.asarray(tensor.numpy()).view(_ARRAYS[dtype]))
-        self._look(array, seen, near)
-        if self._counts and not (self._kept or self._sums):
+        size = math.prod(shape) * width
+        if near and size <= SMALL_BYTES and seen.stride is UNSET and not self._kept:
+            # As `_look` does it, without an array.
+            if self._counts:
+                self._small.append((string_at(address, size), dtype, seen))
+        else:
+            array = _array(address, seen) if near else in_order(np.asarray(tensor.numpy()).view(_ARRAYS[dtype]))
+            self._look(array, seen, near)
+        if self._remembers:
             memory = address - tensor.offset
             known = _Known(weakref.ref(tensor), tensor._inplace_version(), memory, self._writes.get(memory, 0), seen)
             self._known[id(tensor)] = known
@@ -164,9 +172,7 @@ class Values(Snapshots):
         if not self._counts:
             return
         if array.nbytes <= SMALL_BYTES:
-            whole = near and seen.stride is UNSET
-            data = string_at(seen.address, array.nbytes) if whole else np.ascontiguousarray(array).tobytes()
-            self._small.append((data, seen.dtype, seen))
+            self._small.append((np.ascontiguousarray(array).tobytes(), seen.dtype, seen))
             return
         if self._sums:
             seen.crc = f"{zlib.crc32(np.ascontiguousarray(array).data.cast('B')):08x}"
@@ -268,7 +274,7 @@ def _array(address: int, seen: Seen) -> np.ndarray:
     """A CPU tensor's own memory."""
     dtype = _ARRAYS[seen.dtype]
     if seen.stride is UNSET:
-        size = int(np.prod(seen.shape, dtype=np.int64)) * dtype.itemsize
+        size = math.prod(seen.shape) * dtype.itemsize
         return np.ndarray(seen.shape, dtype, memory_at(address, size))
     size = reach(laid_out(seen.shape, seen.stride)) * dtype.itemsize
     strides = tuple(step * dtype.itemsize for step in seen.stride)
