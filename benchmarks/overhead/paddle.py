@@ -10,7 +10,7 @@ import paddle.nn.functional as F
 from paddle import nn
 
 
-class Block(nn.Layer):
+class Block(nn.Layer):  # type: ignore[misc]
     def __init__(self, d: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
@@ -26,7 +26,7 @@ class Block(nn.Layer):
         return x + self.down(F.gelu(self.up(self.second(x)), approximate=True))
 
 
-class GPT(nn.Layer):
+class GPT(nn.Layer):  # type: ignore[misc]
     def __init__(self, words: int, d: int, heads: int, layers: int, t: int) -> None:
         super().__init__()
         self.tokens, self.places, self.last = nn.Embedding(words, d), nn.Embedding(t, d), nn.LayerNorm(d)

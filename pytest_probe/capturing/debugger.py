@@ -80,6 +80,10 @@ class PrecisionDebugger:
         safely(self._recorder.finish)
         return self._recorder.outcome
 
+    def announce(self) -> None:
+        """Say what was recorded, as close() does."""
+        safely(self._recorder.announce)
+
     @property
     def missing(self) -> str:
         """Why nothing was recorded where something should have been; "" where it was, or nothing was asked for."""

@@ -40,6 +40,7 @@ class ApexFiles:
         self._rank = rank
         self._entries: dict[str, dict[str, Any]] = {}
         self._half: set[str] = set()
+        self._left_out = 0
         # By key: the slot of the next tensor or value.
         self._slots: dict[str, int] = {}
 
@@ -60,7 +61,8 @@ class ApexFiles:
             self._slots[key] = leaves.slot
 
     def _forward(self, key: str, body: ForwardEntry, leaves: _Leaves) -> None:
-        if body.input_args is UNSET:
+        if body.input_args is UNSET or not _can_be_run(body):
+            self._left_out += 1
             return
         args = [leaves.written(tree) for tree in body.input_args]
         kwargs = {name: leaves.written(tree) for name, tree in body.input_kwargs.items()}
@@ -83,6 +85,13 @@ class ApexFiles:
                 content = unique(entries) if self._options.unique else entries
                 temporary.write_text(json.dumps(content, indent=2), encoding="utf-8")
             size += path.stat().st_size
+        if self._left_out:
+            log.info(
+                "pytest-probe: %d calls are left out of %s, at which PaddleAPEX's run_paddle.py would end: their "
+                "arguments have no form there, or they give something else than tensors",
+                self._left_out,
+                self._folder,
+            )
         if self._options.remote:
             self._copy(Path(self._options.remote))
         return size
@@ -92,6 +101,28 @@ class ApexFiles:
             shutil.copytree(self._folder, remote / self._folder.name, dirs_exist_ok=True)
         except OSError as error:
             log.error("pytest-probe: %s is not copied to %s (%s); it stays there", self._folder, remote, error)
+
+
+def _can_be_run(body: ForwardEntry) -> bool:
+    """run_paddle.py ends at an argument that is null, and at an output that is neither a tensor nor the only one."""
+    outputs = [] if body.output is UNSET or body.output == [None] else body.output
+    return _has_form(body.input_args) and _are_tensors(outputs)
+
+
+def _has_form(tree: Tree) -> bool:
+    if isinstance(tree, Seen):
+        return tree.type == "paddle.Tensor"
+    if isinstance(tree, PlainEntry):
+        return tree.type in (*_BUILTINS, "slice", "paddle.dtype") or tree.type.startswith(_NUMPY)
+    if isinstance(tree, Mapping):
+        return bool(tree) and not isinstance(tree.get("type"), str) and all(map(_has_form, tree.values()))
+    return tree is None or all(map(_has_form, tree))
+
+
+def _are_tensors(tree: Tree) -> bool:
+    if isinstance(tree, (list, tuple)):
+        return all(map(_are_tensors, tree))
+    return isinstance(tree, Seen) and tree.type == "paddle.Tensor"
 
 
 class _Leaves:

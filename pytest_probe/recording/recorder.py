@@ -141,9 +141,12 @@ class Recorder:
     def finish(self) -> None:
         """Close, and say once what was recorded."""
         self.close()
-        if self.announced:
-            return
-        self.announced = True
+        if not self.announced:
+            self.announced = True
+            self.announce()
+
+    def announce(self) -> None:
+        """Say what was recorded, or why nothing was."""
         if missing := self.missing():
             log.warning("pytest-probe: nothing was recorded: %s", missing)
         elif self.outcome.entries and self._speaks():

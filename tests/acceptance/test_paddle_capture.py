@@ -4,6 +4,8 @@ is found."""
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,53 @@ PRESENT = {
     "cnn": {"paddle._C_ops.conv2d", "paddle.nn.functional.batch_norm", "paddle.nn.functional.group_norm"},
     "lstm": {"paddle._C_ops.rnn", "paddle._C_ops.adam_"},
 }
+
+
+PROGRAM = """
+import paddle, sys
+paddle.seed(0)
+model = paddle.nn.Linear(4, 2)
+optimizer = paddle.optimizer.SGD(0.1, parameters=model.parameters())
+for _ in range(3):
+    model(paddle.ones([3, 4])).square().mean().backward()
+    optimizer.step()
+    optimizer.clear_grad()
+print(float(model.weight.sum()), "torch" in sys.modules)
+"""
+
+
+def captured(folder: Path, text: str, *args: str) -> subprocess.CompletedProcess[str]:
+    """Run the command as a user does."""
+    (folder / "train.py").write_text(text)
+    command = [sys.executable, "-c", "from pytest_probe.cli import main; raise SystemExit(main())", "capture", *args]
+    return subprocess.run([*command, "train.py"], cwd=folder, capture_output=True, text=True, timeout=120)
+
+
+def recorded_names(folder: Path) -> list[str]:
+    (path,) = folder.glob("step*/*/dump.json")
+    return list(json.loads(path.read_text())["data"])
+
+
+def test_a_program_is_recorded_by_the_framework_that_it_imports(tmp_path: Path) -> None:
+    ran = captured(tmp_path, PROGRAM, "--step=1")
+    plain = subprocess.run([sys.executable, tmp_path / "train.py"], capture_output=True, text=True, timeout=120)
+    assert (ran.stdout, ran.returncode) == (plain.stdout, 0)
+    assert ran.stdout.endswith("False\n")
+    names = recorded_names(tmp_path / "dumps")
+    assert {"paddle.nn.functional.linear.0.backward", "paddle._C_ops.sgd_.1.forward"} <= set(names)
+    assert "paddle.nn.functional.linear.1.forward" not in names
+
+
+def test_both_frameworks_are_recorded(tmp_path: Path) -> None:
+    ran = captured(tmp_path, "import torch, paddle; torch.ones(2).tanh(); paddle.tanh(paddle.ones([2]))")
+    assert ran.returncode == 0
+    assert recorded_names(tmp_path / "dumps") == ["Torch.ones.0.forward", "Torch.tanh.0.forward"]
+    assert recorded_names(tmp_path / "dumps/paddle") == ["paddle.ones.0.forward", "paddle.tanh.0.forward"]
+
+
+def test_a_framework_that_is_not_used_is_nothing_to_warn_of(tmp_path: Path) -> None:
+    ran = captured(tmp_path, "import torch, paddle; paddle.ones([2])")
+    assert (ran.returncode, "nothing was recorded" in ran.stderr) == (0, False)
 
 
 def losses(model: str, folder: Path | None, task: str = "statistics") -> list[float]:

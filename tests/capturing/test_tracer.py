@@ -76,6 +76,19 @@ def test_tensors_are_numbered_with_the_values_between_them(tmp_path: Path) -> No
     assert paddle.load(str(file)).tolist() == [[1.0, 1.0]] * 3
 
 
+def test_what_paddleapex_could_not_run_is_left_out(tmp_path: Path) -> None:
+    tracer = Tracer(written(tmp_path))
+    tracer.start()
+    x = paddle.ones([2, 2])
+    x[..., 0]
+    x[0]
+    x[0] = 2.0
+    paddle._C_ops.sgd_(x, paddle.ones([1]), x, None, False)
+    tracer.stop()
+    names = ["paddle.ones*0", "paddle.Tensor.__getitem__*1", "paddle.Tensor.__setitem__*0", "paddle.ones*1"]
+    assert list(entries(tmp_path)) == names
+
+
 def test_steps(tmp_path: Path) -> None:
     traced(written(tmp_path, target_step=[1, 3]), steps=5)
     assert sorted(path.name for path in (tmp_path / "dumps").iterdir()) == ["rank0_step1", "rank0_step3"]

@@ -138,6 +138,9 @@ class Values(Snapshots):
         width = self._widths.get(dtype, 0)
         # Without an address: empty ones, and those whose memory was freed.
         if not (address and width):
+            if self._kept and width:
+                # What nobody wrote may hold anything.
+                seen.data = np.zeros(shape, _ARRAYS[dtype])
             return seen
         near = not self._far or tensor.place.is_cpu_place()
         if not tensor.is_contiguous():

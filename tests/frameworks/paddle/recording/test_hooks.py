@@ -278,3 +278,29 @@ def test_stacks(tmp_path: Path) -> None:
 def test_a_framework_that_is_not_recorded(name: str, nearest: str, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=nearest):
         PrecisionDebugger(dump_path=tmp_path, framework=name)
+
+
+@pytest.mark.parametrize("level", ["L0", "mix"])
+def test_levels_of_modules_are_refused(level: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="give level L1"):
+        PrecisionDebugger(dump_path=tmp_path, framework="paddle", level=level)
+
+
+def test_gradients_come_after_the_forward_has_ended(tmp_path: Path) -> None:
+    x = paddle.ones([3])
+    x.stop_gradient = False
+    debugger = PrecisionDebugger(dump_path=tmp_path, framework="paddle")
+    debugger.start()
+    y = x * 2.0
+    debugger.forward_backward_dump_end()
+    (y * 3.0).sum().backward()
+    debugger.close()
+    assert list(entries(tmp_path)) == ["paddle.Tensor.__mul__.0.forward", "paddle.Tensor.__mul__.0.backward"]
+
+
+def test_functions_of_other_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = type(sys)("fused_of_ours")
+    exec("def double(x):\n    return x * 2.0", vars(module))
+    monkeypatch.setitem(sys.modules, "fused_of_ours", module)
+    found = recorded(tmp_path, lambda: module.double(paddle.ones([2])), namespaces={"Fused": "fused_of_ours"})
+    assert forwards(found) == ["paddle.ones.0", "Fused.double.0"]
