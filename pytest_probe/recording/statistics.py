@@ -105,7 +105,7 @@ def _sums(flat: np.ndarray, top: float, one_sign: bool) -> tuple[float, float]:
     whole = flat.size // _ROW * _ROW
     rows, rest = flat[:whole].reshape(-1, _ROW), flat[whole:].astype(np.float64)
     squares = np.einsum("ij,ij->i", rows, rows).sum(dtype=np.float64) + np.dot(rest, rest)
-    total = np.einsum("ij->i", rows).sum(dtype=np.float64) + rest.sum() if one_sign else _wide_sums(flat)[0]
+    total = rows.sum(axis=1).sum(dtype=np.float64) + rest.sum() if one_sign else _wide_sums(flat)[0]
     return float(total), float(squares)
 
 

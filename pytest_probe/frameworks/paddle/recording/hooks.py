@@ -19,6 +19,7 @@ from msgspec import UNSET
 from pytest_probe.errors import OverflowFound
 from pytest_probe.frameworks.paddle.recording import targets
 from pytest_probe.frameworks.paddle.recording.bindings import Bindings
+from pytest_probe.frameworks.paddle.recording.distributed import collectives
 from pytest_probe.frameworks.paddle.recording.gradients import Watched, differentiable
 from pytest_probe.frameworks.paddle.recording.names import RecordedFunction, RecordedFunctions
 from pytest_probe.frameworks.paddle.recording.regions import CompiledRegions
@@ -37,6 +38,8 @@ _modes: Any = paddle.base.framework.global_var
 _tracer: Callable[[], Any] = paddle.base.framework._dygraph_tracer
 _OFF = paddle.base.core.AmpLevel.O0
 _AMP = paddle.is_compiled_with_cuda() or paddle.is_compiled_with_xpu()
+# What the records of other functions begin with.
+_TAKEN = frozenset({"paddle", "Distributed"})
 # Arguments in whose place the name of a device may stand.
 _DEVICES = ("place", "device")
 _BACKWARDS: Any = (paddle.Tensor.backward, paddle.autograd.backward, paddle.grad)
@@ -288,8 +291,8 @@ class PaddleHooks:
 
 def _named(config: CaptureConfig) -> list[tuple[str, Any]]:
     """The functions of the user's choice, by the names of their records. Raises SettingsError."""
-    found = targets.found(config.targets or ())
-    for prefix, module in modules(config.namespaces, frozenset({"paddle"})):
+    found = list(collectives()) if config.targets is None else targets.found(config.targets)
+    for prefix, module in modules(config.namespaces, _TAKEN):
         found += [(f"{prefix}.{name}", getattr(module, name)) for name in functions(module)]
     return found
 

@@ -22,6 +22,7 @@ import paddle
 from msgspec import UNSET
 
 from pytest_probe.frameworks.paddle.arrays import FLOATS, name_of
+from pytest_probe.frameworks.paddle.recording import distributed
 from pytest_probe.numerics.contiguous import in_order
 from pytest_probe.recording.config import CaptureConfig
 from pytest_probe.recording.plain import Snapshots
@@ -98,6 +99,7 @@ class Values(Snapshots):
             # Paddle takes the name of a dtype in its place.
             str: lambda value: PlainEntry("paddle.dtype", value) if value in _ARRAYS else text(value),
             paddle.Size: lambda value: [self.take(int(item)) for item in value],
+            distributed.GROUP: distributed.group,
             **dict.fromkeys((_Place, *_Place.__subclasses__(), *_places()), place),
         }
 
