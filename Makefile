@@ -17,7 +17,7 @@ RELEASES := $(TORCH_RELEASES:%=$(VENV)-torch-%/installed)
 MSPROBE := 1.0.4 1.2.2 8.3.3 26.2.0
 PEERS := $(MSPROBE:%=$(VENV)-msprobe-%/installed)
 
-.PHONY: demo demo-paddle test lint format snapshots conformance compat verdict-quality wheel-demo test-without-torch clean
+.PHONY: demo demo-paddle test lint format snapshots conformance conformance-paddle compat verdict-quality wheel-demo test-without-torch clean
 
 demo: $(INSTALLED)
 	$(VENV)/bin/pytest --probe-dump=cases/gpt
@@ -63,6 +63,11 @@ test-without-torch:
 # The real tools beside ours. Not in CI: each release of MSPROBE gets an environment of its own, of 1.4 GB.
 conformance: $(INSTALLED) $(PEERS)
 	$(VENV)/bin/python -m tests.conformance.live $(PEERS:installed=bin/python)
+
+# PaddleAPEX's own replay of what our Tracer writes. PADDLEAPEX is a checkout of it; without one this is skipped.
+PADDLEAPEX ?=
+conformance-paddle: $(PADDLE)
+	$(VENV)/bin/python -W ignore -m tests.conformance.paddleapex $(PADDLEAPEX)
 
 # The demo, and the tests marked compat, with each release of torch: the table of docs/versions.md. Not in CI.
 compat: $(RELEASES)

@@ -1,33 +1,35 @@
 """What recording costs: the time of a training step with and without, in one run, as a Markdown table.
 
-    python benchmarks/capture_overhead.py [--steps N] [--msprobe PYTHON]
+    python benchmarks/capture_overhead.py [--framework paddle] [--steps N] [--msprobe PYTHON] [--paddleapex CHECKOUT]
 
 Steps of a GPT (d = 256, 4 layers, T = 128, B = 4) and of a tiny one (d = 32, 2 layers, T = 16, B = 2), forward,
 backward and AdamW on one thread of the CPU; plain and recorded steps take turns, and the least of each counts. CPU is
 that of all threads, the writer's with it; a recorded step lasts from start() to the end of step(), by which it is on
 the disk. A call is one forward entry. --msprobe names an interpreter with mindstudio-probe, whose PrecisionDebugger
-then records the same steps.
+then records the same steps; --paddleapex a checkout of PaddleAPEX, whose Tracer records those of Paddle, its functions
+less those that break on Paddle 3. For Paddle the last line is how fast tensors are written beside paddle.save of the
+same ones.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
+import importlib
+import io
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-
-import torch
-import torch.nn.functional as F
-from torch import nn
 
 WAYS = ("statistics", "without stacks", "structure", "md5", "tensor", "installed, not started")
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -38,52 +40,12 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-class Block(nn.Module):
-    def __init__(self, d: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.first, self.second = nn.LayerNorm(d), nn.LayerNorm(d)
-        self.qkv, self.proj, self.up, self.down = (nn.Linear(d, 3 * d), nn.Linear(d, d), nn.Linear(d, 4 * d),
-                                                   nn.Linear(4 * d, d))  # fmt: skip
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        b, t, d = x.shape
-        parts = self.qkv(self.first(x)).split(d, dim=-1)
-        query, key, value = (part.view(b, t, self.heads, -1).transpose(1, 2) for part in parts)
-        y = F.scaled_dot_product_attention(query, key, value, is_causal=True)
-        x = x + self.proj(y.transpose(1, 2).contiguous().view(b, t, d))
-        return x + self.down(F.gelu(self.up(self.second(x)), approximate="tanh"))
-
-
-class GPT(nn.Module):
-    def __init__(self, words: int, d: int, heads: int, layers: int, t: int) -> None:
-        super().__init__()
-        self.tokens, self.places, self.last = nn.Embedding(words, d), nn.Embedding(t, d), nn.LayerNorm(d)
-        self.blocks, self.head = nn.ModuleList(Block(d, heads) for _ in range(layers)), nn.Linear(d, words, bias=False)
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        x = self.tokens(tokens) + self.places(torch.arange(tokens.shape[1]))
-        for block in self.blocks:
-            x = block(x)
-        return self.head(self.last(x))
-
-
 SIZES = {"tiny GPT": (64, 32, 4, 2, 16, 2), "GPT": (512, 256, 8, 4, 128, 4)}
 
 
-def training(size: str) -> Callable[[], None]:
+def training(size: str, framework: str) -> Callable[[], None]:
     """One training step of the model of that size."""
-    words, d, heads, layers, t, batch = SIZES[size]
-    torch.manual_seed(0)
-    model = GPT(words, d, heads, layers, t)
-    optimizer = torch.optim.AdamW(model.parameters())
-    tokens = torch.randint(0, words, (batch, t))
-
-    def step() -> None:
-        optimizer.zero_grad()
-        F.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten()).backward()
-        optimizer.step()
-
+    step: Callable[[], None] = importlib.import_module(f"overhead.{framework}").training(*SIZES[size])
     return step
 
 
@@ -115,22 +77,22 @@ def measured(step: Callable[[], None], recorded: Callable[[], None], steps: int)
     return [min(times) for times in wall], [min(times) for times in cpu]
 
 
-def cost(size: str, steps: int, debugger: Any, folder: Path) -> Cost:
+def cost(size: str, steps: int, debugger: Any, folder: Path, framework: str = "pytorch") -> Cost:
     """The cost of a debugger, ours or msprobe's; None: nothing is done around the step."""
-    step = training(size)
+    step = training(size, framework)
     for _ in range(3):
         step()
 
-    def recorded() -> None:
-        if debugger is not None:
-            debugger.start()
-        step()
-        if debugger is not None:
-            debugger.stop()
-            debugger.step()
-
+    recorded = step if debugger is None else functools.partial(_recorded, debugger, step)
     wall, cpu = measured(step, recorded, steps)
     return Cost((wall[0], wall[1]), (cpu[0], cpu[1]), _calls(folder))
+
+
+def _recorded(debugger: Any, step: Callable[[], None]) -> None:
+    debugger.start()
+    step()
+    debugger.stop()
+    debugger.step()
 
 
 def _calls(folder: Path) -> int:
@@ -138,15 +100,16 @@ def _calls(folder: Path) -> int:
     return 0 if path is None else sum(name.endswith(".forward") for name in json.loads(path.read_text())["data"])
 
 
-def ours(steps: int) -> Iterator[str]:
+def ours(steps: int, framework: str) -> Iterator[str]:
     from pytest_probe import PrecisionDebugger
 
     for size in SIZES:
         for way in WAYS:
             with tempfile.TemporaryDirectory() as folder:
-                debugger = PrecisionDebugger(dump_path=folder, **OPTIONS.get(way, {}))
+                debugger = PrecisionDebugger(dump_path=folder, framework=framework, **OPTIONS.get(way, {}))
                 few = max(3, steps // 5) if way == "tensor" else steps
-                yield cost(size, few, None if way in WAYS[5:] else debugger, Path(folder)).row(size, way)
+                shown = None if way in WAYS[5:] else debugger
+                yield cost(size, few, shown, Path(folder), framework).row(size, way)
 
 
 def msprobes(steps: int) -> Iterator[str]:
@@ -167,22 +130,103 @@ def msprobes(steps: int) -> Iterator[str]:
             yield cost(size, max(3, steps // 3), PrecisionDebugger(config_path=str(path)), Path(folder)).row(size, way)
 
 
+def paddleapexes(steps: int, checkout: str) -> Iterator[str]:
+    """In PaddleAPEX's own process: its Tracer with its own list of functions, but for those that break Paddle 3."""
+    import paddle  # noqa: F401 (names of the list lead there)
+    import yaml
+
+    package = Path(checkout) / "paddleapex/api_tracer"
+    listed = yaml.safe_load((package / "configs/op_target.yaml").read_text())
+    folder = Path(os.environ["APEX_FOLDER"])
+    usable = [name for name in dict.fromkeys(listed["target_op"]) if _is_function(name)]
+    (folder / "ops.yaml").write_text(yaml.safe_dump({"ignored_op": listed["ignored_op"], "target_op": usable}))
+    told = {"op_target_path": str(folder / "ops.yaml"), "dump_root_path": str(folder / "dumps"), "profile_mode": True,
+            "remote_path": str(folder), "Async_dump": False, "dump_mode": os.environ["APEX_MODE"], "dump_unique": True,
+            "target_step": list(range(1000)), "split_dump": True}  # fmt: skip
+    (folder / "config.yaml").write_text(yaml.safe_dump(told))
+    os.environ["APEX_CONFIG_PATH"] = str(folder / "config.yaml")
+    sys.path[:0] = [checkout]
+    sizes = {size: training(size, "paddle") for size in SIZES}
+    plain = {size: measured(step, step, steps) for size, step in sizes.items()}
+    with redirect_stdout(io.StringIO()):
+        from paddleapex.api_tracer import Tracer
+
+        tracer = Tracer()
+        # It has no end of a step; and it goes on recording behind stop(), so that plain steps were measured before.
+        tracer.step = lambda: None
+        recorded = {size: measured(functools.partial(_recorded, tracer, step), step, max(3, steps // 4))
+                    for size, step in sizes.items()}  # fmt: skip
+    rows = []
+    for size in SIZES:
+        (wall, cpu), (traced_wall, traced_cpu) = plain[size], recorded[size]
+        found = Cost((wall[0], traced_wall[0]), (cpu[0], traced_cpu[0]), 0)
+        rows.append(found.row(size, f"PaddleAPEX {told['dump_mode']}"))
+    yield from rows
+
+
+def _is_function(path: str) -> bool:
+    owner: Any = sys.modules["paddle"]
+    for name in path.split(".")[1:]:
+        owner = getattr(owner, name, None)
+    return callable(owner) and not isinstance(owner, (property, type(sys)))
+
+
+def _beside_paddleapex(steps: int, checkout: str) -> None:
+    for mode in ("random", "real_data"):
+        with tempfile.TemporaryDirectory() as folder:
+            told = [sys.executable, __file__, "--inside-paddleapex", "--paddleapex", checkout, "--steps", str(steps)]
+            environment = {**os.environ, "APEX_FOLDER": folder, "APEX_MODE": mode}
+            found = subprocess.run(told, capture_output=True, text=True, check=True, env=environment)
+            print("\n".join(line for line in found.stdout.splitlines() if line.startswith("| ")), flush=True)
+
+
+def throughput() -> str:
+    """How fast a step's tensors are written beside paddle.save of the same ones."""
+    import paddle
+
+    from pytest_probe import PrecisionDebugger
+
+    step = training("GPT", "paddle")
+    step()
+    with tempfile.TemporaryDirectory() as folder:
+        debugger = PrecisionDebugger(dump_path=folder, framework="paddle", task="tensor")
+        plain, recorded = measured(step, lambda: _recorded(debugger, step), 1)[0]
+        files = list(Path(folder).glob("step0/*/dump_tensor_data/*.pt"))
+        size = sum(file.stat().st_size for file in files) / 1e6
+        tensors = [paddle.load(str(file)) for file in files]
+        began = time.perf_counter()
+        for number, tensor in enumerate(tensors):
+            paddle.save(tensor, f"{folder}/{number}.pt")
+        saved = time.perf_counter() - began
+    ours, theirs = size / (recorded - plain), size / saved
+    return f"tensors: {size:.0f} MB, {ours:.0f} MB/s; paddle.save of the same: {theirs:.0f} MB/s; {ours / theirs:.2f}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--steps", type=int, default=20, help="steps of each kind (default: 20)")
+    parser.add_argument("--framework", choices=("pytorch", "paddle"), default="pytorch", help="(default: pytorch)")
     parser.add_argument("--msprobe", metavar="PYTHON", help="an interpreter that has mindstudio-probe")
+    parser.add_argument("--paddleapex", metavar="CHECKOUT", help="a checkout of PaddleAPEX")
+    parser.add_argument("--inside-paddleapex", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--inside-msprobe", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    torch.set_num_threads(1)
+    if given.inside_paddleapex:
+        print("\n".join(paddleapexes(given.steps, given.paddleapex)))
+        return
     if not given.inside_msprobe:
         print("| model | way | plain ms | recorded ms | time | CPU | calls | us a call |")
         print("|---|---|---|---|---|---|---|---|")
-    for row in msprobes(given.steps) if given.inside_msprobe else ours(given.steps):
+    for row in msprobes(given.steps) if given.inside_msprobe else ours(given.steps, given.framework):
         print(row, flush=True)
     if given.msprobe:
         told = [given.msprobe, __file__, "--inside-msprobe", "--steps", str(given.steps)]
         found = subprocess.run(told, capture_output=True, text=True, check=True)
         print("\n".join(line for line in found.stdout.splitlines() if line.startswith("| ")))
+    if given.framework == "paddle" and given.paddleapex:
+        _beside_paddleapex(given.steps, given.paddleapex)
+    if given.framework == "paddle":
+        print(f"\n{throughput()}")
 
 
 if __name__ == "__main__":

@@ -21,11 +21,12 @@ class PrecisionDebugger:
     mix, and for the path of the module that each call stands in. options are the keys of the configuration by their
     names there: scope, list, data_mode, summary_mode, white_list, black_list, rank, extra_info, overflow_nums,
     namespaces, seed, is_deterministic (with either everything that draws is seeded here, as by seed_all), and kinds
-    ("float", "int", "bool", "scalar"): of which values statistics or data are kept.
+    ("float", "int", "bool", "scalar"): of which values statistics or data are kept. framework is whose calls are
+    recorded, as dumps name it: "pytorch" or "paddle".
 
     Raises SettingsError for a configuration that cannot be used, at the first start() also for a dump_path that holds
-    the dump of an earlier run (overwrite=True removes that), and Unsupported where torch is not installed; nothing
-    else ever reaches the program, but for the OverflowFound that an overflow_check ends with.
+    the dump of an earlier run (overwrite=True removes that), and Unsupported where the framework is not installed;
+    nothing else ever reaches the program, but for the OverflowFound that an overflow_check ends with.
     """
 
     def __init__(
@@ -36,13 +37,14 @@ class PrecisionDebugger:
         level: str | None = None,
         model: Any = None,
         step: Sequence[int | str] | None = None,
+        framework: str = frameworks.DEFAULT,
         **options: Any,
     ) -> None:
         given = {"task": task, "dump_path": dump_path, "level": level, "step": step, **options}
         config = configured(config_path, **{key: value for key, value in given.items() if value is not None})
         if config.seed is not None or config.deterministic is not None:
-            seed_all(SEED if config.seed is None else config.seed, bool(config.deterministic))
-        self._hooks = frameworks.recording().hooks(config, model)
+            seed_all(SEED if config.seed is None else config.seed, bool(config.deterministic), framework)
+        self._hooks = frameworks.recording(framework).hooks(config, model)
         self._recorder = Recorder(config, self._hooks)
 
     def take_folder(self) -> None:
@@ -54,42 +56,46 @@ class PrecisionDebugger:
         the folder holds the dump of an earlier run."""
         self._hooks.follow(model)
         self._recorder.take_folder()
-        self._safely(self._recorder.start)
+        safely(self._recorder.start)
 
     def forward_backward_dump_end(self) -> None:
         """Record no new calls; the gradients of those that were recorded still are."""
-        self._safely(self._recorder.forward_ends)
+        safely(self._recorder.forward_ends)
 
     def stop(self) -> None:
         """Record no longer, and leave no hook."""
-        self._safely(self._recorder.stop)
+        safely(self._recorder.stop)
 
     def step(self) -> None:
         """A step ends: what was recorded of it is on the disk when this returns."""
-        self._safely(self._recorder.end_step)
+        safely(self._recorder.end_step)
 
     def close(self) -> None:
         """Stop, write what is left, and say once what was recorded. The end of the process does it as well."""
-        self._safely(self._recorder.finish)
+        safely(self._recorder.finish)
 
     def finish(self) -> Outcome:
         """Stop, and write what is left. What was recorded, for who says it in words of their own."""
         self._recorder.announced = True
-        self._safely(self._recorder.finish)
+        safely(self._recorder.finish)
         return self._recorder.outcome
+
+    def announce(self) -> None:
+        """Say what was recorded, as close() does."""
+        safely(self._recorder.announce)
 
     @property
     def missing(self) -> str:
         """Why nothing was recorded where something should have been; "" where it was, or nothing was asked for."""
         return self._recorder.missing()
 
-    def _safely(self, act: Callable[[], None]) -> None:
-        try:
-            act()
-        except Exception as error:
-            log.error(
-                "pytest-probe: %s failed (%s: %s); the program continues", act.__name__, type(error).__name__, error
-            )
+
+def safely(act: Callable[[], None]) -> None:
+    """What goes wrong is said, and never reaches the program."""
+    try:
+        act()
+    except Exception as error:
+        log.error("pytest-probe: %s failed (%s: %s); the program continues", act.__name__, type(error).__name__, error)
 
 
 @contextmanager

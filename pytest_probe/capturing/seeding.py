@@ -13,12 +13,12 @@ from pytest_probe import frameworks
 SEED = 1234
 
 
-def seed_all(seed: int = SEED, mode: bool = False) -> None:
-    """Seed Python's, NumPy's and torch's generators; mode: torch shall use deterministic algorithms, and warn where
-    there is none. Raises Unsupported where torch is not installed."""
+def seed_all(seed: int = SEED, mode: bool = False, framework: str = frameworks.DEFAULT) -> None:
+    """Seed Python's, NumPy's and the framework's generators; mode: it shall use deterministic algorithms, and warn
+    where there is none. Raises Unsupported where the framework is not installed."""
     random.seed(seed)
     np.random.seed(seed % 2**32)
     os.environ["PYTHONHASHSEED"] = str(seed)
     # cuBLAS reads this when it is first used.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    frameworks.recording().seed(seed, mode)
+    frameworks.recording(framework).seed(seed, mode)

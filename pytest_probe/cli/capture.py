@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pytest_probe import frameworks
-from pytest_probe.capturing.debugger import PrecisionDebugger
+from pytest_probe.capturing.program import ProgramCapture
 from pytest_probe.errors import SettingsError
 from pytest_probe.recording.config import TASKS, names_folder
 from pytest_probe.recording.folder import FolderTaken
@@ -49,34 +48,27 @@ def run(arguments: argparse.Namespace) -> int:
     program, *given = arguments.program
     if not arguments.module and not Path(program).is_file():
         raise SettingsError("PROGRAM", program, "there is no such file")
-    debugger = _debugger(arguments)
-    with _as_main(program, given, arguments.module), frameworks.recording().after_optimizer_steps(debugger.step):
-        _start(debugger)
+    capture = _capture(arguments)
+    with _as_main(program, given, arguments.module), capture.running():
         try:
             _execute(program, arguments.module)
         except SystemExit as error:
             # A program that ends well by itself has recorded nothing all the same.
             if error.code not in (None, 0):
                 raise
-        finally:
-            debugger.close()
-    return 1 if debugger.missing else 0
+    return 1 if capture.missing else 0
 
 
-def _debugger(arguments: argparse.Namespace) -> PrecisionDebugger:
-    return PrecisionDebugger(
-        arguments.config,
-        task=arguments.task,
-        dump_path=_folder(arguments),
-        step=_steps(arguments),
-        # None: as the file says.
-        overwrite=arguments.overwrite or None,
-    )
-
-
-def _start(debugger: PrecisionDebugger) -> None:
+def _capture(arguments: argparse.Namespace) -> ProgramCapture:
     try:
-        debugger.start()
+        return ProgramCapture(
+            arguments.config,
+            task=arguments.task,
+            dump_path=_folder(arguments),
+            step=_steps(arguments),
+            # None: as the file says.
+            overwrite=arguments.overwrite or None,
+        )
     except FolderTaken as error:
         raise FolderTaken("-o", error.folder, error.found, "replace it with --overwrite") from None
 

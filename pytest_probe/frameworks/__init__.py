@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pytest_probe.core.garbage_collection import paused_gc
-from pytest_probe.errors import Unsupported
+from pytest_probe.errors import SettingsError, Unsupported
 
 if TYPE_CHECKING:
     from pytest_probe.frameworks.base import Framework, Recording, Signatures
@@ -59,13 +59,14 @@ def load(name: str = DEFAULT) -> Framework:
     return loaded
 
 
-def recording() -> Recording:
-    """What records the calls of a program. Raises Unsupported where the framework is not installed, FrameworkTooOld
-    where a newer one is needed."""
-    _check_installed(DEFAULT)
-    from pytest_probe.frameworks.torch.recording.recording import TorchRecording
-
-    return TorchRecording()
+def recording(name: str = DEFAULT) -> Recording:
+    """What records the calls of a program. Raises SettingsError for no framework that can be recorded, Unsupported
+    where it is not installed, FrameworkTooOld where a newer one is needed."""
+    if name not in MODULES:
+        raise SettingsError("framework", name, f"give one of {', '.join(MODULES)}")
+    _check_installed(name)
+    made: Recording = _part(MODULES[name], "recording.recording").made()
+    return made
 
 
 def _check_installed(name: str) -> None:

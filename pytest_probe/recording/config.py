@@ -37,6 +37,16 @@ Numbers: TypeAlias = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
+class ApexOptions:
+    """How files of PaddleAPEX's are written: unique, without equal calls, ranges rounded to powers of ten; split, with
+    calls in 16 bit and others in files of their own as well; and copied to the folder remote, where there is one."""
+
+    unique: bool = False
+    split: bool = True
+    remote: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class CaptureConfig:
     """What is recorded, and where it goes.
 
@@ -45,7 +55,8 @@ class CaptureConfig:
     kinds of which values statistics or data are kept; overflows ends an overflow_check (-1: never). namespaces are
     modules whose functions are recorded as well, by the prefix of their records. With seed or deterministic everything
     that draws is seeded when the debugger is made, as msprobe 1.0 does it. overwrite: an earlier dump in the folder is
-    removed.
+    removed. layout is whose files are written, apex how those of PaddleAPEX are. targets are the functions to record,
+    by their paths ("paddle.add"); None: all that the framework has.
     """
 
     dump_path: str
@@ -66,6 +77,9 @@ class CaptureConfig:
     seed: int | None = None
     deterministic: bool | None = None
     overwrite: bool = False
+    layout: str = "msprobe"
+    apex: ApexOptions = ApexOptions()
+    targets: tuple[str, ...] | None = None
 
 
 class _Settings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -110,6 +124,7 @@ class _Top(_Settings, frozen=True):
         tuple[Kind | Literal["all"], ...] | None, Meta(description=f"give a list of {', '.join(KINDS)}, or of all")
     ] = None
     overwrite: Annotated[bool | None, Meta(description="give true or false")] = None
+    layout: Literal["msprobe", "paddleapex"] | None = None
     namespaces: Annotated[
         dict[str, str] | None, Meta(description='give an object of modules by prefix, as {"Flash": "flash_attn_cuda"}')
     ] = None

@@ -17,17 +17,22 @@ from typing import Any, Protocol
 from pytest_probe.core.dump import TENSOR_FOLDER
 from pytest_probe.errors import OverflowFound
 from pytest_probe.recording import disk, folder
+from pytest_probe.recording.apex_files import ApexFiles
 from pytest_probe.recording.config import CaptureConfig
+from pytest_probe.recording.dump_files import DumpFiles
 from pytest_probe.recording.outcome import Outcome, in_bytes
 from pytest_probe.recording.scope import Scope
 from pytest_probe.recording.snapshot import NamedEntry
-from pytest_probe.recording.writer import EntrySource, Writer
+from pytest_probe.recording.writer import EntrySource, StepFiles, Writer
 
 log = logging.getLogger("pytest_probe")
 
 
 class Hooks(EntrySource, Protocol):
-    """A framework's part: it sees the calls, and hands their entries to the recorder."""
+    """A framework's part: it sees the calls, and hands their entries to the recorder. framework is what dumps call
+    it."""
+
+    framework: str
 
     def follow(self, model: Any) -> None:
         """From the next `install` on record this model's modules; None: of that before. Raises SettingsError."""
@@ -89,12 +94,12 @@ class Recorder:
         wanted = self.scope.wants_step(self.step) and self.scope.wants_rank(self._hooks.rank())
         if self._running or not wanted or self._full:
             return
-        # Two modes would record each other's steps.
-        if any(each._running for each in _recorders):
+        # Two of one framework would record each other's steps.
+        if any(each._running and each._hooks.framework == self._hooks.framework for each in _recorders):
             self.tell("another", "pytest-probe: another capture runs in this process, so this one records nothing")
             return
         if self._writer is None:
-            self._writer = Writer(self._folder(), self._header(), self._hooks)
+            self._writer = Writer(self._folder(), self._files(), self._hooks)
             self._opened = True
             self._began = time.perf_counter()
         self._hooks.install(self)
@@ -136,9 +141,12 @@ class Recorder:
     def finish(self) -> None:
         """Close, and say once what was recorded."""
         self.close()
-        if self.announced:
-            return
-        self.announced = True
+        if not self.announced:
+            self.announced = True
+            self.announce()
+
+    def announce(self) -> None:
+        """Say what was recorded, or why nothing was."""
         if missing := self.missing():
             log.warning("pytest-probe: nothing was recorded: %s", missing)
         elif self.outcome.entries and self._speaks():
@@ -200,16 +208,22 @@ class Recorder:
             raise OverflowFound(count, name, file)
 
     def _folder(self) -> Path:
-        rank = self._hooks.rank()
-        process = f"proc{os.getpid()}" if rank is None else f"rank{rank}"
-        return Path(os.path.abspath(self.config.dump_path)) / f"step{self.step}" / process
+        rank, folder = self._hooks.rank(), Path(os.path.abspath(self.config.dump_path))
+        if self.config.layout == "paddleapex":
+            return folder / f"rank{rank or 0}_step{self.step}"
+        return folder / f"step{self.step}" / (f"proc{os.getpid()}" if rank is None else f"rank{rank}")
+
+    def _files(self) -> StepFiles:
+        if self.config.layout == "paddleapex":
+            return ApexFiles(self.config.apex, self._hooks.rank() or 0)
+        return DumpFiles(self._header())
 
     def _header(self) -> dict[str, Any]:
         data = str(self._folder() / TENSOR_FOLDER) if self.config.task in ("tensor", "overflow_check") else None
         return {
             "task": self.config.task,
             "level": self.config.level,
-            "framework": "pytorch",
+            "framework": self._hooks.framework,
             "dump_data_dir": data,
             "probe": dict(self._hooks.describe()),
         }

@@ -5,19 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from msgspec import UNSET
-
-from pytest_probe.core.dump import TENSOR_FOLDER
 from pytest_probe.recording.disk import DiskFills, check_room
-from pytest_probe.recording.encoding import encoded, save_data
-from pytest_probe.recording.growing_json import GrowingFile, write_json
 from pytest_probe.recording.outcome import Outcome
-from pytest_probe.recording.snapshot import ForwardEntry, NamedEntry, Parent, backward_of, forward_of
+from pytest_probe.recording.snapshot import ForwardEntry, NamedEntry
 
 log = logging.getLogger("pytest_probe")
 
@@ -43,6 +38,22 @@ class EntrySource(Protocol):
         """The stacks by number, as stack.json shows frames, innermost first."""
 
 
+class StepFiles(Protocol):
+    """The files of one step, in one layout. Each raises OSError."""
+
+    def open(self, folder: Path) -> None:
+        """The folder is there, and the first entries come."""
+
+    def add(self, entries: Sequence[NamedEntry], save: Callable[[Any, str], None]) -> None:
+        """Write entries; save takes each tensor that waits to be saved, and the name of its file."""
+
+    def close(self) -> None:
+        """Let go of the file, as far as it was written."""
+
+    def end(self, frames: Mapping[int, list[str]]) -> int:
+        """Write what is written at the end, given the stacks by number. How many bytes the files have."""
+
+
 class Writer:
     """Writes the entries of one step into its folder, which is made when the first one comes.
 
@@ -50,10 +61,10 @@ class Writer:
     that follows is dropped; full tells that this was to leave some of the disk free. outcome is what is on the disk.
     """
 
-    def __init__(self, folder: Path, header: dict[str, Any], source: EntrySource) -> None:
+    def __init__(self, folder: Path, files: StepFiles, source: EntrySource) -> None:
         self.folder = folder
         self._source = source
-        self._header = header
+        self._files = files
         self._queue: deque[tuple[NamedEntry, int]] = deque()
         self._bytes = 0
         self._lock = threading.Lock()
@@ -63,8 +74,6 @@ class Writer:
         self._ending = False
         self._wake = threading.Event()
         self._room = threading.Event()
-        self._stacks: dict[int, list[str]] = {}
-        self._parents: dict[str, Parent] = {}
         self._thread = threading.Thread(target=self._run, name="pytest-probe writer", daemon=True)
         self._thread.start()
 
@@ -87,7 +96,7 @@ class Writer:
         return True
 
     def end(self) -> None:
-        """Write what is left, with stack.json and construct.json, and wait for it."""
+        """Write what is left, with what is written at the end, and wait for it."""
         self._ending = True
         self._wake.set()
         self._thread.join()
@@ -120,21 +129,20 @@ class Writer:
             self._fill(error)
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        dump = GrowingFile(self.folder / "dump.json", self._header, "data")
+        self._files.open(self.folder)
         try:
             while not self._ending:
                 # A device is waited for once, when the step ends, unless too much has gathered before.
                 if not self._source.waits() or len(self._queue) > ROOM // 2:
-                    self._drain(dump)
+                    self._drain()
                 self._rest()
-            self._drain(dump)
+            self._drain()
         except DiskFills as error:
             self._fill(error)
         finally:
-            dump.close()
-        self._write_companions()
-        files = (self.folder / name for name in ("dump.json", "stack.json", "construct.json"))
-        self.outcome = replace(self.outcome, size=self.outcome.size + sum(file.stat().st_size for file in files))
+            self._files.close()
+        size = self._files.end(self._source.frames())
+        self.outcome = replace(self.outcome, size=self.outcome.size + size)
 
     def _fill(self, error: DiskFills) -> None:
         self.full = True
@@ -144,33 +152,20 @@ class Writer:
         self._wake.wait(PAUSE)
         self._wake.clear()
 
-    def _write_companions(self) -> None:
-        frames = self._source.frames()
-        shown = {str(index): [names, frames.get(index, [])] for index, names in self._stacks.items()}
-        write_json(self.folder / "stack.json", shown)
-        write_json(self.folder / "construct.json", whole(self._parents))
-
-    def _drain(self, dump: GrowingFile) -> None:
+    def _drain(self) -> None:
         """Write the entries that are there."""
         while self._queue:
-            self._write_some(dump, min(len(self._queue), AT_ONCE))
+            self._write_some(min(len(self._queue), AT_ONCE))
 
-    def _write_some(self, dump: GrowingFile, count: int) -> None:
+    def _write_some(self, count: int) -> None:
         """Write the first entries; they leave the queue when they are on the disk."""
         check_room(self.folder)
         # An entry is queued after its statistics were put off, so all that these entries need is there.
         self._source.settle()
         # Looked at, not taken: an entry that cannot be written is named in the message.
         entries = [self._queue[index] for index in range(count)]
-        if self._header["dump_data_dir"] is not None:
-            for entry, _ in entries:
-                save_data(entry, self._save)
-        dump.add([(entry.name, encoded(entry)) for entry, _ in entries])
-        for entry, _ in entries:
-            if entry.parent is not UNSET:
-                self._parents[entry.name] = entry.parent
-            if entry.where >= 0:
-                self._stacks.setdefault(entry.where, []).append(entry.name)
+        self._files.add([entry for entry, _ in entries], self._save)
+        for _ in entries:
             self._queue.popleft()
         with self._lock:
             self._bytes -= sum(size for _, size in entries)
@@ -179,18 +174,7 @@ class Writer:
         self._room.set()
 
     def _save(self, data: Any, name: str) -> None:
-        folder = self.folder / TENSOR_FOLDER
-        folder.mkdir(exist_ok=True)
-        self._source.save(data, folder / name)
-        self.outcome = replace(self.outcome, size=self.outcome.size + (folder / name).stat().st_size)
-
-
-def whole(parents: Mapping[str, Parent]) -> dict[str, Parent]:
-    """Each entry's parent among the entries. A module may have none of its own, as one through which no gradients
-    went: then what stands in it stands in that module's parent."""
-    found: dict[str, Parent] = {}
-    for name, parent in parents.items():
-        while isinstance(parent, str) and parent not in parents:
-            parent = backward_of(parents.get(forward_of(parent)))
-        found[name] = parent
-    return found
+        path = self.folder / name
+        path.parent.mkdir(exist_ok=True)
+        self._source.save(data, path)
+        self.outcome = replace(self.outcome, size=self.outcome.size + path.stat().st_size)

@@ -78,7 +78,9 @@ OPERATORS = frozenset(
     "split split_with_num sqrt square squared_l2_norm squeeze stack stanh std strided_slice subtract sum svd svdvals "
     "swiglu swish take_along_axis tan tanh tanh_shrink thresholded_relu tile topk trace transpose triangular_solve "
     "tril tril_indices trilinear_interp triu triu_indices trunc unbind unfold uniform unique unsqueeze unstack var "
-    "where zeros zeros_like".split()
+    "where zeros zeros_like "
+    # Those of optimizers and of recurrent layers.
+    "adam adamw momentum rnn sgd".split()
 )
 # Functions that compute and that no module lists, by module.
 OTHERS: Mapping[str, str] = {

@@ -300,6 +300,62 @@ def _row(bound: BoundCall) -> Iterator[str]:
         yield f"index {index} in a dimension of {data.shape[dim]}"
 
 
+def _stepped(bound: BoundCall) -> Iterator[str]:
+    """A step of an optimizer's: moments are as the parameter, rates single numbers, and what a flag asks for is
+    there."""
+    whole = _array(bound, "param")
+    if whole is None:
+        yield "no parameter"
+        return
+    for name in ("grad", "moment1", "moment2", "moment2_max", "velocity", "master_param"):
+        array = _array(bound, name)
+        if array is not None and array.shape != whole.shape:
+            yield f"{name} of {list(array.shape)} for a parameter of {list(whole.shape)}"
+    for name in ("lr", "beta1_pow", "beta2_pow", "skip_update"):
+        array = _array(bound, name)
+        if array is not None and array.size != 1:
+            yield f"{name} of {list(array.shape)}, expected one number"
+    for flag, name in (("multi_precision", "master_param"), ("amsgrad", "moment2_max")):
+        if bound.argument(flag) and _array(bound, name) is None:
+            yield f"{flag} without {name}"
+
+
+_GATES = {"LSTM": 4, "GRU": 3, "RNN_TANH": 1, "RNN_RELU": 1}
+
+
+def _recurrent(bound: BoundCall) -> Iterator[str]:
+    """rnn(x, states, weights, lengths, ...): of each layer and direction the weights of input and state, then of each
+    the biases."""
+    data, mode, layers, hidden = (_array(bound, "input"), *map(bound.argument, ("mode", "num_layers", "hidden_size")))
+    if data is None or data.ndim != 3 or not data.size or mode not in _GATES or not _sizes([layers, hidden]):
+        yield "arguments that are none of a recurrent layer"
+        return
+    if not layers or not hidden:
+        yield f"{layers} layers of {hidden} numbers"
+        return
+    ways = 2 if bound.argument("is_bidirec") else 1
+    states = [_shape(state) for state in bound.argument("states") or ()]
+    if states != [(layers * ways, data.shape[1], hidden)] * (2 if mode == "LSTM" else 1):
+        yield f"states of {states}"
+    rows = _GATES[mode] * hidden
+    inputs = [data.shape[2] if layer < ways else ways * hidden for layer in range(layers * ways)]
+    wanted = [shape for width in inputs for shape in ((rows, width), (rows, hidden))]
+    found = [_shape(weight) for weight in bound.argument("weights") or ()]
+    if found != wanted + [(rows,)] * len(wanted) or bound.argument("input_size") != data.shape[2]:
+        yield f"weights of {found}"
+    lengths = _array(bound, "lengths")
+    if lengths is not None and (
+        lengths.dtype != np.int32
+        or lengths.shape != data.shape[1:2]
+        or not ((lengths > 0) & (lengths <= len(data))).all()
+    ):
+        yield f"lengths {lengths.tolist()}, expected int32, one for each of {data.shape[1]} sequences"
+
+
+def _shape(value: object) -> tuple[int, ...] | None:
+    return value.array.shape if isinstance(value, Leaf) else None
+
+
 CONVOLUTIONS = [f"{name}{rank}d" for name in ("conv", "conv_transpose") for rank in (1, 2, 3)]
 NO_DTYPE = (Leaf, list, tuple, dict, int, float, complex)
 # Tensor methods of two operands.
@@ -340,6 +396,8 @@ CHECKS: Mapping[str, Callable[[BoundCall], Iterator[str]]] = {
         ("sample_neighbors", "weighted_sample_neighbors", "graph_sample_neighbors", "graph_khop_sampler"), _graph
     ),
     **dict.fromkeys(("pca_lowrank", "svd_lowrank"), _half_of_qr),
+    **dict.fromkeys(("adam", "adamw", "momentum", "sgd"), _stepped),
+    "rnn": _recurrent,
     **dict.fromkeys(("roi_align", "roi_pool", "psroi_pool"), _regions),
     **dict.fromkeys(("segment_sum", "segment_mean", "segment_max", "segment_min"), _segments),
     **dict.fromkeys(("send_u_recv", "send_ue_recv", "send_uv"), _nodes),

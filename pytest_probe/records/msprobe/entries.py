@@ -13,8 +13,8 @@ from pytest_probe.records.fields import Fields, quoted
 from pytest_probe.records.msprobe.leaves import LEAVES
 from pytest_probe.records.msprobe.tensors import tensor
 
-# msprobe's words for a tensor; a parameter is one here.
-TENSOR_TYPES = ("torch.Tensor", "torch.nn.parameter.Parameter")
+# The words for a tensor, msprobe's and ours of Paddle's; a parameter is one here.
+TENSOR_TYPES = ("torch.Tensor", "torch.nn.parameter.Parameter", "paddle.Tensor")
 # What NumPy's scalars give a dtype to, and the kinds of them that stand in a dump.
 _MAKING = (["Torch", "tensor"], ["Torch", "as_tensor"], ["Torch", "asarray"])
 # The dtypes that torch takes for its default.

@@ -43,6 +43,8 @@ LEAVES: Mapping[str, Reader] = {
     "torch.Size": lambda fields, value, field: SizeSpec(fields.shape(value, "value", field, -1)),  # what is left
     "torch.dtype": lambda fields, value, field: DtypeSpec(fields.dtype(value, "value", field)),
     "torch.device": _device,
+    "paddle.dtype": lambda fields, value, field: DtypeSpec(fields.dtype(value, "value", field)),
+    "paddle.Place": _device,
     "torch.layout": _layout,
     "torch.memory_format": _memory_format,
     "ndarray": lambda fields, value, field: replace(tensor(fields, value, field), ndarray=True),

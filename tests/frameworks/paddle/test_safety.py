@@ -25,10 +25,29 @@ def integers(*values: Any) -> Leaf:
 
 LABELS, STEPS, LENGTHS = integers([1, 2, 4], [3, 3, 1]), integers(6, 5), integers(3, 0)
 ROWS, STARTS = integers(1, 2, 0, 1), integers(0, 2, 3, 4)
+
+
+def tensor(*shape: int) -> Leaf:
+    return Leaf(np.ones(shape, np.float32))
+
+
+ONE, STATE = tensor(1), Leaf(np.ones(1, np.uint8))
+RATES = [0.9, 0.99, 1e-8]
+GRU = [tensor(12, 3), tensor(12, 4), tensor(12), tensor(12)]
+LAYER = [0.0, False, 3, 4, 1, "GRU", 0, False]
 RIGHT: tuple[tuple[str, list[Any], dict[str, Any]], ...] = (
     ("nn.functional.rnnt_loss", [SCORES, LABELS, STEPS, LENGTHS], {}),
     ("geometric.sample_neighbors", [ROWS, STARTS, integers(0, 2)], {}),
     ("geometric.weighted_sample_neighbors", [ROWS, STARTS, X, integers(0, 2)], {}),
+    (
+        "_C_ops.adamw_",
+        [X, X, ONE, X, X, None, ONE, ONE, None, None, *RATES, 1.0, 0.1, True, False, 9, False, False, False],
+        {},
+    ),
+    ("_C_ops.adam_", [X, X, ONE, X, X, X, ONE, ONE, X, None, *RATES, False, 9, True, False, True], {}),
+    ("_C_ops.sgd_", [X, ONE, X, None, False], {}),
+    ("_C_ops.momentum_", [X, X, X, ONE, None, 0.9, False, "", 0.0, False, 1.0], {}),
+    ("_C_ops.rnn", [tensor(2, 5, 3), [tensor(1, 5, 4)], GRU, None, STATE, *LAYER], {}),
     ("amax", [X], {}),
     ("amax", [NOTHING], {"axis": 0}),
     ("argmin", [NOTHING, -2], {}),
@@ -85,6 +104,24 @@ WRONG: tuple[tuple[str, list[Any], dict[str, Any], str], ...] = (
         [ROWS, STARTS, integers(0, 3)],
         {},
         "input_nodes from 0 to 3, expected nodes from 0",
+    ),
+    ("_C_ops.sgd_", [X, ONE, X, None, True], {}, "multi_precision without master_param"),
+    ("_C_ops.sgd_", [X, tensor(2), X, None, False], {}, "lr of [2], expected one number"),
+    ("_C_ops.momentum_", [X, ONE, X, ONE, None], {}, "grad of [1] for a parameter of [3, 5]"),
+    (
+        "_C_ops.adam_",
+        [X, X, ONE, X, X, None, ONE, ONE, None, None, *RATES, False, 9, False, False, True],
+        {},
+        "amsgrad without moment2_max",
+    ),
+    ("_C_ops.rnn", [tensor(2, 5, 3), [tensor(1, 5, 4)], GRU[:2], None, STATE, *LAYER], {}, "weights of [(12, 3), (12"),
+    ("_C_ops.rnn", [tensor(0, 5, 3), [tensor(1, 5, 4)], GRU, None, STATE, *LAYER], {}, "arguments that are none of"),
+    ("_C_ops.rnn", [tensor(2, 5, 3), [X], GRU, None, STATE, *LAYER], {}, "states of [(3, 5)]"),
+    (
+        "_C_ops.rnn",
+        [tensor(2, 2, 3), [tensor(1, 2, 4)], GRU, LENGTHS, STATE, *LAYER],
+        {},
+        "lengths [3, 0], expected int32",
     ),
     ("amax", [NOTHING], {}, "a tensor of [3, 0], which has no largest or smallest number along [0, 1]"),
     (

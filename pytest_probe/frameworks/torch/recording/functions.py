@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import ModuleType
@@ -12,14 +11,14 @@ from typing import Any, TypeAlias
 
 import torch
 
-from pytest_probe.errors import SettingsError
 from pytest_probe.frameworks.torch.recording.modes import Presence
 
 # Makes the call, and records it under a name: name, function, args, kwargs.
 CallHandler: TypeAlias = Callable[[str, Callable[..., Any], Sequence[Any], Mapping[str, Any]], Any]
 
+
 # What the records of other functions begin with.
-_TAKEN = frozenset("Functional Tensor Torch VF Aten NPU Module Cell Distributed NPU_Distributed".split())
+TAKEN = frozenset("Functional Tensor Torch VF Aten NPU Module Cell Distributed NPU_Distributed".split())
 
 
 class Wrapped:
@@ -75,44 +74,3 @@ def wrapped(owner: ModuleType, prefix: str, names: Sequence[str], call: CallHand
         for name, one in put.items():
             if getattr(owner, name, None) is one:
                 setattr(owner, name, one.function)
-
-
-def modules(namespaces: Sequence[tuple[str, str]]) -> tuple[tuple[str, ModuleType], ...]:
-    """The modules of a configuration, each after its prefix. Raises SettingsError where one cannot be used."""
-    return tuple((_prefix(prefix), _module(prefix, path)) for prefix, path in namespaces)
-
-
-def functions(module: ModuleType) -> list[str]:
-    """The names of a module's public functions; those that it took from other packages are not its own."""
-    package = _package(module.__name__)
-    return [
-        name
-        for name, value in vars(module).items()
-        if not name.startswith("_") and inspect.isroutine(value) and _package(_home(value) or package) == package
-    ]
-
-
-def _home(function: Any) -> str | None:
-    """The module that a function is from; of "apply" of an autograd.Function that of the class."""
-    owner = getattr(function, "__self__", None)
-    home: str | None = (owner if isinstance(owner, type) else function).__module__
-    return home
-
-
-def _package(module: str) -> str:
-    return module.partition(".")[0]
-
-
-def _prefix(prefix: str) -> str:
-    if not prefix.isidentifier() or prefix in _TAKEN:
-        wanted = f"give a prefix of one word, but not one of {', '.join(sorted(_TAKEN))}"
-        raise SettingsError("namespaces", prefix, wanted)
-    return prefix
-
-
-def _module(prefix: str, path: str) -> ModuleType:
-    try:
-        return importlib.import_module(path)
-    except Exception as error:  # a module's own code may raise anything
-        reason = f"{type(error).__name__}: {error}"
-        raise SettingsError(f"namespaces: {prefix}", path, f"give a module that can be imported ({reason})") from error

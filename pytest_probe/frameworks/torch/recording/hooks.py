@@ -17,15 +17,16 @@ import torch
 from msgspec import UNSET
 from torch.overrides import TorchFunctionMode
 
-from pytest_probe.frameworks.torch.recording.functions import functions, modules, outermost, wrapped
+from pytest_probe.frameworks.torch.recording.functions import TAKEN, outermost, wrapped
 from pytest_probe.frameworks.torch.recording.gradients import Gradient, Seats, Wanting, Watched, wanting
 from pytest_probe.frameworks.torch.recording.modes import Presence, transforming, unseen
 from pytest_probe.frameworks.torch.recording.modules import Modules
 from pytest_probe.frameworks.torch.recording.names import ALIASING, RecordedFunction, RecordedFunctions, by_operator
-from pytest_probe.frameworks.torch.recording.stacks import CallStacks
+from pytest_probe.frameworks.torch.recording.stacks import call_stacks
 from pytest_probe.frameworks.torch.recording.uninitialised import Uninitialised
 from pytest_probe.frameworks.torch.recording.values import Values
 from pytest_probe.recording.config import CaptureConfig
+from pytest_probe.recording.namespaces import functions, modules
 from pytest_probe.recording.recorder import Recorder
 from pytest_probe.recording.scope import Scope
 from pytest_probe.recording.snapshot import BackwardEntry, ForwardEntry, NamedEntry, Seen, Tree, seen_tensors
@@ -46,6 +47,8 @@ _Plain = torch._C.DisableTorchFunction
 class TorchHooks:
     """Sees torch's calls, the outermost ones, and the gradients that go through them."""
 
+    framework = "pytorch"
+
     def __init__(self, config: CaptureConfig, model: Any = None) -> None:
         self._stacked = config.stacks
         self._inputs, self._outputs, self._forward, self._backward = (
@@ -54,7 +57,7 @@ class TorchHooks:
         self._overflow = config.task == "overflow_check"
         self._uninitialised = Uninitialised()
         self._values = Values(config)
-        self._stacks = CallStacks()
+        self._stacks = call_stacks()
         self._open: set[Watched] = set()
         self._recorder: Recorder | None = None
         self._seeing = False
@@ -69,7 +72,7 @@ class TorchHooks:
         self._placed = False
         if model is not None:
             self.follow(model)
-        self._namespaces = modules(config.namespaces)
+        self._namespaces = modules(config.namespaces, TAKEN)
         self._functions = ExitStack()
 
     def follow(self, model: Any) -> None:

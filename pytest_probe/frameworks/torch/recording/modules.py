@@ -22,11 +22,11 @@ from torch.nn.parameter import is_lazy
 from pytest_probe.errors import SettingsError
 from pytest_probe.frameworks.torch.recording.gradients import Fire, Wanting, Watched, wanting
 from pytest_probe.frameworks.torch.recording.modes import Presence, patched, transforming, unseen
-from pytest_probe.frameworks.torch.recording.stacks import CallStacks
 from pytest_probe.frameworks.torch.recording.values import Values
 from pytest_probe.recording.config import CaptureConfig
 from pytest_probe.recording.recorder import Recorder
 from pytest_probe.recording.snapshot import ForwardEntry, NamedEntry, Parent, backward_of
+from pytest_probe.recording.stacks import CallStacks
 
 # A module's own nodes, its children's included; a call of an API has fewer.
 _MOST_NODES = 1 << 18

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from pytest_probe.frameworks.base import Recording
 from pytest_probe.frameworks.torch.recording.hooks import TorchHooks
 from pytest_probe.frameworks.torch.recording.optimizers import steps_end
 from pytest_probe.recording.config import CaptureConfig
@@ -27,3 +28,8 @@ class TorchRecording:
 
     def after_optimizer_steps(self, step: Callable[[], None]) -> AbstractContextManager[None]:
         return steps_end(step)
+
+
+def made() -> Recording:
+    """See frameworks.recording."""
+    return TorchRecording()

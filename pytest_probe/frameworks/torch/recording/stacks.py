@@ -1,73 +1,22 @@
-"""Where calls come from: a number for each stack of Python frames."""
+"""Which frames of a stack are ours, and which are those of torch's activation checkpointing."""
 
 from __future__ import annotations
 
-import functools
-import itertools
-import linecache
 import os
-from types import CodeType, FrameType
+from types import CodeType
 
 import torch
 
-# What stands between the program and torch while it is recorded.
+from pytest_probe.recording.stacks import CallStacks
+
 _OURS = os.path.join(os.path.dirname(__file__), "")
 # Ends of the file's name, with either separator.
 _CHECKPOINT = ("torch/utils/checkpoint.py", "torch\\utils\\checkpoint.py")
 
 
-class CallStacks:
-    """Numbers for stacks: the same one for the same callers."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[tuple[int, ...], int] = {}
-        # Threads may meet new stacks at once, and a signal may end the making of one at any place.
-        self._next = itertools.count()
-        self._frames: dict[int, list[tuple[CodeType, int]]] = {}
-        # The stacks in which torch's activation checkpointing stands.
-        self._checkpoints: set[int] = set()
-        self._lines: dict[int, list[str]] = {}
-
-    def number(self, first: FrameType) -> int:
-        """The number of the stack whose innermost frame this is."""
-        key: list[int] = []
-        frame: FrameType | None = first
-        while frame is not None:
-            # Hashing a code object would read all of it. `_frames` keeps it alive, so that its address stays its own.
-            key.append(id(frame.f_code))
-            key.append(frame.f_lasti)
-            frame = frame.f_back
-        known = tuple(key)
-        number = self._numbers.get(known)
-        if number is None:
-            number = self._numbers[known] = self._new(first)
-        return number
-
-    def _new(self, first: FrameType) -> int:
-        frames = []
-        frame: FrameType | None = first
-        while frame is not None:
-            if not frame.f_code.co_filename.startswith(_OURS):
-                frames.append((frame.f_code, frame.f_lineno))
-            frame = frame.f_back
-        number = next(self._next)
-        self._frames[number] = frames
-        if any(code.co_filename.endswith(_CHECKPOINT) for code, _ in frames):
-            self._checkpoints.add(number)
-        return number
-
-    def recomputes(self, number: int) -> bool:
-        """Does a checkpoint compute here again, inside a backward, what it forgot? Unknown (-1) stacks do not tell."""
-        return number in self._checkpoints and torch._C._current_graph_task_id() >= 0
-
-    def lines(self) -> dict[int, list[str]]:
-        """All stacks as stack.json shows them, innermost frame first."""
-        for number in self._frames.keys() - self._lines.keys():
-            self._lines[number] = [_line(*frame) for frame in self._frames[number]]
-        return self._lines
+def call_stacks() -> CallStacks:
+    return CallStacks(_OURS, _checkpoints, lambda: torch._C._current_graph_task_id() >= 0)
 
 
-@functools.lru_cache(65536)
-def _line(code: CodeType, line: int) -> str:
-    source = linecache.getline(code.co_filename, line).strip()
-    return f"File {code.co_filename}, line {line}, in {code.co_name}, \n {source}"
+def _checkpoints(code: CodeType) -> bool:
+    return code.co_filename.endswith(_CHECKPOINT)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import weakref
 import zlib
 from collections import defaultdict, deque
@@ -17,11 +16,12 @@ import numpy as np
 import torch
 from msgspec import UNSET
 
-from pytest_probe.frameworks.torch.recording.samples import Layout, Places, copied, look_at_samples, places
 from pytest_probe.frameworks.torch.recording.statistics import count_groups, count_large, crc, to_numpy, unpack, vector
 from pytest_probe.numerics.contiguous import in_order
 from pytest_probe.recording.config import CaptureConfig
-from pytest_probe.recording.snapshot import MemoryFormat, PlainEntry, Seen, Tree, json_number
+from pytest_probe.recording.plain import Snapshots
+from pytest_probe.recording.samples import Layout, Places, copied, laid_out, look_at_samples, places, reach
+from pytest_probe.recording.snapshot import MemoryFormat, PlainEntry, Seen, Tree
 
 SMALL_BYTES = 16_384  # bytes up to which a copy, and statistics of many together, cost less than statistics at once
 TOGETHER = 131_072  # bytes of many tensors: what the cache holds
@@ -76,10 +76,12 @@ def _fill(seen: Seen, first: Seen) -> None:
     seen.values = first.values if seen.stride is UNSET else UNSET
 
 
-class Values:
-    """Takes snapshots. Statistics of small tensors, and of those on other devices, are put off until `settle`."""
+class Values(Snapshots):
+    """Takes snapshots; gradients must be off, and the recording mode. Statistics of small tensors, and of those on
+    other devices, are put off until `settle`."""
 
     def __init__(self, config: CaptureConfig) -> None:
+        super().__init__("scalar" in config.kinds)
         # Where copies of the values are kept until they are saved, "" where the tensors are: few calls overflow.
         self._shelf = {"tensor": "cpu", "overflow_check": ""}.get(config.task)
         # Bytes of an element, 0 where its values are not kept.
@@ -95,63 +97,24 @@ class Values:
         self._known: dict[int, Known] = {}
         self._memories: dict[int, Memory] = {}
         self._taken = 0
-        self.leaves = self._takers("scalar" in config.kinds)
+        self.leaves.update(self._of_torch())
 
-    def _takers(self, scalars: bool) -> dict[type, Callable[[Any], Tree]]:
-        def plain(kind: str) -> Callable[[Any], Tree]:
-            return (lambda value: PlainEntry(kind, value)) if scalars else (lambda value: {})
+    pythons = _PYTHONS
 
+    def _of_torch(self) -> dict[type, Callable[[Any], Tree]]:
         return {
             torch.Tensor: self.tensor,
             torch.nn.Parameter: self.tensor,
-            type(None): lambda value: None,
-            **{kind: plain(kind.__name__) for kind in (bool, int, str)},
-            float: (lambda value: PlainEntry("float", json_number(value))) if scalars else plain("float"),
-            complex: lambda value: PlainEntry("complex", [json_number(value.real), json_number(value.imag)]),
-            slice: _slice,
-            range: lambda value: PlainEntry("range", [value.start, value.stop, value.step]),
-            type(...): lambda value: PlainEntry("ellipsis", "..."),
             torch.Size: lambda value: PlainEntry("torch.Size", tuple(value)),
             torch.dtype: lambda value: PlainEntry("torch.dtype", _DTYPES[value]),
             torch.device: lambda value: PlainEntry("torch.device", f"{value.type}:{value.index}"),
             # As a "value" msprobe's checker would hand it on as text.
             torch.layout: lambda value: {"type": "torch.layout", "layout": str(value)},
             torch.memory_format: lambda value: MemoryFormat(str(value).removeprefix("torch.")),
-            tuple: lambda value: tuple([self.take(item) for item in value]),
-            list: lambda value: [self.take(item) for item in value],
-            # An empty object is what was left out.
-            dict: lambda value: {str(key): self.take(item) for key, item in value.items()} or PlainEntry("dict", {}),
         }
 
-    def take(self, value: Any) -> Tree:
-        """The snapshot of an argument or a result. Gradients must be off, and the recording mode."""
-        return self.leaves.get(type(value), self.other)(value)
-
     def other(self, value: Any) -> Tree:
-        if isinstance(value, torch.Tensor):
-            return self._derived(value)
-        if isinstance(value, np.generic):
-            return self._numpy(value)
-        if isinstance(value, np.ndarray):
-            return self._array(np.asarray(value))
-        for plain in (int, float):
-            if isinstance(value, plain):
-                return self.leaves[plain](plain(value))  # JSON shows subclasses as text
-        for kind in (tuple, list, dict, str):
-            if isinstance(value, kind):
-                return self.leaves[kind](value)
-        if isinstance(value, type) and value in _PYTHONS:
-            return self.take(_PYTHONS[value])
-        if hasattr(type(value), "__index__"):
-            return self.leaves[int](operator.index(value))
-        return {"type": f"{type(value).__module__}.{type(value).__qualname__}"}
-
-    def _numpy(self, value: np.generic) -> Tree:
-        plain = value.item()
-        if isinstance(plain, np.generic):  # what no Python number holds
-            return {"type": f"numpy.{type(value).__qualname__}"}
-        tree = self.take(plain)
-        return PlainEntry(type(value).__name__, tree.value) if isinstance(tree, PlainEntry) else tree
+        return self._derived(value) if isinstance(value, torch.Tensor) else super().other(value)
 
     def _derived(self, tensor: torch.Tensor) -> Tree:
         """A tensor of a class of its own, as a plain one where it computes as that does."""
@@ -162,7 +125,7 @@ class Values:
         with torch._C.DisableTorchFunctionSubclass():
             return self.tensor(tensor)
 
-    def _array(self, array: np.ndarray) -> Tree:
+    def array(self, array: np.ndarray) -> Tree:
         """A NumPy array, whose elements count in their order."""
         if array.dtype not in _ARRAYS:
             return {"type": f"numpy.ndarray of {array.dtype}"}
@@ -215,7 +178,7 @@ class Values:
         # Without an address: on meta, and torch's own tensors of zeros.
         if not (size and width and address):
             return seen
-        layout = size if contiguous else laid_out(tensor)
+        layout = size if contiguous else laid_out(tensor.shape, tensor.stride())
         storage = tensor.untyped_storage()
         begin = storage.data_ptr()
         if address + (size if contiguous else reach(layout)) * width > begin + storage.nbytes():
@@ -280,7 +243,9 @@ class Values:
                 count_large(tensor.as_strided((layout,), (1,)) if isinstance(layout, int) else tensor, seen)
                 # By now a cache holds some of it.
                 if looked:
-                    self._samples.append((copied(tensor, seen.address, where), tensor.dtype, where, seen))
+                    self._samples.append(
+                        (copied(seen.address, tensor.dtype.itemsize, where), tensor.dtype, where, seen)
+                    )
             except Exception as error:
                 seen.failed = f"{type(error).__name__}: {error}"
 
@@ -378,28 +343,3 @@ def _kind(dtype: torch.dtype) -> str:
     if dtype.is_floating_point or dtype.is_complex:
         return "float"
     return "bool" if dtype is torch.bool else "int"
-
-
-def _slice(value: slice) -> PlainEntry:
-    parts = (value.start, value.stop, value.step)
-    # A tensor as a bound is an index; reading it waits for the device, as the call itself does.
-    return PlainEntry("slice", [None if part is None else int(part) for part in parts])
-
-
-def laid_out(tensor: torch.Tensor) -> Layout:
-    """Where the elements lie. Views of one address with the same layout hold the same elements."""
-    found: list[tuple[int, int]] = []
-    for stride, extent in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
-        if extent == 1:
-            continue
-        if found and stride == found[-1][0] * found[-1][1]:
-            found[-1] = (found[-1][0], found[-1][1] * extent)
-        else:
-            found.append((stride, extent))
-    dense = not found or (len(found) == 1 and found[0][0] == 1)
-    return tensor.numel() if dense else tuple(found)
-
-
-def reach(layout: Layout) -> int:
-    """How many elements lie between a tensor's first and its last one, these included."""
-    return layout if isinstance(layout, int) else 1 + sum((extent - 1) * stride for stride, extent in layout)

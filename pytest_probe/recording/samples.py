@@ -6,11 +6,10 @@ import ctypes
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
-import torch
 
 from pytest_probe.recording.masses import fill_masses
 from pytest_probe.recording.snapshot import Seen
@@ -43,12 +42,12 @@ class Places(msgspec.Struct, gc=False):
 
 
 @lru_cache(4096)
-def places(shape: torch.Size, layout: Layout, in_order: bool) -> Places:
+def places(shape: tuple[int, ...], layout: Layout, in_order: bool) -> Places:
     """Elements at about equal distances. Rows are the tensor's own where its elements lie in order, else those of the
     two longest dimensions of its memory."""
     own = in_order and len(shape) > 1
     if own:
-        rows, row = (shape[-1], shape.numel() // shape[-1]), (1, shape[-1])
+        rows, row = (shape[-1], math.prod(shape[:-1])), (1, shape[-1])
     else:
         found = ((1, layout),) if isinstance(layout, int) else layout
         # Along an expanded dimension stands one element.
@@ -64,14 +63,37 @@ def places(shape: torch.Size, layout: Layout, in_order: bool) -> Places:
     return Places((count, pieces, piece), strides, pieces * piece if own else 0)
 
 
-def copied(tensor: torch.Tensor, address: int, where: Places) -> bytes:
-    """The sample of a CPU tensor whose first element lies there. torch would take twice the time."""
-    width = tensor.dtype.itemsize
+def copied(address: int, width: int, where: Places) -> bytes:
+    """The sample of a CPU tensor whose first element, of so many bytes, lies there. Frameworks take twice the time."""
     (rows, pieces, piece), (apart, along, step) = where.shape, where.strides
     reach = (rows - 1) * apart + (pieces - 1) * along + (piece - 1) * step + 1
-    memory = _memory(address, reach * width, _READ)
+    memory = memory_at(address, reach * width)
     strides = (apart * width, along * width, step * width)
     return np.ndarray(where.shape, _SAME_WIDTH[width], memory, 0, strides).tobytes()
+
+
+def memory_at(address: int, size: int) -> Any:
+    """So many bytes of this process, as a buffer that may be read while they are there."""
+    return _memory(address, size, _READ)
+
+
+def laid_out(shape: Sequence[int], strides: Sequence[int]) -> Layout:
+    """Where the elements lie. Views of one address with the same layout hold the same elements."""
+    found: list[tuple[int, int]] = []
+    for stride, extent in sorted(zip(strides, shape, strict=True)):
+        if extent == 1:
+            continue
+        if found and stride == found[-1][0] * found[-1][1]:
+            found[-1] = (found[-1][0], found[-1][1] * extent)
+        else:
+            found.append((stride, extent))
+    dense = not found or (len(found) == 1 and found[0][0] == 1)
+    return math.prod(shape) if dense else tuple(found)
+
+
+def reach(layout: Layout) -> int:
+    """How many elements lie between a tensor's first and its last one, these included."""
+    return layout if isinstance(layout, int) else 1 + sum((extent - 1) * stride for stride, extent in layout)
 
 
 def _spaced(extent: int, wanted: int) -> tuple[int, int]:

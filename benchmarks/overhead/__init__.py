@@ -1,0 +1,1 @@
+"""One training step of a GPT for each framework, as capture_overhead.py measures it."""

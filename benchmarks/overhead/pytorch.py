@@ -1,0 +1,55 @@
+"""Training steps of torch's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self, d: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.first, self.second = nn.LayerNorm(d), nn.LayerNorm(d)
+        self.qkv, self.proj, self.up, self.down = (nn.Linear(d, 3 * d), nn.Linear(d, d), nn.Linear(d, 4 * d),
+                                                   nn.Linear(4 * d, d))  # fmt: skip
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        b, t, d = x.shape
+        parts = self.qkv(self.first(x)).split(d, dim=-1)
+        query, key, value = (part.view(b, t, self.heads, -1).transpose(1, 2) for part in parts)
+        y = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        x = x + self.proj(y.transpose(1, 2).contiguous().view(b, t, d))
+        return x + self.down(F.gelu(self.up(self.second(x)), approximate="tanh"))
+
+
+class GPT(nn.Module):
+    def __init__(self, words: int, d: int, heads: int, layers: int, t: int) -> None:
+        super().__init__()
+        self.tokens, self.places, self.last = nn.Embedding(words, d), nn.Embedding(t, d), nn.LayerNorm(d)
+        self.blocks, self.head = nn.ModuleList(Block(d, heads) for _ in range(layers)), nn.Linear(d, words, bias=False)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = self.tokens(tokens) + self.places(torch.arange(tokens.shape[1]))
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.last(x))
+
+
+def training(words: int, d: int, heads: int, layers: int, t: int, batch: int) -> Callable[[], None]:
+    """One training step of a model of that size, on one thread."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    model = GPT(words, d, heads, layers, t)
+    optimizer = torch.optim.AdamW(model.parameters())
+    tokens = torch.randint(0, words, (batch, t))
+
+    def step() -> None:
+        optimizer.zero_grad()
+        F.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten()).backward()
+        optimizer.step()
+
+    return step

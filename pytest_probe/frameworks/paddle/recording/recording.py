@@ -1,0 +1,39 @@
+"""PaddlePaddle: what a capture asks of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import paddle
+
+from pytest_probe.errors import SettingsError
+from pytest_probe.frameworks.base import Recording
+from pytest_probe.frameworks.paddle.recording.hooks import PaddleHooks
+from pytest_probe.frameworks.paddle.recording.optimizers import steps_end
+from pytest_probe.recording.config import CaptureConfig
+
+
+class PaddleRecording:
+    """Paddle, as a capture needs it."""
+
+    def hooks(self, config: CaptureConfig, model: Any = None) -> PaddleHooks:
+        if config.level != "L1":
+            raise SettingsError("level", config.level, "of Paddle only API calls are recorded; give level L1")
+        return PaddleHooks(config)
+
+    def seed(self, seed: int, deterministic: bool) -> None:
+        paddle.seed(seed)
+        # Not every build has each.
+        for flag in ("FLAGS_cudnn_deterministic", "FLAGS_embedding_deterministic"):
+            if flag in paddle.base.core.globals().keys():  # noqa: SIM118 (no mapping of Python's)
+                paddle.set_flags({flag: deterministic})
+
+    def after_optimizer_steps(self, step: Callable[[], None]) -> AbstractContextManager[None]:
+        return steps_end(step)
+
+
+def made() -> Recording:
+    """See frameworks.recording."""
+    return PaddleRecording()
