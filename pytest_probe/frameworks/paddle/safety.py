@@ -163,6 +163,13 @@ def _elements(bound: BoundCall) -> Iterator[str]:
             yield f"indices from {places.min()} to {places.max()} in a dimension of {extent}"
 
 
+def _whole_indices(bound: BoundCall) -> Iterator[str]:
+    """take_along_axis(x, indices, axis), whose kernel writes nothing for indices of another dtype."""
+    indices = _array(bound, "indices")
+    if indices is not None and indices.dtype.kind not in "iu":
+        yield f"indices of {indices.dtype.name}, expected int32 or int64"
+
+
 def _array(bound: BoundCall, name: str) -> np.ndarray | None:
     value = bound.argument(name)
     return value.array if isinstance(value, Leaf) else None
@@ -389,6 +396,7 @@ CHECKS: Mapping[str, Callable[[BoundCall], Iterator[str]]] = {
     "pad": _padded,
     "unsqueeze": _new_dimensions,
     "getitem": _elements,
+    "take_along_dim": _whole_indices,
     **dict.fromkeys(("fftn", "ifftn", "hfftn", "ihfftn", "rfftn", "irfftn"), _transformed),
     **{f"{name}{end}": _kernel_of_nothing for name in CONVOLUTIONS for end in ("", "_channels_last")},
     **dict.fromkeys(("amax", "amin", "argmax", "argmin"), _of_nothing),

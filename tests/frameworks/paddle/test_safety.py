@@ -77,6 +77,7 @@ RIGHT: tuple[tuple[str, list[Any], dict[str, Any]], ...] = (
     ("nn.functional.pad", [SCORES, [1, 1]], {}),
     ("unsqueeze", [X, [0, -1]], {}),
     ("unsqueeze", [X], {"axis": 2}),
+    ("take_along_axis", [X, integers([0, 2])], {"axis": 0}),
     ("Tensor.__getitem__", [X, integers(0, -3)], {}),
     ("Tensor.__getitem__", [X, [2, 0]], {}),
     ("Tensor.__getitem__", [X, (slice(None), integers(4))], {}),
@@ -160,6 +161,7 @@ WRONG: tuple[tuple[str, list[Any], dict[str, Any], str], ...] = (
     ("split", [X, -5], {}, "-5 pieces, expected 1 or more"),
     ("nn.functional.zeropad2d", [SCORES, []], {}, "0 sizes of padding, expected 4"),
     ("unsqueeze", [X, [2**40]], {}, "dimensions [1099511627776], expected numbers from -3 to 2"),
+    ("take_along_axis", [X, X, 0], {}, "indices of float32, expected int32 or int64"),
     ("Tensor.__getitem__", [X, integers(0, 3)], {}, "indices from 0 to 3 in a dimension of 3"),
     ("Tensor.__getitem__", [X, ([0], [5])], {}, "indices from 5 to 5 in a dimension of 5"),
 )
