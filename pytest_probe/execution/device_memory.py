@@ -63,11 +63,11 @@ class DeviceMemory:
         """What first gives, or, where it raises DeviceMemoryError, what again gives alone on the device; needed gives
         the bytes of the case's tensors. Raises TooLargeForDevice where that raises it, too."""
         try:
-            with self._beside_others(needed):
+            with self._turn(needed, alone=self.crowds(needed, ALONE)):
                 return first()
         except DeviceMemoryError as error:
             given_back(error)
-        with self._alone():
+        with self._turn(needed, alone=True):
             self._release()
             try:
                 return again()
@@ -76,21 +76,17 @@ class DeviceMemory:
                 raise TooLargeForDevice(needed(), self._left(), self._device.name, first_line(error)) from None
 
     @contextmanager
-    def _beside_others(self, needed: Callable[[], int]) -> Iterator[None]:
+    def _turn(self, needed: Callable[[], int], *, alone: bool) -> Iterator[None]:
+        """The case has the device in here, and leaves nothing there that would be in another one's way."""
         if self._lock is None:
             yield
             return
-        with self._alone() if self.crowds(needed, ALONE) else self._lock.beside_others():
+        with self._lock.alone() if alone else self._lock.beside_others():
             try:
                 yield
             finally:
-                if self.crowds(needed) or self._lock.wanted():
+                if alone or self.crowds(needed) or self._lock.wanted():
                     self._release()
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        with nullcontext() if self._lock is None else self._lock.alone():
-            yield
 
     @contextmanager
     def _waits(self) -> Iterator[None]:
