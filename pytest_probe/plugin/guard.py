@@ -43,10 +43,12 @@ class Guard:
         """A search makes this call in here."""
         if self._file is not None:
             self._file.call(call)
-        with self._limit.case():
-            yield
-        if self._file is not None:
-            self._file.call(None)
+        try:
+            with self._limit.case():
+                yield
+        finally:
+            if self._file is not None:
+                self._file.call(None)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:

@@ -48,6 +48,8 @@ def ratios(
         ({"elementwise": False, "fan_in": 10**7, "count": 49}, 512.0, 128.0),
         ({"elementwise": False, "fan_in": 9, "count": 49, "winograd": True}, 512.0, 64.0),
         ({"elementwise": False, "fan_in": 9, "count": 49, "factor": 2.0}, 128.0, 32.0),
+        ({"elementwise": False, "fan_in": 64, "count": 49, "equal_terms": True}, 256.0, 64.0),
+        ({"elementwise": False, "fan_in": 10**6, "count": 49, "equal_terms": True}, 4096.0, 1024.0),
         ({"elementwise": False, "fan_in": 1, "count": 0}, 64.0, 64.0),
         ({"elementwise": True, "fan_in": 1, "count": 1}, 16.0, 16.0),
     ],

@@ -34,7 +34,8 @@ READ_BY_JUDGES = frozenset(
     "counts nearest_with nearest noise_of_complex bin_edges windows adaptive_windows random_with dropout "
     "channel_dropout distribution inner_dropout attention sized_by_float running_statistics eps approximate "
     "contraction "
-    "terms_of_last_dimension terms_of_kernel terms_of_transposed_kernel terms_of_reduction terms_of_row".split()
+    "terms_of_last_dimension terms_of_kernel terms_of_transposed_kernel terms_of_reduction terms_of_row "
+    "terms_of_exponentials".split()
 )
 LISTS = {kind: names for kind, names in _classes().items() if kind not in READ_BY_JUDGES}
 # torch has no such API: see test_paddle_classes.py.
