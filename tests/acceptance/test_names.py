@@ -153,7 +153,10 @@ def test_a_dtype_of_the_fixture(pytester: pytest.Pytester) -> None:
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["sho"], "COMMAND: 'sho' cannot be used; give one of show, compare, capture, baseline (did you mean show?)"),
+        (
+            ["sho"],
+            "COMMAND: 'sho' cannot be used; give one of show, compare, capture, baseline, merge (did you mean show?)",
+        ),
         (["compare", "a", "b", "-o", "c", "--standrd=msprobe"], "'--standrd=msprobe' cannot be used; "),
         (["compare", "a", "b", "-o", "c", "--standrd=msprobe"], "(did you mean --standard?)"),
         (["show", "dump.json", "--driection=both"], "(did you mean --direction?)"),
