@@ -35,6 +35,7 @@ class ProgramCapture:
         self._options = options
         self._debuggers: dict[str, PrecisionDebugger] = {}
         self._steps = ExitStack()
+        self._imports = 0
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -54,6 +55,7 @@ class ProgramCapture:
     def _imported(self, framework: str) -> None:
         if framework in self._debuggers:
             return
+        self._imports += 1
         path = os.path.join(self._folder, framework) if self._debuggers else self._folder
         given = self._options | {"dump_path": path}
         debugger = PrecisionDebugger(self._config_path, framework=framework, **given)
@@ -64,7 +66,7 @@ class ProgramCapture:
     def _finish(self) -> None:
         for debugger in self._debuggers.values():
             debugger.finish()
-        if not self._debuggers:
+        if not self._imports:
             log.warning(
                 "pytest-probe: nothing was recorded: the program imported none of %s",
                 ", ".join(frameworks.MODULES.values()),

@@ -67,7 +67,7 @@ def test_other_tests_do_not_import_it(old: pytest.Pytester) -> None:
 
 
 def test_commands_say_so(old: pytest.Pytester) -> None:
-    old.makefile(".py", train="")
+    old.makefile(".py", train="import torch")
     for command in (["show", str(DUMP)], ["capture", "train.py"]):
         code = f"import sys; from pytest_probe.cli import main; sys.exit(main({command}))"
         result = old.run(sys.executable, "-c", code)

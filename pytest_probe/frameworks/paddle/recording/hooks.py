@@ -181,7 +181,7 @@ class PaddleHooks:
         self, rule: RecordedFunction, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
         result = function(*args, **kwargs)
-        if rule.writes:
+        if rule.writes or "out" in kwargs:
             self._values.distrust([*args, *kwargs.values()])
         return result
 

@@ -82,7 +82,7 @@ def _functions() -> tuple[tuple[Any, str, bool], ...]:
     def find(place: str, own: str = "") -> None:
         for name, function in _members(place):
             if (getattr(function, "__module__", None) or "").startswith(own):
-                found.setdefault(id(function), (function, f"{place}.{name}", _writes(place, name)))
+                found.setdefault(id(function), (function, f"{place}.{name}", _writes(name)))
 
     # Of what two modules list, each has what is its own.
     find("paddle.nn.functional", own="paddle.nn.")
@@ -115,8 +115,9 @@ def _members(place: str) -> Iterator[tuple[str, Any]]:
             yield name, function
 
 
-def _writes(place: str, name: str) -> bool:
-    return name in _NORMALISING or (place == _OPERATORS and name.endswith("_"))
+def _writes(name: str) -> bool:
+    """What works in place says so, but for these; what it calls inside, which may not count its writes, is not seen."""
+    return name in _NORMALISING or name in ("assign", "__setitem__") or (name.endswith("_") and name[:2] != "__")
 
 
 def _likelihood(named: tuple[str, Any]) -> tuple[bool, bool, int, str]:

@@ -120,6 +120,9 @@ def test_inputs_are_taken_before_the_call(tmp_path: Path) -> None:
     "write",
     [
         lambda x, view: view.scale_(3.0),
+        lambda x, view: paddle.assign(paddle.full([3], 6.0), output=view),
+        lambda x, view: view.fill_(6.0),
+        lambda x, view: paddle.add(paddle.full([3], 2.0), paddle.full([3], 4.0), out=view),
         lambda x, view: x.set_value(np.full([3], 6.0, np.float32)),
         lambda x, view: x.copy_(paddle.full([3], 6.0), True),
         lambda x, view: paddle._C_ops.sgd_(view, paddle.ones([1]), paddle.full([3], -4.0), None, False),
