@@ -112,7 +112,8 @@ def test_capture_then_check(model: str, task: str, pytester: pytest.Pytester) ->
     assert losses(model, folder, task) == losses(model, None)
     assert apis(folder) >= PRESENT[model]
     outcomes = pytester.runpytest_inprocess("--probe-dump=dumps", "-pno:xdist").parseoutcomes()
-    assert set(outcomes) <= {"passed", "skipped"}, outcomes
+    # Paddle warns of names that it will remove.
+    assert set(outcomes) <= {"passed", "skipped", "warnings"}, outcomes
     # Paddle computes no gradient of rnn's input without that of its weights.
     assert outcomes.get("skipped", 0) <= (model == "lstm")
     assert outcomes["passed"] > 20

@@ -178,6 +178,7 @@ def controller(*devices: str) -> xdist.Controller:
         shared_devices=devices,
         running_folder=Path("none"),
         carried_gate=None,
+        search_seed=None,
     )
     return xdist.Controller(probe)
 

@@ -73,7 +73,7 @@ def _judged(comparison: Comparison, kept: AnyArray, share: Any) -> OutputVerdict
     rounded, divisor = (float(widen(round_to(number, dtype))) for number in (exact, float(share)))
     factors = dict.fromkeys((exact, float(1 / share), rounded, 1 / divisor))
     for number in factors:
-        given = replace(comparison, expected=kept * number, evidence=Evidence())
+        given = replace(comparison, expected=kept * number, evidence=Evidence(), single=None)
         verdict = NoiseStandard().judge(given)
         if verdict.verdict != "error":
             break
