@@ -222,6 +222,7 @@ SIGNATURES: Mapping[str, str] = {
     **dict.fromkeys(("rand", "randn", "standard_normal"), _SIZED),
     # Sizes, which a tensor may give.
     **dict.fromkeys(("zeros", "ones", "empty", "full"), _SIZED),
+    "_C_ops.full_": f"input {_SIZED}",
     **dict.fromkeys(("reshape", "expand", "broadcast_to", "view"), "input/x size/shape"),
     "tile": "input/x size/repeat_times",
     "pad": "input/x size/pad",

@@ -25,6 +25,7 @@ EXCEPTIONS: Mapping[str, str] = {
     "__rmatmul__": "reflected: what it is called on comes second",
     "_C_ops.layer_norm": "an operator, without a signature",
     "_C_ops.embedding": "an operator, without a signature",
+    "_C_ops.full_": "an operator, without a signature",
     "cross_entropy_with_softmax": "an operator, without a signature",
     "gaussian": "an operator, without a signature",
     "msort": "sorts along a dimension that it does not name",
@@ -88,6 +89,11 @@ def test_axis_is_dim() -> None:
     assert bound("paddle.argmax", A, axis=1).argument("dim") == 1
     assert bound("paddle.topk", A, 2, None).argument("dim") == -1
     assert bound("paddle.nn.functional.layer_norm", A, 3, None, None, 1e-6).argument("eps") == 1e-6
+
+
+def test_an_operator_that_fills_takes_its_size_second() -> None:
+    assert bound("paddle._C_ops.full_", A, [3], 0.5).argument("size") == [3]
+    assert bound("paddle.full", [3], 0.5).argument("size") == [3]
 
 
 def test_a_product_of_transposed_factors_is_another() -> None:
