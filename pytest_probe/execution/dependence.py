@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from pytest_probe.core.arguments import Leaf
+from pytest_probe.core.arguments import Leaf, with_leaves
 from pytest_probe.core.dump import Direction
 from pytest_probe.execution.perturbed import results
 from pytest_probe.execution.replay import Replay
@@ -99,6 +99,10 @@ class Dependence:
         leaves: dict[str, Leaf] = {
             name: replace(leaf, array=changed.get(name, leaf.array)) for name, leaf in reference.leaves.items()
         }
+        arguments = with_leaves(reference.candidate.arguments, leaves)
+        changed_call = replace(reference, candidate=replace(reference.candidate, arguments=arguments))
+        # The record's own arguments were checked before they ran; numbers of boxes that are exchanged add up to others.
+        reference.framework.check_arguments(changed_call.bound)
         if self.direction == "forward":
             return results(reference.again(leaves, reference.way, None), reference.changed)
         incoming = {name: changed.get(f"grad.{name}", array) for name, array in self.replay.incoming.items()}

@@ -53,6 +53,22 @@ def test_nothing_is_told_where_the_call_refuses_other_values() -> None:
     assert terms("Torch.cholesky", definite) is None
 
 
+def test_no_kernel_runs_on_exchanged_values_that_it_would_not_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lengths that add up to more than there are rows: the kernel reads beyond the memory, and may never end."""
+    lengths = leaf(np.array([4, 6, 2]), "int64")
+    made = replay("Torch.segment_reduce", normal(12), "sum", lengths=lengths)
+    seen: list[int] = []
+    run = type(made.reference.framework).run
+
+    def watched(self: Any, function: Any, args: Any, kwargs: Any, *others: Any) -> Any:
+        seen.append(int(kwargs["lengths"].array.sum()))
+        return run(self, function, args, kwargs, *others)
+
+    monkeypatch.setattr(type(made.reference.framework), "run", watched)
+    assert Dependence(made, "forward").terms("output.0") is None
+    assert set(seen) == {12}
+
+
 def test_chosen_indices_take_what_follows_and_floats_are_smaller() -> None:
     chosen = np.array([True, False, True])
     assert exchanged(np.array([4.0, 8.0, 16.0]), 0, chosen).tolist() == [6.0, 8.0, 3.0]
