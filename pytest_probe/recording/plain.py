@@ -18,6 +18,8 @@ class Snapshots:
     """
 
     def __init__(self, scalars: bool) -> None:
+        self._taken = 0
+
         def plain(kind: str) -> Callable[[Any], Tree]:
             return (lambda value: PlainEntry(kind, value)) if scalars else (lambda value: {})
 
@@ -59,6 +61,11 @@ class Snapshots:
         if hasattr(type(value), "__index__"):
             return self.leaves[int](operator.index(value))
         return {"type": f"{type(value).__module__}.{type(value).__qualname__}"}
+
+    def taken(self) -> int:
+        """Bytes of data that were copied since the last time this was asked, and wait to be saved."""
+        taken, self._taken = self._taken, 0
+        return taken
 
     def array(self, array: np.ndarray) -> Tree:
         """A NumPy array, whose elements count in their order."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import paddle
+from msgspec import UNSET
 
 from pytest_probe.frameworks.paddle.arrays import is_float
 from pytest_probe.recording.snapshot import BackwardEntry, NamedEntry, Parent, Tree, backward_of
@@ -41,7 +42,10 @@ class Watched:
         self.missing = len(outputs)
         self._came: set[str] = set()
         for place, tensor in outputs:
-            tensor._register_grad_hook(self._hook(place, fire))
+            self._register(tensor, self._hook(place, fire))
+
+    def _register(self, tensor: Any, hook: Callable[[Any], None]) -> None:
+        tensor._register_grad_hook(hook)
 
     def _hook(self, place: str, fire: Fire) -> Callable[[Any], None]:
         def hook(gradient: Any) -> None:
@@ -63,6 +67,33 @@ class Watched:
         return NamedEntry(
             self.name, BackwardEntry(list(self.gradients.values()), probe=places), parent=backward_of(self.parent)
         )
+
+
+class WatchedParameters(Watched):
+    """The gradients of a layer's own parameters in the first backward: sums over all that used them in it."""
+
+    __slots__ = ("_hooks",)
+
+    def __init__(self, name: str, parameters: Sequence[tuple[str, Any]], fire: Fire) -> None:
+        self._hooks: list[tuple[Any, int]] = []
+        super().__init__(name, UNSET, parameters, fire)
+
+    def _register(self, tensor: Any, hook: Callable[[Any], None]) -> None:
+        self._hooks.append((tensor, tensor._register_grad_hook(hook)))
+
+    @property
+    def began(self) -> bool:
+        """Did a gradient come?"""
+        return bool(self._came)
+
+    def leave(self) -> None:
+        """Take the hooks away: parameters outlive every capture. Not from inside a hook."""
+        for tensor, hook in self._hooks:
+            tensor._remove_grad_hook(hook)
+        self._hooks.clear()
+
+    def entry(self) -> NamedEntry:
+        return NamedEntry(self.name, {place: [tree] for place, tree in self.gradients.items() if tree is not None})
 
 
 Fire = Callable[[Watched, str, Any], None]

@@ -21,6 +21,7 @@ from pytest_probe.frameworks.paddle.recording import targets
 from pytest_probe.frameworks.paddle.recording.bindings import Bindings
 from pytest_probe.frameworks.paddle.recording.distributed import collectives
 from pytest_probe.frameworks.paddle.recording.gradients import Watched, differentiable
+from pytest_probe.frameworks.paddle.recording.modules import Modules
 from pytest_probe.frameworks.paddle.recording.names import RecordedFunction, RecordedFunctions
 from pytest_probe.frameworks.paddle.recording.regions import CompiledRegions
 from pytest_probe.frameworks.paddle.recording.stacks import call_stacks
@@ -29,7 +30,7 @@ from pytest_probe.recording.config import CaptureConfig
 from pytest_probe.recording.namespaces import functions, modules
 from pytest_probe.recording.recorder import Recorder
 from pytest_probe.recording.scope import Scope
-from pytest_probe.recording.snapshot import ForwardEntry, NamedEntry, PlainEntry, Tree, seen_tensors
+from pytest_probe.recording.snapshot import BackwardEntry, ForwardEntry, NamedEntry, PlainEntry, Tree, seen_tensors
 
 # Asked at every call.
 _grads = paddle.is_grad_enabled
@@ -57,7 +58,7 @@ class PaddleHooks:
 
     framework = "paddle"
 
-    def __init__(self, config: CaptureConfig) -> None:
+    def __init__(self, config: CaptureConfig, model: Any = None) -> None:
         self._stacked = config.stacks
         self._inputs, self._outputs, self._forward, self._backward = (
             half in config.modes for half in ("input", "output", "forward", "backward")
@@ -70,14 +71,24 @@ class PaddleHooks:
         self._seeing = False
         self._thread = _Thread()
         self._late: OverflowFound | None = None
-        self._functions = RecordedFunctions(Scope(config).wants_api, _named(config), all=config.targets is None)
+        self._calls = config.level != "L0"
+        # At L0 only what may write to tensors without Paddle counting it.
+        wants = Scope(config).wants_api if self._calls else lambda name: False
+        self._functions = RecordedFunctions(wants, _named(config), all=self._calls and config.targets is None)
         pairs = [(function, self._replacement(function, rule)) for function, rule in self._functions.rules]
         pairs += [(function, self._ending(function)) for function in _BACKWARDS]
         self._bindings = Bindings(pairs, [paddle.Tensor])
         self._regions = CompiledRegions(self._away)
+        self._modules = Modules(config, self._values, self._stacks, self._fire, self._sees, self._aside)
+        self._placed = False
+        if model is not None:
+            self.follow(model)
 
     def follow(self, model: Any) -> None:
-        """API calls need no model."""
+        """From the next `install` on record this model's modules; None: of that before. Raises SettingsError."""
+        if not (model is None and self._placed):
+            self._modules.follow(model)
+            self._placed = model is not None
 
     def install(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -85,9 +96,12 @@ class PaddleHooks:
         self._values.forget()
         self._bindings.put()
         self._regions.put()
+        if self._placed:
+            self._modules.begin(recorder)
 
     def remove_forward(self) -> None:
         self._seeing = False
+        self._modules.end()
         if self._bindings.there:
             self._regions.take_back()
             self._bindings.take_back()
@@ -95,10 +109,12 @@ class PaddleHooks:
     def remove(self) -> None:
         self.remove_forward()
         self._recorder = None
+        self._modules.leave()
 
     def end_step(self, recorder: Recorder) -> None:
         for watched in list(self._open):
             self._complete(recorder, watched)
+        self._modules.restart()
         self._values.forget()
         self._functions.counts.clear()
 
@@ -205,7 +221,10 @@ class PaddleHooks:
             body = ForwardEntry(trees, named, again) if self._inputs else ForwardEntry(is_recompute=again)
             for key, value in _surroundings(rule):
                 body.tell(key, value)
-            return NamedEntry(f"{name}.forward", body, where)
+            entry = NamedEntry(f"{name}.forward", body, where)
+            if self._placed:
+                self._modules.place(entry)
+            return entry
         except Exception as error:
             recorder.failed(f"{name}.forward", error)
             return None
@@ -236,32 +255,43 @@ class PaddleHooks:
         recorder = self._recorder
         if recorder is None or not watched.missing:
             return
-        inside, self._thread.inside = self._thread.inside, True
-        try:
-            watched.came(place, self._values.take(gradient))
-            if watched.missing:
-                self._open.add(watched)
-            elif self._complete(recorder, watched):
-                recorder.overflowed(watched.name)
-        except OverflowFound as error:
-            # It is raised when the backward has ended.
-            self._late = error
-        except Exception as error:
-            recorder.failed(watched.name, error)
-        finally:
-            self._thread.inside = inside
+        with self._aside():
+            try:
+                watched.came(place, self._values.take(gradient))
+                if watched.missing:
+                    self._open.add(watched)
+                elif self._complete(recorder, watched):
+                    recorder.overflowed(watched.name)
+            except OverflowFound as error:
+                # It is raised when the backward has ended.
+                self._late = error
+            except Exception as error:
+                recorder.failed(watched.name, error)
 
     def _complete(self, recorder: Recorder, watched: Watched) -> bool:
         """All gradients of a call are there, or no more will come. Did one overflow?"""
         self._open.discard(watched)
         watched.missing = 0
         entry = watched.entry()
-        overflows = self._overflow and _overflown(entry.body.input)
-        if not self._inputs:
+        overflows = self._overflow and _overflown(watched.gradients)
+        if not self._inputs and type(entry.body) is BackwardEntry:
             entry.body.input = UNSET
         if overflows or not self._overflow:
             recorder.put(entry, self._values.taken())
         return overflows
+
+    def _sees(self) -> bool:
+        """Are calls recorded now, which are no part of what Paddle compiles?"""
+        return self._bindings.there and _modes._dygraph_tracer_ is not None
+
+    @contextmanager
+    def _aside(self) -> Iterator[None]:
+        """No call of Paddle's that is made in here is recorded."""
+        inside, self._thread.inside = self._thread.inside, True
+        try:
+            yield
+        finally:
+            self._thread.inside = inside
 
     def _entered_static(self) -> None:
         if self._recorder is not None:

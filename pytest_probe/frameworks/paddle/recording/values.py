@@ -88,7 +88,6 @@ class Values(Snapshots):
         # By address: how often memory was written to without a version.
         self._writes: defaultdict[int, int] = defaultdict(int)
         self._far = paddle.is_compiled_with_cuda() or paddle.is_compiled_with_xpu() or _plugged()
-        self._taken = 0
         self.leaves.update(self._of_paddle())
 
     def _of_paddle(self) -> dict[type, Callable[[Any], Tree]]:
@@ -200,11 +199,6 @@ class Values(Snapshots):
         """What was written since is not known, as between stop and start."""
         self._known.clear()
         self._writes.clear()
-
-    def taken(self) -> int:
-        """Bytes of data that were copied since the last time this was asked, and wait to be saved."""
-        taken, self._taken = self._taken, 0
-        return taken
 
     def settle(self) -> None:
         """Fill in all statistics that were put off."""

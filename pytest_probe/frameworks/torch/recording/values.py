@@ -96,7 +96,6 @@ class Values(Snapshots):
         self._twins: deque[tuple[Seen, Seen]] = deque()
         self._known: dict[int, Known] = {}
         self._memories: dict[int, Memory] = {}
-        self._taken = 0
         self.leaves.update(self._of_torch())
 
     pythons = _PYTHONS
@@ -267,11 +266,6 @@ class Values(Snapshots):
         self._known.clear()
         memories = self._memories.items()
         self._memories = {key: one for key, one in memories if not one.counted and one.storage() is not None}
-
-    def taken(self) -> int:
-        """Bytes of data that were copied since the last time this was asked, and wait to be saved."""
-        taken, self._taken = self._taken, 0
-        return taken
 
     def settle(self) -> None:
         """Fill in all statistics that were put off; waits once for other devices."""

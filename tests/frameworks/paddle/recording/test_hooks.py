@@ -283,12 +283,6 @@ def test_a_framework_that_is_not_recorded(name: str, nearest: str, tmp_path: Pat
         PrecisionDebugger(dump_path=tmp_path, framework=name)
 
 
-@pytest.mark.parametrize("level", ["L0", "mix"])
-def test_levels_of_modules_are_refused(level: str, tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="give level L1"):
-        PrecisionDebugger(dump_path=tmp_path, framework="paddle", level=level)
-
-
 def test_gradients_come_after_the_forward_has_ended(tmp_path: Path) -> None:
     x = paddle.ones([3])
     x.stop_gradient = False
