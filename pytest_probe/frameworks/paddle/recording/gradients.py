@@ -18,9 +18,9 @@ from pytest_probe.recording.snapshot import BackwardEntry, NamedEntry, Parent, T
 
 
 def differentiable(value: Any, place: str) -> Iterator[tuple[str, Any]]:
-    """The tensors among outputs that get a gradient, by place."""
+    """The tensors among outputs to which a gradient comes, by place. That of a leaf is no call's, and outlives it."""
     if isinstance(value, paddle.Tensor):
-        if not value.stop_gradient and is_float(value):
+        if not value.stop_gradient and not value.is_leaf and is_float(value):
             yield place, value
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):

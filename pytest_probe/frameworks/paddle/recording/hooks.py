@@ -25,7 +25,7 @@ from pytest_probe.frameworks.paddle.recording.modules import Modules
 from pytest_probe.frameworks.paddle.recording.names import RecordedFunction, RecordedFunctions
 from pytest_probe.frameworks.paddle.recording.regions import CompiledRegions
 from pytest_probe.frameworks.paddle.recording.stacks import call_stacks
-from pytest_probe.frameworks.paddle.recording.values import Values, overflown, place
+from pytest_probe.frameworks.paddle.recording.values import Values, may_be_far, overflown, place
 from pytest_probe.recording.config import CaptureConfig
 from pytest_probe.recording.namespaces import functions, modules
 from pytest_probe.recording.recorder import Recorder
@@ -38,7 +38,8 @@ _default = paddle.get_default_dtype
 _modes: Any = paddle.base.framework.global_var
 _tracer: Callable[[], Any] = paddle.base.framework._dygraph_tracer
 _OFF = paddle.base.core.AmpLevel.O0
-_AMP = paddle.is_compiled_with_cuda() or paddle.is_compiled_with_xpu()
+# Paddle casts nothing on its CPU.
+_AMP = may_be_far()
 # What the records of other functions begin with.
 _TAKEN = frozenset({"paddle", "Distributed"})
 # Arguments in whose place the name of a device may stand.

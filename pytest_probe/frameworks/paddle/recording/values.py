@@ -87,7 +87,7 @@ class Values(Snapshots):
         self._known: dict[int, _Known] = {}
         # By address: how often memory was written to without a version.
         self._writes: defaultdict[int, int] = defaultdict(int)
-        self._far = paddle.is_compiled_with_cuda() or paddle.is_compiled_with_xpu() or _plugged()
+        self._far = may_be_far()
         self.leaves.update(self._of_paddle())
 
     def _of_paddle(self) -> dict[type, Callable[[Any], Tree]]:
@@ -251,8 +251,10 @@ def _places() -> list[type]:
     return [kind for kind in kinds if isinstance(kind, type)]
 
 
-def _plugged() -> bool:
-    return bool(paddle.device.get_all_custom_device_type())
+def may_be_far() -> bool:
+    """May tensors lie on another device than the CPU?"""
+    built: bool = paddle.is_compiled_with_cuda() or paddle.is_compiled_with_xpu()
+    return built or bool(paddle.device.get_all_custom_device_type())
 
 
 def _kind(name: str) -> str:

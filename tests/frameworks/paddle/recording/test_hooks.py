@@ -193,6 +193,21 @@ def test_outputs_that_nothing_used_have_no_gradient(tmp_path: Path) -> None:
     assert [each["Max"] for each in backward["input"] if each is not None].count(1.0) == 1
 
 
+def test_leaves_keep_no_hook(tmp_path: Path) -> None:
+    made = []
+
+    def program() -> None:
+        made.append(paddle.create_parameter([2], "float32"))
+        made.append(paddle.to_tensor([1.0, 2.0], stop_gradient=False))
+        (made[0] * made[1]).sum().backward()
+
+    found = recorded(tmp_path, program)
+    assert [name for name in found if name.endswith("backward")] == [
+        "paddle.sum.0.backward",
+        "paddle.Tensor.__mul__.0.backward",
+    ]
+
+
 def test_a_hook_that_fails_leaves_the_backward_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from pytest_probe.frameworks.paddle.recording.gradients import Watched
 
