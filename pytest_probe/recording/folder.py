@@ -54,10 +54,11 @@ def _earlier(folder: Path, rank: int | None, ranks: int, *, ours: bool) -> Itera
     """The processes' folders that this one must not write beside, of those that hold a dump."""
     for path in sorted(folder.glob("rank*_step*")):
         match = _APEX.fullmatch(path.name)
-        if match is not None and any(path.glob(_APEX_FILES[0])) and int(match[1]) % max(ranks, 1) == (rank or 0):
-            # Processes that do not train together write as rank 0, also those that the program starts.
-            if rank is not None or not ours:
-                yield path
+        if match is None or not any(path.glob(_APEX_FILES[0])):
+            continue
+        # Processes that do not train together write as rank 0, also those that the program starts.
+        if int(match[1]) % max(ranks, 1) == rank or (rank is None and not ours):
+            yield path
     for path in sorted(folder.glob("step*/*")):
         match = _PROCESS.fullmatch(path.name)
         if match is None or not (path / _FILES[0]).is_file():

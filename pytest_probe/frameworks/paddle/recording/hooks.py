@@ -136,7 +136,7 @@ class PaddleHooks:
         return {"paddle": str(paddle.__version__), "gradients": "of outputs; a replay computes those of arguments"}
 
     def waits(self) -> bool:
-        return False
+        return self._values.waits()
 
     def settle(self) -> None:
         self._values.settle()

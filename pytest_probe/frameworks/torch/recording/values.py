@@ -16,12 +16,13 @@ import numpy as np
 import torch
 from msgspec import UNSET
 
-from pytest_probe.frameworks.torch.recording.statistics import count_groups, count_large, crc, to_numpy, unpack, vector
+from pytest_probe.frameworks.torch.recording.statistics import count_groups, count_large, crc, to_numpy, vector
 from pytest_probe.numerics.contiguous import in_order
 from pytest_probe.recording.config import CaptureConfig
 from pytest_probe.recording.plain import Snapshots
 from pytest_probe.recording.samples import Layout, Places, copied, laid_out, look_at_samples, places, reach
 from pytest_probe.recording.snapshot import MemoryFormat, PlainEntry, Seen, Tree
+from pytest_probe.recording.statistics import unpack
 
 SMALL_BYTES = 16_384  # bytes up to which a copy, and statistics of many together, cost less than statistics at once
 TOGETHER = 131_072  # bytes of many tensors: what the cache holds
