@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,22 @@ class Snapshots:
         """Bytes of data that were copied since the last time this was asked, and wait to be saved."""
         taken, self._taken = self._taken, 0
         return taken
+
+    def waits(self) -> bool:
+        """Would `settle` wait for a device?"""
+        raise NotImplementedError
+
+    def settle(self) -> None:
+        """Fill in all statistics that were put off; waits once for other devices."""
+        raise NotImplementedError
+
+    def forget(self) -> None:
+        """What was written since is not known, as between stop and start."""
+        raise NotImplementedError
+
+    def save(self, data: Any, path: Path) -> None:
+        """Write one tensor's data. Raises OSError."""
+        raise NotImplementedError
 
     def array(self, array: np.ndarray) -> Tree:
         """A NumPy array, whose elements count in their order."""

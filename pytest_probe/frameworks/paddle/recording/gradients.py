@@ -61,10 +61,10 @@ class Watched:
         self.gradients[place] = gradient
         self.missing -= 1
 
-    def entry(self) -> NamedEntry:
+    def entries(self) -> Iterator[NamedEntry]:
         # No argument has a place here: their gradients were not recorded.
         places = {"outputs": list(self.gradients), "inputs": []}
-        return NamedEntry(
+        yield NamedEntry(
             self.name, BackwardEntry(list(self.gradients.values()), probe=places), parent=backward_of(self.parent)
         )
 
@@ -92,8 +92,8 @@ class WatchedParameters(Watched):
             tensor._remove_grad_hook(hook)
         self._hooks.clear()
 
-    def entry(self) -> NamedEntry:
-        return NamedEntry(self.name, {place: [tree] for place, tree in self.gradients.items() if tree is not None})
+    def entries(self) -> Iterator[NamedEntry]:
+        yield NamedEntry(self.name, {place: [tree] for place, tree in self.gradients.items() if tree is not None})
 
 
 Fire = Callable[[Watched, str, Any], None]
