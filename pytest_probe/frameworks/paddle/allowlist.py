@@ -76,10 +76,10 @@ OPERATORS = frozenset(
     "put_along_axis qr randint randperm real reciprocal relu relu6 remainder renorm repeat_interleave reshape reverse "
     "rms_norm roll round rrelu rsqrt scale scatter scatter_nd_add searchsorted selu shape sigmoid "
     "sigmoid_cross_entropy_with_logits sign silu sin sinh slice slogdet softmax softplus softshrink softsign solve "
-    "spectral_norm split split_with_num sqrt square squared_l2_norm squeeze stack stanh std strided_slice subtract sum svd svdvals "
-    "swiglu swish take_along_axis tan tanh tanh_shrink thresholded_relu tile topk trace transpose triangular_solve "
-    "tril tril_indices trilinear_interp triu triu_indices trunc unbind unfold uniform unique unsqueeze unstack var "
-    "where zeros zeros_like "
+    "spectral_norm split split_with_num sqrt square squared_l2_norm squeeze stack stanh std strided_slice subtract "
+    "sum svd svdvals swiglu swish take_along_axis tan tanh tanh_shrink thresholded_relu tile topk trace transpose "
+    "triangular_solve tril tril_indices trilinear_interp triu triu_indices trunc unbind unfold uniform unique "
+    "unsqueeze unstack var where zeros zeros_like "
     # Those of optimizers and of recurrent layers.
     "adadelta adagrad adam adamax adamw asgd lamb merged_adam merged_momentum momentum nadam radam rmsprop rnn rprop "
     "sgd".split()
