@@ -67,10 +67,22 @@ def _diagonal(bound: BoundCall) -> Iterator[str]:
 
 
 def _parts(bound: BoundCall) -> Iterator[str]:
-    """unbind(x, axis)."""
-    data = array_at(bound, "input")
-    if data is not None and not data.ndim:
-        yield "a tensor of no dimension"
+    """unbind(x, axis), unstack(x, axis)."""
+    data, axis = array_at(bound, "input"), value_at(bound, "axis", 1) or 0
+    if data is not None and not (isinstance(axis, int) and -data.ndim <= axis < data.ndim):
+        yield f"dimension {axis} of a tensor of {list(data.shape)}"
+
+
+def _rest(bound: BoundCall) -> Iterator[str]:
+    """remainder(x, y) of integers: the processor refuses a division by zero, and one whose quotient has no place."""
+    data, divisor = array_at(bound, "input"), bound.argument("other")
+    divisors = np.asarray(divisor.array if isinstance(divisor, Leaf) else divisor)
+    if data is None or data.dtype.kind not in "iu" or divisors.dtype.kind not in "iu":
+        return
+    if (divisors == 0).any():
+        yield "a divisor of 0"
+    elif data.size and data.min() == np.iinfo(data.dtype).min and (divisors == -1).any():
+        yield f"a divisor of -1 for {data.min()}"
 
 
 def _range_of_dimensions(bound: BoundCall) -> Iterator[str]:
@@ -186,6 +198,7 @@ CHECKS: Mapping[str, Callable[[BoundCall], Iterator[str]]] = {
     "unsqueeze": _new_dimensions,
     "unbind": _parts,
     "flatten": _range_of_dimensions,
+    "remainder": _rest,
     "getitem": _elements,
     "take_along_dim": _whole_indices,
     **dict.fromkeys(("fftn", "ifftn", "hfftn", "ihfftn", "rfftn", "irfftn"), _transformed),
