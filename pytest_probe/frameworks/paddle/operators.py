@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from types import BuiltinFunctionType
 from typing import Any
 
 import paddle
@@ -23,8 +24,19 @@ _DTYPES: Mapping[str, int] = {
 def operator(name: str) -> Callable[..., Any]:
     """paddle._C_ops.<name> as it is now, for any arguments. It raises TypeError for what is no dtype."""
     place = _DTYPES.get(name, _DTYPES.get(name.rstrip("_"), len(_NOTHING)))
-    function = _padded(getattr(paddle._C_ops, name), place)
+    function = _with_operator(getattr(paddle._C_ops, name), lambda found: _padded(found, place))
     return functools.partial(_recurrent, function) if name == "rnn" else function
+
+
+def _with_operator(function: Any, change: Callable[[Any], Any]) -> Any:
+    """The function with its operator changed. What a user has put there stays; while steps are rounded a function
+    stands there that is given the operator."""
+    if isinstance(function, BuiltinFunctionType):
+        return change(function)
+    if isinstance(function, functools.partial) and isinstance(function.args[-1], BuiltinFunctionType):
+        *given, found = function.args
+        return functools.partial(function.func, *given, change(found))
+    return function
 
 
 def _padded(function: Callable[..., Any], dtype: int) -> Callable[..., Any]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 paddle = pytest.importorskip("paddle")
 
+from pytest_probe.core.run import Steps
 from pytest_probe.frameworks.paddle.operators import operator
+from pytest_probe.frameworks.paddle.rounding import rounding
 
 
 @pytest.mark.parametrize("name", ["cast", "conv2d", "adagrad_", "clip", "rnn"])
@@ -34,6 +37,28 @@ def test_others() -> None:
 def test_what_is_no_dtype(value: Any) -> None:
     with pytest.raises(TypeError, match="in the place of a dtype"):
         operator("full")([2], 1.0, value, paddle.CPUPlace())
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [("gelu", (True,)), ("selu", (1.05, 1.67)), ("amax", ([0], False)), ("scale", (3.0, 0.5, True)), ("cast", ())],
+)
+def test_steps_are_rounded(name: str, args: tuple[Any, ...]) -> None:
+    """Another function stands in the operator's place then."""
+    x = paddle.to_tensor([0.1, -0.7, 2.5], dtype="float64")
+    if name == "cast":
+        args = (paddle.float64,)
+    exact = operator(name)(x, *args).numpy()
+    with rounding(Steps("float32", fine=True)):
+        rounded = operator(name)(x, *args).numpy()
+        with pytest.raises((ValueError, TypeError)):
+            operator("clip")(x)
+    assert np.abs(rounded - exact).max() < 1e-6
+
+
+def test_what_a_user_put_there_is_called_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paddle._C_ops, "scale", lambda x, factor: (x, factor))
+    assert operator("scale")(1, 2) == (1, 2)
 
 
 def gradients(frozen: set[int]) -> dict[int, list[Any]]:

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ paddle = pytest.importorskip("paddle")
 
 from pytest_probe import PrecisionDebugger, capture
 from pytest_probe.errors import OverflowFound, SettingsError
+from pytest_probe.frameworks.paddle.recording import hooks
 from tests.support.capturing import content, entries
 
 F = paddle.nn.functional
@@ -168,6 +170,23 @@ def test_surroundings(tmp_path: Path) -> None:
     assert third["probe"]["default_dtype"] == "float64"
     assert len(third["probe"]["rng"]) > 20
     assert [first["output"][0]["requires_grad"], second["output"][0]["requires_grad"]] == [True, False]
+
+
+def test_autocast_is_recorded_where_paddle_casts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not on its CPU, so that a tracer says so here that Paddle does not ask."""
+    level = paddle.base.core.AmpLevel
+    monkeypatch.setattr(hooks, "_AMP", True)
+    tracer = SimpleNamespace(_amp_level=level.O1, _amp_dtype="bfloat16")
+    monkeypatch.setattr(hooks, "_tracer", lambda: tracer)
+
+    def program() -> None:
+        paddle.ones([2])
+        tracer._amp_level = level.O0
+        paddle.ones([2])
+
+    first, second = recorded(tmp_path, program).values()
+    assert first["probe"] == {"autocast": {"cpu": "bfloat16"}}
+    assert "probe" not in second
 
 
 def test_gradients_are_sums_over_all_uses(tmp_path: Path) -> None:
