@@ -156,14 +156,14 @@ def _half_of_qr(bound: BoundCall) -> Iterator[str]:
 
 
 def _of_nothing(bound: BoundCall) -> Iterator[str]:
-    """The largest of no values is memory as it was found."""
+    """The largest of no values is memory as it was found, and of the most frequent one the process ends."""
     data, dims = array_at(bound, "input"), bound.argument("dim")
     if data is None or data.size:
         return
     chosen = range(data.ndim) if dims is None or dims == [] else dims if isinstance(dims, (list, tuple)) else [dims]
     gone = {dim % data.ndim for dim in chosen if isinstance(dim, int)}
     if data.ndim and all(extent for place, extent in enumerate(data.shape) if place not in gone):
-        yield f"a tensor of {list(data.shape)}, which has no largest or smallest number along {sorted(gone)}"
+        yield f"a tensor of {list(data.shape)}, which has no number along {sorted(gone)}"
 
 
 def _kernel_of_nothing(bound: BoundCall) -> Iterator[str]:
@@ -203,6 +203,6 @@ CHECKS: Mapping[str, Callable[[BoundCall], Iterator[str]]] = {
     "take_along_dim": _whole_indices,
     **dict.fromkeys(("fftn", "ifftn", "hfftn", "ihfftn", "rfftn", "irfftn"), _transformed),
     **{f"{name}{end}": _kernel_of_nothing for name in CONVOLUTIONS for end in ("", "_channels_last")},
-    **dict.fromkeys(("amax", "amin", "argmax", "argmin"), _of_nothing),
+    **dict.fromkeys(("amax", "amin", "argmax", "argmin", "mode"), _of_nothing),
     **dict.fromkeys(("pca_lowrank", "svd_lowrank"), _half_of_qr),
 }
