@@ -2,10 +2,10 @@
 
     python benchmarks/crashing_paddle_calls.py [--seed N] [--calls N] [--api GLOB] [--unguarded]
 
-As crashing_calls.py: every API and every operator that a dump may name is called on the CPU, with its backward, in forked children. Paddle
-says no schemas of its APIs, so that their arguments are drawn by chance, from none to five of them: tensors of several
-shapes and dtypes, indices out of range, numbers, lists, None. Calls that the checks of pytest_probe refuse are not
-made; --unguarded makes them all the same.
+As crashing_calls.py: every API and every operator that a dump may name is called on the CPU, with its backward, in
+forked children. Paddle says no schemas of its APIs, so that their arguments are drawn by chance, from none to five of
+them: tensors of several shapes and dtypes, indices out of range, numbers, lists, None. Calls that the checks of
+pytest_probe refuse are not made; --unguarded makes them all the same.
 """
 
 from __future__ import annotations
