@@ -2,10 +2,10 @@
 
     python benchmarks/crashing_paddle_calls.py [--seed N] [--calls N] [--api GLOB] [--unguarded]
 
-As crashing_calls.py: every API that a dump may name is called on the CPU, with its backward, in forked children. Paddle
-says no schemas of its APIs, so that their arguments are drawn by chance, from none to five of them: tensors of several
-shapes and dtypes, indices out of range, numbers, lists, None. Calls that the checks of pytest_probe refuse are not
-made; --unguarded makes them all the same.
+As crashing_calls.py: every API and every operator that a dump may name is called on the CPU, with its backward, in
+forked children. Paddle says no schemas of its APIs, so that their arguments are drawn by chance, from none to five of
+them: tensors of several shapes and dtypes, indices out of range, numbers, lists, None. Calls that the checks of
+pytest_probe refuse are not made; --unguarded makes them all the same.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +90,8 @@ class Calls:
         tell(f"{self.name}({', '.join(map(_text, args))})")
         if self.guarded:
             safety.check_arguments(signatures.bind(self.name, args, {}))
-        function: Any = reduce(getattr, self.name.split(".")[1:], paddle)
+        (api,) = allowlist.candidates("paddle", self.name.partition(".")[2], {})
+        function = api.lookup()
         tensors = [value for value in flat(function(*map(_made, args))) if isinstance(value, paddle.Tensor)]
         text = str([value.numpy().sum() for value in tensors])  # reads what was returned
         wanted = [value.sum() for value in tensors if not value.stop_gradient]
@@ -113,6 +113,10 @@ def _text(value: Any) -> str:
     return f"{value.array.dtype}{list(value.array.shape)}" if isinstance(value, Leaf) else repr(value)
 
 
+def _operators() -> list[str]:
+    return [f"paddle._C_ops.{name}" for name in dir(paddle._C_ops) if allowlist.is_api(f"_C_ops.{name}")]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=0)
@@ -122,7 +126,7 @@ def main() -> None:
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     paddle.disable_signal_handler()
-    names = [name for name in sorted(allowlist.apis()) if fnmatchcase(name, given.api)]
+    names = [name for name in sorted({*allowlist.apis(), *_operators()}) if fnmatchcase(name, given.api)]
     deaths = 0
     for name in names:
         for death in Search(given.calls, Calls(name, given.seed, not given.unguarded).prepare).deaths():

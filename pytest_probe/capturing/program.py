@@ -28,6 +28,8 @@ class ProgramCapture:
     def __init__(self, config_path: str | None, **options: Any) -> None:
         config = configured(config_path, **{key: value for key, value in options.items() if value is not None})
         self._folder = config.dump_path
+        # PaddleAPEX's files hold no calls of another framework.
+        self._recorded = ("paddle",) if config.layout == "paddleapex" else tuple(frameworks.MODULES)
         rank, ranks = _ranks()
         if rank is None or not config.ranks or any(rank in each for each in config.ranks):
             folder.take(config.dump_path, rank, ranks, overwrite=config.overwrite)
@@ -53,7 +55,7 @@ class ProgramCapture:
         return all(debugger.missing for debugger in self._debuggers.values())
 
     def _imported(self, framework: str) -> None:
-        if framework in self._debuggers:
+        if framework in self._debuggers or framework not in self._recorded:
             return
         self._imports += 1
         path = os.path.join(self._folder, framework) if self._debuggers else self._folder
@@ -69,7 +71,7 @@ class ProgramCapture:
         if not self._imports:
             log.warning(
                 "pytest-probe: nothing was recorded: the program imported none of %s",
-                ", ".join(frameworks.MODULES.values()),
+                ", ".join(frameworks.MODULES[name] for name in self._recorded),
             )
         # One that was imported and not used is nothing to warn of, where another one was.
         recorded = [debugger for debugger in self._debuggers.values() if not debugger.missing]

@@ -202,6 +202,8 @@ def _whole(where: str, config: CaptureConfig) -> CaptureConfig:
         raise SettingsError(f"{where}: dump_path", None, "give the folder that the dump goes to")
     if config.task == "overflow_check" and config.level != "L1":
         raise SettingsError(f"{where}: level", config.level, "overflow_check records API calls only; give level L1")
+    if config.layout == "paddleapex" and config.level != "L1":
+        raise SettingsError(f"{where}: level", config.level, "PaddleAPEX's files hold API calls only; give level L1")
     return config
 
 

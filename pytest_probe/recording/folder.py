@@ -16,6 +16,9 @@ from pytest_probe.errors import SettingsError
 TAKEN = "PYTEST_PROBE_CAPTURE"
 _FILES = ("dump.json", "stack.json", "construct.json")
 _PROCESS = re.compile(r"(proc|rank)(\d{1,18})")
+# PaddleAPEX's layout: a folder for each step of a rank, with these files and tensors beside them.
+_APEX = re.compile(r"rank(\d{1,18})_step\d{1,18}")
+_APEX_FILES = ("forward_rank*_*.json", "*.pt")
 
 
 class FolderTaken(SettingsError):
@@ -49,6 +52,13 @@ def take(folder: str, rank: int | None, ranks: int, *, overwrite: bool) -> None:
 
 def _earlier(folder: Path, rank: int | None, ranks: int, *, ours: bool) -> Iterator[Path]:
     """The processes' folders that this one must not write beside, of those that hold a dump."""
+    for path in sorted(folder.glob("rank*_step*")):
+        match = _APEX.fullmatch(path.name)
+        if match is None or not any(path.glob(_APEX_FILES[0])):
+            continue
+        # Processes that do not train together write as rank 0, also those that the program starts.
+        if int(match[1]) % max(ranks, 1) == rank or (rank is None and not ours):
+            yield path
     for path in sorted(folder.glob("step*/*")):
         match = _PROCESS.fullmatch(path.name)
         if match is None or not (path / _FILES[0]).is_file():
@@ -66,6 +76,10 @@ def _remove(process: Path) -> None:
     """Remove a dump, and the folders that are empty then."""
     for name in _FILES:
         (process / name).unlink(missing_ok=True)
+    if _APEX.fullmatch(process.name):
+        for pattern in _APEX_FILES:
+            for file in process.glob(pattern):
+                file.unlink()
     if (process / TENSOR_FOLDER).is_dir():
         shutil.rmtree(process / TENSOR_FOLDER)
     for folder in (process, process.parent):

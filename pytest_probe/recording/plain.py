@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ class Snapshots:
     """
 
     def __init__(self, scalars: bool) -> None:
+        self._taken = 0
+
         def plain(kind: str) -> Callable[[Any], Tree]:
             return (lambda value: PlainEntry(kind, value)) if scalars else (lambda value: {})
 
@@ -59,6 +62,27 @@ class Snapshots:
         if hasattr(type(value), "__index__"):
             return self.leaves[int](operator.index(value))
         return {"type": f"{type(value).__module__}.{type(value).__qualname__}"}
+
+    def taken(self) -> int:
+        """Bytes of data that were copied since the last time this was asked, and wait to be saved."""
+        taken, self._taken = self._taken, 0
+        return taken
+
+    def waits(self) -> bool:
+        """Would `settle` wait for a device?"""
+        raise NotImplementedError
+
+    def settle(self) -> None:
+        """Fill in all statistics that were put off; waits once for other devices."""
+        raise NotImplementedError
+
+    def forget(self) -> None:
+        """What was written since is not known, as between stop and start."""
+        raise NotImplementedError
+
+    def save(self, data: Any, path: Path) -> None:
+        """Write one tensor's data. Raises OSError."""
+        raise NotImplementedError
 
     def array(self, array: np.ndarray) -> Tree:
         """A NumPy array, whose elements count in their order."""

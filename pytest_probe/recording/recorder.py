@@ -202,7 +202,7 @@ class Recorder:
             self._overflows += 1
             last = self._overflows == self.config.overflows
         if last:
-            count, file = self._overflows, self._folder() / "dump.json"
+            count, file = self._overflows, self._folder() / self._file()
             # Before it is raised: the program may end at once.
             self.close()
             raise OverflowFound(count, name, file)
@@ -212,6 +212,10 @@ class Recorder:
         if self.config.layout == "paddleapex":
             return folder / f"rank{rank or 0}_step{self.step}"
         return folder / f"step{self.step}" / (f"proc{os.getpid()}" if rank is None else f"rank{rank}")
+
+    def _file(self) -> str:
+        apex = self.config.layout == "paddleapex"
+        return f"forward_rank{self._hooks.rank() or 0}_all.json" if apex else "dump.json"
 
     def _files(self) -> StepFiles:
         if self.config.layout == "paddleapex":

@@ -5,20 +5,24 @@ from __future__ import annotations
 import functools
 import itertools
 import linecache
+import os
 from collections.abc import Callable
 from types import CodeType, FrameType
+
+# What stands here between the program and a framework.
+_HERE = os.path.join(os.path.dirname(__file__), "")
 
 
 class CallStacks:
     """Numbers for stacks: the same one for the same callers.
 
-    ours is the folder of what stands between the program and the framework while it is recorded; again tells of a code
-    object whether what it calls may be computed again, as activation checkpointing does, and going whether that goes on
-    now, inside a backward.
+    ours is the folder of what else stands between the program and the framework while it is recorded; again tells of a
+    code object whether what it calls may be computed again, as activation checkpointing does, and going whether that
+    goes on now, inside a backward.
     """
 
     def __init__(self, ours: str, again: Callable[[CodeType], bool], going: Callable[[], bool]) -> None:
-        self._ours = ours
+        self._ours = (ours, _HERE)
         self._again = again
         self._going = going
         self._numbers: dict[tuple[int, ...], int] = {}

@@ -74,6 +74,22 @@ def unusual(seen: Seen, wide: np.ndarray) -> None:
         seen.high, seen.low = float(finite.max()), float(finite.min())
 
 
+def unpack(row: list[float], seen: Seen) -> None:
+    """Fill in statistics that a device computed: max, min, mean, norm, NaN, inf and non-zero elements. Beside NaN the
+    extremes tell no sign of inf."""
+    high, low, mean, norm, nan, inf, true = row
+    if seen.dtype.endswith("bool"):
+        seen.max, seen.min, seen.true = high > 0, low > 0, round(true)
+        return
+    exact = "int" in seen.dtype
+    seen.max, seen.min = (round(high), round(low)) if exact else (json_number(high), json_number(low))
+    seen.mean, seen.norm = json_number(mean), json_number(norm)
+    if nan or inf:
+        seen.nan, seen.inf = round(nan), round(inf)
+        if not nan and (-math.inf < low or high < math.inf):
+            seen.negative_inf = 0 if -math.inf < low else seen.inf
+
+
 def count_large(values: np.ndarray, seen: Seen) -> None:
     """Fill in the statistics of one large array of any dtype of NumPy's own.
 

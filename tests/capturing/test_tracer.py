@@ -12,7 +12,8 @@ import pytest
 
 paddle = pytest.importorskip("paddle")
 
-from pytest_probe.errors import SettingsError
+from pytest_probe import capture
+from pytest_probe.errors import OverflowFound, SettingsError
 from pytest_probe.paddle import Tracer
 
 
@@ -167,6 +168,20 @@ def test_a_copy_that_fails_loses_nothing(tmp_path: Path, caplog: pytest.LogCaptu
     traced(written(tmp_path, Async_dump=True, remote_path=str(tmp_path / "far")))
     assert len(entries(tmp_path)) == 4
     assert any("is not copied" in record.getMessage() for record in caplog.records)
+
+
+def test_a_debugger_writes_them_too(tmp_path: Path) -> None:
+    def run(**options: Any) -> None:
+        with capture(tmp_path / "dumps", framework="paddle", layout="paddleapex", **options):
+            paddle.log(paddle.zeros([2]))
+
+    run()
+    assert list(entries(tmp_path)) == ["paddle.zeros*0", "paddle.log*0"]
+    with pytest.raises(OverflowFound, match=r"rank0_step0/forward_rank0_all\.json"):
+        run(task="overflow_check", overwrite=True)
+    assert list(entries(tmp_path)) == ["paddle.log*0"]
+    with pytest.raises(SettingsError, match="PaddleAPEX's files hold API calls only"):
+        run(level="L0", model=paddle.nn.ReLU())
 
 
 def test_a_second_one_while_one_runs(tmp_path: Path) -> None:

@@ -75,6 +75,35 @@ def test_what_lies_there_already(there: list[str], rank: int | None, ranks: int,
         assert not (tmp_path / "step0").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "rank", "ranks", "free"),
+    [
+        ("rank0_step3", None, 1, False),
+        ("rank1_step0", None, 1, False),
+        ("rank1_step0", 1, 2, False),
+        ("rank1_step0", 0, 2, True),
+        ("rank0_steps", None, 1, True),
+    ],
+)
+def test_files_of_paddleapex(name: str, rank: int | None, ranks: int, free: bool, tmp_path: Path) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    for file in ("forward_rank0_all.json", "forward_rank0_half.json", "paddle.exp*0.0.pt"):
+        (folder / file).write_text("{}")
+    if free:
+        take(str(tmp_path), rank, ranks, overwrite=False)
+    else:
+        with pytest.raises(SettingsError, match=name):
+            take(str(tmp_path), rank, ranks, overwrite=False)
+        take(str(tmp_path), rank, ranks, overwrite=True)
+        assert not folder.exists()
+
+
+def test_files_of_paddleapex_hold_no_calls_of_torch(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="PaddleAPEX's files hold calls of Paddle"):
+        PrecisionDebugger(dump_path=tmp_path, layout="paddleapex")
+
+
 def test_processes_of_the_same_run_share_it(tmp_path: Path) -> None:
     take(str(tmp_path), None, 1, overwrite=False)
     earlier(tmp_path, f"proc{os.getpid() + 1}")

@@ -27,3 +27,10 @@ def content(folder: Path, step: int = 0) -> dict[str, Any]:
     (path,) = folder.glob(f"step{step}/*/dump.json")
     found: dict[str, Any] = json.loads(path.read_text())
     return found
+
+
+def construct(folder: Path, step: int = 0) -> dict[str, str | None]:
+    """What stands in which module, of a step of one process."""
+    (path,) = folder.glob(f"step{step}/*/construct.json")
+    found: dict[str, str | None] = json.loads(path.read_text())
+    return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-import operator
+import operator as calculation
 from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any
@@ -18,6 +18,7 @@ import paddle
 from pytest_probe.errors import UnknownAPI
 from pytest_probe.frameworks.base import API
 from pytest_probe.frameworks.binding import works_in_place
+from pytest_probe.frameworks.paddle.operators import operator
 from pytest_probe.frameworks.paddle.signatures import NATIVE
 
 # Modules whose __all__ lists what computes.
@@ -49,7 +50,7 @@ KEEPING = frozenset(
     "to_sparse_coo to_sparse_csr".split()
 )
 # What may stand between double underscores: operators and conversions.
-CALCULATING = frozenset(name.rstrip("_") for name in operator.__all__) | frozenset(
+CALCULATING = frozenset(name.rstrip("_") for name in calculation.__all__) | frozenset(
     {"bool", "complex", "float", "int", "long", "nonzero", "len", "div"}
 )
 # Operators below the public functions that compute what their name says, as captures of calls inside layers have them.
@@ -75,12 +76,13 @@ OPERATORS = frozenset(
     "put_along_axis qr randint randperm real reciprocal relu relu6 remainder renorm repeat_interleave reshape reverse "
     "rms_norm roll round rrelu rsqrt scale scatter scatter_nd_add searchsorted selu shape sigmoid "
     "sigmoid_cross_entropy_with_logits sign silu sin sinh slice slogdet softmax softplus softshrink softsign solve "
-    "split split_with_num sqrt square squared_l2_norm squeeze stack stanh std strided_slice subtract sum svd svdvals "
-    "swiglu swish take_along_axis tan tanh tanh_shrink thresholded_relu tile topk trace transpose triangular_solve "
-    "tril tril_indices trilinear_interp triu triu_indices trunc unbind unfold uniform unique unsqueeze unstack var "
-    "where zeros zeros_like "
+    "spectral_norm split split_with_num sqrt square squared_l2_norm squeeze stack stanh std strided_slice subtract "
+    "sum svd svdvals swiglu swish take_along_axis tan tanh tanh_shrink thresholded_relu tile topk trace transpose "
+    "triangular_solve tril tril_indices trilinear_interp triu triu_indices trunc unbind unfold uniform unique "
+    "unsqueeze unstack var where zeros zeros_like "
     # Those of optimizers and of recurrent layers.
-    "adam adamw momentum rnn sgd".split()
+    "adadelta adagrad adam adamax adamw asgd lamb merged_adam merged_momentum momentum nadam radam rmsprop rnn rprop "
+    "sgd".split()
 )
 # Functions that compute and that no module lists, by module.
 OTHERS: Mapping[str, str] = {
@@ -130,6 +132,9 @@ def _module(place: str) -> ModuleType:
 
 def _lookup(place: str, api: str) -> Any:
     """The function of that name now."""
+    module, _, name = api.rpartition(".")
+    if place == NATIVE and module == "_C_ops":
+        return operator(name)
     return functools.reduce(getattr, api.split("."), _module(place))
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from pytest_probe.core.arguments import BoundCall
 from pytest_probe.frameworks.binding import Signature, bound_call, operator_name, unbound_call
+from pytest_probe.frameworks.paddle.optimizers import OPTIMIZERS
 
 # The first part of each name that a dump has.
 NATIVE = "paddle"
@@ -71,8 +72,6 @@ _BY_DIM = "input/x dim/axis"
 _MATRIX = "input/x"
 _DROPOUT = "input/x p=0.5 training=True data_format"
 _SIZED = "size/shape"
-_ADAM = "param grad lr moment1 moment2 moment2_max beta1_pow beta2_pow master_param skip_update beta1 beta2 eps"
-_ADAM_FLAGS = "lazy_mode min_row_size multi_precision use_global_beta_pow amsgrad"
 # Parameters in their order, as canonical names: "name/alias=default". An alias is what Paddle calls it where that is
 # another name. Keys are Paddle's names; with the module where Paddle has two functions of one name.
 SIGNATURES: Mapping[str, str] = {
@@ -235,11 +234,7 @@ SIGNATURES: Mapping[str, str] = {
     "eye": "rows/num_rows columns/num_columns",
     "randperm": "size/n",
     # Steps of optimizers, and recurrent layers.
-    "_C_ops.adam_": f"{_ADAM} {_ADAM_FLAGS}",
-    "_C_ops.adamw_": f"{_ADAM} lr_ratio coeff with_decay {_ADAM_FLAGS}",
-    "_C_ops.momentum_": "param grad velocity lr master_param mu use_nesterov regularization_method "
-    "regularization_coeff multi_precision rescale_grad",
-    "_C_ops.sgd_": "param lr grad master_param multi_precision",
+    **OPTIMIZERS,
     "_C_ops.rnn": "input states weights lengths dropout_state p is_bidirec input_size hidden_size num_layers mode seed "
     "is_test",
     # Factors and matrices.

@@ -11,15 +11,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import paddle
+from msgspec import UNSET
 
 from pytest_probe.frameworks.paddle.arrays import is_float
 from pytest_probe.recording.snapshot import BackwardEntry, NamedEntry, Parent, Tree, backward_of
 
 
 def differentiable(value: Any, place: str) -> Iterator[tuple[str, Any]]:
-    """The tensors among outputs that get a gradient, by place."""
+    """The tensors among outputs to which a gradient comes, by place. That of a leaf is no call's, and outlives it."""
     if isinstance(value, paddle.Tensor):
-        if not value.stop_gradient and is_float(value):
+        if not value.stop_gradient and not value.is_leaf and is_float(value):
             yield place, value
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
@@ -41,7 +42,10 @@ class Watched:
         self.missing = len(outputs)
         self._came: set[str] = set()
         for place, tensor in outputs:
-            tensor._register_grad_hook(self._hook(place, fire))
+            self._register(tensor, self._hook(place, fire))
+
+    def _register(self, tensor: Any, hook: Callable[[Any], None]) -> None:
+        tensor._register_grad_hook(hook)
 
     def _hook(self, place: str, fire: Fire) -> Callable[[Any], None]:
         def hook(gradient: Any) -> None:
@@ -57,12 +61,39 @@ class Watched:
         self.gradients[place] = gradient
         self.missing -= 1
 
-    def entry(self) -> NamedEntry:
+    def entries(self) -> Iterator[NamedEntry]:
         # No argument has a place here: their gradients were not recorded.
         places = {"outputs": list(self.gradients), "inputs": []}
-        return NamedEntry(
+        yield NamedEntry(
             self.name, BackwardEntry(list(self.gradients.values()), probe=places), parent=backward_of(self.parent)
         )
+
+
+class WatchedParameters(Watched):
+    """The gradients of a layer's own parameters in the first backward: sums over all that used them in it."""
+
+    __slots__ = ("_hooks",)
+
+    def __init__(self, name: str, parameters: Sequence[tuple[str, Any]], fire: Fire) -> None:
+        self._hooks: list[tuple[Any, int]] = []
+        super().__init__(name, UNSET, parameters, fire)
+
+    def _register(self, tensor: Any, hook: Callable[[Any], None]) -> None:
+        self._hooks.append((tensor, tensor._register_grad_hook(hook)))
+
+    @property
+    def began(self) -> bool:
+        """Did a gradient come?"""
+        return bool(self._came)
+
+    def leave(self) -> None:
+        """Take the hooks away: parameters outlive every capture. Not from inside a hook."""
+        for tensor, hook in self._hooks:
+            tensor._remove_grad_hook(hook)
+        self._hooks.clear()
+
+    def entries(self) -> Iterator[NamedEntry]:
+        yield NamedEntry(self.name, {place: [tree] for place, tree in self.gradients.items() if tree is not None})
 
 
 Fire = Callable[[Watched, str, Any], None]

@@ -9,7 +9,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -21,15 +20,17 @@ from pytest_probe.frameworks.paddle.recording import targets
 from pytest_probe.frameworks.paddle.recording.bindings import Bindings
 from pytest_probe.frameworks.paddle.recording.distributed import collectives
 from pytest_probe.frameworks.paddle.recording.gradients import Watched, differentiable
+from pytest_probe.frameworks.paddle.recording.modules import Modules
 from pytest_probe.frameworks.paddle.recording.names import RecordedFunction, RecordedFunctions
 from pytest_probe.frameworks.paddle.recording.regions import CompiledRegions
 from pytest_probe.frameworks.paddle.recording.stacks import call_stacks
-from pytest_probe.frameworks.paddle.recording.values import Values, overflown, place
+from pytest_probe.frameworks.paddle.recording.values import Values, may_be_far, overflown, place
 from pytest_probe.recording.config import CaptureConfig
+from pytest_probe.recording.hooks import CallHooks
 from pytest_probe.recording.namespaces import functions, modules
 from pytest_probe.recording.recorder import Recorder
 from pytest_probe.recording.scope import Scope
-from pytest_probe.recording.snapshot import ForwardEntry, NamedEntry, PlainEntry, Tree, seen_tensors
+from pytest_probe.recording.snapshot import NamedEntry, PlainEntry, Tree, seen_tensors
 
 # Asked at every call.
 _grads = paddle.is_grad_enabled
@@ -37,7 +38,8 @@ _default = paddle.get_default_dtype
 _modes: Any = paddle.base.framework.global_var
 _tracer: Callable[[], Any] = paddle.base.framework._dygraph_tracer
 _OFF = paddle.base.core.AmpLevel.O0
-_AMP = paddle.is_compiled_with_cuda() or paddle.is_compiled_with_xpu()
+# Paddle casts nothing on its CPU.
+_AMP = may_be_far()
 # What the records of other functions begin with.
 _TAKEN = frozenset({"paddle", "Distributed"})
 # Arguments in whose place the name of a device may stand.
@@ -52,32 +54,26 @@ class _Thread(threading.local):
     inside = False
 
 
-class PaddleHooks:
+class PaddleHooks(CallHooks):
     """Sees Paddle's calls, the outermost ones, and the gradients that come to their outputs."""
 
     framework = "paddle"
+    _modules: Modules
 
-    def __init__(self, config: CaptureConfig) -> None:
-        self._stacked = config.stacks
-        self._inputs, self._outputs, self._forward, self._backward = (
-            half in config.modes for half in ("input", "output", "forward", "backward")
-        )
-        self._overflow = config.task == "overflow_check"
+    def __init__(self, config: CaptureConfig, model: Any = None) -> None:
         self._values = Values(config)
-        self._stacks = call_stacks()
-        self._open: set[Watched] = set()
-        self._recorder: Recorder | None = None
-        self._seeing = False
+        super().__init__(config, self._values, call_stacks())
         self._thread = _Thread()
         self._late: OverflowFound | None = None
-        self._functions = RecordedFunctions(Scope(config).wants_api, _named(config), all=config.targets is None)
+        wants = Scope(config).wants_api if self._calls else lambda name: False
+        self._functions = RecordedFunctions(wants, _named(config), all=self._calls and config.targets is None)
         pairs = [(function, self._replacement(function, rule)) for function, rule in self._functions.rules]
         pairs += [(function, self._ending(function)) for function in _BACKWARDS]
         self._bindings = Bindings(pairs, [paddle.Tensor])
         self._regions = CompiledRegions(self._away)
-
-    def follow(self, model: Any) -> None:
-        """API calls need no model."""
+        self._modules = Modules(config, self._values, self._stacks, self._fire, self._sees, self._aside)
+        if model is not None:
+            self.follow(model)
 
     def install(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -85,21 +81,22 @@ class PaddleHooks:
         self._values.forget()
         self._bindings.put()
         self._regions.put()
+        if self._placed:
+            self._modules.begin(recorder)
 
     def remove_forward(self) -> None:
         self._seeing = False
+        self._modules.end()
         if self._bindings.there:
             self._regions.take_back()
             self._bindings.take_back()
 
     def remove(self) -> None:
-        self.remove_forward()
-        self._recorder = None
+        super().remove()
+        self._modules.leave()
 
     def end_step(self, recorder: Recorder) -> None:
-        for watched in list(self._open):
-            self._complete(recorder, watched)
-        self._values.forget()
+        super().end_step(recorder)
         self._functions.counts.clear()
 
     def rank(self) -> int | None:
@@ -118,17 +115,8 @@ class PaddleHooks:
         # Read by people: where the gradients of arguments are.
         return {"paddle": str(paddle.__version__), "gradients": "of outputs; a replay computes those of arguments"}
 
-    def waits(self) -> bool:
-        return False
-
-    def settle(self) -> None:
-        self._values.settle()
-
-    def save(self, data: Any, path: Path) -> None:
-        self._values.save(data, path)
-
-    def frames(self) -> Mapping[int, list[str]]:
-        return self._stacks.lines()
+    def overflown(self, tree: Tree) -> bool:
+        return any(seen.data is not UNSET and overflown(seen.data) for _, seen in seen_tensors(tree, ""))
 
     def _replacement(self, function: Callable[..., Any], rule: RecordedFunction) -> Callable[..., Any]:
         """A function that makes the call, and records it where no other is under way on this thread."""
@@ -200,12 +188,7 @@ class PaddleHooks:
             trees = [leaves.get(type(value), other)(value) for value in args]
             named = {key: leaves.get(type(value), other)(value) for key, value in kwargs.items()}
             _find_devices(rule.name, trees, named)
-            where = self._stacks.number(frame) if self._stacked else -1
-            again = self._stacks.recomputes(where)
-            body = ForwardEntry(trees, named, again) if self._inputs else ForwardEntry(is_recompute=again)
-            for key, value in _surroundings(rule):
-                body.tell(key, value)
-            return NamedEntry(f"{name}.forward", body, where)
+            return self._entry(name, trees, named, frame, dict(_surroundings(rule)) or UNSET)
         except Exception as error:
             recorder.failed(f"{name}.forward", error)
             return None
@@ -224,7 +207,7 @@ class PaddleHooks:
                 if wanting:
                     Watched(f"{entry.name[:-7]}backward", entry.parent, wanting, self._fire)
             made = rule.name.rpartition(".")[2] in _UNINITIALISED
-            overflows = self._overflow and not made and _overflown(trees)
+            overflows = self._overflow and not made and self.overflown(trees)
             if self._forward and (overflows or not self._overflow):
                 recorder.put(entry, self._values.taken())
         except Exception as error:
@@ -236,32 +219,31 @@ class PaddleHooks:
         recorder = self._recorder
         if recorder is None or not watched.missing:
             return
+        with self._aside():
+            try:
+                watched.came(place, self._values.take(gradient))
+                if watched.missing:
+                    self._open.add(watched)
+                elif self._complete(recorder, watched):
+                    recorder.overflowed(watched.name)
+            except OverflowFound as error:
+                # It is raised when the backward has ended.
+                self._late = error
+            except Exception as error:
+                recorder.failed(watched.name, error)
+
+    def _sees(self) -> bool:
+        """Are calls recorded now, which are no part of what Paddle compiles?"""
+        return self._bindings.there and _modes._dygraph_tracer_ is not None
+
+    @contextmanager
+    def _aside(self) -> Iterator[None]:
+        """No call of Paddle's that is made in here is recorded."""
         inside, self._thread.inside = self._thread.inside, True
         try:
-            watched.came(place, self._values.take(gradient))
-            if watched.missing:
-                self._open.add(watched)
-            elif self._complete(recorder, watched):
-                recorder.overflowed(watched.name)
-        except OverflowFound as error:
-            # It is raised when the backward has ended.
-            self._late = error
-        except Exception as error:
-            recorder.failed(watched.name, error)
+            yield
         finally:
             self._thread.inside = inside
-
-    def _complete(self, recorder: Recorder, watched: Watched) -> bool:
-        """All gradients of a call are there, or no more will come. Did one overflow?"""
-        self._open.discard(watched)
-        watched.missing = 0
-        entry = watched.entry()
-        overflows = self._overflow and _overflown(entry.body.input)
-        if not self._inputs:
-            entry.body.input = UNSET
-        if overflows or not self._overflow:
-            recorder.put(entry, self._values.taken())
-        return overflows
 
     def _entered_static(self) -> None:
         if self._recorder is not None:
@@ -325,8 +307,3 @@ def _surroundings(rule: RecordedFunction) -> Iterator[tuple[str, Any]]:
         yield "default_dtype", _default()
     if rule.draws:
         yield "rng", " ".join(str(state) for state in paddle.get_rng_state())
-
-
-def _overflown(tree: Tree) -> bool:
-    """Does a tensor of this snapshot hold NaN or inf?"""
-    return any(seen.data is not UNSET and overflown(seen.data) for _, seen in seen_tensors(tree, ""))

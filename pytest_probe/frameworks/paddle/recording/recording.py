@@ -8,7 +8,6 @@ from typing import Any
 
 import paddle
 
-from pytest_probe.errors import SettingsError
 from pytest_probe.frameworks.base import Recording
 from pytest_probe.frameworks.paddle.recording.hooks import PaddleHooks
 from pytest_probe.frameworks.paddle.recording.optimizers import steps_end
@@ -19,9 +18,7 @@ class PaddleRecording:
     """Paddle, as a capture needs it."""
 
     def hooks(self, config: CaptureConfig, model: Any = None) -> PaddleHooks:
-        if config.level != "L1":
-            raise SettingsError("level", config.level, "of Paddle only API calls are recorded; give level L1")
-        return PaddleHooks(config)
+        return PaddleHooks(config, model)
 
     def seed(self, seed: int, deterministic: bool) -> None:
         paddle.seed(seed)

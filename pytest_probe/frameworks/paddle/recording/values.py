@@ -23,6 +23,7 @@ from msgspec import UNSET
 
 from pytest_probe.frameworks.paddle.arrays import FLOATS, name_of
 from pytest_probe.frameworks.paddle.recording import distributed
+from pytest_probe.frameworks.paddle.recording.distant import DistantStatistics
 from pytest_probe.numerics.contiguous import in_order
 from pytest_probe.recording.config import CaptureConfig
 from pytest_probe.recording.plain import Snapshots
@@ -87,8 +88,8 @@ class Values(Snapshots):
         self._known: dict[int, _Known] = {}
         # By address: how often memory was written to without a version.
         self._writes: defaultdict[int, int] = defaultdict(int)
-        self._far = paddle.is_compiled_with_cuda() or paddle.is_compiled_with_xpu() or _plugged()
-        self._taken = 0
+        self._far = may_be_far()
+        self._distant = DistantStatistics()
         self.leaves.update(self._of_paddle())
 
     def _of_paddle(self) -> dict[type, Callable[[Any], Tree]]:
@@ -144,7 +145,7 @@ class Values(Snapshots):
                 # What nobody wrote may hold anything.
                 seen.data = np.zeros(shape, _ARRAYS[dtype])
             return seen
-        near = not self._far or tensor.place.is_cpu_place()
+        near = not self._far or _is_near(tensor)
         if not tensor.is_contiguous():
             seen.stride = tuple(tensor.strides)
         size = math.prod(shape) * width
@@ -152,9 +153,10 @@ class Values(Snapshots):
             # As `_look` does it, without an array.
             if self._counts:
                 self._small.append((string_at(address, size), dtype, seen))
-        else:
-            array = _array(address, seen) if near else in_order(np.asarray(tensor.numpy()).view(_ARRAYS[dtype]))
-            self._look(array, seen, near)
+        elif near:
+            self._look(_array(address, seen), seen, near=True)
+        elif self._counts or self._kept:
+            self._look_far(tensor, seen)
         if self._remembers:
             memory = address - tensor.offset
             known = _Known(weakref.ref(tensor), tensor._inplace_version(), memory, self._writes.get(memory, 0), seen)
@@ -187,6 +189,12 @@ class Values(Snapshots):
             where = places(seen.shape, layout, seen.stride is UNSET)
             self._samples.append((copied(seen.address, array.itemsize, where), seen.dtype, where, seen))
 
+    def _look_far(self, tensor: Any, seen: Seen) -> None:
+        """As `_look`, of a tensor on another device; where values are asked for, or it cannot count, of a copy."""
+        copied = self._kept or self._sums
+        if copied or not self._distant.count(tensor, seen, sampled=seen.dtype in _FLOATS):
+            self._look(in_order(np.asarray(tensor.numpy()).view(_ARRAYS[seen.dtype])), seen, near=False)
+
     def distrust(self, value: Any) -> None:
         """The memory of these tensors may be written to without Paddle counting it."""
         if isinstance(value, paddle.Tensor):
@@ -201,13 +209,12 @@ class Values(Snapshots):
         self._known.clear()
         self._writes.clear()
 
-    def taken(self) -> int:
-        """Bytes of data that were copied since the last time this was asked, and wait to be saved."""
-        taken, self._taken = self._taken, 0
-        return taken
+    def waits(self) -> bool:
+        """Would `settle` wait for a device?"""
+        return bool(self._distant)
 
     def settle(self) -> None:
-        """Fill in all statistics that were put off."""
+        """Fill in all statistics that were put off; waits once for other devices."""
         groups: defaultdict[str, tuple[list[bytes], list[Seen]]] = defaultdict(lambda: ([], []))
         room = TOGETHER
         for _ in range(len(self._small)):
@@ -221,6 +228,7 @@ class Values(Snapshots):
                 _count(groups)
                 room = TOGETHER
         _count(groups)
+        self._distant.settle()
         self._settle_samples()
 
     def _settle_samples(self) -> None:
@@ -257,8 +265,15 @@ def _places() -> list[type]:
     return [kind for kind in kinds if isinstance(kind, type)]
 
 
-def _plugged() -> bool:
-    return bool(paddle.device.get_all_custom_device_type())
+def may_be_far() -> bool:
+    """May tensors lie on another device than the CPU?"""
+    built: bool = paddle.is_compiled_with_cuda() or paddle.is_compiled_with_xpu()
+    return built or bool(paddle.device.get_all_custom_device_type())
+
+
+def _is_near(tensor: Any) -> bool:
+    near: bool = tensor.place.is_cpu_place()
+    return near
 
 
 def _kind(name: str) -> str:

@@ -9,7 +9,6 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -26,10 +25,11 @@ from pytest_probe.frameworks.torch.recording.stacks import call_stacks
 from pytest_probe.frameworks.torch.recording.uninitialised import Uninitialised
 from pytest_probe.frameworks.torch.recording.values import Values
 from pytest_probe.recording.config import CaptureConfig
+from pytest_probe.recording.hooks import CallHooks
 from pytest_probe.recording.namespaces import functions, modules
 from pytest_probe.recording.recorder import Recorder
 from pytest_probe.recording.scope import Scope
-from pytest_probe.recording.snapshot import BackwardEntry, ForwardEntry, NamedEntry, Seen, Tree, seen_tensors
+from pytest_probe.recording.snapshot import NamedEntry, Seen, Tree, seen_tensors
 
 Taken = TypeVar("Taken")
 
@@ -44,42 +44,25 @@ _seeing = torch._C._len_torch_function_stack
 _Plain = torch._C.DisableTorchFunction
 
 
-class TorchHooks:
+class TorchHooks(CallHooks):
     """Sees torch's calls, the outermost ones, and the gradients that go through them."""
 
     framework = "pytorch"
 
     def __init__(self, config: CaptureConfig, model: Any = None) -> None:
-        self._stacked = config.stacks
-        self._inputs, self._outputs, self._forward, self._backward = (
-            half in config.modes for half in ("input", "output", "forward", "backward")
-        )
-        self._overflow = config.task == "overflow_check"
-        self._uninitialised = Uninitialised()
         self._values = Values(config)
-        self._stacks = call_stacks()
-        self._open: set[Watched] = set()
-        self._recorder: Recorder | None = None
-        self._seeing = False
+        super().__init__(config, self._values, call_stacks())
+        self._uninitialised = Uninitialised()
         self._alone = self._begin, self._end
         # Modes of the program's own do not see what these do.
         self._aside = self._begin_aside, functools.partial(_aside, self._end)
-        self._calls = config.level != "L0"
-        # At L0 the mode sees only what may write to tensors behind torch's back.
         self._rules = RecordedFunctions(Scope(config).wants_api if self._calls else lambda name: False)
         self._presence = Presence(_Mode(self, self._rules.table), self._entered_compiled)
         self._modules = Modules(config, self._presence, self._values, self._stacks, self._fire)
-        self._placed = False
         if model is not None:
             self.follow(model)
         self._namespaces = modules(config.namespaces, TAKEN)
         self._functions = ExitStack()
-
-    def follow(self, model: Any) -> None:
-        """From the next `install` on record this model's modules; None: of that before. Raises SettingsError."""
-        if not (model is None and self._placed):
-            self._modules.follow(model)
-            self._placed = model is not None
 
     def install(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -111,10 +94,6 @@ class TorchHooks:
         self._modules.end()
         self._presence.end()
 
-    def remove(self) -> None:
-        self.remove_forward()
-        self._recorder = None
-
     def learn(self, function: Any) -> RecordedFunction | None:
         """The rule of a function that was not met before."""
         try:
@@ -123,10 +102,7 @@ class TorchHooks:
             return None
 
     def end_step(self, recorder: Recorder) -> None:
-        for watched in list(self._open):
-            self._complete(recorder, watched)
-        self._modules.restart()
-        self._values.forget()
+        super().end_step(recorder)
         self._rules.counts.clear()
 
     def rank(self) -> int | None:
@@ -144,17 +120,8 @@ class TorchHooks:
     def describe(self) -> Mapping[str, str]:
         return {"torch": torch.__version__, "threads": str(torch.get_num_threads())}
 
-    def waits(self) -> bool:
-        return self._values.waits()
-
-    def settle(self) -> None:
-        self._values.settle()
-
-    def save(self, data: Any, path: Path) -> None:
-        self._values.save(data, path)
-
-    def frames(self) -> Mapping[int, list[str]]:
-        return self._stacks.lines()
+    def overflown(self, tree: Tree) -> bool:
+        return overflown(tree)
 
     def call(
         self, rule: RecordedFunction, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -223,19 +190,14 @@ class TorchHooks:
                 # itself says where there is none of that name.
                 with suppress(RuntimeError):
                     named["device"] = leaves[torch.device](torch.device(kwargs["device"]))
-            where = self._stacks.number(frame) if self._stacked else -1
-            again = self._stacks.recomputes(where)
-            body = ForwardEntry(trees, named, again) if self._inputs else ForwardEntry(is_recompute=again)
+            probe: Any = UNSET
             if rule.draws or _autocasts() or _default() is not torch.float32:
-                body.probe = _surroundings(rule, asking is not None)
+                probe = _surroundings(rule, asking is not None)
             elif asking is None:
-                body.probe = _WITHOUT_GRADIENTS
+                probe = _WITHOUT_GRADIENTS
             if asking is not None and self._backward:
                 _find_wanting(asking, args, trees, kwargs)
-            entry = NamedEntry(f"{name}.forward", body, where)
-            if self._placed:
-                self._modules.place(entry)
-            return entry
+            return self._entry(name, trees, named, frame, probe)
         except Exception as error:
             recorder.failed(f"{name}.forward", error)
             return None
@@ -310,23 +272,6 @@ class TorchHooks:
                     _set_grads(True)
         if overflows:
             recorder.overflowed(watched.name)
-
-    def _complete(self, recorder: Recorder, watched: Watched) -> bool:
-        """All gradients of a call are there, or no more will come. Did one overflow?"""
-        self._open.discard(watched)
-        found = list(watched.entries())
-        overflows = self._overflow and any(overflown([entry.body.input, entry.body.output]) for entry in found)
-        if overflows or not self._overflow:
-            for entry in found:
-                self._leave_out(entry.body)
-                recorder.put(entry, self._values.taken())
-        return overflows
-
-    def _leave_out(self, body: Any) -> None:
-        """The halves of a backward entry that are not asked for."""
-        if type(body) is BackwardEntry:
-            body.input = body.input if self._inputs else UNSET
-            body.output = body.output if self._outputs else UNSET
 
     def _transforms(self, recorder: Recorder) -> bool:
         """What is called here has no values of its own. Always true."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from pytest_probe.errors import SettingsError
 from pytest_probe.frameworks.base import Recording
 from pytest_probe.frameworks.torch.recording.hooks import TorchHooks
 from pytest_probe.frameworks.torch.recording.optimizers import steps_end
@@ -18,6 +19,8 @@ class TorchRecording:
     """torch, as a capture needs it."""
 
     def hooks(self, config: CaptureConfig, model: Any = None) -> TorchHooks:
+        if config.layout == "paddleapex":
+            raise SettingsError("layout", config.layout, "PaddleAPEX's files hold calls of Paddle; give layout msprobe")
         return TorchHooks(config, model)
 
     def seed(self, seed: int, deterministic: bool) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pytest_probe.recording.snapshot import Seen, json_number
+from pytest_probe.recording.snapshot import Seen
 from pytest_probe.recording.statistics import fill_together, unusual
 
 # torch has next to no kernels for them.
@@ -125,18 +125,3 @@ def vector(tensor: torch.Tensor) -> torch.Tensor:
     parts = (wide.max(), wide.min(), wide.mean(), torch.linalg.vector_norm(wide))
     counts = (wide.isnan().sum(), wide.isinf().sum(), wide.count_nonzero())
     return torch.stack([*parts, *(count.to(wide.dtype) for count in counts)])
-
-
-def unpack(row: list[float], seen: Seen) -> None:
-    """Fill in statistics that a device computed. Beside NaN the extremes tell no sign of inf."""
-    high, low, mean, norm, nan, inf, true = row
-    if seen.dtype == "torch.bool":
-        seen.max, seen.min, seen.true = high > 0, low > 0, round(true)
-        return
-    exact = "int" in seen.dtype
-    seen.max, seen.min = (round(high), round(low)) if exact else (json_number(high), json_number(low))
-    seen.mean, seen.norm = json_number(mean), json_number(norm)
-    if nan or inf:
-        seen.nan, seen.inf = round(nan), round(inf)
-        if not nan and (-math.inf < low or high < math.inf):
-            seen.negative_inf = 0 if -math.inf < low else seen.inf

@@ -16,12 +16,13 @@ import numpy as np
 import torch
 from msgspec import UNSET
 
-from pytest_probe.frameworks.torch.recording.statistics import count_groups, count_large, crc, to_numpy, unpack, vector
+from pytest_probe.frameworks.torch.recording.statistics import count_groups, count_large, crc, to_numpy, vector
 from pytest_probe.numerics.contiguous import in_order
 from pytest_probe.recording.config import CaptureConfig
 from pytest_probe.recording.plain import Snapshots
 from pytest_probe.recording.samples import Layout, Places, copied, laid_out, look_at_samples, places, reach
 from pytest_probe.recording.snapshot import MemoryFormat, PlainEntry, Seen, Tree
+from pytest_probe.recording.statistics import unpack
 
 SMALL_BYTES = 16_384  # bytes up to which a copy, and statistics of many together, cost less than statistics at once
 TOGETHER = 131_072  # bytes of many tensors: what the cache holds
@@ -96,7 +97,6 @@ class Values(Snapshots):
         self._twins: deque[tuple[Seen, Seen]] = deque()
         self._known: dict[int, Known] = {}
         self._memories: dict[int, Memory] = {}
-        self._taken = 0
         self.leaves.update(self._of_torch())
 
     pythons = _PYTHONS
@@ -267,11 +267,6 @@ class Values(Snapshots):
         self._known.clear()
         memories = self._memories.items()
         self._memories = {key: one for key, one in memories if not one.counted and one.storage() is not None}
-
-    def taken(self) -> int:
-        """Bytes of data that were copied since the last time this was asked, and wait to be saved."""
-        taken, self._taken = self._taken, 0
-        return taken
 
     def settle(self) -> None:
         """Fill in all statistics that were put off; waits once for other devices."""

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ paddle = pytest.importorskip("paddle")
 
 from pytest_probe import PrecisionDebugger, capture
 from pytest_probe.errors import OverflowFound, SettingsError
+from pytest_probe.frameworks.paddle.recording import hooks
 from tests.support.capturing import content, entries
 
 F = paddle.nn.functional
@@ -170,6 +172,23 @@ def test_surroundings(tmp_path: Path) -> None:
     assert [first["output"][0]["requires_grad"], second["output"][0]["requires_grad"]] == [True, False]
 
 
+def test_autocast_is_recorded_where_paddle_casts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not on its CPU, so that a tracer says so here that Paddle does not ask."""
+    level = paddle.base.core.AmpLevel
+    monkeypatch.setattr(hooks, "_AMP", True)
+    tracer = SimpleNamespace(_amp_level=level.O1, _amp_dtype="bfloat16")
+    monkeypatch.setattr(hooks, "_tracer", lambda: tracer)
+
+    def program() -> None:
+        paddle.ones([2])
+        tracer._amp_level = level.O0
+        paddle.ones([2])
+
+    first, second = recorded(tmp_path, program).values()
+    assert first["probe"] == {"autocast": {"cpu": "bfloat16"}}
+    assert "probe" not in second
+
+
 def test_gradients_are_sums_over_all_uses(tmp_path: Path) -> None:
     x = paddle.ones([3])
     x.stop_gradient = False
@@ -191,6 +210,21 @@ def test_outputs_that_nothing_used_have_no_gradient(tmp_path: Path) -> None:
     backward = found["paddle.split.0.backward"]
     assert backward["probe"]["outputs"] == ["output.0", "output.1", "output.2"]
     assert [each["Max"] for each in backward["input"] if each is not None].count(1.0) == 1
+
+
+def test_leaves_keep_no_hook(tmp_path: Path) -> None:
+    made = []
+
+    def program() -> None:
+        made.append(paddle.create_parameter([2], "float32"))
+        made.append(paddle.to_tensor([1.0, 2.0], stop_gradient=False))
+        (made[0] * made[1]).sum().backward()
+
+    found = recorded(tmp_path, program)
+    assert [name for name in found if name.endswith("backward")] == [
+        "paddle.sum.0.backward",
+        "paddle.Tensor.__mul__.0.backward",
+    ]
 
 
 def test_a_hook_that_fails_leaves_the_backward_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,12 +315,6 @@ def test_stacks(tmp_path: Path) -> None:
 def test_a_framework_that_is_not_recorded(name: str, nearest: str, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=nearest):
         PrecisionDebugger(dump_path=tmp_path, framework=name)
-
-
-@pytest.mark.parametrize("level", ["L0", "mix"])
-def test_levels_of_modules_are_refused(level: str, tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="give level L1"):
-        PrecisionDebugger(dump_path=tmp_path, framework="paddle", level=level)
 
 
 def test_gradients_come_after_the_forward_has_ended(tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ import pytest
 import torch
 from msgspec import UNSET, json
 
-from pytest_probe.frameworks.torch.recording.statistics import count_large, unpack, vector
+from pytest_probe.frameworks.torch.recording.statistics import count_large, vector
 from pytest_probe.frameworks.torch.recording.values import SMALL_BYTES, Values
 from pytest_probe.recording.config import configured
 from pytest_probe.recording.snapshot import Seen
-from pytest_probe.recording.statistics import KEPT
+from pytest_probe.recording.statistics import KEPT, unpack
 
 
 def values(**options: Any) -> Values:
