@@ -170,6 +170,8 @@ class Probe:
                 settings.baseline is not None,
                 diagnosed,
                 self.running_folder if self.workers > 1 else None,
+                settings.cache,
+                settings.cache_size,
             ),
             self.registry,
             adjust_inputs=_adjustment(hook.pytest_probe_inputs, user_code.inputs),
