@@ -9,11 +9,13 @@ import itertools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from pytest_probe.numerics.blocks import in_blocks
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, widen
 from pytest_probe.numerics.ulp import ulp
 
@@ -143,6 +145,16 @@ class Spread:
         return np.asarray((np.isposinf(values) & self.above) | (np.isneginf(values) & self.below))
 
 
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """c RMS(S), and what those are granted that are zero in the reference and move by no more than `unmoved`; None:
+    the same."""
+
+    usual: float
+    still: float | None = None
+    unmoved: float = 0.0
+
+
 def spread_of(runs: Iterable[AnyArray], expected: AnyArray, dtype: npt.DTypeLike) -> Spread | None:
     """S, the largest deviation from the reference of perturbed runs that are finite where it is; None without runs.
 
@@ -197,18 +209,35 @@ def scale(
     floor: c; still: what elements are granted that are zero in the reference and in every run, as what a mask hides, in
     units of the reference's RMS; inf: c, as all others.
     """
+    share = _share(expected, spread, floor, still)
+    size = None if spread is None else spread.size
+    return _allowed(expected, size, share, dtype=dtype, roundoff=roundoff)
+
+
+def _share(expected: AnyArray, spread: Spread | None, floor: float, still: float) -> _Share | None:
+    """What every element is granted for what the others do."""
+    if spread is None or not floor:
+        return None
+    share = floor * root_mean_square(spread.size)
+    if still == math.inf:
+        return _Share(share)
+    rms = root_mean_square(np.abs(expected[np.isfinite(expected)]))
+    return _Share(share, still * rms, UNMOVED * rms)
+
+
+def _allowed(
+    expected: AnyArray, size: AnyArray | None, share: _Share | None, *, dtype: npt.DTypeLike, roundoff: float
+) -> AnyArray:
     form = float_format(dtype)
     least = form.smallest / 2 or form.smallest or TINY  # nothing is half of float64's, which may itself be flushed
     allowed = np.maximum(roundoff * np.minimum(np.abs(expected), form.max), least)
-    if spread is not None:
-        allowed = np.maximum(allowed, spread.size)
-        if floor:
-            share: Any = floor * root_mean_square(spread.size)
-            if still < math.inf:
-                size = np.abs(expected[np.isfinite(expected)])
-                rms = root_mean_square(size)
-                share = np.where((expected == 0) & (spread.size <= UNMOVED * rms), still * rms, share)
-            allowed = np.maximum(allowed, share)
+    if size is not None:
+        allowed = np.maximum(allowed, size)
+    if size is not None and share is not None:
+        granted: Any = share.usual
+        if share.still is not None:
+            granted = np.where((expected == 0) & (size <= share.unmoved), share.still, share.usual)
+        allowed = np.maximum(allowed, granted)
     return np.asarray(allowed)
 
 
@@ -258,15 +287,20 @@ def measure_noise(
     still as of `scale`.
     Ratio = max(0, |actual - R| - ulp(R) / 2) / A.
     """
-    wide = _settled(actual, expected, dtype)
-    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        error = _excess(wide, expected, dtype)
-        allowed = scale(expected, spread, dtype=dtype, roundoff=roundoff, floor=floor, still=still)
-        ratios = np.asarray(error / allowed)
-    ratios = np.where(np.isnan(expected), 0.0, ratios)
-    ratios = np.where(np.isnan(wide) != np.isnan(expected), np.inf, ratios)
+    share = _share(expected, spread, floor, still)
+
+    def ratios_of(actual: AnyArray, expected: AnyArray, size: AnyArray | None = None) -> AnyArray:
+        wide = _settled(actual, expected, dtype)
+        with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+            error = _excess(wide, expected, dtype)
+            ratios = error / _allowed(expected, size, share, dtype=dtype, roundoff=roundoff)
+        ratios = np.where(np.isnan(expected), 0.0, ratios)
+        return np.where(np.isnan(wide) != np.isnan(expected), np.inf, ratios)
+
+    ratios = in_blocks(ratios_of, actual, expected, *([] if spread is None else [spread.size]))
     undecided = 0
     if spread is not None and spread.disagree.any():
+        wide = _settled(actual, expected, dtype)
         # Whatever runs do, NaN is an error where the dtype has a number, and so is inf of a sign that none has.
         excused = spread.excuses(wide) if np.isfinite(expected).all() else _unsettled(wide, expected, spread)
         excused |= np.isnan(wide) & spread.lost & (np.abs(expected) > float_format(dtype).max)
@@ -332,6 +366,10 @@ def _gap(actual: AnyArray, expected: AnyArray, dtype: npt.DTypeLike) -> tuple[An
 def _distance(run: AnyArray, expected: AnyArray, dtype: npt.DTypeLike) -> AnyArray:
     """|run - expected|, less what expected is beyond the dtype's range; 0 where both are the same inf or both NaN, NaN
     where they disagree on finiteness."""
+    return in_blocks(partial(_distance_of_block, dtype), run, expected)
+
+
+def _distance_of_block(dtype: npt.DTypeLike, run: AnyArray, expected: AnyArray) -> AnyArray:
     with np.errstate(invalid="ignore", over="ignore"):
         distance = np.abs(run.astype(expected.dtype, copy=False) - expected)
         beyond = np.abs(expected) - float_format(dtype).max
