@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from pytest_probe.numerics.blocks import in_blocks
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, widen
+from pytest_probe.numerics.ranks import stable_order
 from pytest_probe.numerics.ulp import ulp
 
 # Noise ratios, in units of the allowed scale. Healthy kernels reach 37 and 7 where terms are summed, 3 and 1 element by
@@ -257,7 +258,7 @@ def pooled(spread: Spread, order: AnyArray) -> Spread:
     if size.size < 2:
         return spread
     # Elements of like arguments stand side by side then, wherever they are in the tensor.
-    ranks = np.argsort(order, axis=None, kind="stable")
+    ranks = stable_order(order)
     sizes, values = size.reshape(-1)[ranks], np.abs(order.reshape(-1)[ranks])
     largest = sizes.copy()
     for away in range(1, min(NEIGHBOURS, size.size - 1) + 1):
