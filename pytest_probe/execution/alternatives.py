@@ -94,10 +94,11 @@ class Alternatives:
         return Alternative(found, crossed, PerturbedRuns(replay, replace(self.perturbation, roundoff=size, mode=mode)))
 
     def _results(self, replay: Replay, way: Way) -> Results:
-        reference = replay.reference
-        direction, changed = self.perturbation.direction, reference.changed
-        what = "alternative", direction, way, replay.incoming, reference.wanted, changed
-        return reference.kept_arrays(what, lambda: computed(reference, direction, way, changed, replay.incoming))
+        reference, direction, incoming = replay.reference, self.perturbation.direction, replay.incoming
+        return reference.kept_arrays(
+            lambda: ("alternative", direction, way, incoming, reference.wanted, reference.changed),
+            lambda: computed(reference, direction, way, incoming, like=reference),
+        )
 
     def _resolved(self, mode: Mode | None) -> Mode | None:
         if mode is None or mode.sums != "narrow":
@@ -159,9 +160,9 @@ def with_arguments(replay: Replay, direction: Direction, values: Mapping[str, An
     try:
         # The record's own arguments were checked before they ran; these are others.
         reference.framework.check_arguments(changed.bound)
-        what = "other arguments", direction, incoming, reference.wanted, reference.changed
         found = changed.kept_arrays(
-            what, lambda: computed(changed, direction, reference.way, reference.changed, incoming)
+            lambda: ("other arguments", direction, incoming, reference.wanted, reference.changed),
+            lambda: computed(changed, direction, reference.way, incoming, like=reference),
         )
     except MemoryError:
         raise
@@ -172,11 +173,12 @@ def with_arguments(replay: Replay, direction: Direction, values: Mapping[str, An
 
 
 def computed(
-    reference: Reference, direction: Direction, way: Way, changed: frozenset[str], incoming: Mapping[str, AnyArray]
+    reference: Reference, direction: Direction, way: Way, incoming: Mapping[str, AnyArray], *, like: Reference
 ) -> dict[str, AnyArray]:
-    """The outputs and changed arguments, or the gradients, of the reference's call run in a way."""
+    """The outputs of the reference's call run in a way, with the arguments that another reference changes; or its
+    gradients."""
     if direction == "forward":
-        return results(reference.again(reference.leaves, way, None), changed)
+        return results(reference.again(reference.leaves, way, None), like.changed)
     return reference.framework.gradients(reference.again(reference.leaves, way, reference.wanted), incoming)
 
 

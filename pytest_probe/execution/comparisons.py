@@ -59,7 +59,7 @@ class CaseEvidence(OutputRuns):
             return None
         reference, incoming = self.replay.reference, self.replay.incoming
         try:
-            found = reference.kept_arrays(("cpu", self.direction, incoming, reference.state), self._on_cpu)
+            found = reference.kept_arrays(lambda: ("cpu", self.direction, incoming, reference.state), self._on_cpu)
         except MemoryError:
             raise
         except Exception:

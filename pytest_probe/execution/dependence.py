@@ -67,9 +67,13 @@ class Dependence:
         the reference does not run on exchanged values."""
         if self._counts is None:
             reference, incoming = self.replay.reference, self.replay.incoming
-            what = "dependence", self.direction, incoming, reference.wanted, reference.changed
             try:
-                self._counts = reference.kept(what, self._measured, _kept, _taken)
+                self._counts = reference.kept(
+                    lambda: ("dependence", self.direction, incoming, reference.wanted, reference.changed),
+                    self._measured,
+                    _kept,
+                    _taken,
+                )
             except MemoryError:
                 raise
             except Exception:  # beyond the call's domain: offsets are out of order, a matrix is not definite

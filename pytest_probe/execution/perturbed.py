@@ -152,9 +152,8 @@ class PerturbedRuns:
 
     def _run(self, kind: RunKind, index: int, reference: Reference) -> dict[str, AnyArray] | None:
         """A run, as an earlier one of pytest kept it or made now; None where the call refuses all tries."""
-        what = "perturbed", kind, index, self._how, self._whole, self._incoming, reference.state
         found, self._whole = reference.kept(
-            what,
+            lambda: ("perturbed", kind, index, self._how, self._whole, self._incoming, reference.state),
             lambda: (self._made_run(kind, index, reference), self._whole),
             lambda made: None if made[0] is None else Kept(made[0], made[1]),
             lambda kept: (dict(kept.values), kept.told),
@@ -217,7 +216,7 @@ class PerturbedRuns:
         reference = self._reference
         try:
             found = reference.kept(
-                ("kernels", self._how.direction, self._incoming, reference.state),
+                lambda: ("kernels", self._how.direction, self._incoming, reference.state),
                 lambda: reference.framework.kernels(self._run_on_cpu),
                 lambda made: Kept({}, made),
                 lambda kept: tuple((name, single) for name, single in kept.told),

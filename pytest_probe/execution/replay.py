@@ -100,21 +100,29 @@ class Reference:
         """What runs of the call in its own dtypes depend on besides."""
         return self.wanted, self.changed, self.recorded_state, default_dtype(self.call)
 
-    def kept(self, what: Any, compute: Callable[[], Made], keep: Keep[Made], take: Callable[[Kept], Made]) -> Made:
+    def kept(
+        self,
+        what: Callable[[], tuple[Any, ...]],
+        compute: Callable[[], Made],
+        keep: Keep[Made],
+        take: Callable[[Kept], Made],
+    ) -> Made:
         """What an earlier run kept of a computation on this call, else what it gives now. what tells it from every
-        other one on the same call."""
+        other one on the same call; it is asked with a cache only."""
         if self.cached is None or self._key is None:
             return compute()
-        return self.cached.of(self._key, what, compute, keep, take)
+        return self.cached.of(self._key, what(), compute, keep, take)
 
-    def kept_arrays(self, what: Any, compute: Callable[[], dict[str, AnyArray]]) -> dict[str, AnyArray]:
+    def kept_arrays(
+        self, what: Callable[[], tuple[Any, ...]], compute: Callable[[], dict[str, AnyArray]]
+    ) -> dict[str, AnyArray]:
         """The same for arrays by name."""
         return self.kept(what, compute, Kept, lambda found: dict(found.values))
 
     def ran(self) -> Reference:
         """It with the run of its own call."""
         run = self.kept(
-            ("run", self.wanted),
+            lambda: ("run", self.wanted),
             lambda: self.again(self.leaves, self.way, self.wanted),
             lambda run: kept_run(run, self.leaves, None),
             lambda found: taken_run(found, self.leaves)[0],
@@ -215,7 +223,7 @@ class Reference:
 
     def gradients(self, incoming: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
         """The gradients of the wanted arguments, once; arguments without one are left out."""
-        return self.kept_arrays(("gradients", self.wanted, incoming), lambda: self._gradients(incoming))
+        return self.kept_arrays(lambda: ("gradients", self.wanted, incoming), lambda: self._gradients(incoming))
 
     def _gradients(self, incoming: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
         # A run that was kept has no graph.
