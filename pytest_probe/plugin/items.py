@@ -23,6 +23,8 @@ from pytest_probe.core.result import PortableId, Result
 from pytest_probe.core.verdict import Verdict
 from pytest_probe.errors import DumpError, RecordError
 from pytest_probe.execution import Case, floating_dtypes
+from pytest_probe.plugin.commands import item_command
+from pytest_probe.plugin.saving import save, saved_file, saves
 from pytest_probe.plugin.session import Probe, address
 from pytest_probe.records import stable, user_frame
 from pytest_probe.reports import junit, terminal
@@ -277,7 +279,7 @@ class NoticeItem(pytest.Item):
         return printable(reason.removeprefix(f"{self.dump_path}: "))
 
     def text(self, verdict: Verdict) -> str:
-        command = self.probe.command(self.dump_path, self.name, None, None)
+        command = item_command(self.probe, self.dump_path, self.name, None, None)
         return f"{verdict.reason}\nto reproduce: {command}"
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
@@ -378,10 +380,10 @@ class ProbeItem(NoticeItem):
             verdict, self.beside = self.probe.beside_baseline(self.case, self.portable_id, verdict)
         if self.folded:
             verdict = replace(verdict, notes=(*verdict.notes, f"+{self.folded} alike, with Max and Min of all of them"))
-        return self.probe.save(checked, verdict, self._file()) if self._saves(verdict) else verdict
+        return save(checked, verdict, self._file()) if self._saves(verdict) else verdict
 
     def _saves(self, verdict: Verdict) -> bool:
-        return self.probe.saves(verdict, worse=self._is_worse)
+        return saves(self.probe, verdict, worse=self._is_worse)
 
     def shown(self, reason: str) -> str:
         """The reason first, then the record that it speaks of."""
@@ -395,7 +397,7 @@ class ProbeItem(NoticeItem):
         return self.probe.name_of(self.probe.device, self.case.dump.framework)
 
     def _file(self) -> Path:
-        return self.probe.saved_file(self.probe.label(self.dump_path), self.name)
+        return saved_file(self.probe, self.probe.label(self.dump_path), self.name)
 
     def text(self, verdict: Verdict) -> str:
         device = self.probe.device if self.probe.settings.devices else None
@@ -407,7 +409,7 @@ class ProbeItem(NoticeItem):
             saved=str(self._file()) if self._saves(verdict) else "",
             command=self.probe.settings.command(self.command, self.case.dtype, device)
             if self.command
-            else self.probe.command(self.dump_path, self.name, self.case.dtype, device),
+            else item_command(self.probe, self.dump_path, self.name, self.case.dtype, device),
             gate=(heading(self.beside), tuple(table(self.beside))),
         )
 
