@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from pytest_probe.settings import parse
 from tests.support.writing import entries, write_dump
 
 RUN = ("--probe-dump=dump.json", "--probe-device=cpu")
@@ -130,6 +131,23 @@ def test_a_check_of_a_kernel_uses_it(pytester: pytest.Pytester) -> None:
         pytester.runpytest_subprocess(*args, "--probe-cache=cache").assert_outcomes(passed=1)
         found = computed(pytester)
     assert found < without
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("10GB", 10**10),
+        ("500MB", 500 * 10**6),
+        ("1.5 GB", 15 * 10**8),
+        ("2TB", 2 * 10**12),
+        ("64kB", 64_000),
+        ("7B", 7),
+    ],
+)
+def test_sizes(pytester: pytest.Pytester, text: str, size: int) -> None:
+    config = pytester.parseconfig("--probe-cache=cache", f"--probe-cache-size={text}")
+    settings = parse(config, paths_given=False)
+    assert (settings.cache, settings.cache_size) == (pytester.path / "cache", size)
 
 
 @pytest.mark.parametrize(
