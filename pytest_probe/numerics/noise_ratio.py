@@ -295,8 +295,10 @@ def measure_noise(
         with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
             error = _excess(wide, expected, dtype)
             ratios = error / _allowed(expected, size, share, dtype=dtype, roundoff=roundoff)
-        ratios = np.where(np.isnan(expected), 0.0, ratios)
-        return np.where(np.isnan(wide) != np.isnan(expected), np.inf, ratios)
+        lost, missing = np.isnan(wide), np.isnan(expected)
+        if not lost.any() and not missing.any():
+            return np.asarray(ratios)
+        return np.where(lost != missing, np.inf, np.where(missing, 0.0, ratios))
 
     ratios = in_blocks(ratios_of, actual, expected, *([] if spread is None else [spread.size]))
     undecided = 0
@@ -356,11 +358,12 @@ def _excess(actual: AnyArray, expected: AnyArray, dtype: npt.DTypeLike) -> AnyAr
 def _gap(actual: AnyArray, expected: AnyArray, dtype: npt.DTypeLike) -> tuple[AnyArray, AnyArray]:
     """The distance of real values and the ulp; inf counts as the number that would follow the largest finite one."""
     largest = float_format(dtype).max
-    clipped = np.clip(expected, -largest, largest)
     next_up = largest + float(ulp(largest, dtype))
-    numbers = np.where(
-        np.abs(expected) > largest, np.clip(actual, -largest, largest), np.clip(actual, -next_up, next_up)
-    )
+    numbers, clipped = np.clip(actual, -next_up, next_up), expected
+    beyond = np.abs(expected) > largest
+    if beyond.any():
+        clipped = np.clip(expected, -largest, largest)
+        numbers = np.where(beyond, np.clip(actual, -largest, largest), numbers)
     return np.abs(numbers - clipped), ulp(clipped, dtype)
 
 
