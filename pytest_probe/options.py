@@ -173,6 +173,18 @@ OPTIONS = (
         ini=False,
     ),
     Option(
+        "cache",
+        "Keep the numbers of references that take more than 5 ms in this folder, and take them from there in the next "
+        "run, on another device or another build",
+        "DIR",
+    ),
+    Option(
+        "cache-size",
+        "How large --probe-cache may grow, as 500MB or 10GB; the least recently used goes first (default: 10GB)",
+        "SIZE",
+        "10GB",
+    ),
+    Option(
         "timeout",
         "End the process in which a case takes longer than S seconds, with all its runs; 0: never (default: 300)",
         "S",

@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_probe import frameworks
@@ -43,6 +44,7 @@ REPEATED = (
 )  # fmt: skip
 ALONE = ("auto", "none")
 SAVE = ("failing", "all")
+SIZES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 CONFIG_FILES = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
 
 
@@ -99,6 +101,8 @@ class Settings:
     resume: bool = False
     shard: tuple[int, int] | None = None
     unique: bool = False
+    cache: Path | None = None
+    cache_size: int = 10**10
     timeout: float = 300.0
     isolate: bool = False
     collect: bool = False
@@ -134,6 +138,8 @@ class Settings:
             "save": self.save,
             "shard": "/".join(map(str, self.shard)) if self.shard else None,
             "unique": self.unique,
+            "cache": None if self.cache is None else str(self.cache),
+            "cache_size": self.cache_size,
             "timeout": self.timeout,
             "namespaces": dict(self.namespaces),
         }
@@ -193,6 +199,8 @@ def parse(config: pytest.Config, *, paths_given: bool) -> Settings:
         resume=bool(raw.value("resume")),
         shard=_shard(raw),
         unique=bool(raw.value("unique")),
+        cache=_cache(raw),
+        cache_size=_cache_size(raw),
         timeout=_timeout(raw),
         isolate=bool(raw.value("isolate")),
         collect=bool(raw.value("collect")),
@@ -387,6 +395,31 @@ def _timeout(raw: _Raw) -> float:
     if not 0 <= value < 1e9:
         raise SettingsError(raw.name("timeout"), text, "give seconds, 0 or more; 0 is no limit")
     return value
+
+
+def _cache(raw: _Raw) -> Path | None:
+    """The folder, made where it is not there. Raises SettingsError where nothing can be written into it."""
+    path = next(iter(raw.paths("cache")), None)
+    if path is None:
+        return None
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=path):
+            pass
+    except OSError as error:
+        wanted = f"give a folder that can be written: {error.strerror or error}"
+        raise SettingsError(raw.name("cache"), str(path), wanted) from None
+    return path
+
+
+def _cache_size(raw: _Raw) -> int:
+    """Bytes."""
+    text = raw.text("cache-size")
+    match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?([kMGT]?)B", text)
+    size = 0 if match is None else int(float(match[1]) * SIZES[match[2]])
+    if not size:
+        raise SettingsError(raw.name("cache-size"), text, "give a size, as 500MB or 10GB")
+    return size
 
 
 def _shard(raw: _Raw) -> tuple[int, int] | None:

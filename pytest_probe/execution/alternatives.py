@@ -94,11 +94,11 @@ class Alternatives:
         return Alternative(found, crossed, PerturbedRuns(replay, replace(self.perturbation, roundoff=size, mode=mode)))
 
     def _results(self, replay: Replay, way: Way) -> Results:
-        reference = replay.reference
-        if self.perturbation.direction == "forward":
-            return results(reference.again(reference.leaves, way, None), reference.changed)
-        run = reference.again(reference.leaves, way, reference.wanted)
-        return reference.framework.gradients(run, replay.incoming)
+        reference, direction, incoming = replay.reference, self.perturbation.direction, replay.incoming
+        return reference.kept_arrays(
+            lambda: ("alternative", direction, way, incoming, reference.wanted, reference.changed),
+            lambda: computed(reference, direction, way, incoming, like=reference),
+        )
 
     def _resolved(self, mode: Mode | None) -> Mode | None:
         if mode is None or mode.sums != "narrow":
@@ -154,23 +154,32 @@ def with_arguments(replay: Replay, direction: Direction, values: Mapping[str, An
     arguments = reference.candidate.arguments
     for place, value in values.items():
         arguments = arguments if place.startswith(INCOMING) else _placed(arguments, place, value)
-    changed = replace(reference, candidate=replace(reference.candidate, arguments=arguments))
+    candidate = replace(reference.candidate, arguments=arguments)
+    changed = replace(reference, candidate=candidate, leaves=named_leaves(arguments))
     incoming = {name: values.get(f"{INCOMING}{name}", value) for name, value in replay.incoming.items()}
     try:
         # The record's own arguments were checked before they ran; these are others.
         reference.framework.check_arguments(changed.bound)
-        if direction == "forward":
-            run = changed.again(named_leaves(arguments), reference.way, None)
-            found = results(run, reference.changed)
-        else:
-            run = changed.again(named_leaves(arguments), reference.way, reference.wanted)
-            found = reference.framework.gradients(run, incoming)
+        found = changed.kept_arrays(
+            lambda: ("other arguments", direction, incoming, reference.wanted, reference.changed),
+            lambda: computed(changed, direction, reference.way, incoming, like=reference),
+        )
     except MemoryError:
         raise
     except Exception:
         return {}  # beyond the call's domain like that
     arrays = ((name, _array(found, name)) for name in found)
     return {name: array for name, array in arrays if array is not None}
+
+
+def computed(
+    reference: Reference, direction: Direction, way: Way, incoming: Mapping[str, AnyArray], *, like: Reference
+) -> dict[str, AnyArray]:
+    """The outputs of the reference's call run in a way, with the arguments that another reference changes; or its
+    gradients."""
+    if direction == "forward":
+        return results(reference.again(reference.leaves, way, None), like.changed)
+    return reference.framework.gradients(reference.again(reference.leaves, way, reference.wanted), incoming)
 
 
 def _placed(arguments: Arguments, place: str, value: Any) -> Arguments:

@@ -92,4 +92,4 @@ def _cast(reference: Reference, autocast: str, *, inside: bool) -> Reference:
     # A large call's reference is run by its sampler.
     if cast.contraction is not None:
         return cast
-    return replace(cast, run=cast.again(leaves, cast.way, cast.wanted))
+    return cast.ran()

@@ -25,6 +25,7 @@ from pytest_probe.errors import (
     TooLargeForDevice,
     Unsupported,
 )
+from pytest_probe.execution.caching.results import CachedResults
 from pytest_probe.execution.checked import Checked, PreparedCall
 from pytest_probe.execution.conditions import Conditions, Setup
 from pytest_probe.execution.device_memory import Waiting, noting_device_memory
@@ -73,8 +74,8 @@ class Checker:
     def _setup(self, case: Case) -> Setup:
         return self.setup_of(case.dump.framework)
 
-    def _replays(self, case: Case) -> Replays:
-        return Replays(self._setup(case), self._adjust_inputs)
+    def _replays(self, case: Case, cached: CachedResults | None = None) -> Replays:
+        return Replays(self._setup(case), self._adjust_inputs, cached)
 
     def _judging(self, case: Case) -> Judging:
         return Judging(self._setup(case))
@@ -190,7 +191,13 @@ class Checker:
         demands = Demands(dtype, strides, recorded=case.dtype is None, own=own)
         reference = replace(prepared.reference, demands=demands)
         source = CallerResult(self._replays(case).device, prepared.bound, result)
-        return self._checked(case, lambda: self._judging(case).checked(case, replayed(reference, source)))
+
+        def judged() -> Checked:
+            with self._caching(case) as cached:
+                replay = replayed(replace(reference, cached=cached), source)
+                return self._judging(case).checked(case, replay)
+
+        return self._checked(case, judged)
 
     def _checked(self, case: Case, judged: Callable[[], Checked]) -> Checked:
         """What `judged` gives, or the verdict where an error stands in the way of one; adjusted by the project."""
@@ -245,12 +252,27 @@ class Checker:
         except TooLargeForDevice as error:
             return replace(self._undecided(case, error), forward=error)
 
+    @contextmanager
+    def _caching(self, case: Case) -> Iterator[CachedResults | None]:
+        """What earlier runs kept of the case, and what this one adds."""
+        cached = self._setup(case).cached(case)
+        try:
+            yield cached
+        finally:
+            if cached is not None:
+                cached.close()
+
     def _judged(self, case: Case, kept: Replay | ProbeError | None) -> Checked:
+        with self._caching(case) as cached:
+            served = kept.with_cached(cached) if isinstance(kept, Replay) else kept
+            return self._judged_with(case, served, cached)
+
+    def _judged_with(self, case: Case, kept: Replay | ProbeError | None, cached: CachedResults | None) -> Checked:
         if self.conditions.judges_stored and case.direction == "backward":
             check_gradients(case.dump.decode(case.record))
         if kept is None:
             try:
-                kept = self._replays(case).of(case)
+                kept = self._replays(case, cached).of(case)
             except (Unsupported, RecordError, DeviceRaised, HookFailed) as error:
                 kept = error
             except DeviceMemoryError:

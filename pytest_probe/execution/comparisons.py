@@ -57,18 +57,21 @@ class CaseEvidence(OutputRuns):
     def cpu_result(self) -> AnyArray | None:
         if self.replay.source.name == "cpu":
             return None
-        reference = self.replay.reference
-        cpu = reference.framework.device("cpu")
+        reference, incoming = self.replay.reference, self.replay.incoming
         try:
-            if self.direction == "backward":
-                run = reference.in_own_dtypes(cpu)
-                return reference.framework.gradients(run, self.replay.incoming).get(self.name)
-            run = replace(reference, wanted=None).in_own_dtypes(cpu)
-            return results(run, reference.changed).get(self.name)
+            found = reference.kept_arrays(lambda: ("cpu", self.direction, incoming, reference.state), self._on_cpu)
         except MemoryError:
             raise
         except Exception:
             return None  # no kernel there either
+        return found.get(self.name)
+
+    def _on_cpu(self) -> dict[str, AnyArray]:
+        reference = self.replay.reference
+        cpu = reference.framework.device("cpu")
+        if self.direction == "backward":
+            return reference.framework.gradients(reference.in_own_dtypes(cpu), self.replay.incoming)
+        return results(replace(reference, wanted=None).in_own_dtypes(cpu), reference.changed)
 
 
 def comparisons(

@@ -7,13 +7,20 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
 
 from pytest_probe import frameworks
+from pytest_probe.core.case import Case
 from pytest_probe.core.device_modes import Behaviour, behaviour
 from pytest_probe.core.run import RECORDED, Device, Way
 from pytest_probe.errors import SettingsError
 from pytest_probe.execution import user_code
+from pytest_probe.execution.caching.folder import Folder
+from pytest_probe.execution.caching.keys import digest, digest_of_array, package_digest
+from pytest_probe.execution.caching.results import CachedResults, Digests
 from pytest_probe.execution.device_memory import DeviceMemory, Waiting
 from pytest_probe.execution.raising import nothing_raised
 from pytest_probe.execution.replay import FLOAT64
@@ -24,6 +31,8 @@ if TYPE_CHECKING:
 
 # float64 operations from which on a contraction is sampled: about half a second of two cores.
 FLOPS = 2e10
+# Bytes of a cache: what some hundred calls of a millisecond on an accelerator keep.
+CACHE_SIZE = 10_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +42,8 @@ class Conditions:
     flags allow, or "none". reference_device is where float64 runs, flops how many a product or a convolution may take
     there in one run before it is sampled. measured: verdicts carry the measures that msprobe's files hold; baseline:
     what a baseline keeps. emulate: a device without kernels of 16 bit computes it in float32, and rounds. diagnosed:
-    errors carry their likely cause. locks: the folder in which processes lock the devices that they share."""
+    errors carry their likely cause. locks: the folder in which processes lock the devices that they share. cache: the
+    folder in which numbers of the reference side are kept, of cache_size bytes at most."""
 
     device: str | None = None
     seed: int = 0
@@ -49,6 +59,8 @@ class Conditions:
     baseline: bool = False
     diagnosed: bool = True
     locks: Path | None = None
+    cache: Path | None = None
+    cache_size: int = CACHE_SIZE
 
     @property
     def judges_stored(self) -> bool:
@@ -141,6 +153,34 @@ class Setup:
         """How the reference runs. Raises SettingsError where the framework has no such device."""
         place = self.framework.device(self.conditions.reference_device, "--probe-reference-device").name
         return replace(FLOAT64, place=place)
+
+    def cached(self, case: Case) -> CachedResults | None:
+        """What earlier runs kept of the case's reference side; None without a cache, and for functions and calls that
+        no record names."""
+        if self.conditions.cache is None or case.pair is not None or case.arguments is not None:
+            return None
+        begins = digest((*self._cache_environment, case.direction), digest_of_array)
+        return CachedResults(
+            self._cache_folder, self._digests, begins, self.framework.random_state, frameworks.MODULES[self.name]
+        )
+
+    @cached_property
+    def _digests(self) -> Digests:
+        return Digests()
+
+    @cached_property
+    def _cache_folder(self) -> Folder:
+        assert self.conditions.cache is not None
+        return Folder(self.conditions.cache, self.conditions.cache_size)
+
+    @cached_property
+    def _cache_environment(self) -> tuple[Any, ...]:
+        """What numbers of the reference depend on beside the call: float64's last digits differ between processors, and
+        with the number of threads."""
+        framework = self.framework.describe()
+        told = [framework.get(name, "") for name in ("framework", "version", "threads")]
+        places = [self.framework.hardware(place) for place in ("cpu", self.reference.place)]
+        return package_digest(), np.__version__, ml_dtypes.__version__, told, places
 
     def describe(self) -> Mapping[str, str]:
         """Framework, version, device, its hardware and the flags that change numerics."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from pytest_probe.core.arguments import Leaf, with_leaves
 from pytest_probe.core.dump import Direction
+from pytest_probe.execution.caching.entry import Kept
 from pytest_probe.execution.perturbed import results
 from pytest_probe.execution.replay import Replay
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, is_floating, widen
@@ -65,8 +66,14 @@ class Dependence:
         """The most values of one argument, or incoming gradient, that one element of an output depends on; None where
         the reference does not run on exchanged values."""
         if self._counts is None:
+            reference, incoming = self.replay.reference, self.replay.incoming
             try:
-                self._counts = self._measured()
+                self._counts = reference.kept(
+                    lambda: ("dependence", self.direction, incoming, reference.wanted, reference.changed),
+                    self._measured,
+                    _kept,
+                    _taken,
+                )
             except MemoryError:
                 raise
             except Exception:  # beyond the call's domain: offsets are out of order, a matrix is not definite
@@ -107,6 +114,14 @@ class Dependence:
             return results(reference.again(leaves, reference.way, None), reference.changed)
         incoming = {name: changed.get(f"grad.{name}", array) for name, array in self.replay.incoming.items()}
         return reference.framework.gradients(reference.again(leaves, reference.way, reference.wanted), incoming)
+
+
+def _kept(counts: dict[str, Counts]) -> Kept:
+    return Kept({}, {name: [one.apart, one.values] for name, one in counts.items()})
+
+
+def _taken(kept: Kept) -> dict[str, Counts]:
+    return {name: Counts(apart, values) for name, (apart, values) in kept.told.items()}
 
 
 def _is_alike(name: str, found: Found, plain: Found) -> bool:

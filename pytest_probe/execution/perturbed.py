@@ -15,6 +15,7 @@ from pytest_probe.core.comparison import RunKind
 from pytest_probe.core.device_modes import Mode
 from pytest_probe.core.dump import Direction
 from pytest_probe.core.run import Jitter, Kernel, Run, Steps, Way
+from pytest_probe.execution.caching.entry import Kept
 from pytest_probe.execution.replay import Reference, Replay
 from pytest_probe.numerics import noise_ratio
 from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, widen
@@ -150,6 +151,16 @@ class PerturbedRuns:
         return self._read
 
     def _run(self, kind: RunKind, index: int, reference: Reference) -> dict[str, AnyArray] | None:
+        """A run, as an earlier one of pytest kept it or made now; None where the call refuses all tries."""
+        found, self._whole = reference.kept(
+            lambda: ("perturbed", kind, index, self._how, self._whole, self._incoming, reference.state),
+            lambda: (self._made_run(kind, index, reference), self._whole),
+            lambda made: None if made[0] is None else Kept(made[0], made[1]),
+            lambda kept: (dict(kept.values), kept.told),
+        )
+        return found
+
+    def _made_run(self, kind: RunKind, index: int, reference: Reference) -> dict[str, AnyArray] | None:
         # Ties between 16-bit numbers are common and go to even in every kernel; a roundoff sends each one anywhere.
         exact = kind in ("composed", "separate", "chance") or (kind == "coarse" and index == 0)
         # Every second slight run is the first with the other sign, so that each edge is crossed in one of both.
@@ -202,8 +213,14 @@ class PerturbedRuns:
         they do counts, not what they give, since a fault must not excuse itself."""
         if float_format(self._how.narrow).precision >= 24 or self._reference.narrow or self._wide():
             return ()
+        reference = self._reference
         try:
-            found = self._reference.framework.kernels(self._run_on_cpu)
+            found = reference.kept(
+                lambda: ("kernels", self._how.direction, self._incoming, reference.state),
+                lambda: reference.framework.kernels(self._run_on_cpu),
+                lambda made: Kept({}, made),
+                lambda kept: tuple((name, single) for name, single in kept.told),
+            )
         except MemoryError:
             raise
         except Exception:  # no kernel of that dtype, or one without a gradient

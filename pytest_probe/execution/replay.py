@@ -13,6 +13,10 @@ from pytest_probe.core.case import Demands
 from pytest_probe.core.dump import Call
 from pytest_probe.core.run import Device, Returned, Run, State, Wanted, Way
 from pytest_probe.core.verdict import EMULATED
+from pytest_probe.execution.caching.entry import Kept
+from pytest_probe.execution.caching.origin import belongs_to
+from pytest_probe.execution.caching.results import CachedResults, Keep, Made
+from pytest_probe.execution.caching.runs import kept_run, taken_run
 from pytest_probe.execution.prepare import default_dtype
 from pytest_probe.numerics.closeness import reference_array, same_bytes
 from pytest_probe.numerics.dtypes import AnyArray
@@ -33,7 +37,8 @@ class Candidate:
 
     api is the recorded API ("Functional.linear"), "" for a function of no known one; name its canonical name; path
     where the function was found ("torch.nn.functional.linear"). replaced names what the project registered for
-    it, constant arguments that no gradient is asked of.
+    it, constant arguments that no gradient is asked of. lookup gives the function that the path leads to, where
+    that is the reference; reading says in what another reading differs.
     """
 
     api: str
@@ -46,6 +51,16 @@ class Candidate:
     replaced: str = ""
     notes: tuple[str, ...] = ()
     constant: frozenset[str] = frozenset()
+    lookup: Callable[[], Callable[..., Any]] | None = None
+    reading: str = ""
+
+    def key(self, cached: CachedResults, leaves: Mapping[str, Leaf], way: Way, *further: str | bool) -> bytes | None:
+        """What its reference's numbers depend on; None where its function is not the framework's own."""
+        if self.lookup is None or not belongs_to(self.lookup(), cached.package):
+            return None
+        arguments = with_leaves(self.arguments, leaves)
+        of_call = self.api, self.name, self.path, self.in_place, self.reading
+        return cached.key((of_call, arguments.args, arguments.kwargs, way, further))
 
 
 @dataclass(frozen=True)
@@ -55,7 +70,8 @@ class Reference:
     leaves holds the arguments' arrays by name ("input.0", "kwargs.weight"); way is how it runs, run what it gave.
     autocast is the dtype of the autocast that the recorded dtypes call for, "" for none; narrow tells that it rounds
     wider inputs, inside that no output's dtype shows it. contraction: too large for a reference in full; run is that of
-    a corner. demands: what is asked of results besides, None where they are a record's own.
+    a corner. demands: what is asked of results besides, None where they are a record's own. cached: what earlier runs
+    kept of this case, None without a cache.
     """
 
     framework: Framework
@@ -71,6 +87,47 @@ class Reference:
     inside: bool = False
     contraction: Contraction | None = None
     demands: Demands | None = None
+    cached: CachedResults | None = None
+
+    @cached_property
+    def _key(self) -> bytes | None:
+        if self.cached is None:
+            return None
+        return self.candidate.key(self.cached, self.leaves, self.way, self.autocast, self.narrow, self.inside)
+
+    @cached_property
+    def state(self) -> tuple[Any, ...]:
+        """What runs of the call in its own dtypes depend on besides."""
+        return self.wanted, self.changed, self.recorded_state, default_dtype(self.call)
+
+    def kept(
+        self,
+        what: Callable[[], tuple[Any, ...]],
+        compute: Callable[[], Made],
+        keep: Keep[Made],
+        take: Callable[[Kept], Made],
+    ) -> Made:
+        """What an earlier run kept of a computation on this call, else what it gives now. what tells it from every
+        other one on the same call; it is asked with a cache only."""
+        if self.cached is None or self._key is None:
+            return compute()
+        return self.cached.of(self._key, what(), compute, keep, take)
+
+    def kept_arrays(
+        self, what: Callable[[], tuple[Any, ...]], compute: Callable[[], dict[str, AnyArray]]
+    ) -> dict[str, AnyArray]:
+        """The same for arrays by name."""
+        return self.kept(what, compute, Kept, lambda found: dict(found.values))
+
+    def ran(self) -> Reference:
+        """It with the run of its own call."""
+        run = self.kept(
+            lambda: ("run", self.wanted),
+            lambda: self.again(self.leaves, self.way, self.wanted),
+            lambda run: kept_run(run, self.leaves, None),
+            lambda found: taken_run(found, self.leaves)[0],
+        )
+        return replace(self, run=run)
 
     @cached_property
     def bound(self) -> BoundCall:
@@ -111,10 +168,9 @@ class Reference:
     def asked(self, names: frozenset[str]) -> Reference:
         """The reference that is asked for these gradients alone, of those that it can give."""
         assert self.wanted is not None
-        wanted = replace(self.wanted, names=names)
+        asked = replace(self, wanted=replace(self.wanted, names=names))
         # Of a large call the corner stands for it.
-        run = self.run if self.contraction is not None else self.again(self.leaves, self.way, wanted)
-        return replace(self, wanted=wanted, run=run)
+        return asked if self.contraction is not None else asked.ran()
 
     def unmarked(self) -> Reference:
         """The reference of a record that does not tell which arguments required grad."""
@@ -125,6 +181,8 @@ class Reference:
         """The arguments that the reference changed: not every kernel that writes to one says so."""
         if self.contraction is not None:
             return frozenset()
+        if self.run.handle is None:  # kept by an earlier run, which has compared them
+            return self.run.changed
         silent = (
             name
             for name, leaf in self.leaves.items()
@@ -165,7 +223,12 @@ class Reference:
 
     def gradients(self, incoming: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
         """The gradients of the wanted arguments, once; arguments without one are left out."""
-        return self.framework.gradients(self.run, incoming)
+        return self.kept_arrays(lambda: ("gradients", self.wanted, incoming), lambda: self._gradients(incoming))
+
+    def _gradients(self, incoming: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
+        # A run that was kept has no graph.
+        run = self.again(self.leaves, self.way, self.wanted) if self.run.handle is None else self.run
+        return self.framework.gradients(run, incoming)
 
 
 def _recorded_gradients(call: Call, *, in_place: bool) -> bool:
@@ -212,6 +275,11 @@ class Replay:
     actual: Run
     rounded: Reference | None = None
     incoming: Mapping[str, AnyArray] = field(default_factory=dict)
+
+    def with_cached(self, cached: CachedResults | None) -> Replay:
+        """The same beside what earlier runs kept of another case: of the record's backward."""
+        rounded = None if self.rounded is None else replace(self.rounded, cached=cached)
+        return replace(self, reference=replace(self.reference, cached=cached), rounded=rounded)
 
     def readings(self) -> Iterator[Replay]:
         """Itself, and the other reading. The device's results tell which one it is, in each direction."""

@@ -13,6 +13,7 @@ from pytest_probe.core.dump import Call, Dump, Lost, leaves
 from pytest_probe.core.verdict import EMULATED
 from pytest_probe.errors import NoKernel, UnknownAPI, Unsupported
 from pytest_probe.execution.autocast import possible_autocast
+from pytest_probe.execution.caching.results import CachedResults
 from pytest_probe.execution.conditions import Setup
 from pytest_probe.execution.replay import Reference, Replay
 from pytest_probe.execution.resolve import Resolver
@@ -27,10 +28,12 @@ AdjustInputs = Callable[[Case, Arguments], Arguments | None]
 
 @dataclass(frozen=True, slots=True)
 class Replays:
-    """Runs cases as a run's conditions say; adjust_inputs is the project's."""
+    """Runs cases as a run's conditions say; adjust_inputs is the project's, cached what earlier runs kept of the
+    case."""
 
     setup: Setup
     adjust_inputs: AdjustInputs | None = None
+    cached: CachedResults | None = None
 
     def of(self, case: Case) -> Replay:
         """The case's run. Raises Unsupported, RecordError, DeviceRaised or HookFailed."""
@@ -62,6 +65,7 @@ class Replays:
             self.setup.reference,
             self.setup.conditions.flops,
             self._memory,
+            self.cached,
         )
 
     @property

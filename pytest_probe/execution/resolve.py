@@ -17,6 +17,8 @@ from pytest_probe.core.case import Pair
 from pytest_probe.core.dump import Call, Record
 from pytest_probe.core.run import Device, Run, Wanted, Way
 from pytest_probe.errors import HookFailed, NoKernel, NoReference, ReplayDiffers, TooLarge, Unsupported
+from pytest_probe.execution.caching.results import CachedResults
+from pytest_probe.execution.caching.runs import kept_run, taken_run
 from pytest_probe.execution.large.contractions import Contraction, contraction, cut
 from pytest_probe.execution.prepare import (
     as_tuples,
@@ -56,7 +58,7 @@ CORNER = 2
 class Resolver:
     """Finds the calls of records. calls and references are the functions that a project registered, by API; namespaces
     those that it allows; budget is the FLOP of a contraction from which on only samples of it are computed; memory the
-    bytes that may be taken."""
+    bytes that may be taken; cached what earlier runs kept of the case."""
 
     framework: Framework
     calls: Mapping[str, Callable[..., Any]]
@@ -65,6 +67,7 @@ class Resolver:
     way: Way = FLOAT64
     budget: float = math.inf
     memory: int = 1 << 62
+    cached: CachedResults | None = None
 
     def record(
         self, record: Record, call: Call, arguments: Arguments, device: Device, *, check_dtypes: bool
@@ -87,7 +90,9 @@ class Resolver:
         if run.outputs and all(isinstance(value, str) for value in run.outputs.values()):
             raise Unsupported(f"{candidate.path} returns text, which has no dtype to be judged in", "no numbers")
         leaves, notes = named_leaves(arguments), (*notes, *candidate.notes)
-        return Reference(self.framework, candidate, call, leaves, run, wanted, self.way, notes, contraction=large)
+        return Reference(
+            self.framework, candidate, call, leaves, run, wanted, self.way, notes, contraction=large, cached=self.cached
+        )
 
     def _bound(self, api: str, arguments: Arguments) -> BoundCall:
         return frameworks.signatures(self.framework.name).bind(api, arguments.args, arguments.kwargs)
@@ -153,7 +158,8 @@ class Resolver:
             wide = self._reference_of(name, reference or function, arguments)
             notes = (f"taken as {api.path}",) if api.elsewhere else ()
             under_test = call or function
-            made.append(Candidate(key, name, api.path, under_test, wide, arguments, api.in_place, replaced, notes))
+            found = Candidate(key, name, api.path, under_test, wide, arguments, api.in_place, replaced, notes)
+            made.append(replace(found, lookup=api.lookup if reference is None else None))
         lists = not listed and any(isinstance(value, list) for value in (*arguments.args, *arguments.kwargs.values()))
         return made + [replace(item, arguments=as_tuples(item.arguments)) for item in made] if lists else made
 
@@ -177,7 +183,7 @@ class Resolver:
                 continue
             try:
                 self._check_memory(record, candidate)
-                run, wanted = self._run(candidate, with_gradient=record.backward is not None)
+                run, wanted = self._kept_run(candidate, with_gradient=record.backward is not None)
                 self._check_registered(record, call, run)
             except MemoryError:
                 raise
@@ -252,6 +258,20 @@ class Resolver:
             )
         return NoReference(f"float64 on the CPU raised {said}")
 
+    def _kept_run(self, candidate: Candidate, *, with_gradient: bool) -> tuple[Run, Wanted | None]:
+        """`_run`, or what an earlier run kept of it."""
+        leaves = named_leaves(candidate.arguments)
+        key = None if self.cached is None else candidate.key(self.cached, leaves, self.way)
+        if self.cached is None or key is None:
+            return self._run(candidate, with_gradient)
+        return self.cached.of(
+            key,
+            ("record", with_gradient, candidate.constant),
+            lambda: self._run(candidate, with_gradient),
+            lambda made: kept_run(made[0], leaves, made[1]),
+            lambda found: taken_run(found, leaves),
+        )
+
     def _run(self, candidate: Candidate, with_gradient: bool) -> tuple[Run, Wanted | None]:
         """A reference run, able to give gradients of as many arguments as the framework can differentiate."""
         arguments = candidate.arguments
@@ -314,14 +334,14 @@ def other_reading(reference: Reference) -> Reference | None:
     # Rounded inside the function, so that gradients still reach the tensors themselves.
     read = functools.partial(reference.framework.rounded, dtype=narrow.name)
     rounding = functools.partial(with_rounded_floats, candidate.reference, narrow, tensors, read)
+    reading = replace(candidate, reference=rounding, reading=f"{narrow.name} {sorted(tensors)}")
+    notes = (*reference.notes, "Python floats rounded to the tensors' dtype, as the device does")
     try:
-        run = reference.framework.run(rounding, arguments.args, arguments.kwargs, reference.way, reference.wanted)
+        return replace(reference, candidate=reading, notes=notes).ran()
     except MemoryError:
         raise
     except Exception:
         return None  # beyond the call's domain there (a probability that rounds to 1)
-    notes = (*reference.notes, "Python floats rounded to the tensors' dtype, as the device does")
-    return replace(reference, candidate=replace(candidate, reference=rounding), run=run, notes=notes)
 
 
 def _corner(large: Contraction, arguments: Arguments, call: Call) -> tuple[Arguments, Call]:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pytest_probe.numerics.blocks import BLOCK
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, Float64Array
 
 # Up to here every value is a draw of its own; beyond, values are interpolated between the order statistics of a
@@ -158,12 +159,15 @@ def _beta(rng: np.random.Generator, count: int, alpha: float, beta: float) -> Fl
     table[0], table[-1] = 0.0, 1.0
     table[1:-1] = rng.beta(alpha, beta, size)
     table.sort()
-    place = rng.random(count)
-    place *= size + 1
-    cell = place.astype(np.intp)
-    place -= cell
-    place *= (table[1:] - table[:-1]).take(cell)
-    place += table.take(cell)
+    steps, place = table[1:] - table[:-1], np.empty(count)
+    for start in range(0, count, BLOCK):
+        part = place[start : start + BLOCK]
+        rng.random(out=part)
+        part *= size + 1
+        cell = part.astype(np.intp)
+        part -= cell
+        part *= steps.take(cell)
+        part += table.take(cell)
     return place
 
 

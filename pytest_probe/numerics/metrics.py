@@ -19,10 +19,6 @@ from pytest_probe.numerics.dtypes import (
 )
 from pytest_probe.numerics.ulp import alike, nonfinite_distance
 
-# Elements: 64 KiB of float64, below the size from which malloc maps and unmaps each temporary array anew (2.5 times
-# the CPU time at 64K elements).
-_BLOCK = 8192
-
 
 def describe(actual: npt.ArrayLike, expected: npt.ArrayLike) -> dict[str, float | int]:
     """Metrics of an output in its own dtype against a float64 or complex128 reference of the same shape.
@@ -40,7 +36,7 @@ def describe(actual: npt.ArrayLike, expected: npt.ArrayLike) -> dict[str, float 
         return _describe_discrete(values, wanted)
     layout = float_format(values.dtype)
     with np.errstate(all="ignore"):
-        rows = [_measure(widen(a), widen(e), layout) for a, e in blocks(values, wanted, _BLOCK)]
+        rows = [_measure(widen(a), widen(e), layout) for a, e in blocks(values, wanted)]
     size = max(values.size, 1)
     return {
         "max_abs": max((row.max_abs for row in rows), default=0.0),
@@ -113,7 +109,7 @@ def _largest_relative(gap: Float64Array, magnitude: Float64Array) -> float:
 def _describe_discrete(actual: AnyArray, expected: AnyArray) -> dict[str, float | int]:
     largest: float | int = 0
     differing = 0
-    for values, wanted in blocks(actual, expected, _BLOCK):
+    for values, wanted in blocks(actual, expected):
         differing += int(np.count_nonzero(values != wanted))
         largest = max(largest, _largest_difference(values, wanted))
     return {"max_abs": largest, "mismatch": differing / max(actual.size, 1)}

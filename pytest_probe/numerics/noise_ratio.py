@@ -9,12 +9,15 @@ import itertools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from pytest_probe.numerics.blocks import in_blocks
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, widen
+from pytest_probe.numerics.ranks import stable_order
 from pytest_probe.numerics.ulp import ulp
 
 # Noise ratios, in units of the allowed scale. Healthy kernels reach 37 and 7 where terms are summed, 3 and 1 element by
@@ -143,6 +146,16 @@ class Spread:
         return np.asarray((np.isposinf(values) & self.above) | (np.isneginf(values) & self.below))
 
 
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """c RMS(S), and what those are granted that are zero in the reference and move by no more than `unmoved`; None:
+    the same."""
+
+    usual: float
+    still: float | None = None
+    unmoved: float = 0.0
+
+
 def spread_of(runs: Iterable[AnyArray], expected: AnyArray, dtype: npt.DTypeLike) -> Spread | None:
     """S, the largest deviation from the reference of perturbed runs that are finite where it is; None without runs.
 
@@ -197,18 +210,35 @@ def scale(
     floor: c; still: what elements are granted that are zero in the reference and in every run, as what a mask hides, in
     units of the reference's RMS; inf: c, as all others.
     """
+    share = _share(expected, spread, floor, still)
+    size = None if spread is None else spread.size
+    return _allowed(expected, size, share, dtype=dtype, roundoff=roundoff)
+
+
+def _share(expected: AnyArray, spread: Spread | None, floor: float, still: float) -> _Share | None:
+    """What every element is granted for what the others do."""
+    if spread is None or not floor:
+        return None
+    share = floor * root_mean_square(spread.size)
+    if still == math.inf:
+        return _Share(share)
+    rms = root_mean_square(np.abs(expected[np.isfinite(expected)]))
+    return _Share(share, still * rms, UNMOVED * rms)
+
+
+def _allowed(
+    expected: AnyArray, size: AnyArray | None, share: _Share | None, *, dtype: npt.DTypeLike, roundoff: float
+) -> AnyArray:
     form = float_format(dtype)
     least = form.smallest / 2 or form.smallest or TINY  # nothing is half of float64's, which may itself be flushed
     allowed = np.maximum(roundoff * np.minimum(np.abs(expected), form.max), least)
-    if spread is not None:
-        allowed = np.maximum(allowed, spread.size)
-        if floor:
-            share: Any = floor * root_mean_square(spread.size)
-            if still < math.inf:
-                size = np.abs(expected[np.isfinite(expected)])
-                rms = root_mean_square(size)
-                share = np.where((expected == 0) & (spread.size <= UNMOVED * rms), still * rms, share)
-            allowed = np.maximum(allowed, share)
+    if size is not None:
+        allowed = np.maximum(allowed, size)
+    if size is not None and share is not None:
+        granted: Any = share.usual
+        if share.still is not None:
+            granted = np.where((expected == 0) & (size <= share.unmoved), share.still, share.usual)
+        allowed = np.maximum(allowed, granted)
     return np.asarray(allowed)
 
 
@@ -228,7 +258,7 @@ def pooled(spread: Spread, order: AnyArray) -> Spread:
     if size.size < 2:
         return spread
     # Elements of like arguments stand side by side then, wherever they are in the tensor.
-    ranks = np.argsort(order, axis=None, kind="stable")
+    ranks = stable_order(order)
     sizes, values = size.reshape(-1)[ranks], np.abs(order.reshape(-1)[ranks])
     largest = sizes.copy()
     for away in range(1, min(NEIGHBOURS, size.size - 1) + 1):
@@ -258,15 +288,22 @@ def measure_noise(
     still as of `scale`.
     Ratio = max(0, |actual - R| - ulp(R) / 2) / A.
     """
-    wide = _settled(actual, expected, dtype)
-    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        error = _excess(wide, expected, dtype)
-        allowed = scale(expected, spread, dtype=dtype, roundoff=roundoff, floor=floor, still=still)
-        ratios = np.asarray(error / allowed)
-    ratios = np.where(np.isnan(expected), 0.0, ratios)
-    ratios = np.where(np.isnan(wide) != np.isnan(expected), np.inf, ratios)
+    share = _share(expected, spread, floor, still)
+
+    def ratios_of(actual: AnyArray, expected: AnyArray, size: AnyArray | None = None) -> AnyArray:
+        wide = _settled(actual, expected, dtype)
+        with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+            error = _excess(wide, expected, dtype)
+            ratios = error / _allowed(expected, size, share, dtype=dtype, roundoff=roundoff)
+        lost, missing = np.isnan(wide), np.isnan(expected)
+        if not lost.any() and not missing.any():
+            return np.asarray(ratios)
+        return np.where(lost != missing, np.inf, np.where(missing, 0.0, ratios))
+
+    ratios = in_blocks(ratios_of, actual, expected, *([] if spread is None else [spread.size]))
     undecided = 0
     if spread is not None and spread.disagree.any():
+        wide = _settled(actual, expected, dtype)
         # Whatever runs do, NaN is an error where the dtype has a number, and so is inf of a sign that none has.
         excused = spread.excuses(wide) if np.isfinite(expected).all() else _unsettled(wide, expected, spread)
         excused |= np.isnan(wide) & spread.lost & (np.abs(expected) > float_format(dtype).max)
@@ -321,17 +358,22 @@ def _excess(actual: AnyArray, expected: AnyArray, dtype: npt.DTypeLike) -> AnyAr
 def _gap(actual: AnyArray, expected: AnyArray, dtype: npt.DTypeLike) -> tuple[AnyArray, AnyArray]:
     """The distance of real values and the ulp; inf counts as the number that would follow the largest finite one."""
     largest = float_format(dtype).max
-    clipped = np.clip(expected, -largest, largest)
     next_up = largest + float(ulp(largest, dtype))
-    numbers = np.where(
-        np.abs(expected) > largest, np.clip(actual, -largest, largest), np.clip(actual, -next_up, next_up)
-    )
+    numbers, clipped = np.clip(actual, -next_up, next_up), expected
+    beyond = np.abs(expected) > largest
+    if beyond.any():
+        clipped = np.clip(expected, -largest, largest)
+        numbers = np.where(beyond, np.clip(actual, -largest, largest), numbers)
     return np.abs(numbers - clipped), ulp(clipped, dtype)
 
 
 def _distance(run: AnyArray, expected: AnyArray, dtype: npt.DTypeLike) -> AnyArray:
     """|run - expected|, less what expected is beyond the dtype's range; 0 where both are the same inf or both NaN, NaN
     where they disagree on finiteness."""
+    return in_blocks(partial(_distance_of_block, dtype), run, expected)
+
+
+def _distance_of_block(dtype: npt.DTypeLike, run: AnyArray, expected: AnyArray) -> AnyArray:
     with np.errstate(invalid="ignore", over="ignore"):
         distance = np.abs(run.astype(expected.dtype, copy=False) - expected)
         beyond = np.abs(expected) - float_format(dtype).max

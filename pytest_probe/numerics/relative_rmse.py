@@ -11,9 +11,6 @@ import numpy as np
 from pytest_probe.numerics.blocks import blocks
 from pytest_probe.numerics.dtypes import AnyArray, widen
 
-# Elements: see numerics.metrics.
-_BLOCK = 8192
-
 
 class RelativeRmse(NamedTuple):
     """value: sqrt(sum |a - r|**2 / sum |r|**2) over the elements that are finite on both sides; 0 where none errs, inf
@@ -47,7 +44,7 @@ def relative_rmse(actual: AnyArray, expected: AnyArray) -> RelativeRmse:
 
 
 def _finite(actual: AnyArray, expected: AnyArray) -> Iterator[tuple[AnyArray, AnyArray]]:
-    for first, second in blocks(actual, expected, _BLOCK):
+    for first, second in blocks(actual, expected):
         values, wanted = widen(first), widen(second)
         finite = np.isfinite(values) & np.isfinite(wanted)
         yield (values, wanted) if finite.all() else (values[finite], wanted[finite])

@@ -18,7 +18,8 @@ def ulp(reference: npt.ArrayLike, dtype: npt.DTypeLike) -> Float64Array:
     values = widen(reference)
     if values.dtype.kind == "c":
         return np.maximum(ulp(values.real, dtype), ulp(values.imag, dtype))
-    return np.where(np.isfinite(values), float_format(dtype).spacing(values), np.nan)
+    spacing, finite = float_format(dtype).spacing(values), np.isfinite(values)
+    return spacing if finite.all() else np.where(finite, spacing, np.nan)
 
 
 def ulp_distance(actual: npt.ArrayLike, reference: npt.ArrayLike, dtype: npt.DTypeLike) -> Float64Array:

@@ -220,12 +220,12 @@ class Collection:
 
     def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
         if self._probe.inside(file_path):
-            from pytest_probe.plugin.items import ArchiveFile
+            from pytest_probe.plugin.collectors import ArchiveFile
 
             return ArchiveFile.of(self._probe, file_path, parent)
         if not (self._probe.is_dump(file_path) or self._is_found(file_path)):
             return None
-        from pytest_probe.plugin.items import ProbeFile
+        from pytest_probe.plugin.collectors import ProbeFile
 
         return ProbeFile.of(self._probe, file_path, parent)
 
@@ -236,7 +236,7 @@ class Collection:
     def pytest_collect_directory(self, path: Path, parent: pytest.Collector) -> pytest.Collector | None:
         if not self._probe.folders.hold(path):
             return None
-        from pytest_probe.plugin.items import DumpFolder
+        from pytest_probe.plugin.collectors import DumpFolder
 
         return DumpFolder.of(self._probe, path, parent)
 

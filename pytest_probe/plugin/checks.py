@@ -24,7 +24,9 @@ from pytest_probe.errors import NoKernel, SettingsError
 from pytest_probe.execution import Case, Checked, Checker, PreparedCall
 from pytest_probe.execution.api_names import known_api
 from pytest_probe.inputs.streams import Streams
+from pytest_probe.plugin.commands import test_command
 from pytest_probe.plugin.marker import Marked
+from pytest_probe.plugin.saving import save, saved_file, saves
 from pytest_probe.plugin.session import Probe
 from pytest_probe.plugin.tensors import Request
 from pytest_probe.reports import junit, terminal
@@ -75,7 +77,7 @@ class _Checks:
             verdict, beside = self._state.beside_baseline(case, identity, verdict)
             self._beside[case.id] = beside
         if self._saves(case, verdict):
-            verdict = self._state.save(checked, verdict, self._file(case))
+            verdict = save(checked, verdict, self._file(case))
         duration = time.perf_counter() - started
         self._results.append(
             Result.of(
@@ -106,7 +108,7 @@ class _Checks:
             pytest.xfail(f"known failure: {failed[0].verdict.reason}")
         if failed:
             text = "\n\n".join(self._text(checked) for checked in failed)
-            command = self._state.test_command(self._item.path, self._item.nodeid)
+            command = test_command(self._state, self._item.path, self._item.nodeid)
             failure = CheckFailed(f"{text}\n\nto reproduce: {command}", self._reason(failed[0]))
             raise failure from _outside(found[-1].cause)
         if all(checked.verdict.verdict == "skip" for checked in found):
@@ -123,7 +125,7 @@ class _Checks:
         return checked.case.id in self._beside and self._beside[checked.case.id].known
 
     def _saves(self, case: Case, verdict: Verdict) -> bool:
-        return self._state.saves(verdict, worse=self._is_worse(case))
+        return saves(self._state, verdict, worse=self._is_worse(case))
 
     def _reason(self, checked: Checked) -> str:
         if checked.verdict.verdict == "error" or not self._is_worse(checked.case):
@@ -146,7 +148,7 @@ class _Checks:
         )
 
     def _file(self, case: Case) -> Path:
-        return self._state.saved_file(self._item.nodeid.replace("/", "_"), case.id)
+        return saved_file(self._state, self._item.nodeid.replace("/", "_"), case.id)
 
 
 class ProbeFixture(_Checks):

@@ -16,8 +16,10 @@ from pytest_probe.core.printable import printable_line
 from pytest_probe.core.result import SEARCH, Result
 from pytest_probe.core.verdict import Verdict
 from pytest_probe.errors import DumpError, RecordError
+from pytest_probe.plugin.commands import search_command
 from pytest_probe.plugin.items import NoticeItem
-from pytest_probe.plugin.session import NOT_SAVED, TABLE, Probe
+from pytest_probe.plugin.saving import NOT_SAVED
+from pytest_probe.plugin.session import TABLE, Probe
 from pytest_probe.reports import terminal
 from pytest_probe.reports.fatal_calls import of_search
 from pytest_probe.user_errors import first_line
@@ -132,7 +134,7 @@ class FuzzItem(NoticeItem):
             device=self.probe.name_of(self.probe.device, self.framework),
             frame=None,
             saved="",
-            command=self.probe.search_command(self.dump_path, self.api, device),
+            command=search_command(self.probe, self.dump_path, self.api, device),
         )
         return "\n\n".join([shown, *(each.script for each in self._failures if each.script)])
 

@@ -39,16 +39,14 @@ class InWorker:
 class InController:
     """Unpacks it again."""
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_report_from_serializable(self, data: dict[str, Any]) -> object | None:
-        packed = data.get(PACKED)
-        if packed is None:
-            return None
-        # The worker's number and the like were added beside it.
-        whole = _with_tuples(msgspec.msgpack.decode(packed)) | {key: data[key] for key in data if key != PACKED}
-        del whole[TYPE]
-        # pytest's own way back, as its hook has it.
-        return pytest.TestReport._from_json(whole)
+    @pytest.hookimpl(wrapper=True)
+    def pytest_report_from_serializable(self, data: dict[str, Any]) -> Generator[None, object, object]:
+        packed = data.pop(PACKED, None)
+        if packed is not None:
+            # The worker's number and the like were added beside it, and count.
+            for key, value in _with_tuples(msgspec.msgpack.decode(packed)).items():
+                data.setdefault(key, value)
+        return (yield)
 
 
 def _with_tuples(data: dict[str, Any]) -> dict[str, Any]:

@@ -23,10 +23,11 @@ from pytest_probe.core.whole_file import replacing
 from pytest_probe.execution.large.forecast import sampled_cases
 from pytest_probe.options import standards
 from pytest_probe.plugin import limit
+from pytest_probe.plugin.collectors import DAMAGED
 from pytest_probe.plugin.disk import fail, unwritten
 from pytest_probe.plugin.gate import GateRun
-from pytest_probe.plugin.items import DAMAGED
-from pytest_probe.plugin.session import NOT_SAVED, Probe
+from pytest_probe.plugin.saving import NOT_SAVED
+from pytest_probe.plugin.session import Probe
 from pytest_probe.plugin.xdist import is_controller
 from pytest_probe.reports import github, junit, terminal
 from pytest_probe.reports.earlier import Earlier

@@ -14,7 +14,8 @@ import pytest
 from pytest_probe.core import archive
 from pytest_probe.core.result import PortableId, Result
 from pytest_probe.core.verdict import SEVERITY
-from pytest_probe.plugin.items import NoticeItem, node_of_file
+from pytest_probe.plugin.collectors import node_of_file
+from pytest_probe.plugin.items import NoticeItem
 from pytest_probe.plugin.session import Probe, address
 from pytest_probe.plugin.xdist import DEATHS_OF_A_CASE, result_of
 from pytest_probe.reports import junit

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import secrets
-import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from functools import cached_property, partial
-from glob import escape
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
@@ -31,7 +29,6 @@ from pytest_probe.core.printable import printable_line
 from pytest_probe.core.result import PortableId
 from pytest_probe.core.signature import signature
 from pytest_probe.core.verdict import SEVERITY, Verdict
-from pytest_probe.core.whole_file import replacing
 from pytest_probe.errors import DumpError, ProbeError, RecordError, SettingsError, Unsupported
 from pytest_probe.options import NAMED
 from pytest_probe.plugin.dump_folders import DumpFolders
@@ -39,18 +36,16 @@ from pytest_probe.plugin.gate import gate_in_worker
 from pytest_probe.records import captured, find_dumps, is_part, labels, read_dump, recognised, stable
 from pytest_probe.registry import Registry
 from pytest_probe.reports.running import FOLDER
-from pytest_probe.settings import Settings, check_name, moves_rootdir, parse
+from pytest_probe.settings import Settings, check_name, parse
 from pytest_probe.standards import standards
 from pytest_probe.standards.tools.table import packaged
-from pytest_probe.user_errors import first_line, reporting_failures_of
+from pytest_probe.user_errors import reporting_failures_of
 
 if TYPE_CHECKING:
     import pluggy
 
     from pytest_probe.execution import Checked, Checker
 
-# How the note about tensors that the disk did not take begins.
-NOT_SAVED = "not saved: "
 # What stands for the dump of searches by the table alone.
 TABLE = Path("table")
 STATE: pytest.StashKey[Probe] = pytest.StashKey()
@@ -170,6 +165,8 @@ class Probe:
                 settings.baseline is not None,
                 diagnosed,
                 self.running_folder if self.workers > 1 else None,
+                settings.cache,
+                settings.cache_size,
             ),
             self.registry,
             adjust_inputs=_adjustment(hook.pytest_probe_inputs, user_code.inputs),
@@ -309,32 +306,6 @@ class Probe:
                 self._signed = key, ""
         return self._signed[1]
 
-    def saves(self, verdict: Verdict, *, worse: bool = False) -> bool:
-        """Are the tensors of a case with this verdict to be saved? worse: than the baseline."""
-        if self.settings.save == "all":
-            return verdict.verdict != "skip"
-        return self.settings.save == "failing" and (worse or verdict.fails(self.settings.strict))
-
-    def saved_file(self, label: str, name: str) -> Path:
-        """Where a case's tensors go. The name was read from a dump: no part of it may lead elsewhere."""
-        assert self.settings.out is not None
-        safe = "".join(letter if letter.isalnum() or letter in "._-[]" else "_" for letter in name)
-        return self.settings.out / "saved" / label / f"{safe}.pt"
-
-    def save(self, checked: Checked, verdict: Verdict, path: Path) -> Verdict:
-        """Save a case's tensors; a disk that cannot take them is a note on the verdict, which the run tells."""
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(path) as temporary:
-                checked.save(temporary)
-            script = checked.script(path.with_suffix(".py").name)
-            with replacing(path.with_suffix(".py")) as temporary:
-                temporary.write_text(script, encoding="utf-8")
-        except (OSError, RuntimeError, MemoryError) as error:
-            note = f"{NOT_SAVED}{path} cannot be written ({getattr(error, 'strerror', None) or first_line(error)})"
-            return replace(verdict, notes=(*verdict.notes, note))
-        return verdict
-
     def readable(self) -> list[tuple[str, Dump]]:
         """The given dumps with their labels, those left out that cannot be read: their items say why."""
         found = []
@@ -439,42 +410,6 @@ class Probe:
             self._labels = {path: printable_line(label) for path, label in labels(sorted(self._known)).items()}
         return self._labels[path]
 
-    def command(self, path: Path, name: str, dtype: str | None, device: str | None) -> str:
-        """The command that runs the item of this name again.
-
-        A path as a positional argument moves rootdir where it lies outside, or has an ini file of pytest's beside it:
-        the project's ini and conftest would be lost. A name that pytest would take apart cannot be one. All these are
-        selected by options.
-        """
-        entry = name.removesuffix(f"[{dtype}]")
-        file, separator, inside = address(path).partition("::")
-        if "::" not in entry and "[" not in entry and not moves_rootdir(self.config.rootpath, Path(file)):
-            target = os.path.relpath(file, self.config.invocation_params.dir)
-            target = _quoted(f"{target}{separator}{inside}::{name}")
-        else:
-            target = f"--probe-dump={shlex.quote(str(path))}"
-            if not entry.startswith("("):
-                target += f" --probe-api={shlex.quote(escape(entry))}"
-        return self.settings.command(target, dtype, device)
-
-    def search_command(self, path: Path, api: str, device: str | None) -> str:
-        """The command that searches an API again, with the same calls."""
-        target, given = f"--probe-api={shlex.quote(api)}", self.settings.given
-        if path != TABLE:
-            target = f"--probe-dump={shlex.quote(str(path))} {target}"
-        if "direction" in given:
-            target += f" --probe-direction={given['direction']}"
-        command = self.settings.command(target, given.get("dtype"), device)
-        if self.settings.fuzz is None or self.settings.fuzz.derandomized:
-            return command
-        return f"{command} --hypothesis-seed={self.config.getoption('--hypothesis-seed', None) or self.search_seed}"
-
-    def test_command(self, path: Path, nodeid: str) -> str:
-        """The command that runs a test of the user's own again."""
-        place = os.path.relpath(path, self.config.invocation_params.dir)
-        target = _quoted(f"{place}::{nodeid.partition('::')[2]}")
-        return self.settings.command(target, None, self.device if self.settings.devices else None)
-
 
 def address(path: Path) -> str:
     """A dump as pytest's command line takes it: its path, or that of its archive with its name there."""
@@ -513,12 +448,6 @@ def _check_namespaces(namespaces: Mapping[str, str]) -> None:
     for prefix, module in namespaces.items():
         if module.partition(".")[0] not in sys.modules and find_spec(module.partition(".")[0]) is None:
             raise SettingsError("probe_namespaces", f"{prefix}={module}", f"there is no module {module} to import")
-
-
-def _quoted(text: str) -> str:
-    """Quoted for a shell, also where that is not needed: what is pasted from a report then always looks alike."""
-    quoted = shlex.quote(text)
-    return quoted if quoted != text else f"'{text}'"
 
 
 def _adjustment(hook: pluggy.HookCaller, call: Callable[..., Any]) -> Callable[[Case, Any], Any] | None:

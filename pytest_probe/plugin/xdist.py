@@ -22,6 +22,7 @@ from pytest_probe.core.run import RECORDED
 from pytest_probe.core.verdict import Verdict
 from pytest_probe.errors import SettingsError
 from pytest_probe.plugin import packing
+from pytest_probe.plugin.commands import item_command, search_command
 from pytest_probe.plugin.session import TABLE, Probe
 from pytest_probe.reports.death import TIMER_STATUS, Ending, memory_kills, verdict_on
 from pytest_probe.reports.fatal_calls import note, of_search
@@ -213,8 +214,8 @@ class Controller:
 
     def _command(self, path: Path, crashed: PortableId, device: str | None) -> str:
         if crashed.is_search:
-            return self._probe.search_command(path, crashed.api, device)
-        return self._probe.command(path, crashed.name, crashed.dtype or None, device)
+            return search_command(self._probe, path, crashed.api, device)
+        return item_command(self._probe, path, crashed.name, crashed.dtype or None, device)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None, None, None]:

@@ -240,7 +240,9 @@ def summary_lines(tally: Tally, *, not_run: int, width: int = WIDTH) -> Iterator
     counts = [f"{tally.verdicts[verdict]:,} {verdict}" for verdict in _ORDER if tally.verdicts[verdict]]
     yield from wrap(", ".join([count(tally.verdicts.total(), "case"), *counts]), width=width)
     if tally.folded:
-        yield from wrap(f"+{tally.folded:,} folded: cases whose records are like those of one that ran", width=width)
+        ran = tally.verdicts.total()
+        words = f"{ran:,} of {count(ran + tally.folded, 'case')} ran, one of those whose records are alike"
+        yield from wrap(f"+{tally.folded:,} folded: {words}", width=width)
     if tally.differing:
         differing = f"{count(tally.differing, 'case')} non-deterministic: runs on the same inputs differ"
         yield from wrap(differing, width=width)

@@ -54,7 +54,7 @@ def test_a_fault_of_one_record_shows_in_the_first(pytester: pytest.Pytester, ali
     run.stdout.fnmatch_lines_random(
         [
             "*FAILED +3*",
-            "+3 folded: cases whose records are like those of one that ran",
+            "+3 folded: 2 of 5 cases ran, one of those whose records are alike",
             "*1 failed, 1 passed, 3 deselected*",
         ]
     )

@@ -21,6 +21,15 @@ def packed(report: pytest.TestReport) -> Any:
     raise AssertionError
 
 
+def received(config: pytest.Config, data: dict[str, Any]) -> object:
+    """What a controller makes of it."""
+    config.pluginmanager.register(controller := InController())
+    try:
+        return config.hook.pytest_report_from_serializable(config=config, data=data)
+    finally:
+        config.pluginmanager.unregister(controller)
+
+
 def made(longrepr: Any = None, **more: Any) -> pytest.TestReport:
     report = pytest.TestReport(
         "dump.json::a", ("dump.json", 3, "a "), {"a": 1}, "skipped", longrepr, "call", duration=0.5
@@ -33,13 +42,14 @@ def made(longrepr: Any = None, **more: Any) -> pytest.TestReport:
 
 
 @pytest.mark.parametrize("longrepr", [None, ("dump.json", 1, "Skipped: why"), "text"])
-def test_a_report_arrives_as_it_was_sent(longrepr: Any) -> None:
+def test_a_report_arrives_as_it_was_sent(pytestconfig: pytest.Config, longrepr: Any) -> None:
     report = made(longrepr, probe={"id": "dump.json::a", "outputs": [], "duration": float("inf")})
     data = packed(report)
     assert set(data) == {"$report_type", PACKED}
-    arrived = InController().pytest_report_from_serializable({**data, "worker_id": "gw0"})
+    arrived = received(pytestconfig, {**data, "worker_id": "gw0"})
     assert isinstance(arrived, pytest.TestReport)
-    assert vars(arrived) == {**vars(report), "worker_id": "gw0"}
+    # By its type pytest knows its reports, and leaves it there.
+    assert vars(arrived) == {**vars(report), "worker_id": "gw0", "$report_type": "TestReport"}
 
 
 def test_what_msgpack_does_not_take_goes_as_it_is() -> None:
@@ -49,9 +59,11 @@ def test_what_msgpack_does_not_take_goes_as_it_is() -> None:
     assert packed(report)["strange"] == 1.5
 
 
-def test_reports_of_others_stay_as_they_are() -> None:
+def test_reports_of_others_stay_as_they_are(pytestconfig: pytest.Config) -> None:
     report = made()
     del vars(report)["probe_packs"]
     data = packed(report)
     assert PACKED not in data
-    assert InController().pytest_report_from_serializable(data) is None
+    arrived = received(pytestconfig, data)
+    assert isinstance(arrived, pytest.TestReport)
+    assert arrived.longrepr is None

@@ -193,7 +193,7 @@ class Sampler:
         wanted = None if whole.wanted is None or self.direction == "forward" else Wanted(frozenset({name}))
         candidate = replace(whole.candidate, arguments=with_leaves(whole.candidate.arguments, leaves))
         part = replace(whole, candidate=candidate, leaves=leaves, wanted=wanted, contraction=None)
-        reference = replace(part, run=part.again(leaves, part.way, wanted))
+        reference = part.ran()
         outputs = {key: change(value, contraction.output) for key, value in self.replay.actual.outputs.items()}
         actual = Run(outputs, frozenset(), lambda leaf_name: leaves[leaf_name].array)
         incoming = {key: change(array, contraction.output) for key, array in self.replay.incoming.items()}

@@ -74,20 +74,20 @@ def in_turn(comparison: Comparison) -> Iterator[Stage]:
     evidence = comparison.evidence
     limits = limits_of(comparison)
     runs: list[AnyArray] = []
-    last = -1
+    spread: Spread | None = None
     for k in STAGES:
-        runs = evidence.perturbed(k)
+        before, runs = len(runs), evidence.perturbed(k)
         # The reference cannot be perturbed more often: another stage would say the same.
-        if len(runs) == last:
+        if k and len(runs) == before:
             break
-        last = len(runs)
-        yield _stage(comparison, run_spread(comparison, runs), limits, len(runs), "float64")
+        added = run_spread(comparison, runs[before:])
+        spread = spread if added is None else added.joined(spread)
+        yield _stage(comparison, spread, limits, len(runs), "float64")
     if _chose_otherwise(comparison, runs):
         untied = run_spread(comparison, evidence.untied(CHOICES))
-        spread = run_spread(comparison, runs)
         if untied is not None and spread is not None:
-            spread = replace(spread, size=np.maximum(spread.size, untied.size))
-            yield _stage(comparison, spread, limits, CHOICES, "float64")
+            wider = replace(spread, size=np.maximum(spread.size, untied.size))
+            yield _stage(comparison, wider, limits, CHOICES, "float64")
     # Another device's fault is not in the CPU's kernels: their float32 runs may count against R.
     if not comparison.case.on_cpu:
         runs = runs + _not_vanished(comparison, runs, evidence.float32(STAGES[-1]))

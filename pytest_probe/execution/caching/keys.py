@@ -1,0 +1,83 @@
+"""What numbers of the reference depend on, as a digest."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import fields, is_dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from pytest_probe.numerics.dtypes import AnyArray
+
+PLAIN = (type(None), bool, int, float, complex, str, bytes, slice, type(Ellipsis))
+
+
+class Unkeyed(TypeError):
+    """A value that has no digest, as an object of the user's own."""
+
+
+def digest(value: Any, of_array: Callable[[AnyArray], bytes]) -> bytes:
+    """32 bytes that tell a tree of plain data, arrays, specs and settings from any other. of_array gives the digest of
+    an array. Raises Unkeyed."""
+    state = hashlib.sha256()
+    _feed(state.update, value, of_array)
+    return state.digest()
+
+
+def digest_of_array(array: AnyArray) -> bytes:
+    """32 bytes that tell an array by dtype, shape and bits, wherever its elements lie."""
+    state = hashlib.sha256(f"{array.dtype.name}{array.shape}".encode())
+    state.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return state.digest()
+
+
+def _feed(update: Callable[[bytes], None], value: Any, of_array: Callable[[AnyArray], bytes]) -> None:
+    def begin(parts: int) -> None:
+        update(f"{type(value).__qualname__} {parts}(".encode())
+
+    if isinstance(value, np.ndarray):
+        update(b"array" + of_array(value))
+    elif isinstance(value, PLAIN):
+        text = repr(value).encode()
+        update(f"{type(value).__qualname__} {len(text)}:".encode() + text)
+    elif isinstance(value, (list, tuple)):
+        begin(len(value))
+        for item in value:
+            _feed(update, item, of_array)
+    elif isinstance(value, Mapping):
+        begin(len(value))
+        for item in value.items():
+            _feed(update, item, of_array)
+    elif isinstance(value, AbstractSet):
+        begin(len(value))
+        for found in sorted(digest(item, of_array) for item in value):
+            update(found)
+    else:
+        names = _fields(value)
+        begin(len(names))
+        for name in names:
+            _feed(update, getattr(value, name), of_array)
+
+
+def _fields(value: Any) -> tuple[str, ...]:
+    if isinstance(value, msgspec.Struct):
+        return value.__struct_fields__
+    if is_dataclass(value) and not isinstance(value, type):
+        return tuple(field.name for field in fields(value))
+    raise Unkeyed(f"a {type(value).__name__} has no digest")
+
+
+@cache
+def package_digest() -> bytes:
+    """Of this package's own files: a version does not tell what a developer has changed."""
+    root, state = Path(__file__).parents[2], hashlib.sha256()
+    for path in sorted(path for path in root.rglob("*") if path.suffix in (".py", ".yaml")):
+        content = path.read_bytes()
+        state.update(f"{path.relative_to(root).as_posix()} {len(content)}:".encode() + content)
+    return state.digest()

@@ -1,0 +1,171 @@
+"""A dump as pytest collects it: a file of items, in folders and archives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_probe import frameworks
+from pytest_probe.core.dump import Dump, Record
+from pytest_probe.core.garbage_collection import paused_gc
+from pytest_probe.core.printable import printable_line
+from pytest_probe.core.verdict import Verdict
+from pytest_probe.errors import DumpError, RecordError
+from pytest_probe.execution import floating_dtypes
+from pytest_probe.plugin.items import NoticeItem, ProbeItem
+from pytest_probe.plugin.session import Probe, address
+from pytest_probe.records import stable
+from pytest_probe.reports import terminal
+from pytest_probe.selection import select
+
+if TYPE_CHECKING:
+    import pluggy
+
+
+# The item of what is wrong with a dump as a whole.
+DAMAGED = "(damaged)"
+
+
+class DumpFolder(pytest.Collector):
+    """A folder of dumps, or on the way to one: neither a package nor a place of conftests and tests.
+
+    It is no pytest.Directory, for which pytest loads conftests, and no pytest.File, which --lf passes over.
+    """
+
+    def __init__(self, *, probe: Probe, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.probe = probe
+
+    @classmethod
+    def of(cls, probe: Probe, path: Path, parent: pytest.Collector) -> DumpFolder:
+        return cls.from_parent(parent, name=path.name, path=path, nodeid=path.as_posix(), probe=probe)
+
+    @property
+    def ihook(self) -> pluggy.HookRelay:
+        """The hooks of the folder above, since none lie here."""
+        assert self.parent is not None
+        return self.parent.ihook
+
+    def collect(self) -> Iterator[pytest.Collector]:
+        for path in self.probe.below(self.path):
+            if self.probe.is_dump(path):
+                yield ProbeFile.of(self.probe, path, self)
+            elif self.probe.inside(path):
+                yield ArchiveFile.of(self.probe, path, self)
+            else:
+                yield DumpFolder.of(self.probe, path, self)
+
+
+class ArchiveFile(pytest.Collector):
+    """An archive with dumps that were given, or with files on the way to them."""
+
+    def __init__(self, *, probe: Probe, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.probe = probe
+
+    @classmethod
+    def of(cls, probe: Probe, path: Path, parent: pytest.Collector) -> ArchiveFile:
+        return cls.from_parent(parent, path=path, probe=probe, name=path.name, nodeid=node_of_file(probe, path))
+
+    @property
+    def ihook(self) -> pluggy.HookRelay:
+        """Those of the folder, which may be one in which no conftest counts."""
+        assert self.parent is not None
+        return self.parent.ihook
+
+    def collect(self) -> Iterator[pytest.Collector]:
+        for dump in self.probe.inside(self.path):
+            name = address(dump).partition("::")[2]
+            node = f"{node_of_file(self.probe, self.path)}::{name}"
+            yield ProbeFile.from_parent(self, path=self.path, dump_path=dump, probe=self.probe, name=name, nodeid=node)
+
+
+class ProbeFile(pytest.Collector):
+    """A dump. Collecting it never raises: what is wrong with it becomes an item.
+
+    path is a file on the disk, dump_path differs from it where that is an archive. It is no pytest.File, which --lf
+    passes over where no node id begins with its path: see `node_of_file`.
+    """
+
+    def __init__(self, *, probe: Probe, dump_path: Path, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.probe = probe
+        self.dump_path = dump_path
+        probe.know(dump_path)
+
+    @classmethod
+    def of(cls, probe: Probe, path: Path, parent: pytest.Collector) -> ProbeFile:
+        node = node_of_file(probe, path)
+        return cls.from_parent(parent, path=path, dump_path=path, probe=probe, name=path.name, nodeid=node)
+
+    @property
+    def ihook(self) -> pluggy.HookRelay:
+        """Those of the folder, which may be one in which no conftest counts."""
+        assert self.parent is not None
+        return self.parent.ihook
+
+    def collect(self) -> list[pytest.Item]:
+        with paused_gc():
+            return list(self._collect())
+
+    def _collect(self) -> Iterator[pytest.Item]:
+        try:
+            dump = self.probe.read(self.dump_path)
+        except DumpError as error:
+            yield self._notice(DAMAGED, "error", str(error))
+            return
+        missing = frameworks.unavailable(dump.framework)
+        if missing:
+            yield self._notice("(framework)", "error", f"{self.dump_path}: {missing}")
+            return
+        yield from self._items(dump)
+        if dump.damage:
+            yield self._notice(DAMAGED, "error", "\n".join(dump.damage))
+        elif not dump.records:
+            yield self._notice(
+                "(empty)", "skip", f"{self.dump_path}: {_nothing_in(dump)}", kind="no API calls in the dump"
+            )
+
+    def _items(self, dump: Dump) -> Iterator[pytest.Item]:
+        if self.probe.settings.fuzz is not None:
+            from pytest_probe.plugin.fuzz import of_dump
+
+            yield from of_dump(self, self.probe, dump)
+            return
+        asked = self._asks_for_dtypes()
+        for record, direction, dtype in select(dump, self.probe.settings.selection, floating_dtypes):
+            words = _recorded_dtype(dump, record) if asked and dtype is None else dtype
+            yield ProbeItem.from_parent(self, dump=dump, record=record, direction=direction, dtype=dtype, words=words)
+
+    def _asks_for_dtypes(self) -> bool:
+        """Do -k or -m speak of dtypes? Only then are the recorded ones worth decoding every record for."""
+        text = f"{self.config.option.keyword} {self.config.option.markexpr}".lower()
+        return any(word in text for word in ("dtype", "float", "complex"))
+
+    def _notice(self, name: str, outcome: str, reason: str, kind: str = "") -> NoticeItem:
+        verdict = Verdict(outcome, "", reason, kind)  # type: ignore[arg-type]
+        return NoticeItem.from_parent(self, name=name, verdict=verdict)
+
+
+def node_of_file(probe: Probe, path: Path) -> str:
+    """The node id of a file: its path, outside rootdir the absolute one, without the numbers of processes. Those are
+    others in the next capture, and last time's results would not be found."""
+    root, known = probe.config.rootpath, stable(path)
+    return printable_line((Path(*known.parts[len(root.parts) :]) if path.is_relative_to(root) else known).as_posix())
+
+
+def _nothing_in(dump: Dump) -> str:
+    if not dump.skipped:
+        return "it holds no API calls"
+    held = ", ".join(terminal.kinds(dump))
+    return f"it holds no API calls, only {held}; record with level L1 or mix instead of {dump.level or 'L0'}"
+
+
+def _recorded_dtype(dump: Dump, record: Record) -> str | None:
+    try:
+        return "+".join(floating_dtypes(dump.decode(record))) or None
+    except RecordError:
+        return None

@@ -1,0 +1,56 @@
+"""The commands that run what failed again, ready for a shell."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from glob import escape
+from pathlib import Path
+
+from pytest_probe.plugin.session import TABLE, Probe, address
+from pytest_probe.settings import moves_rootdir
+
+
+def item_command(probe: Probe, path: Path, name: str, dtype: str | None, device: str | None) -> str:
+    """The command that runs the item of this name again.
+
+    A path as a positional argument moves rootdir where it lies outside, or has an ini file of pytest's beside it:
+    the project's ini and conftest would be lost. A name that pytest would take apart cannot be one. All these are
+    selected by options.
+    """
+    entry = name.removesuffix(f"[{dtype}]")
+    file, separator, inside = address(path).partition("::")
+    if "::" not in entry and "[" not in entry and not moves_rootdir(probe.config.rootpath, Path(file)):
+        target = os.path.relpath(file, probe.config.invocation_params.dir)
+        target = _quoted(f"{target}{separator}{inside}::{name}")
+    else:
+        target = f"--probe-dump={shlex.quote(str(path))}"
+        if not entry.startswith("("):
+            target += f" --probe-api={shlex.quote(escape(entry))}"
+    return probe.settings.command(target, dtype, device)
+
+
+def search_command(probe: Probe, path: Path, api: str, device: str | None) -> str:
+    """The command that searches an API again, with the same calls."""
+    target, given = f"--probe-api={shlex.quote(api)}", probe.settings.given
+    if path != TABLE:
+        target = f"--probe-dump={shlex.quote(str(path))} {target}"
+    if "direction" in given:
+        target += f" --probe-direction={given['direction']}"
+    command = probe.settings.command(target, given.get("dtype"), device)
+    if probe.settings.fuzz is None or probe.settings.fuzz.derandomized:
+        return command
+    return f"{command} --hypothesis-seed={probe.config.getoption('--hypothesis-seed', None) or probe.search_seed}"
+
+
+def test_command(probe: Probe, path: Path, nodeid: str) -> str:
+    """The command that runs a test of the user's own again."""
+    place = os.path.relpath(path, probe.config.invocation_params.dir)
+    target = _quoted(f"{place}::{nodeid.partition('::')[2]}")
+    return probe.settings.command(target, None, probe.device if probe.settings.devices else None)
+
+
+def _quoted(text: str) -> str:
+    """Quoted for a shell, also where that is not needed: what is pasted from a report then always looks alike."""
+    quoted = shlex.quote(text)
+    return quoted if quoted != text else f"'{text}'"

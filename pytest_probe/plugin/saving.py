@@ -1,0 +1,47 @@
+"""--probe-save: the tensors of a case as files, with a script that makes the call on them again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_probe.core.verdict import Verdict
+from pytest_probe.core.whole_file import replacing
+from pytest_probe.plugin.session import Probe
+from pytest_probe.user_errors import first_line
+
+if TYPE_CHECKING:
+    from pytest_probe.execution import Checked
+
+# How the note about tensors that the disk did not take begins.
+NOT_SAVED = "not saved: "
+
+
+def saves(probe: Probe, verdict: Verdict, *, worse: bool = False) -> bool:
+    """Are the tensors of a case with this verdict to be saved? worse: than the baseline."""
+    if probe.settings.save == "all":
+        return verdict.verdict != "skip"
+    return probe.settings.save == "failing" and (worse or verdict.fails(probe.settings.strict))
+
+
+def saved_file(probe: Probe, label: str, name: str) -> Path:
+    """Where a case's tensors go. The name was read from a dump: no part of it may lead elsewhere."""
+    assert probe.settings.out is not None
+    safe = "".join(letter if letter.isalnum() or letter in "._-[]" else "_" for letter in name)
+    return probe.settings.out / "saved" / label / f"{safe}.pt"
+
+
+def save(checked: Checked, verdict: Verdict, path: Path) -> Verdict:
+    """Save a case's tensors; a disk that cannot take them is a note on the verdict, which the run tells."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as temporary:
+            checked.save(temporary)
+        script = checked.script(path.with_suffix(".py").name)
+        with replacing(path.with_suffix(".py")) as temporary:
+            temporary.write_text(script, encoding="utf-8")
+    except (OSError, RuntimeError, MemoryError) as error:
+        note = f"{NOT_SAVED}{path} cannot be written ({getattr(error, 'strerror', None) or first_line(error)})"
+        return replace(verdict, notes=(*verdict.notes, note))
+    return verdict

@@ -1,0 +1,62 @@
+"""Blocks change no number: what is computed piece by piece is what is computed at once, bit for bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pytest_probe.numerics import blocks, noise_ratio
+from pytest_probe.numerics.blocks import BLOCK, in_blocks
+
+RANDOM = np.random.default_rng(0)
+SHAPE = (3, BLOCK // 2 + 5, 2)
+WIDE = RANDOM.standard_normal(SHAPE) * np.exp(RANDOM.uniform(-40, 40, SHAPE))
+SPECIAL = np.where(RANDOM.random(SHAPE) < 0.1, RANDOM.choice([0.0, -0.0, np.inf, -np.inf, np.nan, 1e300], SHAPE), WIDE)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_what_is_computed_in_blocks(turned: bool) -> None:
+    first, second = (array.transpose(2, 0, 1) if turned else array for array in (WIDE, WIDE[::-1]))
+    pieces = []
+
+    def compute(one: Any, other: Any) -> Any:
+        pieces.append(one.size)
+        return np.sqrt(np.abs(one)) - other
+
+    found = in_blocks(compute, first, second)
+    assert found.shape == first.shape
+    assert found.tobytes() == (np.sqrt(np.abs(first)) - second).tobytes()
+    assert max(pieces) == BLOCK
+    assert sum(pieces) == first.size
+
+
+@pytest.mark.parametrize("still", [np.inf, 0.25 * 2.0**-24], ids=["alike", "still"])
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        (WIDE, "float32"),
+        (SPECIAL, "float32"),
+        (SPECIAL, "bfloat16"),
+        (SPECIAL, "float8_e4m3fn"),
+        (WIDE + 1j * WIDE[::-1], "complex64"),
+    ],
+    ids=["finite", "special", "bfloat16", "float8", "complex"],
+)
+def test_noise_is_that_of_the_whole(monkeypatch: pytest.MonkeyPatch, values: Any, dtype: str, still: float) -> None:
+    """Also where runs disagree on finiteness, and beyond the range of a dtype."""
+    actual = values * (1 + RANDOM.uniform(-1, 1, SHAPE) * 2.0**-23)
+    runs = [values * (1 + RANDOM.uniform(-1, 1, SHAPE) * 2.0**-24) for _ in range(2)]
+    runs[0].reshape(-1)[::97] = np.inf
+    found = []
+    for size in (BLOCK, 10**9):
+        monkeypatch.setattr(blocks, "BLOCK", size)
+        with np.errstate(all="ignore"):
+            spread = noise_ratio.spread_of(runs, values, dtype)
+            noise = noise_ratio.measure_noise(
+                actual, values, spread, dtype=dtype, roundoff=2.0**-24, floor=0.5, still=still
+            )
+        assert spread is not None
+        found.append((spread.size.tobytes(), noise.ratios.tobytes(), repr(noise)))
+    assert found[0] == found[1]
