@@ -33,6 +33,8 @@ _QUESTIONS = (
 class _Thread(threading.local):
     # Does a function begin, which has not asked yet?
     begins = False
+    # The innermost one that is under way.
+    function: Callable[..., Any] | None = None
 
 
 class Entering:
@@ -47,15 +49,21 @@ class Entering:
         mode, thread = self._mode, self._thread
 
         def entered(*args: Any, **kwargs: Any) -> Any:
+            outer, thread.function = thread.function, function
             thread.begins = True
             _push(mode)
             try:
                 return function(*args, **kwargs)
             finally:
                 thread.begins = False
+                thread.function = outer
                 self._leave()
 
         return entered
+
+    def again(self, function: Callable[..., Any]) -> bool:
+        """Does the innermost function call itself? Methods do, which call their like in C++: torch has one for both."""
+        return self._thread.function is function
 
     @contextmanager
     def patched(self) -> Iterator[None]:

@@ -157,6 +157,11 @@ class _NestedMode(_Mode):
         super().__init__(*args)
         self.entering = Entering(self)
 
+    def _call(self, timed: Timed, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if self.entering.again(function):
+            return function(*args, **kwargs)
+        return super()._call(timed, function, args, kwargs)
+
     def _inside(self, timed: Timed, function: Callable[..., Any]) -> Callable[..., Any]:
         return self.entering.inside(function) if timed.python else function
 
