@@ -10,6 +10,7 @@ from pytest_probe import frameworks
 from pytest_probe.capturing.timing import running
 from pytest_probe.cli.program import check, execute
 from pytest_probe.core.printable import printable
+from pytest_probe.errors import SettingsError
 from pytest_probe.profiling import files, table
 from pytest_probe.profiling.stopwatch import Stopwatch
 
@@ -42,6 +43,8 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """The exit status. Raises SettingsError, and whatever the program raises."""
     check(arguments.program, arguments.module)
+    if arguments.framework not in (None, *frameworks.MODULES):
+        raise SettingsError("--framework", arguments.framework, f"give one of {', '.join(frameworks.MODULES)}")
     folder = None if arguments.out is None else files.take(arguments.out)
     stopwatch = Stopwatch(
         arguments.nested, arguments.asynchronous, arguments.backward, arguments.by_shape, traced=folder is not None
