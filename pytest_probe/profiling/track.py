@@ -119,6 +119,24 @@ class Track:
                 return begin, spent, inner
         return 0, 0, 0
 
+    def end_call(self, api: Api) -> None:
+        """As end and note: what began last is one call."""
+        frames = self._frames
+        if not frames or frames[-1][0] is not api:
+            begin, spent, inner = self.end(api)
+            if begin:
+                self.note(api, begin, spent, inner)
+            return
+        spent = now() - frames[-1][2]
+        _, outer, begin = frames.pop()
+        self.stretches.append((api, begin, spent))
+        log = self.noted[api]
+        log.extend((begin, spent, self._inner))
+        self._inner = outer + spent
+        self._open -= 1
+        if len(log) >= _FULL:
+            self._fold(self)
+
     def note(self, api: Api, begin: int, spent: int, inner: int) -> None:
         """Count what was begun and ended, in one stretch or several, as one call."""
         log = self.noted[api]

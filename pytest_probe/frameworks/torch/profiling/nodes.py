@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from pytest_probe.profiling.track import Api, Track
 _grads = torch.is_grad_enabled
 _number = torch._C._autograd._get_sequence_nr
 
-# In a node's metadata: the call that its time is counted for.
+# In a node's metadata: its time is counted for a call.
 _OWNED = "pytest_probe.profiling"
 
 
@@ -23,9 +23,10 @@ class Nodes:
 
     def __init__(self, stopwatch: Stopwatch) -> None:
         self.track = stopwatch.track
+        self.local = stopwatch.local
         self._nested = stopwatch.nested
         # Calls of which some nodes have run.
-        self.begun: set[_Backward] = set()
+        self.begun: set[_Several] = set()
         self.ended = False
 
     def end(self) -> None:
@@ -41,31 +42,49 @@ class Nodes:
 
     def watch(self, api: Api, result: Any, start: int) -> None:
         """After a call: time its nodes, those with numbers from start on."""
-        if 0 <= start < _number():
-            made = list(_made(result, start))
-            if self._nested:
-                # They belong to the innermost call.
-                made = [node for node in made if node.metadata.setdefault(_OWNED, api) is api]
-            call = _Backward(self, api, len(made))
+        if not 0 <= start < _number():
+            return
+        made = _made(result, start)
+        if self._nested:
+            # They belong to the innermost call.
+            made = [node for node in made if _OWNED not in node.metadata]
             for node in made:
-                node.register_prehook(call.before)
-                node.register_hook(call.after)
+                node.metadata[_OWNED] = True
+        timer = _Node(self, api) if len(made) == 1 else _Several(self, api, len(made))
+        for node in made:
+            node.register_prehook(timer.before)
+            node.register_hook(timer.after)
 
 
-class _Backward:
-    """The nodes of one call. Autograd runs a node's hooks on the thread that runs the node."""
+class _Node:
+    """A call's only node. Autograd runs a node's hooks on the thread that runs the node."""
 
-    __slots__ = ("_api", "_begin", "_inner", "_left", "_nodes", "_owner", "_spent")
+    __slots__ = ("_api", "_owner")
 
-    def __init__(self, owner: Nodes, api: Api, nodes: int) -> None:
+    def __init__(self, owner: Nodes, api: Api) -> None:
         self._owner = owner
         self._api = api
-        self._nodes = self._left = nodes
-        self._begin = self._spent = self._inner = 0
 
     def before(self, gradients: Any) -> None:
-        if not self._owner.ended:
-            self._owner.track().begin(self._api)
+        owner = self._owner
+        if not owner.ended:
+            (owner.local.track or owner.track()).begin(self._api)
+
+    def after(self, gradients: Any, incoming: Any) -> None:
+        owner = self._owner
+        if not owner.ended:
+            (owner.local.track or owner.track()).end_call(self._api)
+
+
+class _Several(_Node):
+    """The nodes of one call, whose times are added up."""
+
+    __slots__ = ("_begin", "_inner", "_left", "_nodes", "_spent")
+
+    def __init__(self, owner: Nodes, api: Api, nodes: int) -> None:
+        super().__init__(owner, api)
+        self._nodes = self._left = nodes
+        self._begin = self._spent = self._inner = 0
 
     def after(self, gradients: Any, incoming: Any) -> None:
         owner = self._owner
@@ -77,11 +96,11 @@ class _Backward:
         self._spent += spent
         self._inner += inner
         self._left -= 1
-        if not self._left:
+        if self._left:
+            owner.begun.add(self)
+        else:
             self.tell(track)
             owner.begun.discard(self)
-        elif self._nodes > 1:
-            owner.begun.add(self)
 
     def tell(self, track: Track) -> None:
         """One backward of the call is over; another one may follow, where the graph was kept."""
@@ -90,18 +109,21 @@ class _Backward:
         self._begin = self._spent = self._inner = 0
 
 
-def _made(result: Any, start: int) -> Iterator[Any]:
+def _made(result: Any, start: int) -> Sequence[Any]:
     """The nodes between outputs and inputs."""
-    found = [tensor.grad_fn for tensor in _tensors(result) if tensor.grad_fn is not None]
-    known: set[Any] = set()
+    if isinstance(result, torch.Tensor) and _number() == start + 1:
+        # What most calls make: the node of their output.
+        node: Any = result.grad_fn
+        return () if node is None or node._sequence_nr() < start else (node,)
+    found: list[Any] = [tensor.grad_fn for tensor in _tensors(result) if tensor.grad_fn is not None]
+    known: dict[Any, None] = {}
     while found and len(known) < MOST_NODES:
         node = found.pop()
         # A leaf's is of the backward, and its number tells nothing.
-        if node in known or type(node) is ACCUMULATE or node._sequence_nr() < start:
-            continue
-        known.add(node)
-        yield node
-        found.extend(following for following, _ in node.next_functions if following is not None)
+        if node not in known and type(node) is not ACCUMULATE and node._sequence_nr() >= start:
+            known[node] = None
+            found.extend(following for following, _ in node.next_functions if following is not None)
+    return tuple(known)
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
