@@ -8,6 +8,9 @@ if TYPE_CHECKING:
     from pytest_probe.capturing.debugger import PrecisionDebugger as PrecisionDebugger
     from pytest_probe.capturing.debugger import capture as capture
     from pytest_probe.capturing.seeding import seed_all as seed_all
+    from pytest_probe.capturing.timing import end_analysis as end_analysis
+    from pytest_probe.capturing.timing import start_analysis as start_analysis
+    from pytest_probe.capturing.timing import timing as timing
     from pytest_probe.core.dump import Dump as Dump
     from pytest_probe.core.dump import Record as Record
     from pytest_probe.core.verdict import Verdict as Verdict
@@ -34,8 +37,11 @@ _EXPORTS = {
     "Registry": "pytest_probe.registry",
     "Verdict": "pytest_probe.core.verdict",
     "capture": "pytest_probe.capturing.debugger",
+    "end_analysis": "pytest_probe.capturing.timing",
     "read_dump": "pytest_probe.records",
     "seed_all": "pytest_probe.capturing.seeding",
+    "start_analysis": "pytest_probe.capturing.timing",
+    "timing": "pytest_probe.capturing.timing",
 }
 
 __all__ = sorted(_EXPORTS)

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import os
-import runpy
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from pytest_probe.capturing.program import ProgramCapture
-from pytest_probe.errors import SettingsError
+from pytest_probe.cli.program import check, execute
 from pytest_probe.recording.config import TASKS, names_folder
 from pytest_probe.recording.folder import FolderTaken
 
@@ -43,19 +37,10 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """The exit status. Raises SettingsError, and whatever the program raises."""
-    if not arguments.program:
-        raise SettingsError("PROGRAM", "", "give the program to run, with its arguments")
-    program, *given = arguments.program
-    if not arguments.module and not Path(program).is_file():
-        raise SettingsError("PROGRAM", program, "there is no such file")
+    check(arguments.program, arguments.module)
     capture = _capture(arguments)
-    with _as_main(program, given, arguments.module), capture.running():
-        try:
-            _execute(program, arguments.module)
-        except SystemExit as error:
-            # A program that ends well by itself has recorded nothing all the same.
-            if error.code not in (None, 0):
-                raise
+    with capture.running():
+        execute(arguments.program, arguments.module)
     return 1 if capture.missing else 0
 
 
@@ -83,23 +68,3 @@ def _steps(arguments: argparse.Namespace) -> list[str] | None:
     if arguments.step is None:
         return None if arguments.config else ["0"]
     return [] if arguments.step == "all" else arguments.step.split(",")
-
-
-def _execute(program: str, module: bool) -> None:
-    if module:
-        runpy.run_module(program, run_name="__main__", alter_sys=True)
-    else:
-        # As Python names a program's file, whatever folder it goes to later.
-        runpy.run_path(os.path.abspath(program), run_name="__main__")
-
-
-@contextmanager
-def _as_main(program: str, given: list[str], module: bool) -> Iterator[None]:
-    """What a program finds in sys when Python itself runs it."""
-    argv, path = sys.argv, sys.path[:]
-    sys.argv = [program, *given]
-    sys.path[0:0] = [str(Path.cwd() if module else Path(program).resolve().parent)]
-    try:
-        yield
-    finally:
-        sys.argv, sys.path[:] = argv, path

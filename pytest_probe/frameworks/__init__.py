@@ -1,6 +1,7 @@
 """The frameworks whose calls run here, by the names that dumps give them; no other room knows these names.
 
-In: a framework's name. Out: `load` gives what runs calls, `recording` what records them. Both import the framework.
+In: a framework's name. Out: `load` gives what runs calls, `recording` what records them, `timing` what
+times them. All import the framework.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from pytest_probe.core.garbage_collection import paused_gc
 from pytest_probe.errors import SettingsError, Unsupported
 
 if TYPE_CHECKING:
-    from pytest_probe.frameworks.base import Framework, Recording, Signatures
+    from pytest_probe.frameworks.base import Framework, Recording, Signatures, Timing
+    from pytest_probe.profiling.stopwatch import Stopwatch
 
 # Name in a dump: the module to import, which is also the name of our extra. They are imported in this order, in which
 # no two of them break in one process.
@@ -66,6 +68,15 @@ def recording(name: str = DEFAULT) -> Recording:
         raise SettingsError("framework", name, f"give one of {', '.join(MODULES)}")
     _check_installed(name)
     made: Recording = _part(MODULES[name], "recording.recording").made()
+    return made
+
+
+def timing(name: str, stopwatch: Stopwatch) -> Timing:
+    """What times the calls of a program. Raises as `recording` does."""
+    if name not in MODULES:
+        raise SettingsError("framework", name, f"give one of {', '.join(MODULES)}")
+    _check_installed(name)
+    made: Timing = _part(MODULES[name], "profiling.hooks").made(stopwatch)
     return made
 
 

@@ -253,3 +253,13 @@ class Recording(Protocol):
 
     def after_optimizer_steps(self, step: Callable[[], None]) -> AbstractContextManager[None]:
         """Call step after each step of the optimizer that steps first."""
+
+
+class Timing(Protocol):
+    """One framework, as the timing of a running program needs it."""
+
+    def begin(self) -> None:
+        """Time the program's calls from now on, on this thread and on those that it starts."""
+
+    def end(self) -> None:
+        """Leave no hook. Where the stopwatch is asynchronous, wait for the device."""

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,8 @@ class Trained:
     losses: list[float]
     waits: list[list[int]]
     folder: Path
+    # How often each API was called, where the training was timed.
+    calls: dict[str, int] = field(default_factory=dict)
 
     def entries(self, step: int = 0) -> dict[str, Any]:
         (path,) = self.folder.glob(f"step{step}/*/dump.json")

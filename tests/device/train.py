@@ -15,12 +15,13 @@ from typing import Any
 
 import torch
 
-from pytest_probe import PrecisionDebugger
+from pytest_probe import PrecisionDebugger, timing
 from tests.device import pretend
 from tests.support.models import ALL
 
 MODELS = ("gpt", "cnn", "detection", "spectral")
 TASKS = ("nothing", "structure", "statistics", "tensor")
+TIMINGS = ("timed", "timed asynchronously")
 
 
 def trained(device: str, model: str, task: str, folder: Path) -> dict[str, Any]:
@@ -43,11 +44,27 @@ def trained(device: str, model: str, task: str, folder: Path) -> dict[str, Any]:
     return {"losses": [loss.item() for loss in losses], "waits": waits}
 
 
+def timed(model: str, way: str) -> dict[str, Any]:
+    """As trained. The end of the timing is that of its only step."""
+    torch.manual_seed(0)
+    with torch.device(pretend.NAME):
+        step = ALL[model]()
+        before = pretend.waits()
+        with timing(asynchronous=way != "timed", backward=True) as found:
+            loss = step().detach()
+            between = pretend.waits()
+        waits = [(between - before, pretend.waits() - between)]
+    calls = {f"{api.name} {api.direction}": spent.calls for api, spent in found.rows()}
+    return {"losses": [loss.item()], "waits": waits, "calls": calls}
+
+
 def main(library: str, folder: str) -> None:
     pretend.load(library)
     ways = [(pretend.NAME, model, task) for model in MODELS for task in TASKS]
     ways += [("cpu", model, "structure") for model in MODELS]
-    print(json.dumps({"/".join(way): trained(*way, Path(folder, *way)) for way in ways}), flush=True)
+    found = {"/".join(way): trained(*way, Path(folder, *way)) for way in ways}
+    found |= {f"{pretend.NAME}/{model}/{way}": timed(model, way) for model in MODELS for way in TIMINGS}
+    print(json.dumps(found), flush=True)
     # Python may end the device's thread of autograd's where C++ cannot bear it.
     os._exit(0)
 

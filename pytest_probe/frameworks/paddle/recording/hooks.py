@@ -134,7 +134,7 @@ class PaddleHooks(CallHooks):
             finally:
                 thread.inside = False
 
-        return _like(function, replacement)
+        return like(function, replacement)
 
     def _ending(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """A backward, behind which an overflow that a hook has found ends the program."""
@@ -146,7 +146,7 @@ class PaddleHooks(CallHooks):
                 raise late
             return result
 
-        return _like(function, replacement)
+        return like(function, replacement)
 
     def call(
         self, rule: RecordedFunction, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -279,7 +279,7 @@ def _named(config: CaptureConfig) -> list[tuple[str, Any]]:
     return found
 
 
-def _like(function: Callable[..., Any], replacement: Callable[..., Any]) -> Callable[..., Any]:
+def like(function: Callable[..., Any], replacement: Callable[..., Any]) -> Callable[..., Any]:
     """The replacement with the name, the text and the signature of the function."""
     functools.update_wrapper(replacement, function)
     # Some look at the arguments of a function without looking for what it wraps; those in C++ have none.

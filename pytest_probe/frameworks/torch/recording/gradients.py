@@ -22,11 +22,11 @@ Seats: TypeAlias = list[tuple[int, str]]
 Wanting: TypeAlias = tuple[str, torch.Tensor, Any, int]
 
 # A call's own nodes are few; more can only be those of another thread, whose numbers cannot be compared.
-_MOST_NODES = 4096
+MOST_NODES = 4096
 
 _leaf = torch.zeros(1, requires_grad=True)
 # torch exports neither type: a node that keeps a leaf's gradient, and one that casts.
-_ACCUMULATE: Any = type(_leaf.view(1).grad_fn.next_functions[0][0])  # type: ignore[union-attr]
+ACCUMULATE: Any = type(_leaf.view(1).grad_fn.next_functions[0][0])  # type: ignore[union-attr]
 _CAST: Any = type(_leaf.bfloat16().grad_fn)
 del _leaf
 
@@ -67,7 +67,7 @@ class Watched:
         outputs: Sequence[Wanting],
         start: int,
         fire: Fire,
-        most_nodes: int = _MOST_NODES,
+        most_nodes: int = MOST_NODES,
     ) -> None:
         """Put the hooks; start is autograd's number of nodes before the call, most_nodes how many it may have made."""
         border = _border(arguments, outputs, start, most_nodes, self._casts)
@@ -140,7 +140,7 @@ def _border(
         for index, (following, number) in enumerate(node.next_functions):
             if following is None:
                 continue
-            leaf = type(following) is _ACCUMULATE
+            leaf = type(following) is ACCUMULATE
             places = targets.get(id(following.variable) if leaf else (following, number))
             if places is None and type(following) is _CAST and _autocasts():
                 # Autocast casts a parameter once, and the cast gets the gradients of all calls that use it.
@@ -158,7 +158,7 @@ def _border(
 def _cast(node: Any, targets: Mapping[Any, list[str]], casts: dict[str, torch.dtype]) -> list[str] | None:
     """The places of the parameter whose cast this node is; casts gets the dtype of the first."""
     behind: Any = node.next_functions[0][0]
-    places = targets.get(id(behind.variable)) if type(behind) is _ACCUMULATE else None
+    places = targets.get(id(behind.variable)) if type(behind) is ACCUMULATE else None
     if places is not None:
         casts[places[0]] = behind.variable.dtype
     return places

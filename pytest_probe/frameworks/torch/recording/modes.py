@@ -31,9 +31,15 @@ _TRACING = tuple(torch._C._TorchDispatchModeKey.__members__.values())
 class Presence:
     """Puts a mode onto the stacks of modes, and takes it off again from wherever it stands there."""
 
-    def __init__(self, mode: TorchFunctionMode, entered_compiled: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        mode: TorchFunctionMode,
+        entered_compiled: Callable[[], None],
+        left_compiled: Callable[[], None] = lambda: None,
+    ) -> None:
         self._mode = mode
         self._entered_compiled = entered_compiled
+        self._left_compiled = left_compiled
         self._patches = ExitStack()
         self._regions = threading.local()
         self._threads = threading.local()
@@ -160,6 +166,7 @@ class Presence:
         before = original(callback)
         if region is not None and region[0] == wrapper:
             self._regions.value = None
+            self._left_compiled()
             self._put_back(region[1])
         return before
 

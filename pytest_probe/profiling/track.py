@@ -1,0 +1,161 @@
+"""The calls of one thread, as they are made: the part that every timed call passes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+now = time.perf_counter_ns
+
+# The numbers of one call in a log, which is flat: a tuple each would be an object for the garbage collector.
+FIELDS = 3
+# Calls of an API are added up so many at a time.
+_FULL = FIELDS * 1024
+
+
+class DeviceClock(Protocol):
+    """A device that computes while the host goes on; what is asked for at every first-level call. memory: does it tell
+    how much memory is allocated?"""
+
+    memory: bool
+
+    def before(self, api: Api) -> Any:
+        """A call begins; returns what `after` needs."""
+
+    def after(self, api: Api, token: Any) -> int:
+        """The call has returned or raised; by how many bytes the device's allocated memory has grown."""
+
+
+@dataclass(frozen=True, eq=False)
+class Api:
+    """What times are added up for: an API of a framework, named as in a dump, in one direction.
+
+    shapes: of calls with these dtypes and shapes alone, "" of all; whole is the same API with all of them. clock is
+    None where calls are done when they return, as on a CPU.
+    """
+
+    framework: str
+    name: str
+    direction: str = "forward"
+    shapes: str = ""
+    whole: Api | None = None
+    clock: DeviceClock | None = None
+
+
+Logs: TypeAlias = defaultdict["Api", list[int]]
+# One call in a trace: its API, when it began, and how long it took (ns).
+Traced: TypeAlias = tuple[Api, int, int]
+
+
+class Track:
+    """One thread. For each API `calls` has FIELDS values a call that returned: when it began, how long it took, and how
+    long the calls inside took that are timed; `failed` has those of calls that raised, `noted` of what is no single
+    call. `growth` are bytes, `stretches` what was begun and ended. Times are in ns."""
+
+    __slots__ = ("_fold", "_frames", "_inner", "_nested", "_open", "calls", "failed", "growth", "noted", "number",
+                 "stretches", "thread")  # fmt: skip
+
+    def __init__(self, fold: Callable[[Track], None], nested: bool) -> None:
+        self.calls: Logs = defaultdict(list)
+        self.failed: Logs = defaultdict(list)
+        self.noted: Logs = defaultdict(list)
+        self.growth: defaultdict[Api, int] = defaultdict(int)
+        self.stretches: list[Traced] = []
+        self.thread = threading.current_thread().name
+        self.number = threading.get_native_id()
+        self._fold = fold
+        self._nested = nested
+        self._open = 0
+        self._inner = 0
+        self._frames: list[tuple[Api, int, int]] = []
+
+    def call(self, api: Api, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Make a call, and log its time; inside another one only where nested. Raises what the call raises."""
+        depth = self._open
+        if depth:
+            if not self._nested:
+                return function(*args, **kwargs)
+        elif api.clock is not None:
+            function = self._waiting(api, api.clock, function)
+        outer = self._inner
+        self._inner = 0
+        self._open = depth + 1
+        begin = now()
+        try:
+            result = function(*args, **kwargs)
+        except BaseException:
+            self._close(self.failed[api], begin, outer, depth)
+            raise
+        spent = now() - begin
+        log = self.calls[api]
+        log.extend((begin, spent, self._inner))
+        self._inner = outer + spent
+        self._open = depth
+        if len(log) >= _FULL:
+            self._fold(self)
+        return result
+
+    def begin(self, api: Api) -> None:
+        """What is no call of ours begins, as a node of a graph, also inside a call."""
+        self._frames.append((api, self._inner, now()))
+        self._inner = 0
+        self._open += 1
+
+    def end(self, api: Api) -> tuple[int, int, int]:
+        """It has ended: when it began, how long it took, and how long what was timed inside; 0 where it never began."""
+        end = now()
+        while self._frames:
+            begun, outer, begin = self._frames.pop()
+            # What is above it was left by an exception.
+            self._open = max(self._open - 1, 0)
+            if begun is api:
+                spent, inner = end - begin, self._inner
+                self._inner = outer + spent
+                self.stretches.append((api, begin, spent))
+                return begin, spent, inner
+        return 0, 0, 0
+
+    def end_call(self, api: Api) -> None:
+        """As end and note: what began last is one call."""
+        frames = self._frames
+        if not frames or frames[-1][0] is not api:
+            begin, spent, inner = self.end(api)
+            if begin:
+                self.note(api, begin, spent, inner)
+            return
+        spent = now() - frames[-1][2]
+        _, outer, begin = frames.pop()
+        self.stretches.append((api, begin, spent))
+        log = self.noted[api]
+        log.extend((begin, spent, self._inner))
+        self._inner = outer + spent
+        self._open -= 1
+        if len(log) >= _FULL:
+            self._fold(self)
+
+    def note(self, api: Api, begin: int, spent: int, inner: int) -> None:
+        """Count what was begun and ended, in one stretch or several, as one call."""
+        log = self.noted[api]
+        log.extend((begin, spent, inner))
+        if len(log) >= _FULL:
+            self._fold(self)
+
+    def _waiting(self, api: Api, clock: DeviceClock, function: Callable[..., Any]) -> Callable[..., Any]:
+        def waiting(*args: Any, **kwargs: Any) -> Any:
+            token = clock.before(api)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.growth[api] += clock.after(api, token)
+
+        return waiting
+
+    def _close(self, log: list[int], begin: int, outer: int, depth: int) -> None:
+        spent = now() - begin
+        log.extend((begin, spent, self._inner))
+        self._inner = outer + spent
+        self._open = depth

@@ -1,0 +1,1 @@
+"""The times of a running program, without a framework."""
