@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import io
 import os
 import subprocess
@@ -79,8 +80,7 @@ def costs_of_calls(timed: Callable[..., AbstractContextManager[Any]], rounds: in
 def costs_of_steps(
     timed: Callable[..., AbstractContextManager[Any]], rounds: int, ways: dict[str, Any]
 ) -> Iterator[str]:
-    from overhead.pytorch import training
-
+    training = importlib.import_module("overhead.pytorch").training
     for size, numbers in SIZES.items():
         step = training(*numbers)
         step()

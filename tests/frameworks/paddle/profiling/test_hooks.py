@@ -80,7 +80,7 @@ def train() -> list[Any]:
 
 
 @pytest.mark.parametrize("options", [{}, {"nested": True, "by_shape": True}])
-def test_a_program_computes_the_same(options: dict[str, bool]) -> None:
+def test_a_program_computes_the_same(options: dict[str, Any]) -> None:
     plain = train()
     with timing(**options) as found:
         watched = train()
@@ -111,7 +111,7 @@ def test_one_framework_of_two() -> None:
 
 
 def test_a_compiled_region_is_one_row(caplog: pytest.LogCaptureFixture) -> None:
-    @paddle.jit.to_static
+    @paddle.jit.to_static  # type: ignore[untyped-decorator]
     def compiled(x: Any) -> Any:
         return x.sin() + 1
 
