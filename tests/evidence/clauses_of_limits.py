@@ -209,8 +209,10 @@ def no_trouble(*errors: Any, unit: str = "") -> str:
     return ""
 
 
-def without_ties(actual: AnyArray, rounded: AnyArray, expected: AnyArray, allowed: AnyArray) -> tuple[Bias, ...]:
-    return biases(actual, round_to(expected, actual.dtype), expected, allowed)
+def without_ties(
+    actual: AnyArray, rounded: AnyArray, center: AnyArray, expected: AnyArray, allowed: AnyArray
+) -> tuple[Bias, ...]:
+    return biases(actual, round_to(center, actual.dtype), center, expected, allowed)
 
 
 def no_factory(name: str) -> frozenset[str]:
