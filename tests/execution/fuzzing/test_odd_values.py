@@ -76,6 +76,21 @@ def test_rounding_that_many_elements_share(api: str, args: Any, kwargs: Any, dev
 
 
 @pytest.mark.parametrize("device", ["cpu", "emulated"])
+def test_a_count_is_cast_to_the_dtype_that_it_divides(device: str) -> None:
+    """683 largest elements share each gradient, in bfloat16 684 of them."""
+    given = torch.arange(1, 2, 2.0**-7, dtype=torch.bfloat16)
+    told = given[(given.double() / 683).bfloat16() != (given.double() / 684).bfloat16()]
+    gradient = made("bfloat16", *told.tolist())
+    equal = made("bfloat16", *np.ones((len(told), 683)))
+
+    def shared_by_more(input: torch.Tensor, dim: int) -> torch.Tensor:
+        return torch.amax(Scaled.apply(input), dim)
+
+    assert verdicts("Torch.amax", (equal, -1), device, gradient=gradient) == ["pass", "pass"]
+    assert verdicts("Torch.amax", (equal, -1), device, shared_by_more, gradient=gradient) == ["pass", "error"]
+
+
+@pytest.mark.parametrize("device", ["cpu", "emulated"])
 def test_a_difference_of_neighbours_is_no_choice(device: str) -> None:
     """The gradient of their deviation: float32 rounds their mean, so that it adds up to no zero."""
     neighbours = made("float32", [1.5, 2.0, 9.0], [1.5 + 2**-23, 2.0 - 2**-23, 9.0 + 2**-20])
