@@ -121,3 +121,11 @@ def test_a_sum_of_two_infinities_that_the_framework_composes(device: str) -> Non
     within = (made("float16", 30_000.0, -25_000.0), one)
     assert verdicts("Torch.mul", within, device, gradient=ones) == ["pass", "pass"]
     assert verdicts("Torch.mul", within, device, Doubled.apply, gradient=ones) == ["pass", "error"]
+
+
+def test_a_backward_that_would_end_the_process_is_passed_over() -> None:
+    images = Leaf(np.random.default_rng(0).standard_normal((2, 4, 8, 8)).astype(np.float32), False, (256, 1, 32, 4))
+    weight = Leaf(np.ones(4, np.float32), True)
+    assert verdicts("Functional.group_norm", (images, 2, weight), "cpu") == ["pass"]
+    asked = Leaf(images.array, True, images.strides)
+    assert verdicts("Functional.group_norm", (asked, 2, weight), "cpu") == ["pass", "pass"]
