@@ -192,7 +192,7 @@ class StepsMode(SplittingMode):  # type: ignore[no-untyped-call]
         moved = (flag for key in inputs for _, flag in self.pending.get(key, ()))
         # What only moves a library's result moves its error as well.
         of_library = self.fine and (func.overloadpacket.__name__ in LIBRARY or any(moved))
-        if func in CAST_COUNTS and not single:
+        if func in CAST_COUNTS and not single and any(tensor.is_floating_point() for tensor in _tensors(args)):
             args = tuple(map(self._counted, args))
         result = NotImplemented if single else self._known(func)(*args, **kwargs)
         if result is NotImplemented:
