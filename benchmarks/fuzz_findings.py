@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import torch
 
 
@@ -71,6 +74,32 @@ def dilated_groups() -> str:
     return f"bfloat16 conv2d's weight gradient = {found}, in float64 {wanted}"
 
 
+def gradient_of_parts() -> str:
+    """The gradient of a float16 convolution's input, a sum of two products that both are beyond float16."""
+    weight, gradient = torch.tensor([[[[60000.0, -30000.0]]]]), torch.full((1, 1, 1, 2), 1.5)
+
+    def middle(dtype: torch.dtype) -> float:
+        x = torch.zeros(1, 1, 1, 3, dtype=dtype, requires_grad=True)
+        out = torch.nn.functional.conv2d(x, weight.to(dtype))
+        return torch.autograd.grad(out, x, gradient.to(dtype))[0][0, 0, 0, 1].item()
+
+    return f"float16 conv2d's input gradient = {middle(torch.float16)}, in float64 {middle(torch.float64)}"
+
+
+GROUP_NORM = """
+import torch
+x = torch.ones(2, 4, 3, 3).to(memory_format=torch.channels_last)
+weight = torch.ones(4, requires_grad=True)
+torch.nn.functional.group_norm(x, 2, weight).sum().backward()
+"""
+
+
+def unasked_gradient() -> str:
+    """The gradient of group_norm's weight alone, where the input has its channels last."""
+    run = subprocess.run([sys.executable, "-c", GROUP_NORM], capture_output=True)
+    return f"group_norm's weight gradient, channels last: the process ends with {run.returncode}"
+
+
 if __name__ == "__main__":
     print(f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}")
     for found in (
@@ -80,5 +109,7 @@ if __name__ == "__main__":
         gelu_of_infinity,
         subnormal_products,
         dilated_groups,
+        gradient_of_parts,
+        unasked_gradient,
     ):
         print(found())

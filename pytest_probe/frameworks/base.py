@@ -241,6 +241,9 @@ class Signatures(Protocol):
     def spelled(self, glob: str) -> str:
         """A glob with the framework's own spelling of an API replaced by the dump's."""
 
+    def written(self, dtype: str) -> tuple[str, str, str]:
+        """What a dump calls the type of a tensor, that of a dtype, and the dtype of this name."""
+
 
 class Recording(Protocol):
     """One framework, as a capture needs it."""

@@ -410,12 +410,16 @@ class Bias:
         return self.effect > limit and self.t > BIAS_T
 
 
-def biases(actual: AnyArray, rounded: AnyArray, expected: AnyArray, allowed: AnyArray) -> tuple[Bias, ...]:
+def biases(
+    actual: AnyArray, rounded: AnyArray, center: AnyArray, expected: AnyArray, allowed: AnyArray
+) -> tuple[Bias, ...]:
     """Is the output shifted, or scaled, on average? One Bias for the plain shift and one for that away from zero.
 
-    rounded: the reference correctly rounded to the output's dtype, since plain rounding errors of few distinct values
-    have a mean of their own. allowed: A. Empty where fewer than 32 distinct rounded values are there. Equal elements
-    count as one: what a kernel makes of a value it makes of all its copies (rows of padding).
+    rounded: center, the reference or what the output was measured against, correctly rounded to the output's dtype,
+    since plain rounding errors of few distinct values have a mean of their own. allowed: A. Empty where fewer than 32
+    distinct rounded values are there. Equal elements count as one: what a kernel makes of a value it makes of all its
+    copies (rows of padding). So do elements that rounding moves by the same: one error that they share takes all of
+    them to their other neighbour, as that of a row's sum in log_softmax, where logits are whole numbers.
     """
     wide = widen(rounded)
     usable = np.isfinite(wide) & np.isfinite(allowed) & np.isfinite(widen(actual))
@@ -424,15 +428,22 @@ def biases(actual: AnyArray, rounded: AnyArray, expected: AnyArray, allowed: Any
     # Few distinct values have rounding errors of few kinds, whose mean is not zero.
     if not shift.any() or np.unique(wide[usable]).size < BIAS_DISTINCT:
         return ()
-    shift, values = _copies_as_one(shift, expected[usable])
-    return _bias(shift), _bias(shift * np.sign(values))
-
-
-def _copies_as_one(shift: AnyArray, values: AnyArray) -> tuple[AnyArray, AnyArray]:
-    """The mean shift of each distinct value. Distinct in float32: a reference's last bits differ from row to row."""
     with np.errstate(over="ignore"):
-        found, which, counts = np.unique(values.astype(np.float32), return_inverse=True, return_counts=True)
-    return np.bincount(which.ravel(), weights=shift) / counts, found
+        # Distinct in float32: a reference's last bits differ from row to row.
+        values, first, which = np.unique(expected[usable].astype(np.float32), return_index=True, return_inverse=True)
+        rests = (center[usable] - wide[usable])[first].astype(np.float32)
+    shift = _means(shift, which)
+    # What is a number of the dtype has no neighbour that one error takes it to.
+    kinds, which = np.unique(np.where(rests == 0, np.nan, rests), return_inverse=True, equal_nan=False)
+    if kinds.size < BIAS_DISTINCT:
+        return ()
+    return _bias(_means(shift, which)), _bias(_means(shift * np.sign(values), which))
+
+
+def _means(values: AnyArray, groups: AnyArray) -> AnyArray:
+    """The mean of each group, groups numbered from 0."""
+    groups = groups.ravel()
+    return np.asarray(np.bincount(groups, weights=values) / np.bincount(groups))
 
 
 def _bias(values: AnyArray) -> Bias:

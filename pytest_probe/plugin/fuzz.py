@@ -87,10 +87,8 @@ class FuzzItem(NoticeItem):
 
         folder = self.probe.settings.fuzz_save
         assert folder is not None
-        if self.framework != frameworks.DEFAULT:
-            return f"{NOT_SAVED}a dump of ours holds calls of {frameworks.DEFAULT} alone"
         try:
-            return f"saved as {append(folder, found)} in {folder}"
+            return f"saved as {append(folder, found, self.framework)} in {folder}"
         except (OSError, DumpError) as error:
             return f"{NOT_SAVED}{folder} cannot be written ({getattr(error, 'strerror', None) or first_line(error)})"
 

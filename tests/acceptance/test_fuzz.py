@@ -70,12 +70,15 @@ def test_a_finding_in_paddle_is_a_script_of_paddles(pytester: pytest.Pytester) -
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [
-            "note: not saved: a dump of ours holds calls of pytorch alone",
+            "note: saved as paddle.nn.functional.relu.0 in*",
             "x0 = paddle.*",
             "    return paddle.nn.functional.relu(x0)",
             "found = [[]paddle.*",
         ]
     )
+    again = pytester.runpytest("--probe-dump=kept")
+    again.assert_outcomes(failed=1)
+    again.stdout.fnmatch_lines(["*kept/dump.json::paddle.nn.functional.relu.0.forward*"])
 
 
 def test_what_failed_is_tried_first_the_next_time(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:

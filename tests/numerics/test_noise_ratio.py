@@ -320,7 +320,8 @@ def test_an_overflowing_element_says_nothing_about_the_others() -> None:
 
 
 def biases(actual: AnyArray, rounded: AnyArray) -> tuple[noise_ratio.Bias, ...]:
-    return noise_ratio.biases(actual, rounded, rounded.astype(np.float64), np.full(actual.shape, 2.0**-24))
+    exact = rounded.astype(np.float64)
+    return noise_ratio.biases(actual, rounded, exact, exact, np.full(actual.shape, 2.0**-24))
 
 
 def test_a_shift_shows_in_the_first_a_scaling_in_the_second() -> None:
@@ -338,6 +339,16 @@ def test_fewer_than_32_distinct_values_have_no_bias() -> None:
     assert biases(rounded + np.float32(1), rounded) == ()
     rounded = np.repeat(np.arange(1.0, 33.0), 10).astype(np.float32)
     assert len(biases(rounded + np.float32(1), rounded)) == 2
+
+
+@pytest.mark.parametrize(("rows", "told"), [(1, 0), (31, 0), (32, 2)])
+def test_what_one_error_takes_to_the_next_number_counts_as_one(rows: int, told: int) -> None:
+    """Whole numbers less the logarithm of a row's sum lie as far from the border between two float16 numbers."""
+    logs = np.linspace(0.1, 0.4, rows)[:, None]
+    exact = 1024.0 + np.arange(100) - logs
+    rounded = np.rint(exact).astype(np.float16)
+    found = noise_ratio.biases(rounded - np.float16(1), rounded, exact, exact, np.full(exact.shape, 2.0**-24))
+    assert len(found) == told
 
 
 def test_an_exact_output_has_no_bias() -> None:

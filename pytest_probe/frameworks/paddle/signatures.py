@@ -257,6 +257,11 @@ def spelled(glob: str) -> str:
     return glob
 
 
+def written(dtype: str) -> tuple[str, str, str]:
+    """As a capture writes them: a dtype's name alone."""
+    return "paddle.Tensor", "paddle.dtype", dtype
+
+
 def canonical(api: str) -> str:
     """The API's name without module, dunders and in-place mark, as the tables have it."""
     name = api.rsplit(".", 1)[-1]

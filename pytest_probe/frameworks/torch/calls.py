@@ -21,6 +21,7 @@ from pytest_probe.frameworks.torch.device_modes import emulated
 from pytest_probe.frameworks.torch.memory import memory_errors
 from pytest_probe.frameworks.torch.results import RESULTS, described
 from pytest_probe.frameworks.torch.rounding import StepsMode
+from pytest_probe.frameworks.torch.safety import check_backward
 from pytest_probe.frameworks.torch.state import OfUser
 
 
@@ -223,6 +224,7 @@ def would_return(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapp
 def gradients(run: Run, seeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Gradients of the wanted arguments; see Framework.gradients."""
     outputs, leaves, way, steps, get, _ = run.handle
+    check_backward(outputs[name] for name in seeds)
     incoming = [_seed(seeds[name], outputs[name], way) for name in seeds]
     # Programs go backward outside of autocast, whose casts the graph holds.
     with surroundings(replace(way, autocast=""), steps, grad=False):

@@ -99,6 +99,9 @@ MOVES = frozenset(
 )  # fmt: skip
 
 
+# Kernels that cast a tensor of integers to the dtype of the other: the number of largest elements, in amax's gradient.
+CAST_COUNTS = frozenset({_ATEN.div.Tensor, _ATEN.mul.Tensor})
+
 # Kernels whose results are some of their arguments' values, and those that are where they reduce by these.
 SELECTS = frozenset(
     "amax amin max min maximum minimum fmax fmin relu cummax cummin sort topk kthvalue median nanmedian mode".split()
@@ -189,6 +192,8 @@ class StepsMode(SplittingMode):  # type: ignore[no-untyped-call]
         moved = (flag for key in inputs for _, flag in self.pending.get(key, ()))
         # What only moves a library's result moves its error as well.
         of_library = self.fine and (func.overloadpacket.__name__ in LIBRARY or any(moved))
+        if func in CAST_COUNTS and not single and any(tensor.is_floating_point() for tensor in _tensors(args)):
+            args = tuple(map(self._counted, args))
         result = NotImplemented if single else self._known(func)(*args, **kwargs)
         if result is NotImplemented:
             result = func(*args, **kwargs)
@@ -204,6 +209,12 @@ class StepsMode(SplittingMode):  # type: ignore[no-untyped-call]
                 self.pending.setdefault(_storage(tensor), []).append((tensor, of_library))
                 self.kept.append(tensor)  # a freed storage's address would be taken for another tensor's
         return result
+
+    def _counted(self, value: Any) -> Any:
+        """Integers as numbers of dtype."""
+        if not isinstance(value, torch.Tensor) or value.dtype is not torch.int64 or not value.ndim:
+            return value
+        return value.to(self.dtype).to(torch.float64)
 
     def _is_single(self, func: Any, args: Any) -> bool:
         """Does the kernel compute in float32 where the call runs in its own dtypes? The two runs go side by side."""

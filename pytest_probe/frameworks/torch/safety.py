@@ -5,9 +5,12 @@ A dump is untrusted, so it is checked here. Which calls these are, benchmarks/cr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
+import torch
+import torch._prims_common
 
 from pytest_probe.core.arguments import BoundCall, Leaf
 from pytest_probe.core.dump import leaves
@@ -35,6 +38,29 @@ def check_arguments(bound: BoundCall) -> None:
     problem = next(check(bound), None) if check is not None else None
     if problem is not None:
         raise UnsafeArguments(f"{bound.api}: found {problem}; its kernel would not check that, and may end the process")
+
+
+def check_backward(outputs: Iterable[torch.Tensor]) -> None:
+    """Raises UnsafeArguments where the backward from these outputs may end the process. The kernel of group_norm writes
+    the gradient of an input with its channels last, also where nobody asked for one."""
+    waiting, seen = [output.grad_fn for output in outputs if output.grad_fn is not None], set[Any]()
+    while waiting:
+        node: Any = waiting.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        following = [after for after, _ in node.next_functions]
+        if node.name() == "NativeGroupNormBackward0" and following[0] is None and _channels_last(node._saved_input):
+            raise UnsafeArguments(
+                "the backward of group_norm: found an input with its channels last that requires no grad, expected one "
+                "that does, or another layout; its kernel ends the process"
+            )
+        waiting += [after for after in following if after is not None]
+
+
+def _channels_last(tensor: torch.Tensor) -> bool:
+    usual = torch.contiguous_format
+    return tensor.device.type == "cpu" and torch._prims_common.suggest_memory_format(tensor) is not usual
 
 
 def _lists(bound: BoundCall) -> Iterator[str]:

@@ -215,6 +215,11 @@ def spelled(glob: str) -> str:
     return glob
 
 
+def written(dtype: str) -> tuple[str, str, str]:
+    """As msprobe writes them: with torch's prefix."""
+    return "torch.Tensor", "torch.dtype", f"torch.{dtype}"
+
+
 def canonical(api: str) -> str:
     """The API's name without namespace, dunders, in-place mark and foreach prefix."""
     name = api.rsplit(".", 1)[-1]

@@ -87,6 +87,7 @@ class _Drawing:
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._number = 0
         self._largest = min(self._one_of(_ROOMS), template.elements or HUGE)
+        self._huge = self._largest > LARGEST
 
     def _one_of(self, values: tuple[Any, ...]) -> Any:
         if len(values) == 1:
@@ -154,8 +155,10 @@ class _Drawing:
         return int(self._one_of((*sorted(set(fitting)), *near)))
 
     def _size(self, most: int, anchor: int | None, least: int = 0) -> int:
-        sizes = _extents(bisect.bisect_right(SIZES, most), most if anchor else 0, anchor)
-        size: int = self._one_of(sizes)
+        count = bisect.bisect_right(SIZES, most)
+        # Of all magnitudes, few calls with much room would take it.
+        large = SIZES[count // 2 : count] if self._huge and not anchor else ()
+        size: int = self._one_of(large or _extents(count, most if anchor else 0, anchor))
         return size if size > least else least
 
     def _room(self, symbol: str, found: Mapping[str, Any]) -> int:

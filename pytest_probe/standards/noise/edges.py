@@ -37,14 +37,12 @@ def crossed(comparison: Comparison, stage: Stage) -> str:
     beyond = _beyond_rounding(comparison, off) & (off >= SMALL * stage.spread.size)
     if not beyond.any():
         return ""
-    evidence, reach = comparison.evidence, CROSSING * off
-    beyond &= _any_further(evidence.moved_slightly(2), stage.center, reach)
+    reach = CROSSING * off
+    beyond &= _any_further(comparison.evidence.moved_slightly(2), stage.center, reach)
     met = int(np.count_nonzero(beyond))
-    runs = evidence.rounded_by_chance(BY_CHANCE) if met else []
+    runs = _rounded(comparison) if met else []
     if not runs:
         return ""
-    if comparison.case.narrow:
-        runs = runs + evidence.narrow_steps(1) + evidence.composed_steps() + evidence.composed_steps(separate=True)
     beyond &= ~_any_further(runs, stage.center, reach)
     count = int(np.count_nonzero(beyond))
     if count < NEVER_CROSSED * met:
@@ -76,6 +74,10 @@ def unbalanced(comparison: Comparison, stage: Stage) -> str:
     for axes in (*((axis,) for axis in range(center.ndim)), tuple(range(center.ndim))):
         wrong = _wrong_sums(comparison, center, errors, moves, axes)
         if wrong.any():
+            # A difference of large numbers is no choice: rounding its terms moves it, and the sum with it.
+            rounded = [np.sum(np.where(leaps, run - center, 0.0), axis=axes) for run in _rounded(comparison)]
+            wrong &= ~_any_further(rounded, np.zeros(wrong.shape), CROSSING * np.abs(np.sum(errors, axis=axes)))
+        if wrong.any():
             sums = f"{int(np.sum(wrong)):,} of {wrong.size:,} sums differ"
             return f"{sums}, although the choice among equal values does not change them"
     return ""
@@ -96,6 +98,15 @@ def _wrong_sums(
     # Where runs move by less, no choice differs between them: steps in float32 make the elements leap.
     told = (moved <= rounding) & (leapt > np.maximum(2 * rounding, CHOICE * typical))
     return np.asarray(told & (off > np.maximum(2 * rounding, CROSSING * leapt)))
+
+
+def _rounded(comparison: Comparison) -> list[AnyArray]:
+    """Runs on exact inputs that round inside; none where not every step is known."""
+    evidence = comparison.evidence
+    runs = evidence.rounded_by_chance(BY_CHANCE)
+    if not runs or not comparison.case.narrow:
+        return runs
+    return runs + evidence.narrow_steps(1) + evidence.composed_steps() + evidence.composed_steps(separate=True)
 
 
 def _roundoff(comparison: Comparison) -> float:

@@ -93,10 +93,8 @@ def in_turn(comparison: Comparison) -> Iterator[Stage]:
         runs = runs + _not_vanished(comparison, runs, evidence.float32(STAGES[-1]))
         yield _stage(comparison, run_spread(comparison, runs), limits, STAGES[-1], "float32")
     runs = runs + evidence.float32_steps(STAGES[-1])
-    spread = pooled_spread(comparison, run_spread(comparison, runs))
-    yield _stage(comparison, spread, limits, STAGES[-1], "steps")
-    if repeats(comparison):
-        yield _stage(comparison, spread, limits_of(comparison, equal_terms=True), STAGES[-1], EQUAL_TERMS)
+    by_steps = _by_steps(comparison, runs)
+    yield from by_steps
     if not comparison.case.on_cpu:
         return
     if comparison.case.narrow:
@@ -104,9 +102,27 @@ def in_turn(comparison: Comparison) -> Iterator[Stage]:
     # Among themselves, not against R: a fault of the kernel is in all its runs, and must not widen its limits.
     own = pooled_spread(comparison, noise_ratio.among(evidence.float32(STAGES[-1]), comparison.actual.dtype))
     if own is not None:
-        wider = own.joined(spread)
+        wider = own.joined(by_steps[-1].spread)
         tight = Limits(min(limits.largest, AMONG.largest), min(limits.rms, AMONG.rms * (limits.rms / noise_ratio.RMS)))
         yield _stage(comparison, wider, tight, STAGES[-1], AMONG_THEMSELVES)
+
+
+def _by_steps(comparison: Comparison, runs: list[AnyArray]) -> list[Stage]:
+    """Against all runs that do not round to 16 bit; where terms are equal, with the limits of those as well."""
+    spread = pooled_spread(comparison, run_spread(comparison, runs))
+    found = [_stage(comparison, spread, limits_of(comparison), STAGES[-1], "steps")]
+    if repeats(comparison):
+        found.append(_stage(comparison, spread, limits_of(comparison, equal_terms=True), STAGES[-1], EQUAL_TERMS))
+    return found
+
+
+def widest_of_float32(comparison: Comparison) -> Stage:
+    """The last stage of rounding to float32, also for an output that is within the limits of an earlier one."""
+    evidence = comparison.evidence
+    runs = evidence.perturbed(STAGES[-1])
+    if not comparison.case.on_cpu:
+        runs = runs + _not_vanished(comparison, runs, evidence.float32(STAGES[-1]))
+    return _by_steps(comparison, runs + evidence.float32_steps(STAGES[-1]))[-1]
 
 
 def _chose_otherwise(comparison: Comparison, runs: list[AnyArray]) -> bool:

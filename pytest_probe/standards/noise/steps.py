@@ -102,12 +102,14 @@ def _rounds_inside(comparison: Comparison, sample: AnyArray) -> bool:
     expected = comparison.expected
     with np.errstate(invalid="ignore", over="ignore"):
         error = np.abs(sample - expected) - LAST * ulp(expected, comparison.precision)
-        return bool((error > INSIDE * comparison.roundoff * np.abs(expected)).any())
+        lost = np.isnan(sample) & ~np.isnan(expected)
+        return bool((lost | (error > INSIDE * comparison.roundoff * np.abs(expected))).any())
 
 
 def _overflows_too(wide: AnyArray, samples: Sequence[AnyArray]) -> BoolArray:
-    """Where a sample overflows to the same infinity."""
-    return np.asarray(np.logical_or.reduce([np.isinf(wide) & (sample == wide) for sample in samples]))
+    """Where a sample overflows to the same infinity, or to two whose difference is NaN."""
+    alike = [(sample == wide) | (np.isnan(sample) & np.isnan(wide)) for sample in samples]
+    return np.asarray(~np.isfinite(wide) & np.logical_or.reduce(alike))
 
 
 def _error(comparison: Comparison, run: AnyArray, usable: BoolArray) -> AnyArray:

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from pytest_probe.errors import UnsafeArguments
-from pytest_probe.frameworks.torch.safety import check_arguments
+from pytest_probe.frameworks.torch.safety import check_arguments, check_backward
 from pytest_probe.frameworks.torch.signatures import bind
 from tests.support.replaying import leaf, normal
 
@@ -72,3 +73,24 @@ def test_what_is_wrong_is_named(api: str, args: list[Any], kwargs: dict[str, Any
     assert str(caught.value).startswith(f"{api}: found ")
     assert said in str(caught.value)
     assert caught.value.kind == "unsafe arguments"
+
+
+def group_norm(*, layout: torch.memory_format, asked: bool) -> torch.Tensor:
+    images = torch.ones(2, 4, 3, 3).to(memory_format=layout).requires_grad_(asked)
+    return torch.nn.functional.group_norm(images, 2, torch.ones(4, requires_grad=True))
+
+
+def test_a_backward_that_ends_the_process() -> None:
+    """torch 2.13 writes a gradient of group_norm's input that nobody asked for, where its channels are last."""
+    with pytest.raises(UnsafeArguments, match="group_norm: found an input with its channels last that requires no"):
+        check_backward([group_norm(layout=torch.channels_last, asked=False).relu() * 2])
+
+
+@pytest.mark.parametrize(
+    ("layout", "asked"),
+    [(torch.channels_last, True), (torch.contiguous_format, True), (torch.contiguous_format, False)],
+)
+def test_backwards_of_group_norm_that_run(layout: torch.memory_format, asked: bool) -> None:
+    output = group_norm(layout=layout, asked=asked)
+    check_backward([output, torch.ones(3)])
+    output.sum().backward()
