@@ -8,7 +8,7 @@ import msgspec
 
 Shape: TypeAlias = tuple[int, ...]
 # too short: less than twice what an empty call takes, so that nothing is compared. once: one call takes more than the
-# budget, and was made once.
+# budget, and was timed once, behind the first one.
 TimeNote: TypeAlias = Literal["", "too short", "once"]
 # Whether the inputs of a call lie in the device's last cache when it begins.
 Warmth: TypeAlias = Literal["warm", "cold"]
@@ -25,13 +25,14 @@ class Throughput(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TimeBeside(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The time of the same case in a benchmark or a baseline, in microseconds; ratio is this run's over that one.
-    limit: above it the case is slower, None where nothing was asked."""
+    """The time of the same case in a benchmark or a baseline, in microseconds; ratio is this run's over that one. Above
+    limit the case is slower; None where no limit was asked for. least_us is None where only the median is kept."""
 
     where: Literal["benchmark", "baseline"]
     median_us: float
     ratio: float
     limit: float | None = None
+    least_us: float | None = None
 
 
 class CaseTime(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -63,13 +64,34 @@ class CaseTime(msgspec.Struct, frozen=True, omit_defaults=True):
         """Can it be compared with that of another run?"""
         return self.median_us is not None and self.median_us > 0 and self.note != "too short"
 
+    @property
+    def is_slower(self) -> bool:
+        """Is it above the limit beside the other run, by the median and, where both are known, by the least? What else
+        a machine does moves the one and not the other."""
+        beside = self.beside
+        if beside is None or beside.limit is None or not beside.ratio > beside.limit:
+            return False
+        if self.least_us is None or not beside.least_us:
+            return True
+        return self.least_us / beside.least_us > beside.limit
+
 
 class CaseMemory(msgspec.Struct, frozen=True, omit_defaults=True):
     """The memory of one call, in bytes, apart from its inputs: peak is the most that it held at a time, growth what it
-    left, its results. source is what counted; reason: why nothing did."""
+    left, its results. benchmark_bytes is the peak of the same case in a benchmark. source is what counted; reason: why
+    nothing did."""
 
     peak_bytes: int | None = None
     growth_bytes: int | None = None
     input_bytes: int = 0
+    benchmark_bytes: int | None = None
     source: str = ""
     reason: str = ""
+
+
+def microseconds(number: float) -> str:
+    """ "13.4 us", "2.04 ms", "1.3 s"."""
+    for unit, size in (("s", 1e6), ("ms", 1e3)):
+        if number >= size:
+            return f"{number / size:.3g} {unit}"
+    return f"{number:.3g} us"

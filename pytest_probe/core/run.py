@@ -101,9 +101,9 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCall:
-    """A call that is made again and again: on its way's device, on as many copies of the arguments (sets) in turn. wanted
-    is what it records gradients for, writes names the arguments that it writes to. With incoming gradients, by output,
-    the gradients of what is wanted are the call."""
+    """A call that is made again and again: on its way's device, on so many copies of the arguments (sets) in turn.
+    wanted is what it records gradients for, writes names the arguments that it writes to. With incoming gradients, by
+    output, the gradients of what is wanted are the call."""
 
     function: Callable[..., Any]
     arguments: Arguments

@@ -89,6 +89,15 @@ class Resolver:
         leaves, notes = named_leaves(arguments), (*notes, *candidate.notes)
         return Reference(self.framework, candidate, call, leaves, run, wanted, self.way, notes, contraction=large)
 
+    def candidates(self, record: Record, call: Call, arguments: Arguments) -> list[Candidate]:
+        """All that a record may be, likeliest first, where nothing runs in float64 to tell which it is. Raises
+        Unsupported."""
+        api = f"{record.namespace}.{record.api}"
+        arguments, _ = prepared(self._bound(api, arguments), call, arguments)
+        if api not in self.references:
+            self.framework.check_arguments(self._bound(api, arguments))
+        return self._candidates(record, arguments, listed=call.surroundings is not None)
+
     def _bound(self, api: str, arguments: Arguments) -> BoundCall:
         return frameworks.signatures(self.framework.name).bind(api, arguments.args, arguments.kwargs)
 
@@ -336,6 +345,14 @@ def _corner(large: Contraction, arguments: Arguments, call: Call) -> tuple[Argum
         for spec in call.output_specs()
     ]
     return with_leaves(arguments, leaves), replace(call, outputs=tuple(specs) or None)
+
+
+def looked_up(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function itself, where one is given that looks it up at every call."""
+    if isinstance(function, functools.partial) and function.func is _look_up_and_call:
+        found: Callable[..., Any] = function.args[0]()
+        return found
+    return function
 
 
 def _look_up_and_call(lookup: Callable[[], Callable[..., Any]], *args: Any, **kwargs: Any) -> Any:

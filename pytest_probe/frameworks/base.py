@@ -149,7 +149,7 @@ class Framework(Protocol):
         """Bytes of the last cache before a device's memory; 0 where nothing tells."""
 
     def yardsticks(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
-        """The framework's copy of a tensor, and its product of two matrices."""
+        """The framework's copy of its first tensor into its second, and its product of two matrices."""
 
     def is_device_memory(self, error: BaseException) -> bool:
         """Does this error say that a device's own memory ran out, and not the host's?"""

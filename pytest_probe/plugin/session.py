@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import shlex
@@ -22,11 +23,13 @@ from pytest_probe import frameworks
 from pytest_probe.baselines.benchmark import Benchmark
 from pytest_probe.baselines.gate import Gate, Judgement
 from pytest_probe.baselines.kept import kept
+from pytest_probe.baselines.times import OtherTimes, slower
 from pytest_probe.core import archive
 from pytest_probe.core.case import Case
 from pytest_probe.core.dump import Dump
 from pytest_probe.core.fatal_call import AnnouncedCall
 from pytest_probe.core.garbage_collection import paused_gc
+from pytest_probe.core.measurement import CaseTime
 from pytest_probe.core.printable import printable_line
 from pytest_probe.core.result import PortableId
 from pytest_probe.core.signature import signature
@@ -53,6 +56,8 @@ if TYPE_CHECKING:
 NOT_SAVED = "not saved: "
 # What stands for the dump of searches by the table alone.
 TABLE = Path("table")
+# How often the time of a case is measured again at most, before it counts as slower.
+MEASURED_AGAIN = 3
 STATE: pytest.StashKey[Probe] = pytest.StashKey()
 
 
@@ -170,6 +175,9 @@ class Probe:
                 settings.baseline is not None,
                 diagnosed,
                 self.running_folder if self.workers > 1 else None,
+                settings.judges,
+                settings.time_budget if settings.times else None,
+                settings.counts_memory,
             ),
             self.registry,
             adjust_inputs=_adjustment(hook.pytest_probe_inputs, user_code.inputs),
@@ -298,6 +306,24 @@ class Probe:
                     worst = replace(other, notes=(*other.notes, note))
         line = replace(verdict, verdict=worst.verdict)
         return worst, self.gate.judge(kept(str(identity), told, line, others))
+
+    def beside_times(self, checked: Checked, verdict: Verdict, identity: PortableId) -> Verdict:
+        """The verdict with the case's time and memory beside another run's. What looks slower is measured again: what
+        else the machine does passes, and a slower call stays one."""
+        settings = self.settings
+        others = OtherTimes(settings.time_limit, self.benchmark, self.gate, settings.update)
+        if verdict.memory is not None:
+            verdict = replace(verdict, memory=others.memory(verdict.memory, identity))
+        if verdict.time is None:
+            return verdict
+        time = others.beside(verdict.time, identity)
+        for _ in range(MEASURED_AGAIN):
+            again = self.checker.timed_again(checked) if time.is_slower and checked.subject is not None else None
+            if again is None:
+                break
+            time = min(time, others.beside(again, identity), key=_factor)
+        verdict = replace(verdict, time=time)
+        return slower(verdict) if time.is_slower else verdict
 
     def _signature(self, case: Case) -> str:
         """What the record is called with; the backward's is that of its forward, which ran before."""
@@ -474,6 +500,11 @@ class Probe:
         place = os.path.relpath(path, self.config.invocation_params.dir)
         target = _quoted(f"{place}::{nodeid.partition('::')[2]}")
         return self.settings.command(target, None, self.device if self.settings.devices else None)
+
+
+def _factor(time: CaseTime) -> float:
+    """How many times as long it took as elsewhere."""
+    return math.inf if time.beside is None else time.beside.ratio
 
 
 def address(path: Path) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import accumulate
+from operator import itemgetter
 from typing import Any
 
 import torch
-from torch.profiler import ProfilerActivity, profile
+from torch.autograd import profiler
 
 from pytest_probe.core.run import MemoryUse
 from pytest_probe.frameworks.torch.hardware import SILENT
@@ -38,15 +39,12 @@ def _profiled(call: Callable[[], object]) -> MemoryUse | None:
     """By every allocation and release of the CPU's allocator, as Kineto has them: operators alone tell what each of
     them leaves, and not what it held."""
     # One that a program has begun counts for that.
-    if torch.autograd.profiler._is_profiler_enabled:
+    if profiler._is_profiler_enabled:
         return None
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
+    with profiler.profile(use_kineto=True, profile_memory=True) as found:
         result = call()
     del result
-    # Private, and nothing public has more than the operators' sums.
-    recorded: Any = getattr(getattr(found, "profiler", None), "kineto_results", None)
-    if recorded is None:
-        return None
+    recorded: Any = found.kineto_results
     events = [(event.start_ns(), event.nbytes()) for event in recorded.events() if event.name() == MEMORY]
-    held = list(accumulate((size for _, size in sorted(events, key=lambda event: event[0])), initial=0))
+    held = list(accumulate((size for _, size in sorted(events, key=itemgetter(0))), initial=0))
     return MemoryUse(max(held), held[-1], "profiler")

@@ -45,7 +45,7 @@ class Forward:
     def _fresh(self, value: Any, name: str) -> Any:
         if name not in self._writes or not isinstance(value, torch.Tensor):
             return value
-        return copied(value, None if value.is_contiguous() else value.stride(), value.storage_offset())
+        return copied(value, None if value.is_contiguous() else value.stride(), int(value.storage_offset()))
 
 
 class Backward:

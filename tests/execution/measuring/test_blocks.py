@@ -32,10 +32,17 @@ def test_too_short_is_less_than_two_empty_calls(fake_clock: FakeClock, raw: floa
     assert found.too_short is too_short
 
 
-def test_a_call_beyond_the_budget_is_made_once(fake_clock: FakeClock) -> None:
-    found = times(fake_clock, fake_clock.calls(0.06), fake_clock.calls(MICRO), 0.05)
-    assert (found.first, found.blocks, found.calls, found.median, found.least) == (0.06, (), 1, 0.06, 0.06)
-    assert found.quartiles == (0.06, 0.06)
+def test_a_call_beyond_the_budget_is_timed_once(fake_clock: FakeClock) -> None:
+    found = times(fake_clock, fake_clock.calls(0.09, 0.06), fake_clock.calls(MICRO), 0.05)
+    assert (found.first, found.calls, found.once) == (0.09, 2, True)
+    assert (found.median, found.least, *found.quartiles) == pytest.approx((0.06,) * 4)
+
+
+def test_a_first_call_beyond_the_budget_may_have_loaded_things(fake_clock: FakeClock) -> None:
+    found = times(fake_clock, fake_clock.calls(0.6, 5 * MICRO), fake_clock.calls(0.0), 0.05)
+    assert (found.first, found.once) == (0.6, False)
+    assert found.median == pytest.approx(5 * MICRO)
+    assert len(found.blocks) == FEWEST
 
 
 @pytest.mark.parametrize("budget", [0.05, 0.5])
@@ -124,7 +131,12 @@ def test_the_estimators_lie_in_their_order(blocks: list[float]) -> None:
 
 def test_the_hosts_clock_waits_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     happened: list[str] = []
-    monkeypatch.setattr(clock, "now", lambda: happened.append("now") or float(len(happened)))
+
+    def now() -> float:
+        happened.append("now")
+        return float(len(happened))
+
+    monkeypatch.setattr(clock, "now", now)
     device = HostClock(lambda: happened.append("wait"))
     assert device.seconds(device.mark(), device.mark()) == 2.0
     assert happened == ["wait", "now", "wait", "now"]
