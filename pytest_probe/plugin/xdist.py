@@ -75,8 +75,8 @@ def check_measurement(config: pytest.Config, probe: Probe) -> None:
     workers = sum(map(_workers_of, config.getoption("tx")))
     devices = max(1, len(set(probe.shared_devices)))
     if workers > devices:
-        what = "one device" if devices == 1 else f"{devices} devices"
-        wanted = f"times are measured by one worker a device, and there is {what}; give -n {devices}, or leave it out"
+        there = "there is one device" if devices == 1 else f"there are {devices} devices"
+        wanted = f"times are measured by one worker a device, and {there}; give -n {devices}, or leave it out"
         raise SettingsError("-n", workers, wanted)
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
 from pytest_probe.core import clock
+from pytest_probe.frameworks.torch import repeated
+from pytest_probe.frameworks.torch.framework import TorchDevice
+from tests.support.devices import Emulated
 
 
 class FakeClock:
@@ -43,3 +46,37 @@ def fake_clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
     fake = FakeClock()
     monkeypatch.setattr(clock, "now", lambda: fake.time)
     return fake
+
+
+class Machine(FakeClock):
+    """A machine on which calls take what it says, in seconds by the function's name, and nothing else takes time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.costs: dict[str, float] = {"nothing": 1e-4}
+        self.default = 1e-3
+
+    def took(self, name: str) -> None:
+        self.time += self.costs.get(name, self.default)
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """Runs inside this process, on the CPU and on devices of tests, are on such a machine."""
+    found = Machine()
+
+    def call(self: object, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> object:
+        found.took(getattr(function, "__name__", ""))
+        return function(*args, **kwargs)
+
+    right = repeated._gradients
+
+    def gradients(*args: Any) -> object:
+        found.took("backward")
+        return right(*args)
+
+    monkeypatch.setattr(clock, "now", lambda: found.time)
+    monkeypatch.setattr(TorchDevice, "call", call)
+    monkeypatch.setattr(Emulated, "call", call)
+    monkeypatch.setattr(repeated, "_gradients", gradients)
+    return found
