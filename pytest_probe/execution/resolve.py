@@ -277,10 +277,10 @@ class Resolver:
         kept = frozenset(name for name in every if same_bytes(plain.after(name), reference_array(leaves[name].array)))
         marked = frozenset(name for name in every if leaves[name].requires_grad)
         # Every try asks for less, since a call may refuse all gradients for the sake of one.
-        tries = [Wanted(kept, True), Wanted(marked, True), Wanted(kept - self._running(candidate), True)]
+        tries = [Wanted(kept, True), Wanted(marked, True), Wanted(kept - self.running_statistics(candidate), True)]
         return self._differentiable(candidate, tries) or (plain, None)
 
-    def _running(self, candidate: Candidate) -> frozenset[str]:
+    def running_statistics(self, candidate: Candidate) -> frozenset[str]:
         """Running statistics: in evaluation nothing changes them, and a call that is asked for their gradient
         refuses."""
         bound = self._bound(candidate.api, candidate.arguments)

@@ -53,7 +53,7 @@ class Machine(FakeClock):
 
     def __init__(self) -> None:
         super().__init__()
-        self.costs: dict[str, float] = {"nothing": 1e-4}
+        self.costs: dict[str, float] = {"nothing": 1e-4, "matmul": 2e-3}
         self.default = 1e-3
 
     def took(self, name: str) -> None:

@@ -24,6 +24,7 @@ from pytest_probe.execution.replays import Replays
 from pytest_probe.execution.resolve import looked_up
 from pytest_probe.execution.structure import described, dtypes_fit, recorded, shapes_fit
 from pytest_probe.inputs.streams import Streams
+from pytest_probe.numerics.closeness import same_bytes
 from pytest_probe.numerics.dtypes import AnyArray, is_floating, round_to, widen
 from pytest_probe.standards.api_class import classes_of
 
@@ -97,7 +98,7 @@ def alone(case: Case, replays: Replays, seed: int) -> Subject:
         if not shapes_fit(run, call) or (case.dtype is None and not dtypes_fit(run, call)):
             misfits.append(f"{found.candidate.path} gives {described(run)}")
         elif case.direction == "forward" or run.differentiable:
-            return found.subject(case, list(run.differentiable), run.changed, seed)
+            return found.subject(case, list(run.differentiable), _written(run, found.candidate), seed)
     if misfits:
         raise ReplayDiffers(f"{misfits[0]}; recorded: {recorded(call)}")
     if troubles:
@@ -151,7 +152,7 @@ def _tries(
     for candidate in replays.resolver.candidates(case.record, call, arguments):
         for cast in casts:
             way = Way(device=source.device, autocast=cast, default=default_dtype(call), state="recorded")
-            for wanted in _states(case, candidate):
+            for wanted in _states(case, candidate, replays.resolver.running_statistics(candidate)):
                 try:
                     run = source.called(partial(_run, source.framework, candidate, way, wanted))
                 except NoKernel:
@@ -162,13 +163,20 @@ def _tries(
                 yield _Found(source.framework, candidate, call, way, wanted, run)
 
 
+def _written(run: Run, candidate: Candidate) -> frozenset[str]:
+    """The arguments that the device changed: not every kernel that writes to one says so."""
+    leaves = named_leaves(candidate.arguments)
+    silent = (name for name, leaf in leaves.items() if not same_bytes(run.after(name), leaf.array))
+    return run.changed.union(silent)
+
+
 def _run(framework: Framework, candidate: Candidate, way: Way, wanted: Wanted | None) -> Run:
     arguments = candidate.arguments
     return framework.run(candidate.on_device, arguments.args, arguments.kwargs, way, wanted)
 
 
-def _states(case: Case, candidate: Candidate) -> Iterator[Wanted | None]:
-    """Which gradients the program recorded, likeliest first."""
+def _states(case: Case, candidate: Candidate, running: frozenset[str]) -> Iterator[Wanted | None]:
+    """Which gradients the program recorded, likeliest first; running are statistics that the call updates."""
     leaves: Mapping[str, Any] = named_leaves(candidate.arguments)
     every = frozenset(floats_of(leaves)) - candidate.constant
     names = frozenset(name for name in every if leaves[name].requires_grad)
@@ -177,5 +185,6 @@ def _states(case: Case, candidate: Candidate) -> Iterator[Wanted | None]:
     if names:
         yield Wanted(names, candidate.in_place)
         yield Wanted(names, True)
+        yield Wanted(names - running, True)
     if case.direction == "forward":
         yield None
