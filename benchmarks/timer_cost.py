@@ -29,9 +29,8 @@ def main() -> None:
     items = sum(each["duration"] for each in found)
     each = budget * len(found)
     print(f"{len(found)} items, {budget:g} s each, load {os.getloadavg()[0]:.1f}")
-    print(
-        f"items: {items:.1f} s, {items / each:.2f} times the budget; the whole run: {whole:.1f} s, {whole / each:.2f}"
-    )
+    print(f"items: {items:.1f} s, {items / each:.2f} times the budget")
+    print(f"the whole run: {whole:.1f} s, {whole / each:.2f} times the budget")
 
 
 if __name__ == "__main__":
