@@ -35,18 +35,20 @@ class EventClock:
 
 def clock(device: Device, *, own: bool) -> Clock:
     """own: it is a device of torch's own, and no project's."""
-    if not own:
-        tiny = torch.zeros(1)
-        return HostClock(lambda: device.get(device.put(tiny)))
-    place = torch.device(device.name)
-    if place.type == "cpu":
+    place = torch.device(device.name) if own else None
+    if place is not None and place.type == "cpu":
         return HostClock()
-    module: Any = torch.get_device_module(place.type)
-    with suppress(*SILENT):
-        found = EventClock(module)
-        found.seconds(found.mark(), found.mark())
-        return found
-    return HostClock(partial(module.synchronize, place))
+    if place is not None:
+        with suppress(*SILENT):
+            found = EventClock(torch.get_device_module(place.type))
+            found.seconds(found.mark(), found.mark())
+            return found
+        with suppress(*SILENT):
+            wait = partial(torch.get_device_module(place.type).synchronize, place)
+            wait()
+            return HostClock(wait)
+    tiny = torch.zeros(1)
+    return HostClock(lambda: device.get(device.put(tiny)))
 
 
 def last_level_cache(place: torch.device) -> int:

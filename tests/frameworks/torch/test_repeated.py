@@ -12,6 +12,7 @@ from pytest_probe import frameworks
 from pytest_probe.core.arguments import Arguments, Leaf
 from pytest_probe.core.clock import HostClock
 from pytest_probe.core.run import MeasuredCall, MemoryUse, Wanted, Way
+from pytest_probe.frameworks.torch.framework import TorchDevice
 from tests.support.devices import Emulated
 
 FRAMEWORK = frameworks.load("pytorch")
@@ -147,3 +148,85 @@ def test_the_clock_of_a_projects_device_brings_a_tensor_back() -> None:
     clock = FRAMEWORK.clock(Waiting("cuda-like"))
     clock.mark()
     assert [tensor.shape for tensor in brought] == [(1,)]
+
+
+# Accelerators, as far as they can be told without one
+
+
+class Event:
+    """An event of a stream on which each mark is 2 ms behind the one before."""
+
+    made = 0
+
+    def __init__(self, enable_timing: bool) -> None:
+        assert enable_timing
+        self.at = -1
+
+    def record(self) -> None:
+        Event.made += 1
+        self.at = Event.made
+
+    def synchronize(self) -> None:
+        assert self.at > 0
+
+    def elapsed_time(self, end: Event) -> float:
+        return 2.0 * (end.at - self.at)
+
+
+class Accelerator:
+    """torch's module of a kind of devices, with what a backend has of it."""
+
+    def __init__(self, **parts: Any) -> None:
+        self.__dict__.update(parts)
+
+
+def accelerated(monkeypatch: pytest.MonkeyPatch, **parts: Any) -> TorchDevice:
+    """A device of torch's own that its tensors never see."""
+    monkeypatch.setattr(torch, "get_device_module", lambda kind: Accelerator(**parts))
+    return TorchDevice("cuda:0")
+
+
+def test_an_accelerators_clock_has_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = FRAMEWORK.clock(accelerated(monkeypatch, Event=Event))
+    assert clock.name == "events"
+    first, second = clock.mark(), clock.mark()
+    assert clock.seconds(first, second) == 2e-3
+
+
+def test_without_events_the_host_waits_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[Any] = []
+    clock = FRAMEWORK.clock(accelerated(monkeypatch, synchronize=waited.append))
+    before = len(waited)
+    clock.mark()
+    assert (clock.name, len(waited) - before, waited[-1]) == ("host", 1, torch.device("cuda:0"))
+
+
+def test_what_has_neither_brings_a_tensor_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = accelerated(monkeypatch)
+    monkeypatch.setattr(device, "put", lambda tensor: tensor)
+    assert FRAMEWORK.clock(device).name == "host"
+    FRAMEWORK.clock(device).mark()
+
+
+def test_an_accelerators_allocator_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = [100, 700]
+    parts = {
+        "synchronize": lambda place: None,
+        "memory_allocated": lambda place: held.pop(0),
+        "reset_peak_memory_stats": lambda place: None,
+        "max_memory_allocated": lambda place: 5100,
+    }
+    assert FRAMEWORK.memory_use(accelerated(monkeypatch, **parts), lambda: None) == MemoryUse(5000, 600, "allocator")
+
+
+def test_an_allocator_that_does_not_count_is_not_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert FRAMEWORK.memory_use(accelerated(monkeypatch), lambda: None) is None
+
+
+def test_the_last_cache_of_an_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
+    properties = Accelerator(L2_cache_size=50 << 20)
+    assert (
+        FRAMEWORK.last_level_cache(accelerated(monkeypatch, get_device_properties=lambda place: properties)) == 50 << 20
+    )
+    assert FRAMEWORK.last_level_cache(accelerated(monkeypatch)) == 0
+    assert FRAMEWORK.last_level_cache(CPU) > 0
