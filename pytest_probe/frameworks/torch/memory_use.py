@@ -32,7 +32,8 @@ def memory_use(place: torch.device, call: Callable[[], object]) -> MemoryUse | N
     module.synchronize(place)
     peak, after = module.max_memory_allocated(place), module.memory_allocated(place)
     del result
-    return MemoryUse(peak - before, after - before, "allocator")
+    # A device that holds a call's tensors cannot have held nothing.
+    return MemoryUse(peak - before, after - before, "allocator") if peak else None
 
 
 def _profiled(call: Callable[[], object]) -> MemoryUse | None:

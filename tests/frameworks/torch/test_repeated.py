@@ -230,3 +230,9 @@ def test_the_last_cache_of_an_accelerator(monkeypatch: pytest.MonkeyPatch) -> No
     )
     assert FRAMEWORK.last_level_cache(accelerated(monkeypatch)) == 0
     assert FRAMEWORK.last_level_cache(CPU) > 0
+
+
+def test_an_allocator_that_says_0_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("synchronize", "memory_allocated", "reset_peak_memory_stats", "max_memory_allocated")
+    device = accelerated(monkeypatch, **{name: lambda place: 0 for name in names})
+    assert FRAMEWORK.memory_use(device, lambda: None) is None
