@@ -16,6 +16,11 @@ def now() -> float:
     return time.perf_counter()
 
 
+def sleep(seconds: float) -> None:
+    """Let so many seconds of the host pass."""
+    time.sleep(seconds)
+
+
 class Clock(Protocol):
     """A device's time. Marks are moments on the stream that calls are made on; they may be read long after.
 

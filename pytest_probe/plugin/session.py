@@ -24,7 +24,7 @@ from pytest_probe.baselines.benchmark import Benchmark
 from pytest_probe.baselines.gate import Gate, Judgement
 from pytest_probe.baselines.kept import kept
 from pytest_probe.baselines.times import OtherTimes, slower
-from pytest_probe.core import archive
+from pytest_probe.core import archive, clock
 from pytest_probe.core.case import Case
 from pytest_probe.core.dump import Dump
 from pytest_probe.core.fatal_call import AnnouncedCall
@@ -56,8 +56,9 @@ if TYPE_CHECKING:
 NOT_SAVED = "not saved: "
 # What stands for the dump of searches by the table alone.
 TABLE = Path("table")
-# How often the time of a case is measured again at most, before it counts as slower.
-MEASURED_AGAIN = 3
+# Seconds before each further measurement of a case that looks slower: what disturbs one lasts for seconds, too. And how
+# long a run waits for that in all, since of a device that is slower throughout every case looks so.
+WAITS, PATIENCE = (0.2, 0.8, 2.0), 30.0
 STATE: pytest.StashKey[Probe] = pytest.StashKey()
 
 
@@ -109,6 +110,7 @@ class Probe:
         # The same in all processes of a run: one that goes on with a search draws the same calls.
         self.search_seed: int | None = worker.get("probe_search_seed", own_seed())
         self._signed: tuple[object, str] = (None, "")
+        self._patience = PATIENCE
         self._frameworks: dict[Path, str] = {}
         self._names: dict[tuple[str | None, str], str] = {}
         # The process that reports opens the gate, and carries it to the workers.
@@ -317,11 +319,12 @@ class Probe:
         if verdict.time is None:
             return verdict
         time = others.beside(verdict.time, identity)
-        for _ in range(MEASURED_AGAIN):
-            again = self.checker.timed_again(checked) if time.is_slower and checked.subject is not None else None
-            if again is None:
+        for seconds in WAITS:
+            if not time.is_slower or checked.subject is None:
                 break
-            time = min(time, others.beside(again, identity), key=_factor)
+            clock.sleep(min(seconds, self._patience))
+            self._patience = max(0.0, self._patience - seconds)
+            time = min(time, others.beside(self.checker.timed_again(checked), identity), key=_factor)
         verdict = replace(verdict, time=time)
         return slower(verdict) if time.is_slower else verdict
 

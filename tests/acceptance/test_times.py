@@ -166,18 +166,36 @@ def test_without_a_limit_the_ratio_is_only_told(pytester: pytest.Pytester, machi
     assert results("out")["sin.0.forward"]["time"]["beside"]["ratio"] == 10.0
 
 
-def test_what_looks_slower_is_measured_again(pytester: pytest.Pytester, machine: Machine) -> None:
-    """The machine does something else while the first case is timed."""
+class Disturbed(dict[str, float]):
+    """Calls take twice as long while the machine does something else."""
+
+    def __init__(self, machine: Machine, seconds: float) -> None:
+        super().__init__(machine.costs)
+        self.machine, self.end = machine, machine.time + seconds
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return super().get(name, default) * (2 if self.machine.time < self.end else 1)
+
+
+@pytest.mark.parametrize(("seconds", "slept"), [(0.06, [0.2]), (0.9, [0.2, 0.8]), (2.5, [0.2, 0.8, 2.0])])
+def test_what_looks_slower_is_measured_again(
+    pytester: pytest.Pytester, machine: Machine, seconds: float, slept: list[float]
+) -> None:
     run(pytester, "--probe-out=base")
-    busy_until = machine.time + 0.06
-
-    class Costs(dict[str, float]):
-        def get(self, name: str, default: Any = None) -> Any:
-            return super().get(name, default) * (2 if machine.time < busy_until else 1)
-
-    machine.costs = Costs(machine.costs)
+    machine.costs = Disturbed(machine, seconds)
     run(pytester, "--probe-out=out", "--probe-benchmark=base", "--probe-time-limit=1.15").assert_outcomes(passed=4)
-    assert machine.time > busy_until
+    assert machine.slept == slept
+
+
+def test_a_slower_device_is_not_waited_for_without_end(
+    pytester: pytest.Pytester, machine: Machine, make_dump: DumpMaker
+) -> None:
+    make_dump(data={f"Torch.exp.{number}.forward": forward(X, output=X) for number in range(12)})
+    run(pytester, "--probe-out=base")
+    machine.default *= 2
+    beside = ("--probe-benchmark=base", "--probe-time-limit=1.15")
+    run(pytester, "--probe-out=out", *beside).assert_outcomes(failed=12)
+    assert sum(machine.slept) == pytest.approx(30.0)
 
 
 def test_a_case_that_is_wrong_and_slow_is_wrong_first(pytester: pytest.Pytester, machine: Machine) -> None:

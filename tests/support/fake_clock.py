@@ -55,6 +55,7 @@ class Machine(FakeClock):
         super().__init__()
         self.costs: dict[str, float] = {"nothing": 1e-4, "matmul": 2e-3}
         self.default = 1e-3
+        self.slept: list[float] = []
 
     def took(self, name: str) -> None:
         self.time += self.costs.get(name, self.default)
@@ -75,7 +76,12 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
         found.took("backward")
         return right(*args)
 
+    def sleep(seconds: float) -> None:
+        found.slept.append(seconds)
+        found.time += seconds
+
     monkeypatch.setattr(clock, "now", lambda: found.time)
+    monkeypatch.setattr(clock, "sleep", sleep)
     monkeypatch.setattr(TorchDevice, "call", call)
     monkeypatch.setattr(Emulated, "call", call)
     monkeypatch.setattr(repeated, "_gradients", gradients)
