@@ -65,7 +65,8 @@ class TimeTally:
             yield f"{_cut(name)} {100 * us / self.total:>5.1f} % {microseconds(us):>9}"
 
     def _counts(self) -> Iterator[str]:
-        yield f"times: {self.cases:,} cases, {microseconds(self.total)} for one call of each"
+        cases = "1 case" if self.cases == 1 else f"{self.cases:,} cases"
+        yield f"times: {cases}, {microseconds(self.total)} for one call of each"
         for number, words in (
             (self.slower, "slower than the limit"),
             (self.once, "timed once"),
