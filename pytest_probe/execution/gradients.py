@@ -38,21 +38,28 @@ def _incoming(case: Case, replay: Replay, seed: int) -> dict[str, AnyArray]:
     """The incoming gradients of what both sides can differentiate."""
     reference = replay.reference
     names = [name for name in reference.run.differentiable if name in replay.actual.differentiable]
-    return incoming(case, reference.call, reference.candidate.arguments, names, replay.actual.outputs, seed)
+    every, outputs = list(reference.run.outputs), replay.actual.outputs
+    return incoming(case, reference.call, reference.candidate.arguments, names, every, outputs, seed)
 
 
 def incoming(
-    case: Case, call: Call, arguments: Arguments, names: Sequence[str], outputs: Mapping[str, Any], seed: int
+    case: Case,
+    call: Call,
+    arguments: Arguments,
+    names: Sequence[str],
+    every: Sequence[str],
+    outputs: Mapping[str, Any],
+    seed: int,
 ) -> dict[str, AnyArray]:
     """The incoming gradient of every differentiable output: as recorded where it was, else generated. names are those
-    of the outputs that can be differentiated. Raises DeviceRaised where there is none.
+    of the outputs that can be differentiated, every those of all. Raises DeviceRaised where names is empty.
 
     An output that the record marks as having got none (null) is left out, unless that leaves nothing.
     """
     if not names:
         raise DeviceRaised("no output of the device can be differentiated; those of the reference can")
     recorded = arguments.gradients or ()
-    given = dict(zip(_seeded(call, names, list(outputs), len(recorded)), recorded, strict=False))
+    given = dict(zip(_seeded(call, names, every, len(recorded)), recorded, strict=False))
     given_incoming = call.seeded is not None
     found: dict[str, AnyArray] = {}
     for name in names:

@@ -84,7 +84,8 @@ def of_replay(case: Case, replay: Replay, device: Device, seed: int) -> Subject:
         wanted = reference.wanted
     way, writes = reference.way_under_test(device), reference.changed | actual.changed
     found = _Found(reference.framework, reference.candidate, reference.call, way, wanted, actual)
-    return found.subject(case, [*set(reference.run.differentiable) & set(actual.differentiable)], writes, seed)
+    names = [name for name in reference.run.differentiable if name in actual.differentiable]
+    return found.subject(case, names, writes, seed)
 
 
 def alone(case: Case, replays: Replays, seed: int) -> Subject:
@@ -92,7 +93,7 @@ def alone(case: Case, replays: Replays, seed: int) -> Subject:
     call = case.dump.decode(case.record)
     arguments = replays.arguments(case, call)
     misfits: list[str] = []
-    troubles: list[DeviceRaised] = []
+    troubles: list[NoKernel | DeviceRaised] = []
     for found in _tries(case, call, arguments, replays, troubles):
         run = found.run
         if not shapes_fit(run, call) or (case.dtype is None and not dtypes_fit(run, call)):
@@ -101,6 +102,8 @@ def alone(case: Case, replays: Replays, seed: int) -> Subject:
             return found.subject(case, list(run.differentiable), _written(run, found.candidate), seed)
     if misfits:
         raise ReplayDiffers(f"{misfits[0]}; recorded: {recorded(call)}")
+    if troubles and isinstance(troubles[0], NoKernel):
+        raise troubles[0]
     if troubles:
         raise NotMeasured(str(troubles[0])) from troubles[0].__cause__
     raise NotMeasured("no output of the device can be differentiated")
@@ -122,7 +125,7 @@ class _Found:
         candidate, run = self.candidate, self.run
         seeds = None
         if case.direction == "backward":
-            seeds = incoming(case, self.call, candidate.arguments, sorted(names), run.outputs, seed)
+            seeds = incoming(case, self.call, candidate.arguments, names, list(run.outputs), run.outputs, seed)
         wanted = self.wanted
         if wanted is not None:
             # A copy of an argument that nothing writes to would be a step of the gradients' way.
@@ -142,9 +145,9 @@ def _size(array: AnyArray) -> tuple[Shape, int]:
 
 
 def _tries(
-    case: Case, call: Call, arguments: Arguments, replays: Replays, troubles: list[DeviceRaised]
+    case: Case, call: Call, arguments: Arguments, replays: Replays, troubles: list[NoKernel | DeviceRaised]
 ) -> Iterator[_Found]:
-    """What the record may be, as the device runs it; what it raises is added to troubles. Raises NoKernel."""
+    """What the record may be, as the device runs it; what it raises is added to troubles."""
     source = replays.device
     possible = possible_autocast(call, arguments, source.device.name) if case.dtype is None else ""
     # A dump that tells of an autocast had it; where dtypes suggest one, they tell.
@@ -155,9 +158,7 @@ def _tries(
             for wanted in _states(case, candidate, replays.resolver.running_statistics(candidate)):
                 try:
                     run = source.called(partial(_run, source.framework, candidate, way, wanted))
-                except NoKernel:
-                    raise
-                except DeviceRaised as error:
+                except (NoKernel, DeviceRaised) as error:
                     troubles.append(error)
                     continue
                 yield _Found(source.framework, candidate, call, way, wanted, run)

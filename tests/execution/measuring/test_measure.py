@@ -322,6 +322,26 @@ def test_a_call_without_gradients_on_the_device_is_not_measured(bench: Make) -> 
     assert "no output of the device can be differentiated" in verdict.reason
 
 
+@pytest.mark.parametrize("how", HOW)
+def test_incoming_gradients_go_to_their_outputs(bench: Make, how: str) -> None:
+    """Of more outputs than ten, whose names in the order of letters are in another one."""
+    x = torch.arange(12.0).requires_grad_()
+    made = bench("Tensor.unbind", torch.Tensor.unbind, x, backward=True, conditions=HOW[how], registry=registry())
+    _, found = measured(made, "backward")
+    assert found.call.incoming is not None
+    assert list(found.call.incoming) == [f"output.{number}" for number in range(12)]
+
+
+def test_a_device_without_a_kernel_says_so(bench: Make) -> None:
+    def missing(x: torch.Tensor) -> torch.Tensor:
+        raise NotImplementedError('"exp" not implemented for Float')
+
+    mine = registry()
+    mine.calls["Torch.exp"] = missing
+    verdict = bench("Torch.exp", torch.exp, normal(10), registry=mine, conditions=ALONE).check()
+    assert (verdict.verdict, verdict.kind) == ("skip", "unsupported by the device")
+
+
 def test_functions_are_looked_up_before_they_are_timed(bench: Make) -> None:
     _, found = measured(bench("Torch.exp", torch.exp, normal(10), conditions=TIMED))
     assert found.call.function is torch.exp
