@@ -20,6 +20,7 @@ ProbeError
     ├── TooLarge        the call needs more memory than may be taken
     ├── OutOfMemory     memory ran out all the same
     ├── TooLargeForDevice   it did on the device, for a case that was alone there
+    ├── NotMeasured     the device raised where its time or memory alone was asked for
     └── ReplayDiffers   the outputs are unlike those that were recorded
 
 DeviceMemoryError, a MemoryError, is caught by whoever runs a case: a second try may do.
@@ -171,6 +172,12 @@ class TooLargeForDevice(Unsupported):
 
 class DeviceMemoryError(MemoryError):
     """A device's own memory ran out, or it has less than a call's arguments take."""
+
+
+class NotMeasured(Unsupported):
+    """The device raised where its time or memory alone was asked for, so that nobody knows whether it should."""
+
+    kind = "not measured"
 
 
 class ReplayDiffers(Unsupported):

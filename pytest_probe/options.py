@@ -115,8 +115,27 @@ OPTIONS = (
         "2e10",
     ),
     Option(
+        "mode",
+        "What is found out of each case: acc (is the result right?), time, mem; time without acc makes no reference "
+        "(default: acc)",
+        "WHAT[,WHAT...]",
+        "acc",
+    ),
+    Option(
+        "time-budget",
+        "Seconds that the time of each case is measured for; a call that takes longer is timed once (default: 0.05)",
+        "S",
+        "0.05",
+    ),
+    Option(
+        "time-limit",
+        "Fail the cases that take more than so many times the time of --probe-benchmark, or else of --probe-baseline; "
+        "1.15 is above the noise",
+        "FACTOR",
+    ),
+    Option(
         "benchmark",
-        "Compare the errors of this run with those of another run; DIR is that run's --probe-out",
+        "Compare the errors of this run, and its times, with those of another run; DIR is that run's --probe-out",
         "DIR",
     ),
     Option(

@@ -40,11 +40,14 @@ DIRECTION_CHOICES: Mapping[str, tuple[Direction, ...]] = {
 }
 # What a command that runs one case again repeats of the command line.
 REPEATED = (
-    "fuzz", "inputs", "seed", "standard", "allow", "repeat", "flops", "reference-device", "benchmark", "gate"
+    "fuzz", "inputs", "seed", "mode", "time-budget", "time-limit", "standard", "allow", "repeat", "flops",
+    "reference-device", "benchmark", "gate",
 )  # fmt: skip
 ALONE = ("auto", "none")
 SAVE = ("failing", "all")
 SIZES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+# What --probe-mode asks for.
+ACCURACY, TIME, MEMORY = "acc", "time", "mem"
 CONFIG_FILES = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
 
 
@@ -85,6 +88,9 @@ class Settings:
     rules: StandardsFile = field(default_factory=StandardsFile)
     allow: tuple[str, ...] = ("auto",)
     repeat: int = 1
+    mode: tuple[str, ...] = (ACCURACY,)
+    time_budget: float = 0.05
+    time_limit: float | None = None
     flops: float = 2e10
     reference_device: str = "cpu"
     benchmark: Path | None = None
@@ -110,6 +116,24 @@ class Settings:
     given: Mapping[str, str] = field(default_factory=dict)
     from_ini: frozenset[str] = frozenset()
 
+    @property
+    def judges(self) -> bool:
+        """Are results judged?"""
+        return ACCURACY in self.mode
+
+    @property
+    def times(self) -> bool:
+        return TIME in self.mode
+
+    @property
+    def counts_memory(self) -> bool:
+        return MEMORY in self.mode
+
+    @property
+    def measures(self) -> bool:
+        """Is anything measured beside, or in the place of, judging?"""
+        return self.times or self.counts_memory
+
     def described(self) -> dict[str, Any]:
         """All settings as plain data, for `run.json`."""
         selection = self.selection
@@ -127,6 +151,9 @@ class Settings:
             "standards_file": str(self.standards_file) if self.standards_file else None,
             "allow": list(self.allow),
             "repeat": self.repeat,
+            "mode": list(self.mode),
+            "time_budget": self.time_budget,
+            "time_limit": self.time_limit,
             "flops": "inf" if self.flops == math.inf else self.flops,
             "reference_device": self.reference_device,
             "benchmark": None if self.benchmark is None else str(self.benchmark),
@@ -183,6 +210,9 @@ def parse(config: pytest.Config, *, paths_given: bool) -> Settings:
         rules=rules,
         allow=_modes(raw),
         repeat=_repeat(raw),
+        mode=_mode(raw),
+        time_budget=_time_budget(raw),
+        time_limit=_time_limit(raw),
         flops=_flops(raw),
         reference_device=raw.text("reference-device"),
         benchmark=next(iter(raw.paths("benchmark")), None),
@@ -209,6 +239,7 @@ def parse(config: pytest.Config, *, paths_given: bool) -> Settings:
         from_ini=frozenset(option.name for option in OPTIONS if raw.is_ini(option.name)),
     )
     _check_recorded(raw, settings)
+    _check_times(raw, settings)
     if settings.standard == BENCHMARK and settings.benchmark is None:
         wanted = f"it needs another run to compare with: add {NAMED['benchmark'].flag}=DIR, that run's --probe-out"
         raise SettingsError(raw.name("standard"), BENCHMARK, wanted)
@@ -376,10 +407,7 @@ def _repeat(raw: _Raw) -> int:
 
 def _flops(raw: _Raw) -> float:
     text = raw.text("flops")
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
+    value = _number(text)
     if not value >= 1:
         raise SettingsError(raw.name("flops"), text, "give a number of operations, as 2e10, or inf to sample nothing")
     return value
@@ -387,10 +415,7 @@ def _flops(raw: _Raw) -> float:
 
 def _timeout(raw: _Raw) -> float:
     text = raw.text("timeout")
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
+    value = _number(text)
     # The timer counts nanoseconds in 64 bits.
     if not 0 <= value < 1e9:
         raise SettingsError(raw.name("timeout"), text, "give seconds, 0 or more; 0 is no limit")
@@ -422,6 +447,54 @@ def _cache_size(raw: _Raw) -> int:
     return size
 
 
+def _mode(raw: _Raw) -> tuple[str, ...]:
+    return tuple(check_name(raw.name("mode"), name, (ACCURACY, TIME, MEMORY)) for name in _comma_list(raw, "mode"))
+
+
+def _time_budget(raw: _Raw) -> float:
+    value = _number(raw.text("time-budget"))
+    if not 0 <= value < 1e6:
+        raise SettingsError(raw.name("time-budget"), raw.text("time-budget"), "give seconds, 0 or more, as 0.05")
+    return value
+
+
+def _time_limit(raw: _Raw) -> float | None:
+    text = raw.text("time-limit")
+    if not text:
+        return None
+    value = _number(text)
+    if not 0 < value < math.inf:
+        raise SettingsError(raw.name("time-limit"), text, "give a factor above 0, as 1.15")
+    return value
+
+
+def _number(text: str) -> float:
+    """NaN for what is no number."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def _check_times(raw: _Raw, settings: Settings) -> None:
+    """What a run that measures cannot do besides, and what a limit needs."""
+    measured = [name for name in settings.mode if name != ACCURACY]
+    for name, asked in (("fuzz", settings.fuzz is not None), ("emulate", settings.emulate)):
+        if measured and asked:
+            wanted = (
+                f"with {raw.name('mode')}={','.join(settings.mode)} the device's own calls are measured; leave it out"
+            )
+            raise SettingsError(raw.name(name), raw.text(name), wanted)
+    if settings.time_limit is None:
+        return
+    limit = raw.text("time-limit")
+    if not settings.times and not raw.is_ini("time-limit"):
+        raise SettingsError(raw.name("time-limit"), limit, f"no times are measured: add {NAMED['mode'].flag}=acc,time")
+    if settings.times and settings.benchmark is None and settings.baseline is None:
+        wanted = "it needs times to compare with: add --probe-benchmark=DIR or --probe-baseline=FILE"
+        raise SettingsError(raw.name("time-limit"), limit, wanted)
+
+
 def _shard(raw: _Raw) -> tuple[int, int] | None:
     text = raw.text("shard")
     if not text:
@@ -441,6 +514,7 @@ def _check_recorded(raw: _Raw, settings: Settings) -> None:
         ("inputs", settings.inputs != "generated"),
         ("dtype", settings.selection.dtypes == (None,)),
         ("repeat", settings.repeat == 1),
+        ("mode", settings.mode == (ACCURACY,)),
         ("emulate", not settings.emulate),
     ):
         if not alone:

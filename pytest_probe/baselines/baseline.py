@@ -101,6 +101,10 @@ class Baseline:
             raise ResultsError(name, "it is empty")
         return cls(_header(*lines[0], name), dict(_cases(lines[1:], name)))
 
+    @property
+    def has_times(self) -> bool:
+        return any(case.time is not None for case in self.cases.values())
+
     def encoded(self) -> bytes:
         """The file: cases in the order of their ids."""
         lines = [self.header, *(self.cases[id] for id in sorted(self.cases))]

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
+from msgspec import structs
+
 from pytest_probe.baselines.baseline import Baseline
 from pytest_probe.baselines.environment import Comparable
 from pytest_probe.baselines.spread import Row, rows
@@ -48,6 +50,7 @@ class Gate:
     """Compares cases with a baseline, None before the first one is written.
 
     counts_bits: other bits fail. update: nothing fails, since the baseline takes it. strict: a warning fails its item.
+    judges: cases have verdicts; else they have times alone, and what the baseline says of their results stays.
     """
 
     baseline: Baseline | None
@@ -55,6 +58,7 @@ class Gate:
     counts_bits: bool = False
     update: bool = False
     strict: bool = False
+    judges: bool = True
 
     def judge(self, now: KeptCase) -> Judgement:
         before = self.baseline.cases.get(now.id) if self.baseline is not None else None
@@ -63,6 +67,9 @@ class Gate:
         if now.signature != before.signature:
             why = "it is another call than the baseline's: shapes, dtypes or arguments differ"
             return Judgement(Compared("changed", why, now), before=before.verdict)
+        now = self._with_time(before, now)
+        if not self.judges:
+            return Judgement(Compared("same", "", now), before=before.verdict)
         bits = self.comparable.of(PortableId.parse(now.id).label)
         outputs = tuple(_outputs(before, now, bits))
         change, reason = self._change(before, now, outputs)
@@ -74,6 +81,14 @@ class Gate:
             fails=change in ("worse", "bits") and not self.update,
             known=change == "known" or (self.update and self._failed_before(before, now)),
         )
+
+    def _with_time(self, before: KeptCase, now: KeptCase) -> KeptCase:
+        """The case with the times of all runs on this device, and with the results that were judged before where none
+        are judged now."""
+        if not self.comparable.same_device:
+            return now
+        time = before.time if now.time is None or before.time is None else before.time.joined(now.time)
+        return structs.replace(now if self.judges else before, time=time or now.time)
 
     def _change(self, before: KeptCase, now: KeptCase, outputs: Sequence[OutputRows]) -> tuple[Change, str]:
         if now.verdict == "skip" or before.verdict == "skip":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from pytest_probe.core.baseline import KeptCase, KeptOutput, Spread, number
+from pytest_probe.core.baseline import KeptCase, KeptOutput, KeptTime, Spread, number
 from pytest_probe.core.verdict import Verdict
 
 # A spread beyond this says that luck decides.
@@ -16,13 +16,15 @@ def kept(id: str, signature: str, verdict: Verdict, others: Sequence[Verdict] = 
     """others are verdicts on the same case with other inputs, by which the spread of its metrics is measured."""
     if verdict.verdict == "skip":
         return KeptCase(id, signature, "skip")
+    times = (each.time for each in (verdict, *others))
+    medians = [time.median_us for time in times if time is not None and time.compares and time.median_us is not None]
     outputs = _outputs(verdict)
     spread = None
     if others:
         runs = [{each.name: each for each in _outputs(other)} for other in others]
         found = tuple(spread_of(each, [run[each.name] for run in runs if each.name in run]) for each in outputs)
         spread = found if any(found) else None
-    return KeptCase(id, signature, verdict.verdict, outputs, spread)
+    return KeptCase(id, signature, verdict.verdict, outputs, spread, KeptTime.of(medians))
 
 
 def _outputs(verdict: Verdict) -> tuple[KeptOutput, ...]:

@@ -60,9 +60,16 @@ def _moved(old: KeptCase, compared: Compared, gate: str) -> bool:
     now = compared.case
     if compared.change not in ("same", "known") or now.verdict != old.verdict:
         return True
-    if now.spread is not None and old.spread is None:
+    if (now.spread is not None and old.spread is None) or _spreads_further(old, now):
         return True
     return gate == BITS and [each.crc for each in now.outputs] != [each.crc for each in old.outputs]
+
+
+def _spreads_further(old: KeptCase, now: KeptCase) -> bool:
+    """Do the times of all runs, which the case has now, lie further apart?"""
+    if now.time is None or old.time is None:
+        return now.time is not None
+    return (now.time.low_us, now.time.high_us) != (old.time.low_us, old.time.high_us)
 
 
 def write(path: Path, header: Header, changed: Mapping[str, KeptCase | None], *, whole: bool) -> Written:

@@ -11,9 +11,11 @@ from pytest_probe.core.printable import printable
 from pytest_probe.errors import SettingsError
 from pytest_probe.reports.junit_file import fails, write_junit
 from pytest_probe.reports.msprobe_csv.checker import write_csv
+from pytest_probe.reports.paddleapex_csv import write_measurements
 from pytest_probe.reports.shards import Shard, check, joined, run_of, write
 from pytest_probe.reports.tally import Tally
 from pytest_probe.reports.terminal import summary_lines
+from pytest_probe.settings import ACCURACY
 
 FAILED = 1
 
@@ -44,7 +46,9 @@ def run(arguments: argparse.Namespace) -> int:
     write(arguments.out, whole, results)
     strict = bool(whole["settings"]["strict"])
     try:
-        write_csv(arguments.out, datetime.now().strftime("%Y%m%d%H%M%S"))
+        if ACCURACY in whole["settings"]["mode"]:
+            write_csv(arguments.out, datetime.now().strftime("%Y%m%d%H%M%S"))
+        write_measurements(arguments.out)
     except OSError as error:
         raise SettingsError("--out", str(arguments.out), f"it cannot be written to: {error.strerror}") from None
     if arguments.junit is not None:

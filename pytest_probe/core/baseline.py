@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -46,15 +46,38 @@ class Spread(msgspec.Struct, frozen=True, array_like=True):
     mean_ulp: float
 
 
+class KeptTime(msgspec.Struct, frozen=True, array_like=True):
+    """The least and the largest median of so many runs, in microseconds."""
+
+    low_us: float
+    high_us: float
+    runs: int = 1
+
+    @classmethod
+    def of(cls, medians: Iterable[float]) -> KeptTime | None:
+        """None of no medians."""
+        found = [rounded(median) for median in medians]
+        return cls(min(found), max(found), len(found)) if found else None
+
+    def joined(self, other: KeptTime) -> KeptTime:
+        return KeptTime(min(self.low_us, other.low_us), max(self.high_us, other.high_us), self.runs + other.runs)
+
+    @property
+    def spread(self) -> float:
+        """How many times as long the slowest run took as the fastest."""
+        return self.high_us / self.low_us if self.low_us else math.inf
+
+
 class KeptCase(msgspec.Struct, frozen=True, omit_defaults=True):
     """One line of a baseline. id is portable; signature stands for API, shapes, dtypes and plain arguments; spread is
-    that of each output, where it was measured."""
+    that of each output, where it was measured; time where that was."""
 
     id: str
     signature: str
     verdict: Outcome
     outputs: tuple[KeptOutput, ...] = ()
     spread: tuple[Spread | None, ...] | None = None
+    time: KeptTime | None = None
 
 
 class Compared(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -17,3 +17,14 @@ def processor() -> str:
             if key.strip() in ("model name", "Processor", "cpu model"):
                 return value.strip()
     return platform.processor() or platform.machine()
+
+
+@cache
+def last_level_cache() -> int:
+    """Bytes of the largest cache that the first core sees, as far as the system tells; else 0."""
+    found = [0]
+    for size in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+        with suppress(OSError, ValueError, LookupError):
+            text = size.read_text().strip()
+            found.append(int(text[:-1]) * {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}[text[-1]])
+    return max(found)

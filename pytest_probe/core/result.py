@@ -8,8 +8,9 @@ from typing import Any, TypeAlias
 import msgspec
 
 from pytest_probe.core.baseline import Compared
+from pytest_probe.core.measurement import CaseMemory, CaseTime
 from pytest_probe.core.printable import printable, printable_line
-from pytest_probe.core.verdict import EMULATED, Diagnosis, Element, Outcome, OutputVerdict, Verdict
+from pytest_probe.core.verdict import EMULATED, SEVERITY, SLOWER, Diagnosis, Element, Outcome, OutputVerdict, Verdict
 
 # A number as a result holds it: one that is not finite is the text "nan", "inf" or "-inf", which JSON takes.
 Plain: TypeAlias = bool | int | float | str | None
@@ -132,7 +133,8 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
     """The result of one item. The order of the fields is that of a line of `results.jsonl`.
 
     api is the namespace and API ("Functional.linear"), dtype what the case ran in, duration seconds; gate what it is
-    beside a baseline, where the run has one; folded counts the records that are alike, of which this is the first.
+    beside a baseline, where the run has one; folded counts the records that are alike, of which this is the first; time
+    and memory are there where the run measures them.
     """
 
     id: str
@@ -149,6 +151,8 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
     notes: tuple[str, ...]
     gate: Compared | None = None
     folded: int = 0
+    time: CaseTime | None = None
+    memory: CaseMemory | None = None
 
     @classmethod
     def of(
@@ -179,11 +183,20 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
             tuple(map(printable, _notes(verdict))),
             gate,
             folded,
+            verdict.time,
+            verdict.memory,
         )
 
     @property
     def portable_id(self) -> PortableId:
         return PortableId.parse(self.id)
+
+    @property
+    def accuracy(self) -> Outcome:
+        """The verdict on its numbers alone."""
+        if self.kind != SLOWER:
+            return self.verdict
+        return max((output.verdict for output in self.outputs), key=SEVERITY.__getitem__, default="pass")
 
     @property
     def is_emulated(self) -> bool:

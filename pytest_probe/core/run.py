@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
+from pytest_probe.core.arguments import Arguments
 from pytest_probe.core.device_modes import Mode
 
 
@@ -96,6 +97,31 @@ class Wanted:
     names: frozenset[str] = frozenset()
     copies: bool = False
     grad: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredCall:
+    """A call that is made again and again: on its way's device, on so many copies of the arguments (sets) in turn.
+    wanted is what it records gradients for, writes names the arguments that it writes to. With incoming gradients, by
+    output, the gradients of what is wanted are the call."""
+
+    function: Callable[..., Any]
+    arguments: Arguments
+    way: Way
+    wanted: Wanted | None = None
+    writes: frozenset[str] = frozenset()
+    sets: int = 1
+    incoming: Mapping[str, np.ndarray] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """Bytes that a call held at its peak beyond what was there before it, and those that are left while its result is;
+    source says what counted them."""
+
+    peak: int
+    growth: int
+    source: str
 
 
 @dataclass(slots=True)

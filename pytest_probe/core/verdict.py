@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from pytest_probe.core.measurement import CaseMemory, CaseTime
+
 Outcome: TypeAlias = Literal["pass", "warning", "error", "skip"]
 Metric: TypeAlias = "float | int | str | bool"
 
@@ -17,6 +19,8 @@ UNDECIDED = "undecided: "
 EMULATED = "emulated: "
 # And of one whose runs differ.
 NON_DETERMINISTIC = "non-deterministic"
+# The kind of an error that is none of the numbers: the case takes longer than its limit.
+SLOWER = "slower"
 # The worst output decides. A skip says nothing, so whatever was judged outranks it.
 SEVERITY: Mapping[Outcome, int] = {"skip": 0, "pass": 1, "warning": 2, "error": 3}
 
@@ -101,7 +105,8 @@ class Verdict:
 
     kind groups skips in reports ("no kernel on the device"); reason is the whole sentence. dtype is what the case ran
     in ("float32", "bfloat16+float32" where mixed, "" without floats). replaced names the function that a project
-    registered in the call's place and that was judged, "" where it was the framework's.
+    registered in the call's place and that was judged, "" where it was the framework's. time and memory are there where
+    a run measures them.
     """
 
     verdict: Outcome
@@ -113,6 +118,8 @@ class Verdict:
     arguments: tuple[ArgumentRow, ...] = ()
     notes: tuple[str, ...] = ()
     replaced: str = ""
+    time: CaseTime | None = None
+    memory: CaseMemory | None = None
 
     def fails(self, strict: bool) -> bool:
         """Does it fail its item? strict: a warning does."""

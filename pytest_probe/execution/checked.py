@@ -11,6 +11,7 @@ import numpy as np
 from pytest_probe.core.case import Case
 from pytest_probe.core.verdict import Verdict
 from pytest_probe.errors import ProbeError
+from pytest_probe.execution.measuring.subject import Subject
 from pytest_probe.execution.replay import Reference, Replay
 from pytest_probe.execution.structure import Sides
 
@@ -24,7 +25,7 @@ class Checked:
 
     forward is the run of the record that its backward case shares, or why there is none; None where it is used up.
     worst holds both sides of the worst output, which `save` writes; cause is the error of the function, or of the
-    reference, that the verdict speaks of.
+    reference, that the verdict speaks of. subject is the call that was measured, where the run measures.
     """
 
     case: Case
@@ -32,6 +33,7 @@ class Checked:
     forward: Replay | ProbeError | None = None
     worst: Sides | None = None
     cause: BaseException | None = None
+    subject: Subject | None = None
 
     def serves(self, case: Case) -> bool:
         """Is the run that it keeps that of another case, too: the same record in the same dtype, the other direction?

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_probe import frameworks, inputs
-from pytest_probe.core.arguments import Arguments, named_leaves
+from pytest_probe.core.arguments import Arguments, floats_of, named_leaves
 from pytest_probe.core.case import DIRECTIONS, Case, Demands, Pair
 from pytest_probe.core.dump import Direction, Dump, Record
+from pytest_probe.core.measurement import CaseTime
 from pytest_probe.core.run import Way
 from pytest_probe.core.verdict import Verdict
 from pytest_probe.errors import (
@@ -20,6 +21,7 @@ from pytest_probe.errors import (
     DeviceRaised,
     HookFailed,
     NoKernel,
+    NotMeasured,
     ProbeError,
     RecordError,
     TooLargeForDevice,
@@ -30,6 +32,9 @@ from pytest_probe.execution.checked import Checked, PreparedCall
 from pytest_probe.execution.conditions import Conditions, Setup
 from pytest_probe.execution.device_memory import Waiting, noting_device_memory
 from pytest_probe.execution.judging import Judging
+from pytest_probe.execution.measuring import subject as subjects
+from pytest_probe.execution.measuring.measure import Measuring
+from pytest_probe.execution.measuring.subject import Subject
 from pytest_probe.execution.memory import out_of_memory
 from pytest_probe.execution.replay import NO_CALL, Replay
 from pytest_probe.execution.replays import AdjustInputs, Replays
@@ -61,6 +66,7 @@ class Checker:
         self.registry = registry
         self._waiting = waiting
         self._setups: dict[str, Setup] = {}
+        self._measuring: dict[str, Measuring] = {}
         self.setup = self.setup_of(framework)
         self._adjust_inputs = adjust_inputs
         self._adjust_verdict = adjust_verdict
@@ -79,6 +85,12 @@ class Checker:
 
     def _judging(self, case: Case) -> Judging:
         return Judging(self._setup(case))
+
+    def timed_again(self, checked: Checked) -> CaseTime:
+        """The time of a case, measured anew on new copies of its inputs."""
+        assert checked.subject is not None
+        with self._setup(checked.case).settled():
+            return self._measuring_of(checked.case).time(checked.subject, checked.case.record.name)
 
     def check(self, case: Case) -> Verdict:
         """The verdict on a case. What is wrong with a record, a file or a call ends in a skip or an error verdict."""
@@ -252,6 +264,30 @@ class Checker:
         except TooLargeForDevice as error:
             return replace(self._undecided(case, error), forward=error)
 
+    def _measured(self, checked: Checked, subject: Subject) -> Checked:
+        """The case with what is asked of its time and memory."""
+        conditions, measuring = self.conditions, self._measuring_of(checked.case)
+        time = None if conditions.time_budget is None else measuring.time(subject, checked.case.record.name)
+        memory = measuring.memory(subject) if conditions.memory else None
+        return replace(checked, verdict=replace(checked.verdict, time=time, memory=memory), subject=subject)
+
+    def _measuring_of(self, case: Case) -> Measuring:
+        name = case.dump.framework
+        if name not in self._measuring:
+            self._measuring[name] = Measuring(self._setup(case))
+        return self._measuring[name]
+
+    def _measured_alone(self, case: Case) -> Checked:
+        """The time and memory of a case whose results nobody judges."""
+        subject = subjects.alone(case, self._replays(case), self.conditions.seed)
+        dtypes = sorted({dtype.name for dtype in floats_of(subject.leaves).values()})
+        found = self._measured(Checked(case, Verdict("pass", "", dtype="+".join(dtypes))), subject)
+        reasons = [each.reason for each in (found.verdict.time, found.verdict.memory) if each is not None]
+        if not all(reasons):
+            return found
+        # Nothing was found out.
+        return replace(found, verdict=replace(found.verdict, verdict="skip", reason=reasons[0], kind=NotMeasured.kind))
+
     @contextmanager
     def _caching(self, case: Case) -> Iterator[CachedResults | None]:
         """What earlier runs kept of the case, and what this one adds."""
@@ -263,6 +299,8 @@ class Checker:
                 cached.close()
 
     def _judged(self, case: Case, kept: Replay | ProbeError | None) -> Checked:
+        if not self.conditions.judged and case.pair is None:
+            return self._measured_alone(case)
         with self._caching(case) as cached:
             served = kept.with_cached(cached) if isinstance(kept, Replay) else kept
             return self._judged_with(case, served, cached)
@@ -282,7 +320,10 @@ class Checker:
         # The backward of a record whose forward could not run is undecided for the same reason, without another try.
         if isinstance(kept, ProbeError):
             return replace(self._undecided(case, kept), forward=kept)
-        return self._judging(case).checked(case, kept)
+        found = self._judging(case).checked(case, kept)
+        if not self.conditions.measures:
+            return found
+        return self._measured(found, subjects.of_replay(case, kept, self._setup(case).device, self.conditions.seed))
 
 
 @contextmanager

@@ -43,7 +43,9 @@ class Conditions:
     there in one run before it is sampled. measured: verdicts carry the measures that msprobe's files hold; baseline:
     what a baseline keeps. emulate: a device without kernels of 16 bit computes it in float32, and rounds. diagnosed:
     errors carry their likely cause. locks: the folder in which processes lock the devices that they share. cache: the
-    folder in which numbers of the reference side are kept, of cache_size bytes at most."""
+    folder in which numbers of the reference side are kept, of cache_size bytes at most. judged: are results judged, or
+    do records run on the device alone? time_budget: seconds for the time of each case, None where none is measured;
+    memory: is the memory of each case measured?"""
 
     device: str | None = None
     seed: int = 0
@@ -61,6 +63,14 @@ class Conditions:
     locks: Path | None = None
     cache: Path | None = None
     cache_size: int = CACHE_SIZE
+    judged: bool = True
+    time_budget: float | None = None
+    memory: bool = False
+
+    @property
+    def measures(self) -> bool:
+        """Is anything measured?"""
+        return self.time_budget is not None or self.memory
 
     @property
     def judges_stored(self) -> bool:

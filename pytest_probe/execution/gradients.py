@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
+from pytest_probe.core.arguments import Arguments
 from pytest_probe.core.case import Case
-from pytest_probe.core.dump import TensorSpec
+from pytest_probe.core.dump import Call, TensorSpec
 from pytest_probe.errors import DeviceRaised, NoReference, NotRecorded, Unsupported
 from pytest_probe.execution.replay import Replay
 from pytest_probe.execution.structure import Sides, backward_sides, named_gradients
@@ -33,31 +35,45 @@ def backward_replays(case: Case, replay: Replay, seed: int) -> Iterator[Replay]:
 
 
 def _incoming(case: Case, replay: Replay, seed: int) -> dict[str, AnyArray]:
-    """The incoming gradient of every differentiable output: as recorded where it was, else generated.
+    """The incoming gradients of what both sides can differentiate."""
+    reference = replay.reference
+    names = [name for name in reference.run.differentiable if name in replay.actual.differentiable]
+    every, outputs = list(reference.run.outputs), replay.actual.outputs
+    return incoming(case, reference.call, reference.candidate.arguments, names, every, outputs, seed)
+
+
+def incoming(
+    case: Case,
+    call: Call,
+    arguments: Arguments,
+    names: Sequence[str],
+    every: Sequence[str],
+    outputs: Mapping[str, Any],
+    seed: int,
+) -> dict[str, AnyArray]:
+    """The incoming gradient of every differentiable output: as recorded where it was, else generated. names are those
+    of the outputs that can be differentiated, every those of all. Raises DeviceRaised where names is empty.
 
     An output that the record marks as having got none (null) is left out, unless that leaves nothing.
     """
-    names = [name for name in replay.reference.run.differentiable if name in replay.actual.differentiable]
     if not names:
         raise DeviceRaised("no output of the device can be differentiated; those of the reference can")
-    recorded = replay.reference.candidate.arguments.gradients or ()
-    given = dict(zip(_outputs(replay, names, len(recorded)), recorded, strict=False))
-    given_incoming = replay.reference.call.seeded is not None
+    recorded = arguments.gradients or ()
+    given = dict(zip(_seeded(call, names, every, len(recorded)), recorded, strict=False))
+    given_incoming = call.seeded is not None
     found: dict[str, AnyArray] = {}
     for name in names:
-        output = replay.actual.outputs[name]
-        leaf = given.get(name)
+        output, leaf = outputs[name], given.get(name)
         if leaf is not None and leaf.array.shape == output.shape:
             found[name] = leaf.array.astype(output.dtype)
         elif leaf is not None or (name not in given and not given_incoming):
             found[name] = generated(case, name, output, seed)
-    return found or {name: generated(case, name, replay.actual.outputs[name], seed) for name in names}
+    return found or {name: generated(case, name, outputs[name], seed) for name in names}
 
 
-def _outputs(replay: Replay, names: Sequence[str], count: int) -> Sequence[str]:
+def _seeded(call: Call, names: Sequence[str], every: Sequence[str], count: int) -> Sequence[str]:
     """The outputs that the recorded gradients belong to; where a dump does not say: all, else those that want one."""
-    arrays = list(replay.reference.run.outputs)
-    return replay.reference.call.seeded or (names if count != len(arrays) else arrays)
+    return call.seeded or (names if count != len(every) else every)
 
 
 def generated(case: Case, name: str, output: AnyArray, seed: int) -> AnyArray:

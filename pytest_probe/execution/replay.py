@@ -203,9 +203,10 @@ class Reference:
 
     def under_test(self, device: Device, wanted: Wanted | None) -> Run:
         """The call on the device under test, which meets what the user has set."""
-        return self._run(self.candidate.on_device, self._under_test(device), wanted)
+        return self._run(self.candidate.on_device, self.way_under_test(device), wanted)
 
-    def _under_test(self, device: Device) -> Way:
+    def way_under_test(self, device: Device) -> Way:
+        """How the device under test runs."""
         state: State = "users" if self.call is NO_CALL else "recorded"
         return Way(device=device, autocast=self.autocast, default=default_dtype(self.call), state=state)
 
@@ -217,7 +218,7 @@ class Reference:
         """What the reference's function returns in the case's own dtypes, in what the user has set. Raises whatever it
         raises."""
         arguments = self.candidate.arguments
-        way = self._under_test(device)
+        way = self.way_under_test(device)
         function = self.candidate.reference
         return self.framework.would_return(function, arguments.args, arguments.kwargs, way, computed=computed)
 

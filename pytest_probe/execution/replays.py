@@ -55,7 +55,7 @@ class Replays:
         return DeviceSource(self.setup.framework, self.setup.device)
 
     @property
-    def _resolver(self) -> Resolver:
+    def resolver(self) -> Resolver:
         registry = self.setup.registry
         return Resolver(
             self.setup.framework,
@@ -75,12 +75,12 @@ class Replays:
 
     def reference(self, case: Case, call: Call) -> tuple[Reference, str]:
         """The reference of a record's call, and the dtype of an autocast that it may have run under."""
-        arguments = self._arguments(case, call)
+        arguments = self.arguments(case, call)
         as_recorded = case.dtype is None
         device = self.setup.device
         autocast = possible_autocast(call, arguments, device.name) if as_recorded else ""
         check_dtypes = as_recorded and not autocast
-        reference = self._resolver.record(case.record, call, arguments, device, check_dtypes=check_dtypes)
+        reference = self.resolver.record(case.record, call, arguments, device, check_dtypes=check_dtypes)
         return replace(self._emulated(reference), demands=case.demands), autocast
 
     def _emulated(self, reference: Reference) -> Reference:
@@ -94,12 +94,13 @@ class Replays:
         return replace(reference, notes=(*reference.notes, note))
 
     def _pair(self, case: Case, pair: Pair) -> Reference:
-        return self._emulated(self._resolver.pair(pair, case.api if case.record.api else "", case.record.name))
+        return self._emulated(self.resolver.pair(pair, case.api if case.record.api else "", case.record.name))
 
     def _files(self, dump: Dump) -> StoredTensors:
         return StoredTensors(dump.path, dump.data_dirs, self.setup.framework.load, dump.anywhere, dump.fields)
 
-    def _arguments(self, case: Case, call: Call) -> Arguments:
+    def arguments(self, case: Case, call: Call) -> Arguments:
+        """The arguments of a record's call, within the memory that may be taken. Raises Unsupported or RecordError."""
         inputs.check_size(call, case.dtype, self._memory)
         self.setup.memory.check(inputs.arguments_on_device(call, case.dtype))
         arguments = case.arguments or inputs.build(

@@ -94,6 +94,15 @@ class Resolver:
             self.framework, candidate, call, leaves, run, wanted, self.way, notes, contraction=large, cached=self.cached
         )
 
+    def candidates(self, record: Record, call: Call, arguments: Arguments) -> list[Candidate]:
+        """All that a record may be, likeliest first, where nothing runs in float64 to tell which it is. Raises
+        Unsupported."""
+        api = f"{record.namespace}.{record.api}"
+        arguments, _ = prepared(self._bound(api, arguments), call, arguments)
+        if api not in self.references:
+            self.framework.check_arguments(self._bound(api, arguments))
+        return self._candidates(record, arguments, listed=call.surroundings is not None)
+
     def _bound(self, api: str, arguments: Arguments) -> BoundCall:
         return frameworks.signatures(self.framework.name).bind(api, arguments.args, arguments.kwargs)
 
@@ -288,10 +297,10 @@ class Resolver:
         kept = frozenset(name for name in every if same_bytes(plain.after(name), reference_array(leaves[name].array)))
         marked = frozenset(name for name in every if leaves[name].requires_grad)
         # Every try asks for less, since a call may refuse all gradients for the sake of one.
-        tries = [Wanted(kept, True), Wanted(marked, True), Wanted(kept - self._running(candidate), True)]
+        tries = [Wanted(kept, True), Wanted(marked, True), Wanted(kept - self.running_statistics(candidate), True)]
         return self._differentiable(candidate, tries) or (plain, None)
 
-    def _running(self, candidate: Candidate) -> frozenset[str]:
+    def running_statistics(self, candidate: Candidate) -> frozenset[str]:
         """Running statistics: in evaluation nothing changes them, and a call that is asked for their gradient
         refuses."""
         bound = self._bound(candidate.api, candidate.arguments)
@@ -356,6 +365,14 @@ def _corner(large: Contraction, arguments: Arguments, call: Call) -> tuple[Argum
         for spec in call.output_specs()
     ]
     return with_leaves(arguments, leaves), replace(call, outputs=tuple(specs) or None)
+
+
+def looked_up(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function itself, where one is given that looks it up at every call."""
+    if isinstance(function, functools.partial) and function.func is _look_up_and_call:
+        found: Callable[..., Any] = function.args[0]()
+        return found
+    return function
 
 
 def _look_up_and_call(lookup: Callable[[], Callable[..., Any]], *args: Any, **kwargs: Any) -> Any:

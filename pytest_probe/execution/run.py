@@ -40,11 +40,11 @@ class DeviceSource:
         """The call in the state that was recorded; one in which the reference raises as well was another."""
         state = reference.recorded_state
         try:
-            return self._called(lambda: reference.under_test(self.device, state))
+            return self.called(lambda: reference.under_test(self.device, state))
         except (DeviceRaised, NoKernel):
             if state == reference.wanted or reference.contraction is not None or reference.runs(state):
                 raise
-        return self._called(lambda: reference.under_test(self.device, reference.wanted))
+        return self.called(lambda: reference.under_test(self.device, reference.wanted))
 
     def backward(self, replay: Replay) -> Iterator[Replay]:
         """The gradients of what required grad in the program come of the run that is judged; those of other arguments
@@ -66,9 +66,9 @@ class DeviceSource:
         return Replay(reference, self, self.forward(reference), other_reading(reference))
 
     def gradients(self, replay: Replay) -> dict[str, AnyArray]:
-        return self._called(lambda: self.framework.gradients(replay.actual, replay.incoming))
+        return self.called(lambda: self.framework.gradients(replay.actual, replay.incoming))
 
-    def _called(self, call: Callable[[], Given]) -> Given:
+    def called(self, call: Callable[[], Given]) -> Given:
         """What the device gives. Raises NoKernel, DeviceMemoryError, DeviceRaised, whose cause is the device's error,
         or HookFailed where that is none that a call should end with."""
         try:

@@ -11,7 +11,8 @@ from typing import Any, BinaryIO, Protocol
 import numpy as np
 
 from pytest_probe.core.arguments import Arguments, BoundCall
-from pytest_probe.core.run import Device, Kernel, Returned, Run, State, Wanted, Way
+from pytest_probe.core.clock import Clock
+from pytest_probe.core.run import Device, Kernel, MeasuredCall, MemoryUse, Returned, Run, State, Wanted, Way
 from pytest_probe.recording.config import CaptureConfig
 from pytest_probe.recording.recorder import Hooks
 
@@ -63,6 +64,16 @@ class Bound(Protocol):
 
     args: list[Any]
     kwargs: dict[str, Any]
+
+
+class Repeated(Protocol):
+    """A call whose tensors lie on its device, ready to be made."""
+
+    def ready(self, number: int) -> Sequence[Callable[[], object]]:
+        """So many calls, each on the next set of arguments; of one that writes to its arguments, on fresh copies."""
+
+    def empty(self, number: int) -> Sequence[Callable[[], object]]:
+        """The same of a function that does nothing."""
 
 
 class Framework(Protocol):
@@ -123,6 +134,22 @@ class Framework(Protocol):
 
     def release_memory(self, device: Device) -> None:
         """Give back to the device what the framework keeps of its memory for later calls."""
+
+    def clock(self, device: Device) -> Clock:
+        """The device's time: by events on its stream where the framework has them, else the host's around what the
+        device does."""
+
+    def repeated(self, call: MeasuredCall) -> AbstractContextManager[Repeated]:
+        """The call as it is made again and again in here. Raises whatever its first run raises."""
+
+    def memory_use(self, device: Device, call: Callable[[], object]) -> MemoryUse | None:
+        """What a call takes of a device's memory; None where nothing counts it."""
+
+    def last_level_cache(self, device: Device) -> int:
+        """Bytes of the last cache before a device's memory; 0 where nothing tells."""
+
+    def yardsticks(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
+        """The framework's copy of its first tensor into its second, and its product of two matrices."""
 
     def is_device_memory(self, error: BaseException) -> bool:
         """Does this error say that a device's own memory ran out, and not the host's?"""

@@ -164,6 +164,7 @@ def _configure(config: pytest.Config) -> None:
 
     state = _probe_of(config)
     xdist.check_devices(config, state.settings.devices)
+    xdist.check_measurement(config, state)
     state.check_table()
     _extend_args(config, state)
     config.pluginmanager.register(Collection(state), "probe-collection")

@@ -19,7 +19,7 @@ from pytest_probe.core.case import Demands
 from pytest_probe.core.dump import Direction, Record
 from pytest_probe.core.result import PortableId, Result
 from pytest_probe.core.run import Way
-from pytest_probe.core.verdict import SEVERITY, Verdict
+from pytest_probe.core.verdict import SEVERITY, SLOWER, Verdict
 from pytest_probe.errors import NoKernel, SettingsError
 from pytest_probe.execution import Case, Checked, Checker, PreparedCall
 from pytest_probe.execution.api_names import known_api
@@ -76,6 +76,8 @@ class _Checks:
         if self._state.gate is not None:
             verdict, beside = self._state.beside_baseline(case, identity, verdict)
             self._beside[case.id] = beside
+        if self._state.settings.measures:
+            verdict = self._state.beside_times(checked, verdict, identity)
         if self._saves(case, verdict):
             verdict = save(checked, verdict, self._file(case))
         duration = time.perf_counter() - started
@@ -125,7 +127,7 @@ class _Checks:
         return checked.case.id in self._beside and self._beside[checked.case.id].known
 
     def _saves(self, case: Case, verdict: Verdict) -> bool:
-        return saves(self._state, verdict, worse=self._is_worse(case))
+        return verdict.kind != SLOWER and saves(self._state, verdict, worse=self._is_worse(case))
 
     def _reason(self, checked: Checked) -> str:
         if checked.verdict.verdict == "error" or not self._is_worse(checked.case):

@@ -6,13 +6,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from pytest_probe.baselines.baseline import Baseline, Header
+from pytest_probe.baselines.baseline import OPTION, UPDATE, Baseline, Header
 from pytest_probe.baselines.environment import Comparable, check, comparable, differences
 from pytest_probe.baselines.gate import BITS, Gate
 from pytest_probe.baselines.update import NotWritten, Written, changes, write
 from pytest_probe.core.baseline import Compared
 from pytest_probe.core.dump import Dump
 from pytest_probe.core.result import PortableId, Result
+from pytest_probe.errors import SettingsError
 from pytest_probe.reports.gate import GateTally
 from pytest_probe.reports.terminal import count
 from pytest_probe.settings import Settings
@@ -36,6 +37,7 @@ class GateRun:
         self.updated = ""
         if self._before is not None:
             check(self._path, self._before.header, self._header)
+            _check_times(settings, self._before)
             self._vanished = sorted(_vanished(self._before, dumps))
         self.gate = gate_of(settings, self._before, self._comparable())
 
@@ -67,7 +69,7 @@ class GateRun:
             return [self.updated] if self.updated else []
         counts = f"gate: {self._tally.counts(len(self._vanished))} ({self._path.name})"
         bits = self._tally.bits_line() or "bits: not compared, since the device, its threads or the inputs are others"
-        shown = [bits] if self._tally.compared else []
+        shown = [bits] if self._tally.compared and self._settings.judges else []
         updated = [self.updated] if self.updated else []
         return [counts, *shown, *updated, *self._tally.lines(self._vanished, width)]
 
@@ -115,8 +117,16 @@ class GateRun:
             yield f"{self._path} was not written: {error}"
 
 
+def _check_times(settings: Settings, before: Baseline) -> None:
+    """Raises SettingsError where a limit is asked for and there is nothing that it limits."""
+    asked = settings.times and settings.time_limit is not None and settings.benchmark is None
+    if asked and not settings.update and not before.has_times:
+        wanted = f"it has no times for --probe-time-limit; a run with --probe-mode=acc,time and {UPDATE} adds them"
+        raise SettingsError(OPTION, str(settings.baseline), wanted)
+
+
 def gate_of(settings: Settings, before: Baseline | None, found: Comparable) -> Gate:
-    return Gate(before, found, settings.gate == BITS, settings.update, settings.strict)
+    return Gate(before, found, settings.gate == BITS, settings.update, settings.strict, settings.judges)
 
 
 def gate_in_worker(settings: Settings, carried: Mapping[str, Any]) -> Gate:

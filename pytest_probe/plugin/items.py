@@ -17,7 +17,7 @@ from pytest_probe.baselines.shown import SHORT, heading, table
 from pytest_probe.core.dump import Direction, Dump, Frame, Record
 from pytest_probe.core.printable import printable, printable_line
 from pytest_probe.core.result import PortableId, Result
-from pytest_probe.core.verdict import Verdict
+from pytest_probe.core.verdict import SLOWER, Verdict
 from pytest_probe.execution import Case
 from pytest_probe.plugin.commands import item_command
 from pytest_probe.plugin.saving import save, saved_file, saves
@@ -227,12 +227,14 @@ class ProbeItem(NoticeItem):
             verdict = self.probe.benchmark.judge(verdict, self.portable_id, self.case.api)
         if self.probe.gate is not None:
             verdict, self.beside = self.probe.beside_baseline(self.case, self.portable_id, verdict)
+        if self.probe.settings.measures:
+            verdict = self.probe.beside_times(checked, verdict, self.portable_id)
         if self.folded:
             verdict = replace(verdict, notes=(*verdict.notes, f"+{self.folded} alike, with Max and Min of all of them"))
         return save(checked, verdict, self._file()) if self._saves(verdict) else verdict
 
     def _saves(self, verdict: Verdict) -> bool:
-        return saves(self.probe, verdict, worse=self._is_worse)
+        return verdict.kind != SLOWER and saves(self.probe, verdict, worse=self._is_worse)
 
     def shown(self, reason: str) -> str:
         """The reason first, then the record that it speaks of."""

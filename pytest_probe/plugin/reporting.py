@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from pytest_probe import frameworks
+from pytest_probe.baselines.times import check_benchmark
 from pytest_probe.core.dump import Dump, Record
 from pytest_probe.core.printable import printable, printable_line
 from pytest_probe.core.result import PortableId, Result
@@ -33,6 +34,7 @@ from pytest_probe.reports import github, junit, terminal
 from pytest_probe.reports.earlier import Earlier
 from pytest_probe.reports.markdown import Failing, Page
 from pytest_probe.reports.msprobe_csv.checker import write_csv
+from pytest_probe.reports.paddleapex_csv import write_measurements
 from pytest_probe.reports.results_file import RESULTS, RUN, ResultsWriter, digest
 from pytest_probe.reports.running import FOLDER, clear
 from pytest_probe.reports.tally import Tally
@@ -93,6 +95,8 @@ class Reporting:
             probe.forget()
         if probe.benchmark is not None and run:
             probe.benchmark.check(run)
+            if probe.settings.times:
+                check_benchmark(probe.benchmark)
         self._seen: set[PortableId] = set()
         self.earlier: Earlier | None = None
         if probe.settings.resume and out and self._runs:
@@ -288,7 +292,10 @@ class Reporting:
         status = status or int(bool(writer.trouble or self._trouble))
         writer.close(finished=_now(), exit_status=status, verdicts=dict(self._tally.verdicts), not_run=self._not_run)
         try:
-            write_csv(writer.folder, datetime.now().strftime("%Y%m%d%H%M%S"))
+            if self._probe.settings.judges:
+                write_csv(writer.folder, datetime.now().strftime("%Y%m%d%H%M%S"))
+            if self._probe.settings.measures:
+                write_measurements(writer.folder)
         except OSError as error:
             lost = (
                 f"CSV files in {writer.folder} cannot be written ({error.strerror}): results.jsonl has what they hold"
@@ -309,7 +316,8 @@ def _conditions(probe: Probe, devices: list[dict[str, str]]) -> list[str]:
     names = [device["device"] for device in devices] or list(settings.devices) or ["default device"]
     framework = dict.fromkeys(f"{device['framework']} {device['version']}" for device in devices)
     dtypes = "+".join(dtype or "recorded" for dtype in settings.selection.dtypes)
-    given = [f"dtype {dtypes}", f"inputs {settings.inputs}", *_drawn(settings)]
+    mode = [f"mode {','.join(settings.mode)}"] if settings.measures else []
+    given = [f"dtype {dtypes}", f"inputs {settings.inputs}", *_drawn(settings), *mode]
     modes = dict.fromkeys(device["modes"] for device in devices if device["modes"] != "none")
     allowed = [f"{mode} allowed" for mode in modes]
     emulated = ["16 bit emulated in float32"] if settings.emulate else []
@@ -326,6 +334,8 @@ def _drawn(settings: Settings) -> list[str]:
 def _decides(probe: Probe) -> str:
     """The standard, what it judges by, and what may change its verdicts."""
     settings = probe.settings
+    if not settings.judges:
+        return "results are measured, and not judged"
     decides = DECIDES.get(settings.standard) or standards().get(settings.standard) or "of this project"
     words = [f"standard {settings.standard}: {decides}"]
     if settings.standards_file is not None:

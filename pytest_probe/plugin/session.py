@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import sys
@@ -20,11 +21,13 @@ from pytest_probe import frameworks
 from pytest_probe.baselines.benchmark import Benchmark
 from pytest_probe.baselines.gate import Gate, Judgement
 from pytest_probe.baselines.kept import kept
-from pytest_probe.core import archive
+from pytest_probe.baselines.times import OtherTimes, slower
+from pytest_probe.core import archive, clock
 from pytest_probe.core.case import Case
 from pytest_probe.core.dump import Dump
 from pytest_probe.core.fatal_call import AnnouncedCall
 from pytest_probe.core.garbage_collection import paused_gc
+from pytest_probe.core.measurement import CaseTime
 from pytest_probe.core.printable import printable_line
 from pytest_probe.core.result import PortableId
 from pytest_probe.core.signature import signature
@@ -48,6 +51,9 @@ if TYPE_CHECKING:
 
 # What stands for the dump of searches by the table alone.
 TABLE = Path("table")
+# Seconds before each further measurement of a case that looks slower: what disturbs one lasts for seconds, too. And how
+# long a run waits for that in all, since of a device that is slower throughout every case looks so.
+WAITS, PATIENCE = (0.2, 0.8, 2.0), 30.0
 STATE: pytest.StashKey[Probe] = pytest.StashKey()
 
 
@@ -99,6 +105,7 @@ class Probe:
         # The same in all processes of a run: one that goes on with a search draws the same calls.
         self.search_seed: int | None = worker.get("probe_search_seed", own_seed())
         self._signed: tuple[object, str] = (None, "")
+        self._patience = PATIENCE
         self._frameworks: dict[Path, str] = {}
         self._names: dict[tuple[str | None, str], str] = {}
         # The process that reports opens the gate, and carries it to the workers.
@@ -167,6 +174,9 @@ class Probe:
                 self.running_folder if self.workers > 1 else None,
                 settings.cache,
                 settings.cache_size,
+                settings.judges,
+                settings.time_budget if settings.times else None,
+                settings.counts_memory,
             ),
             self.registry,
             adjust_inputs=_adjustment(hook.pytest_probe_inputs, user_code.inputs),
@@ -296,6 +306,25 @@ class Probe:
         line = replace(verdict, verdict=worst.verdict)
         return worst, self.gate.judge(kept(str(identity), told, line, others))
 
+    def beside_times(self, checked: Checked, verdict: Verdict, identity: PortableId) -> Verdict:
+        """The verdict with the case's time and memory beside another run's. What looks slower is measured again: what
+        else the machine does passes, and a slower call stays one."""
+        settings = self.settings
+        others = OtherTimes(settings.time_limit, self.benchmark, self.gate, settings.update)
+        if verdict.memory is not None:
+            verdict = replace(verdict, memory=others.memory(verdict.memory, identity))
+        if verdict.time is None:
+            return verdict
+        time = others.beside(verdict.time, identity)
+        for seconds in WAITS:
+            if not time.is_slower or checked.subject is None:
+                break
+            clock.sleep(min(seconds, self._patience))
+            self._patience = max(0.0, self._patience - seconds)
+            time = min(time, others.beside(self.checker.timed_again(checked), identity), key=_factor)
+        verdict = replace(verdict, time=time)
+        return slower(verdict) if time.is_slower else verdict
+
     def _signature(self, case: Case) -> str:
         """What the record is called with; the backward's is that of its forward, which ran before."""
         key = case.dump.path, case.record.name
@@ -409,6 +438,11 @@ class Probe:
         if not self._labels:
             self._labels = {path: printable_line(label) for path, label in labels(sorted(self._known)).items()}
         return self._labels[path]
+
+
+def _factor(time: CaseTime) -> float:
+    """How many times as long it took as elsewhere."""
+    return math.inf if time.beside is None else time.beside.ratio
 
 
 def address(path: Path) -> str:

@@ -68,11 +68,31 @@ def check_devices(config: pytest.Config, devices: tuple[str, ...]) -> None:
         )
 
 
+def check_measurement(config: pytest.Config, probe: Probe) -> None:
+    """Raises SettingsError where times are measured by more than one worker a device, all but one of which would
+    disturb the others; on the CPU that is one in all."""
+    if not probe.settings.times or not is_controller(config):
+        return
+    workers = sum(map(_workers_of, config.getoption("tx")))
+    devices = max(1, len(set(probe.shared_devices)))
+    if workers > devices:
+        there = "there is one device" if devices == 1 else f"there are {devices} devices"
+        wanted = f"times are measured by one worker a device, and {there}; give -n {devices}, or leave it out"
+        raise SettingsError("-n", workers, wanted)
+
+
+def _workers_of(spec: str) -> int:
+    """ "popen", "3*popen"."""
+    number, star, _ = spec.partition("*")
+    return int(number) if star and number.isdigit() else 1
+
+
 def auto_workers(probe: Probe) -> int | None:
-    """How many workers -n auto is: one a device, None on the CPU, where pytest-xdist knows."""
+    """How many workers -n auto is: one a device, None on the CPU, where pytest-xdist knows; 1 there where times are
+    measured."""
     devices = probe.shared_devices
-    if len(devices) > 1:
-        return len(devices)
+    if len(devices) > 1 or probe.settings.times:
+        return max(1, len(devices))
     name = probe.name_of(next(iter(devices), None), probe.frameworks[0])
     return None if name in ("cpu", RECORDED) or name.split(":")[0] in probe.registry.devices else 1
 

@@ -16,7 +16,14 @@ from pytest_probe.errors import ResultsError, SettingsError
 
 OPTION = "--probe-resume"
 # Of the settings, those that decide what a result says, by the words of a message.
-SAME = {"inputs": "inputs", "dtypes": "dtype", "standard": "standard", "shard": "shard", "unique": "unique"}
+SAME = {
+    "inputs": "inputs",
+    "dtypes": "dtype",
+    "standard": "standard",
+    "mode": "mode",
+    "shard": "shard",
+    "unique": "unique",
+}
 
 
 class EarlierDump(msgspec.Struct, frozen=True):

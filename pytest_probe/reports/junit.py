@@ -28,7 +28,18 @@ def properties(result: Result) -> list[tuple[str, str | int | float]]:
         value = worst_metric(result, metric)
         if value is not None:
             found.append((PREFIX + metric, plain(value)))
-    return found + _gate(result) + _diagnosis(result)
+    return found + _measured(result) + _gate(result) + _diagnosis(result)
+
+
+def _measured(result: Result) -> list[tuple[str, str | int | float]]:
+    """What the case takes, where the run measures it, and how many times as much as in another run."""
+    time, memory = result.time, result.memory
+    values = (
+        ("time_us", None if time is None else time.median_us),
+        ("time_ratio", None if time is None or time.beside is None else time.beside.ratio),
+        ("peak_bytes", None if memory is None else memory.peak_bytes),
+    )
+    return [(PREFIX + name, value) for name, value in values if value is not None]
 
 
 def _gate(result: Result) -> list[tuple[str, str | int | float]]:

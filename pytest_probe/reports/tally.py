@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pytest_probe.core.fatal_call import FUZZED
 from pytest_probe.core.result import Plain, Result, number, rank
 from pytest_probe.core.verdict import NON_DETERMINISTIC, SEVERITY, UNDECIDED, Outcome
+from pytest_probe.reports.times import TimeTally
 
 # How the notes of a search begin; on calls that break a contract, and on how many were drawn.
 CONTRACT = f"{FUZZED}contract: "
@@ -56,12 +57,14 @@ class Tally:
     warnings: list[tuple[str, str]] = field(default_factory=list)
     contracts: list[tuple[str, str]] = field(default_factory=list)
     drawn: Counter[str] = field(default_factory=Counter)
+    times: TimeTally = field(default_factory=TimeTally)
 
     def add(self, result: Result) -> None:
         self.differing += any(note.startswith(NON_DETERMINISTIC) for note in result.notes)
         self.undecided += any(output.reason.startswith(UNDECIDED) for output in result.outputs)
         self.emulated += result.is_emulated and result.verdict != "skip"
         self.folded += result.folded
+        self.times.add(result)
         self.verdicts[result.verdict] += 1
         if result.verdict == "skip":
             self.skips[result.kind or result.reason] += 1

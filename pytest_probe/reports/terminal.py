@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_probe.core.dump import Dump, Frame
+from pytest_probe.core.measurement import CaseTime, microseconds
 from pytest_probe.core.printable import printable
 from pytest_probe.core.result import number
 from pytest_probe.core.verdict import ArgumentRow, Diagnosis, Element, OutputVerdict, Verdict
@@ -79,11 +80,13 @@ def failure(
     # What a function of the project's runs on is its own affair.
     where = f" by {verdict.replaced}" if verdict.replaced else f" on {device}" if device else ""
     lines = [f"{name}{dtype}{where}: {verdict.verdict}{f', {beside}' if beside else ''}"]
-    if verdict.reason and not any(output.reason for output in verdict.outputs):
+    if verdict.reason and (verdict.kind or not any(output.reason for output in verdict.outputs)):
         lines += wrap(verdict.reason, "")
-    # Outputs that pass, of a case that passes, say nothing of what got worse.
-    for output in verdict.outputs if not beside or verdict.verdict != "pass" else ():
+    # Outputs that pass, of a case that passes or takes too long, say nothing of what got worse.
+    shows = verdict.verdict != "pass" if beside else not verdict.kind
+    for output in verdict.outputs if shows else ():
         lines += _output(output)
+    lines += _time(verdict.time) if verdict.kind and verdict.time is not None else ()
     lines += shown
     if verdict.arguments:
         lines += ["", *_arguments(verdict.arguments)]
@@ -98,6 +101,23 @@ def failure(
     if command:
         lines.append(f"to reproduce: {command}")
     return printable("\n".join(lines))
+
+
+def _time(time: CaseTime) -> Iterator[str]:
+    """The numbers behind a case that is too slow."""
+    if time.beside is None:
+        return
+    other = time.beside
+    yield ""
+    yield f"  {'':<20} {'here':>11} {other.where:>11}"
+    for name, mine, theirs in (("median", time.median_us, other.median_us), ("least", time.least_us, other.least_us)):
+        yield f"  {name:<20} {_us(mine):>11} {_us(theirs):>11}".rstrip()
+    yield f"  {'quartiles':<20} {_us(time.lower_us):>11} .. {_us(time.upper_us)}"
+    yield f"  {time.calls:,} calls, {time.inputs} inputs, by the clock of the {time.clock}"
+
+
+def _us(number: float | None) -> str:
+    return "" if number is None else microseconds(number)
 
 
 def _output(output: OutputVerdict) -> Iterator[str]:
@@ -264,6 +284,7 @@ def summary_lines(tally: Tally, *, not_run: int, width: int = WIDTH) -> Iterator
             yield from wrap(f"{number:,}  {kind}", " " * 10, " " * (8 - len(f"{number:,}")), width)
     yield from _warnings(tally, width)
     yield from _ranked(tally.ranking(WORST_APIS), width)
+    yield from tally.times.lines()
 
 
 def _ranked(ranking: Sequence[Worst], width: int) -> Iterator[str]:

@@ -163,3 +163,41 @@ def test_the_command_of_a_failing_item_is_emulated_too(pytester: pytest.Pytester
     result = pytester.runpytest_subprocess(f"--probe-dump={narrow}", "--probe-emulate", "--probe-direction=forward")
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines("to reproduce: pytest 'narrow.txt::paddle.matmul.1.forward'*--probe-emulate*")
+
+
+@pytest.mark.parametrize("mode", ["time,mem", "acc,time,mem"])
+def test_time_and_memory(pytester: pytest.Pytester, lines: Path, mode: str) -> None:
+    args = [f"--probe-dump={lines}", f"--probe-mode={mode}", "--probe-time-budget=0", "--probe-out=out"]
+    pytester.runpytest(*args).assert_outcomes(passed=4, skipped=1)
+    found = [json.loads(line) for line in (pytester.path / "out/results.jsonl").read_text().splitlines()]
+    measured = {each["id"].partition("::")[2]: each for each in found if "time" in each}
+    assert len(measured) == 4
+    matmul = measured["paddle.matmul.1.forward"]
+    assert matmul["time"]["median_us"] > 0
+    assert matmul["time"]["input_shapes"] == [[8, 40], [40, 9]]
+    # 8 x 9 floats.
+    assert matmul["memory"]["growth_bytes"] == 4 * 8 * 9
+    assert matmul["memory"]["source"] == "allocator"
+    assert matmul["memory"]["input_bytes"] == 4 * (8 * 40 + 40 * 9)
+
+
+def test_an_extra_buffer_shows_in_memory(pytester: pytest.Pytester, lines: Path) -> None:
+    args = [f"--probe-dump={lines}", "--probe-mode=mem", "--probe-api=*softmax", "--probe-direction=forward"]
+    peaks = []
+    for folder in ("plain", "greedy"):
+        pytester.runpytest(*args, f"--probe-out={folder}").assert_outcomes(passed=1)
+        (line,) = (pytester.path / folder / "results.jsonl").read_text().splitlines()
+        peaks.append(json.loads(line)["memory"]["peak_bytes"])
+        pytester.makeconftest(
+            """
+            import paddle
+
+            def softmax(x, axis):
+                buffer = paddle.empty([1 << 20])  # 4 MB
+                return paddle.nn.functional.softmax(x, axis)
+
+            def pytest_probe_register(registry):
+                registry.calls["paddle.nn.functional.softmax"] = softmax
+            """
+        )
+    assert abs(peaks[1] - peaks[0] - (1 << 22)) <= 4096

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 import pytest
 import torch
@@ -53,3 +54,56 @@ def test_a_healthy_gpu_passes(pytester: pytest.Pytester, dtype: str, allowed: bo
     result = pytester.runpytest_subprocess(*options)
     assert result.ret == 0
     assert result.parseoutcomes()["passed"] > 300
+
+
+def measured(pytester: pytest.Pytester, data: Mapping[str, object], *args: str) -> dict[str, dict[str, object]]:
+    """The results of a run on the GPU that measures, by name."""
+    header = {"task": "statistics", "level": "L1", "framework": "pytorch", "dump_data_dir": None}
+    (pytester.path / "dump.json").write_text(json.dumps({**header, "data": data}))
+    pytester.runpytest_subprocess("--probe-dump=dump.json", "--probe-device=cuda", "--probe-out=out", *args)
+    lines = [json.loads(line) for line in (pytester.path / "out/results.jsonl").read_text().splitlines()]
+    return {line["id"].rpartition("::")[2]: line for line in lines}
+
+
+@pytest.mark.parametrize("rows", [2048, 4096])
+def test_event_times_are_those_of_the_kernels(pytester: pytest.Pytester, rows: int) -> None:
+    x = tensor(rows, rows)
+    found = measured(pytester, {"Torch.matmul.0.forward": forward(x, x, output=x)}, "--probe-mode=time")
+    time = found["Torch.matmul.0.forward"]["time"]
+    assert isinstance(time, dict)
+    assert time["clock"] == "events"
+    a = torch.randn(rows, rows, device="cuda")
+    for _ in range(20):
+        a @ a
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        for _ in range(50):
+            a @ a
+        torch.cuda.synchronize()
+    kernels = sum(event.self_device_time_total for event in profile.key_averages()) / 50
+    assert kernels > 50
+    assert time["median_us"] == pytest.approx(kernels, rel=0.05)
+
+
+def test_an_extra_buffer_shows_in_memory(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(
+        """
+        import torch
+
+        def exp(x):
+            buffer = torch.empty(1 << 20, device=x.device)
+            result = torch.exp(x)
+            del buffer
+            return result
+
+        def pytest_probe_register(registry):
+            registry.calls["Torch.exp"] = exp
+        """
+    )
+    x = tensor(1024)
+    data = {f"Torch.{name}.0.forward": forward(x, output=x) for name in ("exp", "sin")}
+    found = measured(pytester, data, "--probe-mode=mem")
+    greedy, plain = (found[f"Torch.{name}.0.forward"]["memory"] for name in ("exp", "sin"))
+    assert isinstance(greedy, dict)
+    assert isinstance(plain, dict)
+    assert plain["source"] == "allocator"
+    assert abs(greedy["peak_bytes"] - plain["peak_bytes"] - (1 << 22)) <= 4096

@@ -252,7 +252,7 @@ def would_return(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapp
 def gradients(run: Run, seeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Gradients of the wanted arguments; see Framework.gradients."""
     outputs, leaves, way, get, _ = run.handle
-    incoming = [_seed(seeds[name], outputs[name], way) for name in seeds]
+    incoming = [seed(seeds[name], outputs[name], way) for name in seeds]
     with surroundings(replace(way, autocast="", steps=None), grad=False):
         found = paddle.grad(
             [outputs[name] for name in seeds],
@@ -264,7 +264,7 @@ def gradients(run: Run, seeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray
     return {name: get(gradient) for name, gradient in zip(leaves, found, strict=True) if gradient is not None}
 
 
-def _seed(array: np.ndarray, output: Tensor, way: Way) -> Tensor:
+def seed(array: np.ndarray, output: Tensor, way: Way) -> Tensor:
     """An incoming gradient in the output's own dtype. Another dtype Paddle would take without a word, and of another
     shape its kernels write where no memory is theirs: that raises ValueError."""
     if array.shape != tuple(output.shape):

@@ -14,10 +14,23 @@ import paddle
 
 from pytest_probe.core import sides
 from pytest_probe.core.arguments import Arguments, BoundCall
-from pytest_probe.core.run import Device, Kernel, Returned, Run, State, Wanted, Way
+from pytest_probe.core.clock import Clock
+from pytest_probe.core.run import Device, Kernel, MeasuredCall, MemoryUse, Returned, Run, State, Wanted, Way
 from pytest_probe.errors import SettingsError
-from pytest_probe.frameworks.base import API, Bound, Framework, Functions, LiteralCall
-from pytest_probe.frameworks.paddle import allowlist, calls, defaults, flags, safety, sizes, state, tensor_files
+from pytest_probe.frameworks.base import API, Bound, Framework, Functions, LiteralCall, Repeated
+from pytest_probe.frameworks.paddle import (
+    allowlist,
+    calls,
+    clocks,
+    defaults,
+    flags,
+    memory_use,
+    repeated,
+    safety,
+    sizes,
+    state,
+    tensor_files,
+)
 from pytest_probe.frameworks.paddle.arrays import Tensor, to_tensor
 from pytest_probe.frameworks.paddle.emulation import EmulatedDevice
 from pytest_probe.frameworks.paddle.literals import LITERAL
@@ -71,6 +84,23 @@ class PaddleFramework:
 
     def release_memory(self, device: Device) -> None:
         flags.release_memory(device.name)
+
+    def clock(self, device: Device) -> Clock:
+        return clocks.clock(device, own=isinstance(device, PaddleDevice))
+
+    @memory_errors()
+    def repeated(self, call: MeasuredCall) -> AbstractContextManager[Repeated]:
+        return repeated.repeated(call)
+
+    @memory_errors()
+    def memory_use(self, device: Device, call: Callable[[], object]) -> MemoryUse | None:
+        return memory_use.memory_use(_place_of(device), call)
+
+    def last_level_cache(self, device: Device) -> int:
+        return clocks.last_level_cache(_place_of(device))
+
+    def yardsticks(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
+        return paddle.assign, paddle.matmul
 
     def is_device_memory(self, error: BaseException) -> bool:
         return is_device_memory(error)
@@ -241,6 +271,11 @@ class PaddleFramework:
 
     def script(self, title: str, name: str, path: str, arguments: Arguments, wanted: Sequence[str]) -> str:
         return SCRIPT.text(title, name, path, arguments, wanted)
+
+
+def _place_of(device: Device) -> str:
+    """Where Paddle has the tensors of a device: on the CPU those of a project's own."""
+    return device.name if isinstance(device, PaddleDevice) else "cpu"
 
 
 def made() -> Framework:

@@ -15,10 +15,24 @@ import torch.overrides
 
 from pytest_probe.core import sides
 from pytest_probe.core.arguments import Arguments, BoundCall
-from pytest_probe.core.run import Device, Kernel, Returned, Run, State, Wanted, Way
+from pytest_probe.core.clock import Clock
+from pytest_probe.core.run import Device, Kernel, MeasuredCall, MemoryUse, Returned, Run, State, Wanted, Way
 from pytest_probe.errors import SettingsError
-from pytest_probe.frameworks.base import API, Bound, Framework, Functions, LiteralCall
-from pytest_probe.frameworks.torch import allowlist, autocast, calls, defaults, flags, modules, safety, sizes, state
+from pytest_probe.frameworks.base import API, Bound, Framework, Functions, LiteralCall, Repeated
+from pytest_probe.frameworks.torch import (
+    allowlist,
+    autocast,
+    calls,
+    clocks,
+    defaults,
+    flags,
+    memory_use,
+    modules,
+    repeated,
+    safety,
+    sizes,
+    state,
+)
 from pytest_probe.frameworks.torch.arrays import to_array, to_tensor
 from pytest_probe.frameworks.torch.hardware import hardware
 from pytest_probe.frameworks.torch.literals import LITERAL
@@ -79,6 +93,23 @@ class TorchFramework:
 
     def release_memory(self, device: Device) -> None:
         release_memory(calls.place(device))
+
+    def clock(self, device: Device) -> Clock:
+        return clocks.clock(device, own=isinstance(device, TorchDevice))
+
+    @memory_errors()
+    def repeated(self, call: MeasuredCall) -> AbstractContextManager[Repeated]:
+        return repeated.repeated(call)
+
+    @memory_errors()
+    def memory_use(self, device: Device, call: Callable[[], object]) -> MemoryUse | None:
+        return memory_use.memory_use(calls.place(device), call)
+
+    def last_level_cache(self, device: Device) -> int:
+        return clocks.last_level_cache(calls.place(device))
+
+    def yardsticks(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
+        return _copy, torch.matmul
 
     def is_device_memory(self, error: BaseException) -> bool:
         return is_device_memory(error)
@@ -261,6 +292,10 @@ class TorchFramework:
         # Through a file of Python's, which says what is wrong with the disk: torch's own says that it broke.
         with path.open("wb") as file:
             torch.save({name: to_tensor(array) for name, array in arrays.items()}, file)
+
+
+def _copy(source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return target.copy_(source)
 
 
 def made() -> Framework:

@@ -101,7 +101,7 @@ class Tables:
                 write(self._rows(result))
 
     def _rows(self, result: Result) -> Iterator[Sequence[object]]:
-        named, status = result.portable_id, status_of(result.verdict)
+        named, status = result.portable_id, status_of(result.accuracy)
         known = self.statuses.setdefault(named.call, {})
         known[named.direction] = max(known.get(named.direction, status), status, key=STATUSES.index)
         if status == "SKIP":

@@ -1,0 +1,97 @@
+"""What a case takes, its time and its memory: plain data for JSON and a process boundary."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+Shape: TypeAlias = tuple[int, ...]
+# too short: less than twice what an empty call takes, so that nothing is compared. once: one call takes more than the
+# budget, and was timed once, behind the first one.
+TimeNote: TypeAlias = Literal["", "too short", "once"]
+# Whether the inputs of a call lie in the device's last cache when it begins.
+Warmth: TypeAlias = Literal["warm", "cold"]
+
+
+class Throughput(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a call moves and computes in a second, beside what the device reaches in a copy and in a matrix product of
+    the same dtype. GB are 10^9 bytes, GFLOP 10^9 operations; None where the API does not tell."""
+
+    gb_per_s: float | None = None
+    copy_gb_per_s: float | None = None
+    gflop_per_s: float | None = None
+    product_gflop_per_s: float | None = None
+
+
+class TimeBeside(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The time of the same case in a benchmark or a baseline, in microseconds; ratio is this run's over that one. Above
+    limit the case is slower; None where no limit was asked for. least_us is None where only the median is kept."""
+
+    where: Literal["benchmark", "baseline"]
+    median_us: float
+    ratio: float
+    limit: float | None = None
+    least_us: float | None = None
+
+
+class CaseTime(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The time of one call, in microseconds: of blocks of calls the median, the quartiles and the least, what an empty
+    call takes (empty_us) subtracted; and that of the first call.
+
+    calls counts all that were measured, sets how many copies of the inputs took turns. reason: why there is no time.
+    """
+
+    median_us: float | None = None
+    lower_us: float | None = None
+    upper_us: float | None = None
+    least_us: float | None = None
+    first_us: float | None = None
+    empty_us: float | None = None
+    calls: int = 0
+    clock: str = ""
+    inputs: str = ""
+    sets: int = 0
+    note: TimeNote = ""
+    reason: str = ""
+    input_shapes: tuple[Shape, ...] = ()
+    output_shapes: tuple[Shape, ...] = ()
+    throughput: Throughput | None = None
+    beside: TimeBeside | None = None
+
+    @property
+    def compares(self) -> bool:
+        """Can it be compared with that of another run?"""
+        return self.median_us is not None and self.median_us > 0 and self.note != "too short"
+
+    @property
+    def is_slower(self) -> bool:
+        """Is it above the limit beside the other run, by the median and, where both are known, by the least? What else
+        a machine does moves the one and not the other."""
+        beside = self.beside
+        if beside is None or beside.limit is None or not beside.ratio > beside.limit:
+            return False
+        if self.least_us is None or not beside.least_us:
+            return True
+        return self.least_us / beside.least_us > beside.limit
+
+
+class CaseMemory(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The memory of one call, in bytes, apart from its inputs: peak is the most that it held at a time, growth what it
+    left, its results. benchmark_bytes is the peak of the same case in a benchmark. source is what counted; reason: why
+    nothing did."""
+
+    peak_bytes: int | None = None
+    growth_bytes: int | None = None
+    input_bytes: int = 0
+    benchmark_bytes: int | None = None
+    source: str = ""
+    reason: str = ""
+
+
+def microseconds(number: float) -> str:
+    """ "13.4 us", "2.04 ms", "1.3 s"."""
+    for unit, size in (("s", 1e6), ("ms", 1e3)):
+        if number >= size:
+            return f"{number / size:.3g} {unit}"
+    return f"{number:.3g} us"

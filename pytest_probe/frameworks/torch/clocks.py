@@ -1,0 +1,61 @@
+"""The time of torch's devices: events of an accelerator's stream, else the host's around what the device does."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import torch
+
+from pytest_probe.core.clock import Clock, ClockName, HostClock
+from pytest_probe.core.processor import last_level_cache as cache_of_processor
+from pytest_probe.core.run import Device
+from pytest_probe.frameworks.torch.hardware import SILENT
+
+
+class EventClock:
+    """Events on the current stream of an accelerator, which tell times to about half a microsecond (CUDA's)."""
+
+    name: ClockName = "events"
+    block = 1e-3
+
+    def __init__(self, module: Any) -> None:
+        self._event = partial(module.Event, enable_timing=True)
+
+    def mark(self) -> Any:
+        event = self._event()
+        event.record()
+        return event
+
+    def seconds(self, start: Any, end: Any) -> float:
+        end.synchronize()
+        return float(start.elapsed_time(end)) * 1e-3
+
+
+def clock(device: Device, *, own: bool) -> Clock:
+    """own: it is a device of torch's own, and no project's."""
+    place = torch.device(device.name) if own else None
+    if place is not None and place.type == "cpu":
+        return HostClock()
+    if place is not None:
+        with suppress(*SILENT):
+            found = EventClock(torch.get_device_module(place.type))
+            found.seconds(found.mark(), found.mark())
+            return found
+        with suppress(*SILENT):
+            wait = partial(torch.get_device_module(place.type).synchronize, place)
+            wait()
+            return HostClock(wait)
+    tiny = torch.zeros(1)
+    return HostClock(lambda: device.get(device.put(tiny)))
+
+
+def last_level_cache(place: torch.device) -> int:
+    """Bytes; 0 where the device does not tell."""
+    if place.type == "cpu":
+        return cache_of_processor()
+    with suppress(*SILENT):
+        properties: Any = torch.get_device_module(place.type).get_device_properties(place)
+        return int(properties.L2_cache_size)
+    return 0

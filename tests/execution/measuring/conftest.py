@@ -1,0 +1,1 @@
+from tests.support.fake_clock import fake_clock as fake_clock
