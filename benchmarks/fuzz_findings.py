@@ -100,6 +100,23 @@ def unasked_gradient() -> str:
     return f"group_norm's weight gradient, channels last: the process ends with {run.returncode}"
 
 
+def variance_of_a_constant() -> str:
+    """The gradient of group_norm's input where all numbers of a group are equal, in both memory formats."""
+    torch.manual_seed(0)
+    gradient = torch.randn(1, 2, 3, 1, dtype=torch.float64)
+
+    def of_input(dtype: torch.dtype, layout: torch.memory_format) -> torch.Tensor:
+        x = torch.full((1, 2, 3, 1), -3.0, dtype=dtype).to(memory_format=layout).requires_grad_()
+        return torch.autograd.grad(torch.nn.functional.group_norm(x, 1), x, gradient.to(dtype))[0].double()
+
+    wanted = of_input(torch.float64, torch.contiguous_format)
+    last, plain = (
+        ((of_input(torch.float32, layout) - wanted).norm() / wanted.norm()).item()
+        for layout in (torch.channels_last, torch.contiguous_format)
+    )
+    return f"float32 group_norm's gradient, constant group: off by {last:.3g} with channels last, {plain:.3g} without"
+
+
 if __name__ == "__main__":
     print(f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}")
     for found in (
@@ -111,5 +128,6 @@ if __name__ == "__main__":
         dilated_groups,
         gradient_of_parts,
         unasked_gradient,
+        variance_of_a_constant,
     ):
         print(found())
