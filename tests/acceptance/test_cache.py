@@ -13,6 +13,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from pytest_probe.execution.caching.entry import Part
+from pytest_probe.frameworks.torch import calls
 from pytest_probe.settings import parse
 from tests.support.writing import entries, write_dump
 
@@ -43,8 +45,11 @@ COUNTING = """
 
 
 @pytest.fixture(autouse=True)
-def dump(pytester: pytest.Pytester) -> None:
+def dump(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls whose references take more than 5 ms."""
+    # What COUNTING replaces in a run inside this process is put back.
+    monkeypatch.setattr(calls, "run", calls.run)
+    monkeypatch.setattr(Part, "finish", Part.finish)
     x = torch.randn((2, 512, 512), generator=torch.Generator().manual_seed(0))
     data = {
         **entries("Torch.matmul.0", torch.matmul, x, x, backward=True),

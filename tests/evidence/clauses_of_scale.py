@@ -26,10 +26,10 @@ from tests.support.emulated import to_bits
 
 HALF, BRAIN = torch.float16, torch.bfloat16
 Tensor = torch.Tensor
-in_turn, measure, scale, gap, move = (
+in_turn, measure, allowed, gap, move = (
     stages.in_turn,
     noise_ratio.measure_noise,
-    noise_ratio.scale,
+    noise_ratio._allowed,
     noise_ratio._gap,
     perturbed.perturbed,
 )
@@ -242,15 +242,15 @@ def endless(actual: AnyArray, expected: AnyArray, dtype: Any) -> tuple[AnyArray,
 
 
 def no_roundoff(*args: Any, **more: Any) -> AnyArray:
-    return scale(*args, **{**more, "roundoff": 0.0})
+    return allowed(*args, **{**more, "roundoff": 0.0})
 
 
 def no_subnormal(*args: Any, **more: Any) -> AnyArray:
-    return scale(*args, **{**more, "dtype": np.float64})
+    return allowed(*args, **{**more, "dtype": np.float64})
 
 
 def a_normal(*args: Any, dtype: Any, **more: Any) -> AnyArray:
-    return np.maximum(scale(*args, dtype=dtype, **more), 2.0 ** float_format(dtype).min_exponent)
+    return np.maximum(allowed(*args, dtype=dtype, **more), 2.0 ** float_format(dtype).min_exponent)
 
 
 def judged_by_parts() -> Off:
@@ -353,17 +353,17 @@ CLAUSES = (
     ),
     Clause(
         "u_c |R|", "cos of small x, one float32 below",
-        cos_below, torch.cos, lambda: [torch.linspace(1e-6, 1e-5, 100)], ((noise_ratio, "scale", no_roundoff),),
+        cos_below, torch.cos, lambda: [torch.linspace(1e-6, 1e-5, 100)], ((noise_ratio, "_allowed", no_roundoff),),
         "pass", "error", api="Torch.cos",
     ),
     Clause(
         "half the smallest subnormal", "float32 exp cut to subnormal numbers",
         narrow_only(cut_exp, torch.exp), torch.exp, lambda: [torch.linspace(-103, -90, 5000)],
-        ((noise_ratio, "scale", no_subnormal),), "pass", "error", api="Torch.exp",
+        ((noise_ratio, "_allowed", no_subnormal),), "pass", "error", api="Torch.exp",
     ),
     Clause(
         "not the smallest normal", "zeros for float16 gradients of 1e-6",
-        Lost.apply, lambda x: x * 1e-6, lambda: [normal(100, dtype=HALF)], ((noise_ratio, "scale", a_normal),),
+        Lost.apply, lambda x: x * 1e-6, lambda: [normal(100, dtype=HALF)], ((noise_ratio, "_allowed", a_normal),),
         "error", "pass", api="Torch.mul", backward=True,
     ),
     Clause(
