@@ -3,16 +3,17 @@
     python benchmarks/timing_overhead.py [--rounds N] [--apitimewrapper PYTHON]
 
 One thread of the CPU. A call: each function 5,000 times a round on tensors of two elements, plain and timed in turn,
-the least CPU time of the thread over the rounds. `--backward` is timed on a tensor that requires grad, with its
-backward. A step: those of capture_overhead.py's GPT (d = 256), and of one of d = 128, forward, backward and AdamW; the
-CPU time of the process. PYTHON is an interpreter with apitimewrapper and MindSpore, which apitimewrapper imports; it
-times the same calls with parall_execute=True, since it needs a GPU otherwise, and prints none of them.
+the least CPU time of the thread over the rounds. `--backward` is timed on 20 calls one after another with one backward,
+and told for one of them. A step: those of capture_overhead.py's GPT (d = 256), and of one of d = 128, forward, backward
+and AdamW; the CPU time of the process. PYTHON is an interpreter with apitimewrapper and MindSpore, which apitimewrapper
+imports; it times the same calls with parall_execute=True, since it needs a GPU otherwise, and prints none of them.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import importlib
 import io
 import os
@@ -31,11 +32,14 @@ import torch.nn.functional as F
 sys.path.insert(0, str(Path(__file__).parent))
 
 CALLS = 5_000
+# Calls between two backwards, which cost something themselves.
+CHAIN = 20
 SIZES = {"GPT, d = 256": (64, 256, 8, 4, 128, 4), "GPT, d = 128": (64, 128, 4, 4, 64, 8)}
+BACKWARD = "`--backward`"
 WAYS: dict[str, dict[str, bool]] = {
     "timed": {},
     "`--nested`": {"nested": True},
-    "`--backward`": {"backward": True},
+    BACKWARD: {"backward": True},
     "`--by-shape`": {"by_shape": True},
 }
 
@@ -44,7 +48,14 @@ def functions(grad: bool) -> dict[str, Callable[[], Any]]:
     a, b = torch.randn(2, requires_grad=grad), torch.randn(2)
     if grad:
         one = torch.ones(2)
-        return {"sin and its backward": lambda: torch.autograd.grad(torch.sin(a), a, one)}
+
+        def chain() -> None:
+            x = a
+            for _ in range(CHAIN):
+                x = torch.sin(x)
+            torch.autograd.grad(x, a, one)
+
+        return {"torch.sin and its backward": chain}
     return {"torch.add": lambda: torch.add(a, b), "a + b": lambda: a + b, "F.relu": lambda: F.relu(a)}
 
 
@@ -72,9 +83,11 @@ def in_turn(
 
 def costs_of_calls(timed: Callable[..., AbstractContextManager[Any]], rounds: int) -> Iterator[str]:
     for way, options in WAYS.items():
-        found = in_turn(functions("backward" in options), lambda: timed(**options), rounds, CALLS)  # noqa: B023
-        for name, (plain, other) in found.items():
-            yield f"| {way} | {name} | {plain * 1e6:.2f} | {other * 1e6:.2f} | {(other - plain) * 1e6:+.2f} |"
+        calls = CHAIN if way == BACKWARD else 1
+        found = in_turn(functions(way == BACKWARD), functools.partial(timed, **options), rounds, CALLS // calls)
+        for name, both in found.items():
+            plain, other = (1e6 * one / calls for one in both)
+            yield f"| {way} | {name} | {plain:.2f} | {other:.2f} | {other - plain:+.2f} |"
 
 
 def costs_of_steps(
@@ -85,7 +98,7 @@ def costs_of_steps(
         step = training(*numbers)
         step()
         for way, options in ways.items():
-            plain, other = in_turn({size: step}, lambda: timed(**options), rounds, 1)[size]  # noqa: B023
+            plain, other = in_turn({size: step}, functools.partial(timed, **options), rounds, 1)[size]
             yield f"| {way} | {size} | {plain * 1e3:.1f} | {other * 1e3:.1f} | {other / plain:.3f}x |"
 
 
@@ -149,7 +162,7 @@ def main() -> None:
             "".join(f"{line}\n" for line in done.stdout.splitlines() if line[:1] == "|") or done.stderr[-500:], end=""
         )
     print("\n| way | step | plain, ms | timed, ms | ratio |\n|---|---|---|---|---|")
-    for line in costs_of_steps(timing, options.rounds, {name: WAYS[name] for name in ("timed", "`--backward`")}):
+    for line in costs_of_steps(timing, options.rounds, {name: WAYS[name] for name in ("timed", BACKWARD)}):
         print(line, flush=True)
     print(matmuls(timing))
 
