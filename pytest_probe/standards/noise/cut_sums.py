@@ -30,7 +30,8 @@ def beside(comparison: Comparison, spread: Spread | None) -> Comparison | None:
     other = comparison.evidence.alternative(comparison, Assumption(CUT_SUMS))
     if other is None or not other.expected.shape:
         return None
-    lost = other.expected - comparison.expected
+    with np.errstate(invalid="ignore"):  # of equal infinities
+        lost = other.expected - comparison.expected
     lost = np.where(np.isfinite(lost), lost, 0.0)
     if not lost.any():
         return None
