@@ -4,35 +4,15 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
-from typing import Any
 
 import paddle
 
-from pytest_probe.core.clock import Clock, ClockName, HostClock
+from pytest_probe.core.clock import Clock, EventClock, HostClock
 from pytest_probe.core.processor import last_level_cache as cache_of_processor
 from pytest_probe.core.run import Device
 
 # How a Paddle that has no such device, or does not say, answers.
 SILENT = (AttributeError, NotImplementedError, OSError, RuntimeError, TypeError, ValueError)
-
-
-class EventClock:
-    """Events on the current stream of an accelerator."""
-
-    name: ClockName = "events"
-    block = 1e-3
-
-    def __init__(self, device: str) -> None:
-        self._event: Any = partial(paddle.device.Event, device=device, enable_timing=True)
-
-    def mark(self) -> Any:
-        event = self._event()
-        event.record()
-        return event
-
-    def seconds(self, start: Any, end: Any) -> float:
-        end.synchronize()
-        return float(start.elapsed_time(end)) * 1e-3
 
 
 def clock(device: Device, *, own: bool) -> Clock:
@@ -43,7 +23,7 @@ def clock(device: Device, *, own: bool) -> Clock:
     if device.name == "cpu":
         return HostClock()
     with suppress(*SILENT):
-        found = EventClock(device.name)
+        found = EventClock(partial(paddle.device.Event, device=device.name, enable_timing=True))
         found.seconds(found.mark(), found.mark())
         return found
     return HostClock(partial(paddle.device.synchronize, device.name))

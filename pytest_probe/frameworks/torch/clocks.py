@@ -8,29 +8,10 @@ from typing import Any
 
 import torch
 
-from pytest_probe.core.clock import Clock, ClockName, HostClock
+from pytest_probe.core.clock import Clock, EventClock, HostClock
 from pytest_probe.core.processor import last_level_cache as cache_of_processor
 from pytest_probe.core.run import Device
 from pytest_probe.frameworks.torch.hardware import SILENT
-
-
-class EventClock:
-    """Events on the current stream of an accelerator, which tell times to about half a microsecond (CUDA's)."""
-
-    name: ClockName = "events"
-    block = 1e-3
-
-    def __init__(self, module: Any) -> None:
-        self._event = partial(module.Event, enable_timing=True)
-
-    def mark(self) -> Any:
-        event = self._event()
-        event.record()
-        return event
-
-    def seconds(self, start: Any, end: Any) -> float:
-        end.synchronize()
-        return float(start.elapsed_time(end)) * 1e-3
 
 
 def clock(device: Device, *, own: bool) -> Clock:
@@ -40,7 +21,7 @@ def clock(device: Device, *, own: bool) -> Clock:
         return HostClock()
     if place is not None:
         with suppress(*SILENT):
-            found = EventClock(torch.get_device_module(place.type))
+            found = EventClock(partial(torch.get_device_module(place.type).Event, enable_timing=True))
             found.seconds(found.mark(), found.mark())
             return found
         with suppress(*SILENT):
