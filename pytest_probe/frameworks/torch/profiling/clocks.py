@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from pytest_probe.profiling.stopwatch import Stopwatch
 from pytest_probe.profiling.track import Api, DeviceClock, now
+from pytest_probe.profiling.waiting import WaitingClock
 
 
 def clock(stopwatch: Stopwatch) -> DeviceClock | None:
     """What each first-level call asks; None where there is no accelerator."""
     if not torch.accelerator.is_available():
         return None
-    return _Issued(stopwatch) if stopwatch.asynchronous else _Waiting()
+    return _Issued(stopwatch) if stopwatch.asynchronous else WaitingClock(torch.accelerator.synchronize, _allocated())
 
 
 def waited() -> int:
@@ -26,37 +27,22 @@ def waited() -> int:
     return now() - begin
 
 
-class _Allocator:
-    """Bytes of the device's allocator, where it tells them."""
-
-    def __init__(self) -> None:
-        self.memory = True
-        try:
-            self._allocated()
-        except (RuntimeError, NotImplementedError):
-            self.memory = False
-
-    def _allocated(self) -> int:
-        return torch.accelerator.memory_allocated() if self.memory else 0
+def _allocated() -> Callable[[], int] | None:
+    """What tells the bytes that the device's allocator has handed out; None where it does not."""
+    try:
+        torch.accelerator.memory_allocated()
+    except (RuntimeError, NotImplementedError):
+        return None
+    return torch.accelerator.memory_allocated
 
 
-class _Waiting(_Allocator):
-    """Waits for the device before and after a call, so that the host's time is the device's."""
-
-    def before(self, api: Api) -> int:
-        _synchronize()
-        return self._allocated()
-
-    def after(self, api: Api, token: int) -> int:
-        _synchronize()
-        return self._allocated() - token
-
-
-class _Issued(_Allocator):
+class _Issued:
     """Waits at the end only. CUDA's events tell how long the device took, and are read then."""
 
     def __init__(self, stopwatch: Stopwatch) -> None:
-        super().__init__()
+        allocated = _allocated()
+        self._allocated = allocated or (lambda: 0)
+        self.memory = allocated is not None
         self._stopwatch = stopwatch
         self._events = torch.cuda.is_available()
 
@@ -82,9 +68,3 @@ def _elapsed(begun: Any, ended: Any) -> float:
     ended.synchronize()
     milliseconds: float = begun.elapsed_time(ended)
     return milliseconds * 1e6
-
-
-def _synchronize() -> None:
-    # An error of the device's is the program's, which meets it where it waits itself.
-    with suppress(RuntimeError):
-        torch.accelerator.synchronize()

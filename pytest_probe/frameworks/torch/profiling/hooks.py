@@ -19,7 +19,7 @@ from pytest_probe.frameworks.torch.recording.modes import Presence, patched
 from pytest_probe.frameworks.torch.recording.names import ALIASING, RecordedFunction, RecordedFunctions, by_operator
 from pytest_probe.profiling.shapes import ShapeRows
 from pytest_probe.profiling.stopwatch import Stopwatch
-from pytest_probe.profiling.track import Track
+from pytest_probe.profiling.track import DeviceClock, Track
 
 FRAMEWORK = "pytorch"
 _NONE: Mapping[str, Any] = {}
@@ -30,10 +30,10 @@ class Timed:
 
     __slots__ = ("api", "backward", "operator", "python", "rows")
 
-    def __init__(self, stopwatch: Stopwatch, function: Any, rule: RecordedFunction) -> None:
-        self.api = stopwatch.api(FRAMEWORK, rule.name, clock=clock(stopwatch))
+    def __init__(self, stopwatch: Stopwatch, function: Any, rule: RecordedFunction, device: DeviceClock | None) -> None:
+        self.api = stopwatch.api(FRAMEWORK, rule.name, clock=device)
         self.backward = stopwatch.api(FRAMEWORK, rule.name, "backward")
-        self.operator = None if rule.operator is None else Timed(stopwatch, function, rule.operator)
+        self.operator = None if rule.operator is None else Timed(stopwatch, function, rule.operator, device)
         # What is written in Python asks torch first whether a mode wants the call.
         self.python = isinstance(function, FunctionType)
         self.rows = ShapeRows(self.api, torch.Tensor)
@@ -46,7 +46,8 @@ class TorchTiming:
         self._stopwatch = stopwatch
         self._rules = RecordedFunctions(lambda name: True)
         self._compiled = stopwatch.api(FRAMEWORK, "torch.compile")
-        self._engine = stopwatch.api(FRAMEWORK, "Torch.autograd.backward", clock=clock(stopwatch))
+        self._clock = clock(stopwatch)
+        self._engine = stopwatch.api(FRAMEWORK, "Torch.autograd.backward", clock=self._clock)
         self._nodes = Nodes(stopwatch) if stopwatch.backward else None
         mode = _NestedMode if stopwatch.nested else _Mode
         self._mode = mode(stopwatch, self._timed, self._nodes)
@@ -72,7 +73,7 @@ class TorchTiming:
 
     def _timed(self, function: Any) -> Timed | None:
         rule = self._rules.table[function] if function in self._rules.table else self._rules.learn(function)
-        return None if rule is None or rule is ALIASING else Timed(self._stopwatch, function, rule)
+        return None if rule is None or rule is ALIASING else Timed(self._stopwatch, function, rule, self._clock)
 
     def _run_backward(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return self._stopwatch.track().call(self._engine, original, args, kwargs)
