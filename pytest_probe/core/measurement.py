@@ -89,9 +89,16 @@ class CaseMemory(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str = ""
 
 
+def in_unit(number: float) -> tuple[float, str]:
+    """Microseconds in the unit in which three digits tell them: (2.04, "ms")."""
+    for unit, size in (("us", 1.0), ("ms", 1e3)):
+        # What rounds to 1000 is told in the next unit.
+        if number < 999.5 * size:
+            return number / size, unit
+    return number / 1e6, "s"
+
+
 def microseconds(number: float) -> str:
     """ "13.4 us", "2.04 ms", "1.3 s"."""
-    for unit, size in (("s", 1e6), ("ms", 1e3)):
-        if number >= size:
-            return f"{number / size:.3g} {unit}"
-    return f"{number:.3g} us"
+    value, unit = in_unit(number)
+    return f"{value:.3g} {unit}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from pytest_probe.core.measurement import in_unit
 from pytest_probe.profiling.durations import Spent
 from pytest_probe.profiling.stopwatch import Section, Stopwatch
 from pytest_probe.profiling.track import Api
@@ -22,14 +23,11 @@ def text(stopwatch: Stopwatch, rows: int = MOST_ROWS) -> str:
 
 
 def duration(microseconds: float | None) -> str:
-    """Three digits with their unit, "-" for None."""
+    """Three digits with their unit, "-" for None. Zeros at the end stay, so that a column has one width."""
     if microseconds is None:
         return "-"
-    for unit, size in (("us", 1.0), ("ms", 1e3)):
-        # What rounds to 1000 is told in the next unit.
-        if microseconds < 999.5 * size:
-            return f"{_three(microseconds / size)} {unit}"
-    return f"{_three(microseconds / 1e6)} s"
+    value, unit = in_unit(microseconds)
+    return f"{_three(value)} {unit}"
 
 
 def _three(value: float) -> str:
