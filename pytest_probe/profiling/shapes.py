@@ -32,6 +32,9 @@ class ShapeRows:
             if isinstance(value, self._tensor):
                 # Both classes have these by the same names.
                 tensor: Any = value
-                yield f"{str(tensor.dtype).rpartition('.')[2]}{list(tensor.shape)}"
+                try:
+                    yield f"{str(tensor.dtype).rpartition('.')[2]}{list(tensor.shape)}"
+                except Exception:  # nested tensors have no shape, and classes of a program's own raise what they like
+                    yield "tensor[?]"
             elif isinstance(value, list | tuple):
                 yield from self._told(value)

@@ -25,6 +25,7 @@ class Nodes:
         self.track = stopwatch.track
         self.local = stopwatch.local
         self._nested = stopwatch.nested
+        self._tell = stopwatch.tell
         # Calls of which some nodes have run.
         self.begun: set[_Several] = set()
         self.ended = False
@@ -32,7 +33,7 @@ class Nodes:
     def end(self) -> None:
         """Calls of which some nodes never ran are told; graphs that live on keep their hooks, which do nothing more."""
         self.ended = True
-        for call in self.begun:
+        for call in list(self.begun):
             call.tell(self.track())
         self.begun.clear()
 
@@ -41,9 +42,15 @@ class Nodes:
         return _number() if _grads() else -1
 
     def watch(self, api: Api, result: Any, start: int) -> None:
-        """After a call: time its nodes, those with numbers from start on."""
-        if not 0 <= start < _number():
-            return
+        """After a call: time its nodes, those with numbers from start on. Raises nothing."""
+        if 0 <= start < _number():
+            try:
+                self._watch(api, result, start)
+            except Exception as error:
+                found = f"{type(error).__name__}: {error}"
+                self._tell("nodes", f"pytest-probe: the gradients of a call of {api.name} have no time ({found})")
+
+    def _watch(self, api: Api, result: Any, start: int) -> None:
         made = _made(result, start)
         if self._nested:
             # They belong to the innermost call.

@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from pytest_probe import timing
 from pytest_probe.capturing.timing import Timed
+from pytest_probe.frameworks.torch.profiling import nodes
 from pytest_probe.profiling import track
 
 a, b = torch.ones(3), torch.ones(3)
@@ -223,6 +224,37 @@ def test_shapes_are_told() -> None:
         ("Torch.add", "float32[3, 3], other=float32[3]"),
         ("Torch.arange", "no tensors"),
     }
+
+
+class Shapeless(torch.Tensor):
+    @property
+    def shape(self) -> torch.Size:  # type: ignore[override]
+        raise AttributeError("no shape")
+
+
+def test_tensors_that_tell_no_shape_reach_the_program_as_they_are() -> None:
+    nested = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)])
+    with timing(by_shape=True) as found:
+        doubled = nested * 2
+        other = torch.ones(2).as_subclass(Shapeless).exp()
+    assert [part.sum().item() for part in doubled.unbind()] == [12.0, 24.0]
+    assert type(other) is Shapeless
+    assert {api.shapes for api, _ in found.rows() if api.name in ("Tensor.__mul__", "Tensor.exp")} == {"", "tensor[?]"}
+
+
+def test_a_graph_that_cannot_be_walked_is_told_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(result: Any, start: int) -> Any:
+        raise RuntimeError("no nodes")
+
+    monkeypatch.setattr(nodes, "_made", broken)
+    x = torch.ones(3, requires_grad=True)
+    assert timed(lambda: x.exp().sum().backward(), backward=True)["Tensor.exp"] == 1
+    assert x.grad is not None
+    assert [record.message for record in caplog.records] == [
+        "pytest-probe: the gradients of a call of Tensor.exp have no time (RuntimeError: no nodes)"
+    ]
 
 
 def test_what_raises_is_an_error_and_reaches_the_program() -> None:
