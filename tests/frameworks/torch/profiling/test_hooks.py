@@ -252,7 +252,8 @@ def test_a_graph_that_cannot_be_walked_is_told_once(
     x = torch.ones(3, requires_grad=True)
     assert timed(lambda: x.exp().sum().backward(), backward=True)["Tensor.exp"] == 1
     assert x.grad is not None
-    assert [record.message for record in caplog.records] == [
+    # Where Paddle has been imported, its own note about gradients stands beside this one.
+    assert [record.message for record in caplog.records if "no nodes" in record.message] == [
         "pytest-probe: the gradients of a call of Tensor.exp have no time (RuntimeError: no nodes)"
     ]
 
