@@ -86,6 +86,18 @@ def gradient_of_parts() -> str:
     return f"float16 conv2d's input gradient = {middle(torch.float16)}, in float64 {middle(torch.float64)}"
 
 
+def gradient_of_images() -> str:
+    """The gradient of a float16 convolution's weight over two images, whose products are beyond float16."""
+    x, gradient = torch.tensor([60000.0, -30000.0]).view(2, 1, 1, 1), torch.full((2, 1, 1, 1), 1.5)
+
+    def of_weight(dtype: torch.dtype) -> float:
+        weight = torch.zeros(1, 1, 1, 1, dtype=dtype, requires_grad=True)
+        out = torch.nn.functional.conv2d(x.to(dtype), weight)
+        return torch.autograd.grad(out, weight, gradient.to(dtype))[0].item()
+
+    return f"float16 conv2d's weight gradient = {of_weight(torch.float16)}, in float64 {of_weight(torch.float64)}"
+
+
 GROUP_NORM = """
 import torch
 x = torch.ones(2, 4, 3, 3).to(memory_format=torch.channels_last)
@@ -117,6 +129,20 @@ def variance_of_a_constant() -> str:
     return f"float32 group_norm's gradient, constant group: off by {last:.3g} with channels last, {plain:.3g} without"
 
 
+def nan_in_a_query() -> str:
+    """Attention of a query in which one number is NaN, by the flash kernel and by the formula."""
+    torch.manual_seed(0)
+    query, key, value = (torch.randn(1, 1, length, 4) for length in (32, 9, 9))
+    query[0, 0, 3, 1] = torch.nan
+
+    def lost() -> int:
+        return int(torch.nn.functional.scaled_dot_product_attention(query, key, value).isnan().sum())
+
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        plain = lost()
+    return f"float32 attention with NaN in a query = {lost()} numbers NaN by the flash kernel, {plain} without"
+
+
 if __name__ == "__main__":
     print(f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}")
     for found in (
@@ -127,7 +153,9 @@ if __name__ == "__main__":
         subnormal_products,
         dilated_groups,
         gradient_of_parts,
+        gradient_of_images,
         unasked_gradient,
         variance_of_a_constant,
+        nan_in_a_query,
     ):
         print(found())

@@ -107,7 +107,29 @@ def limits_for(
     largest, rms = (ELEMENTWISE_LARGEST, ELEMENTWISE_RMS) if elementwise else (LARGEST, RMS)
     if winograd:
         largest, rms = largest * WINOGRAD_LARGEST, rms * WINOGRAD_RMS
-    return Limits(largest * growth, rms * growth * (1 + SMALL_SAMPLE / max(count, 1) ** 0.5))
+    return Limits(largest * growth, rms * growth * _small_sample(count))
+
+
+def for_copies(limits: Limits, expected: AnyArray) -> Limits:
+    """The limits of an output whose equal elements count as one: what a kernel makes of a value it makes of all its
+    copies, so that their errors have no average.
+
+    The number of elements N is that of elements with errors of their own: n^2 / sum n_i^2 of n elements of which n_i
+    have the i-th value (Kish's effective sample size). Equal is what is so in float32: a reference's last bits differ.
+    """
+    values = expected[(expected != 0) & np.isfinite(expected)]
+    if not values.size:
+        return limits
+    single = np.complex64 if np.iscomplexobj(values) else np.float32
+    with np.errstate(over="ignore"):
+        copies = np.unique(values.astype(single), return_counts=True)[1]
+    own = values.size**2 / float(np.sum(copies.astype(np.float64) ** 2))
+    return Limits(limits.largest, limits.rms * _small_sample(own) / _small_sample(int(np.count_nonzero(expected))))
+
+
+def _small_sample(count: float) -> float:
+    """What the RMS limit is taken times for that many elements."""
+    return float(1 + SMALL_SAMPLE / max(count, 1) ** 0.5)
 
 
 @dataclass(frozen=True, slots=True)

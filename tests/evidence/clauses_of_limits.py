@@ -287,6 +287,17 @@ CLAUSES = (
         api="Torch.sum",
     ),
     Clause(
+        "copies count once", "gelu of 2,048 copies of -3", F.gelu, F.gelu, lambda: [torch.full((2048,), -3.0)],
+        ((noise_ratio, "for_copies", lambda limits, expected: limits),), "pass", "error", api="Functional.gelu",
+    ),
+    Clause(
+        "copies: numbers of their own count", "gelu of 2,000 numbers and 20 copies of one, 12 roundoffs too large",
+        lambda x: (F.gelu(x.double()) * (1 + 12 * 2.0**-24)).float(), F.gelu,
+        lambda: [torch.cat([normal(2000), torch.full((20,), -1.0)])],
+        ((noise_ratio, "for_copies", lambda limits, expected: replace(limits, rms=limits.largest)),), "error", "pass",
+        api="Functional.gelu",
+    ),
+    Clause(
         "RMS of what is not zero", "matmul in 18 bits with four rows of 400 that are not zero",
         in_18_bits, torch.matmul, few_rows, ((noise_ratio, "measure_noise", rms_of_all),), "error", "pass",
         api="Torch.matmul",

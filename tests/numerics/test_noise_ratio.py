@@ -58,6 +58,26 @@ def test_limits(asked: dict[str, Any], largest: float, rms: float) -> None:
     assert noise_ratio.limits_for(**asked) == Limits(largest, rms)
 
 
+@pytest.mark.parametrize(
+    ("expected", "rms"),
+    [
+        ([3.0] * 49, 16.0),  # one error of its own: 2 (1 + 7)
+        (np.arange(1.0, 50.0), 4.0),  # 49 of their own: as they were
+        (np.repeat([1.0, 2.0, 3.0, 5.0], 9), 9.0),  # four: 2 (1 + 7 / 2)
+        ([1.0, 1.0 + 2.0**-40], 16.0),  # one in float32
+        ([0.0, np.nan, np.inf], 2 * (1 + 7 / 2**0.5)),  # nothing to count
+        (np.full(49, 1 + 1j), 16.0),
+    ],
+)
+def test_copies_count_once(expected: Any, rms: float) -> None:
+    values = np.asarray(expected)
+    count = int(np.count_nonzero(values))
+    limits = noise_ratio.limits_for(elementwise=True, fan_in=1, count=count)
+    found = noise_ratio.for_copies(limits, values)
+    assert found.largest == 16.0
+    assert found.rms == pytest.approx(rms)
+
+
 def test_a_ratio_on_the_limit_is_within() -> None:
     limits = Limits(64.0, 8.0)
     assert Noise(np.zeros(1), 64.0, 8.0, 1, 0).within(limits)

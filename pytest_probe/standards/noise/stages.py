@@ -223,7 +223,10 @@ def _stage(comparison: Comparison, spread: Spread | None, limits: Limits, k: int
         # A factory has no inputs to perturb: its numbers follow from two ends, with an error of theirs everywhere.
         size = comparison.roundoff * noise_ratio.root_mean_square(np.abs(expected[np.isfinite(expected)]))
         spread = Spread.of(np.full(expected.shape, size))
-    return Stage(noise_of(comparison, spread), limits, k, source, spread, expected)
+    noise = noise_of(comparison, spread)
+    if noise.largest <= limits.largest and noise.rms > limits.rms:
+        limits = noise_ratio.for_copies(limits, expected)
+    return Stage(noise, limits, k, source, spread, expected)
 
 
 def run_spread(comparison: Comparison, runs: list[AnyArray]) -> Spread | None:

@@ -172,6 +172,14 @@ def test_rsqrt_rounds_the_root() -> None:
     assert same(under(torch.rsqrt, X), rounded(X.sqrt()).reciprocal())
 
 
+def test_rsqrt_in_vectors_rounds_once() -> None:
+    x = torch.rand(looped() + 3, dtype=torch.float64) + 0.5
+    found = under(torch.rsqrt, x)
+    assert same(found[: looped()], x[: looped()].rsqrt())
+    assert same(found[looped() :], rounded(x[looped() :].sqrt()).reciprocal())
+    assert same(under(torch.rsqrt, x[::2]), rounded(x[::2].sqrt()).reciprocal())
+
+
 def scaled(y: torch.Tensor, alpha: float) -> torch.Tensor:
     """Times the rounded alpha, and rounded where no vector holds it, or vectors do not fuse."""
     product = y * rounded(torch.tensor(alpha, dtype=torch.float64))

@@ -18,9 +18,9 @@ ATEN = torch.ops.aten
 
 
 def rsqrt(x: torch.Tensor) -> torch.Tensor:
-    """The square root is rounded before it is inverted."""
+    """The square root is rounded before it is inverted, where no vector holds it."""
     root: torch.Tensor = ATEN.sqrt.default(x)
-    return root.reciprocal()
+    return torch.where(beyond_vectors(looped(), x), root.reciprocal(), torch.rsqrt(x))
 
 
 def add(x: torch.Tensor, y: torch.Tensor, alpha: float = 1) -> torch.Tensor:

@@ -36,7 +36,7 @@ LEAST = {
     "interpolate": 0.95,
 }
 # Written as no steps, for no dtype or not for both.
-UNKNOWN = frozenset("matrix_exp logspace rsqrt".split())
+UNKNOWN = frozenset("matrix_exp logspace".split())
 CONVOLUTIONS = frozenset("conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d".split())
 
 
