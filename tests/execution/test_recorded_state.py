@@ -20,6 +20,7 @@ from pytest_probe.core.verdict import Verdict
 from pytest_probe.execution import Case, Checked, Checker, Conditions
 from pytest_probe.records import read_dump
 from pytest_probe.registry import Registry
+from tests.execution.conftest import Make as Bench
 from tests.execution.conftest import failed, judged, normal
 from tests.support.devices import Emulated
 
@@ -281,3 +282,18 @@ def test_what_is_written_to_keeps_its_alignment(probe: Make) -> None:
     made = probe(lambda: x.add_(1.0))
     assert made.check()[0].verdict == "pass"
     assert made.device.given[0][0].data_ptr() % 64 == 4
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_cpu_beside_a_device_takes_the_state_that_the_device_takes(seed: int, bench: Bench) -> None:
+    """A weight of classes is refused if it requires grad, as a dump of a run without grad may tell of it. The CPU's
+    own loss, whose sum is one of 16-bit numbers, explains the same one of another device all the same."""
+    logits, target, weight = normal(64, 64).half(), torch.arange(64), normal(64).abs().half()
+    registry = Registry.default()
+    registry.devices["other"] = Emulated
+    made = bench(
+        "Functional.cross_entropy", F.cross_entropy, logits, target, weight=weight, reduction="sum",
+        registry=registry, conditions={"device": "other", "seed": seed},
+    )  # fmt: skip
+    verdict = made.check()
+    assert verdict.verdict == "pass", verdict.reason

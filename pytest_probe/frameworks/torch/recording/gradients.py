@@ -24,11 +24,13 @@ Wanting: TypeAlias = tuple[str, torch.Tensor, Any, int]
 # A call's own nodes are few; more can only be those of another thread, whose numbers cannot be compared.
 MOST_NODES = 4096
 
-_leaf = torch.zeros(1, requires_grad=True)
-# torch exports neither type: a node that keeps a leaf's gradient, and one that casts.
-ACCUMULATE: Any = type(_leaf.view(1).grad_fn.next_functions[0][0])  # type: ignore[union-attr]
-_CAST: Any = type(_leaf.bfloat16().grad_fn)
-del _leaf
+# torch exports neither type: a node that keeps a leaf's gradient, and one that casts. This module is imported where a
+# program begins a capture, which may be without grad.
+with torch.inference_mode(False), torch.enable_grad():
+    _leaf = torch.zeros(1, requires_grad=True, device="cpu")
+    ACCUMULATE: Any = type(_leaf.view(1).grad_fn.next_functions[0][0])  # type: ignore[union-attr]
+    _CAST: Any = type(_leaf.bfloat16().grad_fn)
+    del _leaf
 
 _autocasts = torch._C._is_any_autocast_enabled
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from pytest_probe.frameworks.torch.recording import gradients
 from tests.support.capturing import recorded
 
 
@@ -202,3 +205,16 @@ def test_a_cast_of_the_programs_own_is_an_argument_like_others(tmp_path: Path) -
     wanted = gradient(weight).norm().item()
     assert norms(cast["output"]) == pytest.approx([wanted])
     assert linear["output"][1]["Norm"] < wanted
+
+
+@pytest.mark.parametrize("state", ["no_grad", "inference_mode"])
+def test_a_capture_may_begin_where_nothing_is_recorded_for_gradients(state: str) -> None:
+    lines = (
+        "import torch",
+        f"with torch.{state}():",
+        f"    from {gradients.__name__} import ACCUMULATE",
+        "print(ACCUMULATE.__name__)",
+    )
+    program = "\n".join(lines)
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (found.stdout, found.stderr) == ("AccumulateGrad\n", "")
