@@ -67,9 +67,9 @@ PACKAGES = $$($(1)/bin/python -c 'import sysconfig; print(sysconfig.get_path("pu
 test-without-kernel: $(INSTALLED)
 	$(PYTHON) -m venv --clear $(PLAIN)
 	CC=false $(PLAIN)/bin/pip install --quiet --no-deps .
-	echo "$(call PACKAGES,$(CURDIR)/$(VENV))" > "$(call PACKAGES,$(PLAIN))/packages.pth"
+	echo "import site; site.addsitedir('$(call PACKAGES,$(CURDIR)/$(VENV))')" > "$(call PACKAGES,$(PLAIN))/packages.pth"
 	$(PLAIN)/bin/pytest-probe --version | grep "without the compiled kernel"
-	$(PLAIN)/bin/python -I -m pytest -q tests/recording tests/capturing tests/frameworks/torch/recording tests/acceptance/test_capture.py
+	$(PLAIN)/bin/python -I -m pytest -q tests/capturing tests/frameworks/torch/recording tests/acceptance/test_capture.py
 
 # The real tools beside ours. Not in CI: each release of MSPROBE gets an environment of its own, of 1.4 GB.
 conformance: $(INSTALLED) $(PEERS)
