@@ -17,7 +17,7 @@ RELEASES := $(TORCH_RELEASES:%=$(VENV)-torch-%/installed)
 MSPROBE := 1.0.4 1.2.2 8.3.3 26.2.0
 PEERS := $(MSPROBE:%=$(VENV)-msprobe-%/installed)
 
-.PHONY: demo demo-paddle test lint format snapshots conformance conformance-paddle compat verdict-quality wheel-demo test-without-torch clean
+.PHONY: demo demo-paddle test lint format snapshots conformance conformance-paddle compat verdict-quality wheel-demo test-without-torch test-without-kernel clean
 
 demo: $(INSTALLED)
 	$(VENV)/bin/pytest --probe-dump=cases/gpt
@@ -33,6 +33,7 @@ lint: $(INSTALLED)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+	$(VENV)/bin/mypy kernel
 	$(VENV)/bin/lint-imports
 
 format: $(INSTALLED)
@@ -60,6 +61,16 @@ test-without-torch:
 	$(VENV)-without-torch/bin/pip install --quiet -c constraints.txt -e '.[parallel]' hypothesis syrupy
 	$(VENV)-without-torch/bin/pytest -q tests/without_torch
 
+# Without the compiled kernel: captures with a wheel that was built where the compiler fails.
+PLAIN := $(VENV)-without-kernel
+PACKAGES = $$($(1)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+test-without-kernel: $(INSTALLED)
+	$(PYTHON) -m venv --clear $(PLAIN)
+	CC=false $(PLAIN)/bin/pip install --quiet --no-deps .
+	echo "import site; site.addsitedir('$(call PACKAGES,$(CURDIR)/$(VENV))')" > "$(call PACKAGES,$(PLAIN))/packages.pth"
+	$(PLAIN)/bin/pytest-probe --version | grep "without the compiled kernel"
+	$(PLAIN)/bin/python -I -m pytest -q tests/capturing tests/frameworks/torch/recording tests/acceptance/test_capture.py
+
 # The real tools beside ours. Not in CI: each release of MSPROBE gets an environment of its own, of 1.4 GB.
 conformance: $(INSTALLED) $(PEERS)
 	$(VENV)/bin/python -m tests.conformance.live $(PEERS:installed=bin/python)
@@ -76,7 +87,7 @@ compat: $(RELEASES)
 clean:
 	rm -rf $(VENV) $(PEERS:/installed=) $(RELEASES:/installed=)
 
-$(INSTALLED): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml constraints.txt $(wildcard kernel/*)
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install --quiet $(INDEX) -c constraints.txt -e '.[torch,parallel,dev]'
 	touch $@

@@ -4,11 +4,12 @@
 
 Steps of a GPT (d = 256, 4 layers, T = 128, B = 4) and of a tiny one (d = 32, 2 layers, T = 16, B = 2), forward,
 backward and AdamW on one thread of the CPU; plain and recorded steps take turns, and the least of each counts. CPU is
-that of all threads, the writer's with it; a recorded step lasts from start() to the end of step(), by which it is on
-the disk. A call is one forward entry. --msprobe names an interpreter with mindstudio-probe, whose PrecisionDebugger
-then records the same steps; --paddleapex a checkout of PaddleAPEX, whose Tracer records those of Paddle, its functions
-less those that break on Paddle 3. For Paddle the last line is how fast tensors are written beside paddle.save of the
-same ones.
+that of all threads, the writer's with it, and in brackets the quartiles of its ratio in the pairs. A recorded step
+lasts from start() to the end of step(), by which it is on the disk. A call is one forward entry. "not compiled" is
+without the compiled kernel; where there is none that row is left out. --msprobe names an interpreter with
+mindstudio-probe, whose PrecisionDebugger then records the same steps; --paddleapex a checkout of PaddleAPEX, whose
+Tracer records those of Paddle, its functions less those that break on Paddle 3. For Paddle the last line is how fast
+tensors are written beside paddle.save of the same ones.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-WAYS = ("statistics", "without stacks", "structure", "md5", "tensor", "installed, not started")
+NOT_COMPILED, NOT_STARTED = "statistics, not compiled", "installed, not started"
+WAYS = ("statistics", NOT_COMPILED, "without stacks", "structure", "md5", "tensor", NOT_STARTED)
 OPTIONS: dict[str, dict[str, Any]] = {
     "without stacks": {"extra_info": False},
     "structure": {"task": "structure"},
@@ -49,32 +51,44 @@ def training(size: str, framework: str) -> Callable[[], None]:
     return step
 
 
+# Of plain steps, and of recorded ones.
+Times: TypeAlias = tuple[list[float], list[float]]
+
+
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Least seconds of a plain step and of a recorded one; calls is the number of forward entries of a step."""
+    """Seconds of plain steps and of recorded ones; calls is the number of forward entries of a step."""
 
-    wall: tuple[float, float]
-    cpu: tuple[float, float]
+    wall: Times
+    cpu: Times
     calls: int
 
     def row(self, size: str, way: str) -> str:
-        plain, recorded = self.wall
+        (plain, recorded), (low, high) = map(min, self.wall), quartiles(self.cpu)
         each = f"{1e6 * (recorded - plain) / self.calls:.1f}" if self.calls else ""
+        cpu = f"{min(self.cpu[1]) / min(self.cpu[0]):.2f}x ({low:.2f} to {high:.2f})"
         cells = (size, way, f"{1e3 * plain:.2f}", f"{1e3 * recorded:.2f}", f"{recorded / plain:.2f}x",
-                 f"{self.cpu[1] / self.cpu[0]:.2f}x", f"{self.calls:,}", each)  # fmt: skip
+                 cpu, f"{self.calls:,}", each)  # fmt: skip
         return f"| {' | '.join(cells)} |"
 
 
-def measured(step: Callable[[], None], recorded: Callable[[], None], steps: int) -> tuple[list[float], list[float]]:
-    """Least wall and CPU seconds of a plain and of a recorded step."""
-    wall, cpu = [[], []], [[], []]  # type: list[list[float]], list[list[float]]
+def quartiles(times: Times) -> tuple[float, float]:
+    """Of the ratio in each pair."""
+    ratios = sorted(recorded / plain for plain, recorded in zip(*times, strict=False))
+    return ratios[len(ratios) // 4], ratios[(3 * len(ratios) - 1) // 4]
+
+
+def measured(step: Callable[[], None], recorded: Callable[[], None], steps: int) -> tuple[Times, Times]:
+    """Wall and CPU seconds of plain and of recorded steps, in turn."""
+    wall: Times = ([], [])
+    cpu: Times = ([], [])
     for _ in range(steps):
         for index, one in enumerate((step, recorded)):
             began, spent = time.perf_counter(), time.process_time()
             one()
             wall[index].append(time.perf_counter() - began)
             cpu[index].append(time.process_time() - spent)
-    return [min(times) for times in wall], [min(times) for times in cpu]
+    return wall, cpu
 
 
 def cost(size: str, steps: int, debugger: Any, folder: Path, framework: str = "pytorch") -> Cost:
@@ -84,8 +98,7 @@ def cost(size: str, steps: int, debugger: Any, folder: Path, framework: str = "p
         step()
 
     recorded = step if debugger is None else functools.partial(_recorded, debugger, step)
-    wall, cpu = measured(step, recorded, steps)
-    return Cost((wall[0], wall[1]), (cpu[0], cpu[1]), _calls(folder))
+    return Cost(*measured(step, recorded, steps), _calls(folder))
 
 
 def _recorded(debugger: Any, step: Callable[[], None]) -> None:
@@ -102,13 +115,20 @@ def _calls(folder: Path) -> int:
 
 def ours(steps: int, framework: str) -> Iterator[str]:
     from pytest_probe import PrecisionDebugger
+    from pytest_probe.recording import kernel
 
+    compiled = kernel.compiled
     for size in SIZES:
         for way in WAYS:
+            if way == NOT_COMPILED and compiled is None:
+                continue
             with tempfile.TemporaryDirectory() as folder:
+                # A capture asks when it is made.
+                kernel.compiled = None if way == NOT_COMPILED else compiled
                 debugger = PrecisionDebugger(dump_path=folder, framework=framework, **OPTIONS.get(way, {}))
+                kernel.compiled = compiled
                 few = max(3, steps // 5) if way == "tensor" else steps
-                shown = None if way in WAYS[5:] else debugger
+                shown = None if way == NOT_STARTED else debugger
                 yield cost(size, few, shown, Path(folder), framework).row(size, way)
 
 
@@ -190,7 +210,7 @@ def throughput() -> str:
     step()
     with tempfile.TemporaryDirectory() as folder:
         debugger = PrecisionDebugger(dump_path=folder, framework="paddle", task="tensor")
-        plain, recorded = measured(step, lambda: _recorded(debugger, step), 1)[0]
+        (plain,), (recorded,) = measured(step, lambda: _recorded(debugger, step), 1)[0]
         files = list(Path(folder).glob("step0/*/dump_tensor_data/*.pt"))
         size = sum(file.stat().st_size for file in files) / 1e6
         tensors = [paddle.load(str(file)) for file in files]

@@ -7,14 +7,36 @@ from __future__ import annotations
 
 import os
 from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+from tests.support import kernels
 from tests.support.other_plugins import WITHOUT_OTHERS
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # They hold what works where there is no torch: `make test-without-torch`.
 collect_ignore = ["without_torch"] if find_spec("torch") else []
+
+
+@pytest.fixture(scope="session")
+def built_kernel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The compiled kernel, built of the source that is tested."""
+    return kernels.built(tmp_path_factory.mktemp("kernel"))
+
+
+@pytest.fixture(scope="session")
+def compiled(built_kernel: Path) -> ModuleType:
+    """The compiled kernel itself."""
+    return kernels.loaded(built_kernel)
+
+
+@pytest.fixture(params=["compiled", "not compiled"])
+def counting(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the compiled kernel, and without it."""
+    found = request.getfixturevalue("compiled") if request.param == "compiled" else None
+    monkeypatch.setattr("pytest_probe.recording.kernel.compiled", found)
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from pytest_probe.cli.show import USAGE_ERROR
 from pytest_probe.core.decoding import one_of
 from pytest_probe.core.printable import printable
 from pytest_probe.errors import ProbeError, SettingsError
+from pytest_probe.recording.kernel import described
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -38,9 +39,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _arguments(given: list[str]) -> argparse.Namespace:
     """Raises SettingsError for a command or an option that there is not; argparse does not say which was meant."""
     parser = argparse.ArgumentParser(
-        prog="pytest-probe", description="Look at dumps, and compare results, without a test run."
+        prog="pytest-probe",
+        description="Look at dumps, and compare results, without a test run.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"pytest-probe {version('pytest-probe')}")
+    versions = f"pytest-probe {version('pytest-probe')}\n{described()}"
+    parser.add_argument("--version", action="version", version=versions)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in (show, compare, capture, time, baseline, merge):
         command.add_parser(commands)

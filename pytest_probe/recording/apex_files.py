@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from pytest_probe.core.whole_file import replacing
+from pytest_probe.core.whole_file import write_whole
 from pytest_probe.recording.config import ApexOptions
 from pytest_probe.recording.snapshot import BackwardEntry, ForwardEntry, NamedEntry, PlainEntry, Seen, Tree
 
@@ -81,10 +81,10 @@ class ApexFiles:
         size = 0
         for part, entries in parts.items():
             path = self._folder / f"forward_rank{self._rank}_{part}.json"
-            with replacing(path) as temporary:
-                content = unique(entries) if self._options.unique else entries
-                temporary.write_text(json.dumps(content, indent=2), encoding="utf-8")
-            size += path.stat().st_size
+            content = unique(entries) if self._options.unique else entries
+            text = json.dumps(content, indent=2).encode()
+            write_whole(path, text)
+            size += len(text)
         if self._left_out:
             log.info(
                 "pytest-probe: %d calls are left out of %s, at which PaddleAPEX's run_paddle.py would end: their "

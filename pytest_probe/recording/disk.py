@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from itertools import chain
 from pathlib import Path
 
 from pytest_probe.recording.outcome import in_bytes
@@ -32,4 +33,4 @@ def check_room(folder: Path) -> None:
 
 
 def _existing(folder: Path) -> Path:
-    return next(each for each in (folder, *folder.parents) if each.exists())
+    return next(each for each in chain((folder,), folder.parents) if each.exists())

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from pytest_probe.core.whole_file import replacing
+from pytest_probe.core.whole_file import write_whole
 
 _encode = msgspec.json.Encoder().encode
 # Closes the growing object and the file's; the next members are written over it.
@@ -56,5 +56,8 @@ class GrowingFile:
 
 def write_json(path: Path, content: Any) -> None:
     """Write a file as a whole. Raises OSError."""
-    with replacing(path) as temporary:
-        temporary.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8", errors="backslashreplace")
+    try:
+        text = _encode(content)
+    except UnicodeEncodeError:  # names of files may hold bytes that are no text
+        text = json.dumps(content, ensure_ascii=False).encode(errors="backslashreplace")
+    write_whole(path, text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from msgspec import UNSET
@@ -35,9 +36,15 @@ def fill_masses(
             seen[index].zeros = float(shares[index])
     if equal.any():
         counts = _counts(equal, starts)
-        for index in np.flatnonzero((counts > _FEW) & (counts * _LOOKED >= sizes)).tolist():
+        for index in np.flatnonzero(frequent(counts, sizes)).tolist():
             width = _width(seen[index]) if widths is None else widths[index]
             _look(values[starts[index] : starts[index] + sizes[index]], width, seen[index])
+
+
+def frequent(repeats: Any, sizes: Any) -> Any:
+    """Are there so many elements that equal the one before, among so many, that a value may stand many times? Whole
+    numbers or arrays of them."""
+    return (repeats > _FEW) & (repeats * _LOOKED >= sizes)
 
 
 def _width(seen: Seen) -> int:

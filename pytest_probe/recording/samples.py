@@ -77,7 +77,8 @@ def memory_at(address: int, size: int) -> Any:
     return _memory(address, size, _READ)
 
 
-def laid_out(shape: Sequence[int], strides: Sequence[int]) -> Layout:
+@lru_cache(4096)
+def laid_out(shape: tuple[int, ...], strides: tuple[int, ...]) -> Layout:
     """Where the elements lie. Views of one address with the same layout hold the same elements."""
     found: list[tuple[int, int]] = []
     for stride, extent in sorted(zip(strides, shape, strict=True)):

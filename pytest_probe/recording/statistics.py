@@ -8,12 +8,15 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import UNSET
 
-from pytest_probe.recording.masses import fill_masses
+from pytest_probe.recording import kernel
+from pytest_probe.recording.masses import fill_masses, frequent
 from pytest_probe.recording.snapshot import Seen, json_number
 
 _ROW = 1024  # elements whose squares are summed in float32
 _ROWS = 8192  # elements from which on that is faster
 _ROOM = 1 << 17  # elements in float64, which a cache holds
+
+_BOOL, _FLOAT = kernel.DTYPES.index("bool"), kernel.DTYPES.index("float16")  # floats are the last
 
 KEPT = 64  # integers of one tensor: that many sizes, lengths or repeats stand in a dump
 
@@ -53,6 +56,31 @@ def _keep(values: np.ndarray, starts: Sequence[int], sizes: Sequence[int], seen:
     for one, start, size in zip(seen, starts, sizes, strict=True):
         if 1 < size <= KEPT and one.stride is UNSET:
             one.values = values[start : start + size].tolist()
+
+
+def fill_from(address: int, count: int, number: int, seen: Seen) -> bool:
+    """Fill in the statistics of elements that lie one behind the other, by the kernel, which is there; number is that
+    of their dtype. False where something is not finite, or overflows when it is squared: then they are wrong."""
+    high, low, total, squares = kernel.compiled.measure(address, count, number)  # type: ignore[union-attr]
+    if number == _BOOL:
+        seen.max, seen.min, seen.true = high > 0, low > 0, round(total)
+        return True
+    seen.max, seen.min, seen.mean, seen.norm = high, low, total / count, math.sqrt(squares)
+    return math.isfinite(squares)
+
+
+def fill_small_from(address: int, count: int, number: int, seen: Seen) -> bool:
+    """As fill_from, with all that fill_together fills in. False also where that needs the elements themselves: where
+    few integers are kept, or a value may stand many times."""
+    if number < _FLOAT:
+        kept = number != _BOOL and 1 < count <= KEPT and seen.stride is UNSET
+        return not kept and fill_from(address, count, number, seen)
+    if not fill_from(address, count, number, seen):
+        return False
+    zeros, repeats = kernel.compiled.repeats(address, count, number)  # type: ignore[union-attr]
+    seen.zeros = zeros / count if zeros else 0
+    # What has one value only is told by its extremes.
+    return seen.max == seen.min or not frequent(repeats, count)
 
 
 def unusual(seen: Seen, wide: np.ndarray) -> None:

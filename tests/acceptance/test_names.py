@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_probe.cli import main
+from pytest_probe.recording import kernel
 from tests.acceptance.conftest import NAMES, DumpMaker
 
 MARKED = """
@@ -27,7 +28,7 @@ def command(*args: str) -> subprocess.CompletedProcess[str]:
 
 def test_versions() -> None:
     told = command("--version")
-    assert (told.returncode, told.stdout) == (0, "pytest-probe 0.1.0\n")
+    assert (told.returncode, told.stdout) == (0, f"pytest-probe 0.1.0\n{kernel.described()}\n")
     listed = subprocess.run(
         [sys.executable, "-m", "pytest", "--version", "--version"], capture_output=True, text=True, timeout=120
     )

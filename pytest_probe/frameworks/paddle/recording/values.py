@@ -25,11 +25,12 @@ from pytest_probe.frameworks.paddle.arrays import FLOATS, name_of
 from pytest_probe.frameworks.paddle.recording import distributed
 from pytest_probe.frameworks.paddle.recording.distant import DistantStatistics
 from pytest_probe.numerics.contiguous import in_order
+from pytest_probe.recording import kernel
 from pytest_probe.recording.config import CaptureConfig
 from pytest_probe.recording.plain import Snapshots
 from pytest_probe.recording.samples import Places, copied, laid_out, look_at_samples, memory_at, places, reach
 from pytest_probe.recording.snapshot import PlainEntry, Seen, Tree
-from pytest_probe.recording.statistics import count_large, fill_together
+from pytest_probe.recording.statistics import count_large, fill_from, fill_small_from, fill_together
 
 SMALL_BYTES = 16_384  # bytes up to which a copy, and statistics of many together, cost less than statistics at once
 TOGETHER = 131_072  # bytes of many tensors: what the cache holds
@@ -81,6 +82,7 @@ class Values(Snapshots):
         self._widths = {name: dtype.itemsize if _kind(name) in config.kinds else 0 for name, dtype in _ARRAYS.items()}
         self._counts = config.task in ("statistics", "tensor")
         self._sums = config.summary == "md5"
+        self._compiled = kernel.numbers()
         self._remembers = self._counts and not (self._kept or self._sums)
         # What was put off: copies of small tensors, and samples of large ones.
         self._small: deque[tuple[bytes, str, Seen]] = deque()
@@ -152,7 +154,7 @@ class Values(Snapshots):
         if near and size <= SMALL_BYTES and seen.stride is UNSET and not self._kept:
             # As `_look` does it, without an array.
             if self._counts:
-                self._small.append((string_at(address, size), dtype, seen))
+                self._count_small(address, math.prod(shape), dtype, seen)
         elif near:
             self._look(_array(address, seen), seen, near=True)
         elif self._counts or self._kept:
@@ -162,6 +164,12 @@ class Values(Snapshots):
             known = _Known(weakref.ref(tensor), tensor._inplace_version(), memory, self._writes.get(memory, 0), seen)
             self._known[id(tensor)] = known
         return seen
+
+    def _count_small(self, address: int, count: int, dtype: str, seen: Seen) -> None:
+        """Fill in the statistics of a small tensor, or copy its memory."""
+        number = -1 if self._sums else self._compiled.get(dtype, -1)
+        if number < 0 or not fill_small_from(address, count, number, seen):
+            self._small.append((string_at(address, count * self._widths[dtype]), dtype, seen))
 
     def array(self, array: np.ndarray) -> Tree:
         if array.dtype.kind not in _COUNTED:
@@ -183,7 +191,10 @@ class Values(Snapshots):
             return
         if self._sums:
             seen.crc = f"{zlib.crc32(np.ascontiguousarray(array).data.cast('B')):08x}"
-        count_large(_countable(array), seen)
+        number = self._compiled.get(seen.dtype, -1) if array.dtype.isnative else -1
+        dense = array if number < 0 else np.ascontiguousarray(array)
+        if number < 0 or not fill_from(dense.ctypes.data, dense.size, number, seen):
+            count_large(_countable(array), seen)
         if near and seen.dtype in _FLOATS and array.dtype.kind != "c":
             layout = laid_out(seen.shape, seen.stride or ()) if seen.stride is not UNSET else array.size
             where = places(seen.shape, layout, seen.stride is UNSET)

@@ -6,7 +6,7 @@ import dis
 import functools
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from types import CodeType
 from typing import Any
 
@@ -94,13 +94,9 @@ class RecordedFunctions:
         self._wants = wants
         self.counts: defaultdict[str, itertools.count[int]] = defaultdict(itertools.count)
         self._named: dict[str, RecordedFunction] = {}
-        # Functions that were asked for and are not recorded stand here as well.
+        self._functions = _functions()
+        # Those that were met: programs call few of all. Functions that are not recorded stand here as well.
         self.table: dict[Hashable, RecordedFunction | None] = dict.fromkeys(_ALIASING, ALIASING)
-        for function, name in _functions():
-            rule = self.table[function] = self.named(name)
-            space, _, api = name.partition(".")
-            if space == "Tensor" and api in _OPERATORS:
-                rule.operator = self.named(f"Tensor.{_OPERATORS[api]}")
 
     def named(self, name: str) -> RecordedFunction:
         rule = self._named.get(name)
@@ -109,8 +105,17 @@ class RecordedFunctions:
         return rule
 
     def learn(self, function: Any) -> RecordedFunction | None:
-        """The rule of a function that is not in the table, which has it from now on."""
-        rule = self.table[function] = self._of_operator(function)
+        """The rule of a function that is not in the table, which has it from now on. Raises TypeError for one that has
+        no hash."""
+        name = self._functions.get(function)
+        rule = self.table[function] = self._of_operator(function) if name is None else self._of_function(name)
+        return rule
+
+    def _of_function(self, name: str) -> RecordedFunction:
+        rule = self.named(name)
+        space, _, api = name.partition(".")
+        if space == "Tensor" and api in _OPERATORS:
+            rule.operator = self.named(f"Tensor.{_OPERATORS[api]}")
         return rule
 
     def _of_operator(self, function: Any) -> RecordedFunction | None:
@@ -129,13 +134,13 @@ class RecordedFunctions:
 
 
 @functools.cache
-def _functions() -> tuple[tuple[Hashable, str], ...]:
+def _functions() -> Mapping[Hashable, str]:
     """All functions that may be recorded, each once, with its name."""
     found: dict[Hashable, str] = {getattr(torch, name): f"VF.{name}" for name in _RECURRENT}
     for space, place, prefix in _PLACES:
         for function, name in _members(place):
             found.setdefault(function, f"{space}.{prefix}{name}")
-    return tuple(found.items())
+    return found
 
 
 def _members(place: str) -> Iterator[tuple[Hashable, str]]:

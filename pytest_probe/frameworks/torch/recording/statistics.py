@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from pytest_probe.recording import kernel
 from pytest_probe.recording.snapshot import Seen
 from pytest_probe.recording.statistics import fill_together, unusual
 
@@ -21,6 +22,18 @@ _NATIVE = frozenset((torch.float32, torch.float64))
 _ROW = 1024  # elements whose squares are summed in float32
 _ROWS = 8192  # elements from which on that is faster
 _ROOM = 1 << 17  # elements in float64, which a cache holds
+_SHARED = 1 << 20  # elements from which on torch shares its passes among threads with profit
+_THREADS = 4  # so many threads take as long for torch's three passes as one for the compiled one
+
+
+def compiled_dtypes() -> dict[torch.dtype, int]:
+    """The dtypes that the compiled kernel knows, with their numbers; none where there is no kernel."""
+    return {getattr(torch, name): number for name, number in kernel.numbers().items()}
+
+
+def faster_alone(count: int) -> bool:
+    """Does the compiled kernel, which has one thread, take less time for so many elements than torch?"""
+    return count < _SHARED or torch.get_num_threads() <= _THREADS
 
 
 def count_groups(groups: dict[torch.dtype, tuple[list[bytes], list[Seen]]]) -> None:

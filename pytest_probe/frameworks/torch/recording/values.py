@@ -16,13 +16,21 @@ import numpy as np
 import torch
 from msgspec import UNSET
 
-from pytest_probe.frameworks.torch.recording.statistics import count_groups, count_large, crc, to_numpy, vector
+from pytest_probe.frameworks.torch.recording.statistics import (
+    compiled_dtypes,
+    count_groups,
+    count_large,
+    crc,
+    faster_alone,
+    to_numpy,
+    vector,
+)
 from pytest_probe.numerics.contiguous import in_order
 from pytest_probe.recording.config import CaptureConfig
 from pytest_probe.recording.plain import Snapshots
 from pytest_probe.recording.samples import Layout, Places, copied, laid_out, look_at_samples, places, reach
 from pytest_probe.recording.snapshot import MemoryFormat, PlainEntry, Seen, Tree
-from pytest_probe.recording.statistics import unpack
+from pytest_probe.recording.statistics import fill_from, fill_small_from, unpack
 
 SMALL_BYTES = 16_384  # bytes up to which a copy, and statistics of many together, cost less than statistics at once
 TOGETHER = 131_072  # bytes of many tensors: what the cache holds
@@ -89,6 +97,7 @@ class Values(Snapshots):
         self._widths = {dtype: dtype.itemsize if _kind(dtype) in config.kinds else 0 for dtype in _DTYPES}
         self._counts = config.task in ("statistics", "tensor")
         self._sums = config.summary == "md5"
+        self._compiled = compiled_dtypes()
         # What was put off: copies of small tensors, statistics that other devices compute, samples of large tensors,
         # and snapshots of the same elements as an earlier one.
         self._small: deque[tuple[bytes, torch.dtype, Seen]] = deque()
@@ -178,7 +187,7 @@ class Values(Snapshots):
         # Without an address: on meta, and torch's own tensors of zeros.
         if not (size and width and address):
             return seen
-        layout = size if contiguous else laid_out(tensor.shape, tensor.stride())
+        layout = size if contiguous else laid_out(shape, seen.stride)
         storage = tensor.untyped_storage()
         begin = storage.data_ptr()
         if address + (size if contiguous else reach(layout)) * width > begin + storage.nbytes():
@@ -221,14 +230,7 @@ class Values(Snapshots):
     def _count(self, tensor: torch.Tensor, seen: Seen, layout: Layout, size: int) -> None:
         """Fill in the statistics of so many bytes, or put that off."""
         if tensor.is_cpu and size <= SMALL_BYTES:
-            address: int = seen.address
-            # For all but a checksum any order will do.
-            whole = isinstance(layout, int) and (not self._sums or tensor.is_contiguous())
-            if not whole or tensor.is_conj() or tensor.is_neg():
-                tensor = tensor.resolve_conj().resolve_neg().contiguous()
-                address = tensor.data_ptr()
-            # A third of what a tensor's copy costs.
-            self._small.append((string_at(address, size), tensor.dtype, seen))
+            self._count_small(tensor, seen, layout, size)
             return
         if self._sums:
             seen.crc = crc(tensor)
@@ -237,17 +239,38 @@ class Values(Snapshots):
         if not tensor.is_cpu:
             sample = tensor.as_strided(where.shape, where.strides).clone() if looked else None
             self._far.append((vector(tensor), sample, where, seen))
-        else:
-            try:
-                # In the order of the memory, where it has no gaps.
-                count_large(tensor.as_strided((layout,), (1,)) if isinstance(layout, int) else tensor, seen)
-                # By now a cache holds some of it.
-                if looked:
-                    self._samples.append(
-                        (copied(seen.address, tensor.dtype.itemsize, where), tensor.dtype, where, seen)
-                    )
-            except Exception as error:
-                seen.failed = f"{type(error).__name__}: {error}"
+            return
+        try:
+            self._count_large(tensor, seen, layout)
+            # By now a cache holds some of it.
+            if looked:
+                self._samples.append((copied(seen.address, tensor.dtype.itemsize, where), tensor.dtype, where, seen))
+        except Exception as error:
+            seen.failed = f"{type(error).__name__}: {error}"
+
+    def _count_small(self, tensor: torch.Tensor, seen: Seen, layout: Layout, size: int) -> None:
+        """Fill in the statistics of so many bytes of a CPU tensor, or copy them."""
+        address: int = seen.address
+        # For all but a checksum any order will do.
+        whole = isinstance(layout, int) and (not self._sums or tensor.is_contiguous())
+        if not whole or tensor.is_conj() or tensor.is_neg():
+            tensor = tensor.resolve_conj().resolve_neg().contiguous()
+            address = tensor.data_ptr()
+        dtype = tensor.dtype
+        number = -1 if self._sums else self._compiled.get(dtype, -1)
+        if number < 0 or not fill_small_from(address, size // dtype.itemsize, number, seen):
+            # A third of what a tensor's copy costs.
+            self._small.append((string_at(address, size), dtype, seen))
+
+    def _count_large(self, tensor: torch.Tensor, seen: Seen, layout: Layout) -> None:
+        """Fill in the statistics of a large CPU tensor."""
+        # In the order of the memory, where it has no gaps.
+        flat = None if isinstance(layout, int) else tensor.reshape(-1).contiguous()
+        address = seen.address if flat is None else flat.data_ptr()
+        count = layout if isinstance(layout, int) else tensor.numel()
+        number = -1 if tensor.is_neg() else self._compiled.get(tensor.dtype, -1)
+        if number < 0 or not faster_alone(count) or not fill_from(address, count, number, seen):
+            count_large(tensor.as_strided((count,), (1,)) if flat is None else flat, seen)
 
     def distrust(self, value: Any) -> None:
         """The memory of these tensors may be written to without torch counting it."""

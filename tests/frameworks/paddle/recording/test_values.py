@@ -17,6 +17,8 @@ from pytest_probe.frameworks.paddle import tensor_files
 from pytest_probe.frameworks.paddle.recording.values import Values, overflown
 from pytest_probe.recording.config import CaptureConfig
 
+pytestmark = pytest.mark.usefixtures("counting")
+
 
 def shown(value: Any, **config: Any) -> Any:
     """What a dump has of a value."""

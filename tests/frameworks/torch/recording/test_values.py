@@ -17,6 +17,8 @@ from pytest_probe.recording.config import configured
 from pytest_probe.recording.snapshot import Seen
 from pytest_probe.recording.statistics import KEPT, unpack
 
+pytestmark = pytest.mark.usefixtures("counting")
+
 
 def values(**options: Any) -> Values:
     return Values(configured(None, dump_path="d", **options))

@@ -1,0 +1,46 @@
+"""Builds the kernel beside the wheel: where that fails the wheel is built without it, and a line says why."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import textwrap
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+PLACE = "pytest_probe/recording"
+
+
+class KernelHook(BuildHookInterface):  # type: ignore[misc]
+    """For `pip install -e` the kernel lies in the source tree, else in the wheel."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        root = Path(self.root)
+        self._temporary = tempfile.TemporaryDirectory(prefix="pytest-probe-")
+        folder = root / PLACE if version == "editable" else Path(self._temporary.name)
+        told = [sys.executable, str(root / "kernel" / "build.py"), str(folder)]
+        # In a process of its own, from which a compiler's driver may exit as it likes.
+        found = subprocess.run(told, capture_output=True, text=True)
+        lines = (found.stdout if not found.returncode else found.stderr).strip().splitlines()
+        if found.returncode:
+            # The compiler's own words, where there are some.
+            said = [line for line in lines if "error:" in line] or lines[-1:]
+            why = textwrap.shorten("".join(said[:1]), 160)
+            self.app.display_warning(f"pytest-probe is installed without its compiled kernel ({why})")
+            return
+        if version != "editable":
+            kernel = Path(lines[-1])
+            build_data["force_include"][str(kernel)] = f"{PLACE}/{kernel.name}"
+            build_data["pure_python"] = False
+            build_data["tag"] = f"cp310-abi3-{_platform()}"
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        self._temporary.cleanup()
+
+
+def _platform() -> str:
+    return sysconfig.get_platform().replace("-", "_").replace(".", "_")
