@@ -36,6 +36,7 @@ from pytest_probe.errors import DumpError, ProbeError, RecordError, SettingsErro
 from pytest_probe.options import NAMED
 from pytest_probe.plugin.dump_folders import DumpFolders
 from pytest_probe.plugin.gate import gate_in_worker
+from pytest_probe.plugin.logs import Quiet
 from pytest_probe.records import captured, find_dumps, is_part, labels, read_dump, recognised, stable
 from pytest_probe.registry import Registry
 from pytest_probe.reports.running import FOLDER
@@ -111,6 +112,10 @@ class Probe:
         # The process that reports opens the gate, and carries it to the workers.
         self.carried_gate: dict[str, Any] | None = None
         self.gate: Gate | None = gate_in_worker(settings, worker["probe_gate"]) if "probe_gate" in worker else None
+
+    @cached_property
+    def quiet(self) -> Quiet:
+        return Quiet(self.config)
 
     @cached_property
     def checker(self) -> Checker:

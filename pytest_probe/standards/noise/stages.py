@@ -69,6 +69,13 @@ class Stage:
         return ", ".join(parts)
 
 
+def of_right(comparison: Comparison) -> Stage:
+    """The first stage of an output whose elements are all the reference correctly rounded."""
+    expected = comparison.expected
+    noise = Noise(np.broadcast_to(0.0, expected.shape), 0.0, 0.0, int(np.count_nonzero(expected)), 0)
+    return Stage(noise, limits_of(comparison), STAGES[0], "float64", None, expected)
+
+
 def in_turn(comparison: Comparison) -> Iterator[Stage]:
     """Stages as A grows: float64 runs at growing K, then the kernel's own rounding."""
     evidence = comparison.evidence
