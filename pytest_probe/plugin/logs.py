@@ -41,7 +41,7 @@ class Logs(logging.Handler):
     def handleError(self, record: logging.LogRecord) -> None:
         """A message that cannot be formatted fails its item, as pytest has it."""
         if logging.raiseExceptions:
-            raise  # noqa: PLE0704
+            raise
 
     def begin(self) -> None:
         # As long as a set, so that a framework that is imported meanwhile is noticed.
@@ -119,9 +119,10 @@ class Quiet:
 
 
 def _logs(config: pytest.Config) -> Logs | None:
-    formatter = getattr(config.pluginmanager.get_plugin(PYTESTS), "formatter", None)
-    asked = any(config.getoption(name) or config.getini(name) for name in OPTIONS) if formatter is not None else True
-    if asked or config.getini("log_cli"):
+    formatter: logging.Formatter | None = getattr(config.pluginmanager.get_plugin(PYTESTS), "formatter", None)
+    if formatter is None or config.getini("log_cli"):
+        return None
+    if any(config.getoption(name) or config.getini(name) for name in OPTIONS):
         return None
     logs = Logs(formatter)
     config.add_cleanup(logs.detach)

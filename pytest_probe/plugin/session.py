@@ -55,6 +55,8 @@ TABLE = Path("table")
 # Seconds before each further measurement of a case that looks slower: what disturbs one lasts for seconds, too. And how
 # long a run waits for that in all, since of a device that is slower throughout every case looks so.
 WAITS, PATIENCE = (0.2, 0.8, 2.0), 30.0
+# Errors of one API, in one process, whose causes are looked for with further runs; from -vv on all are.
+WHOLE_DIAGNOSES, VERBOSE = 50, 2
 STATE: pytest.StashKey[Probe] = pytest.StashKey()
 
 
@@ -182,6 +184,7 @@ class Probe:
                 settings.judges,
                 settings.time_budget if settings.times else None,
                 settings.counts_memory,
+                None if self.config.get_verbosity() >= VERBOSE else WHOLE_DIAGNOSES,
             ),
             self.registry,
             adjust_inputs=_adjustment(hook.pytest_probe_inputs, user_code.inputs),

@@ -64,13 +64,12 @@ def test_the_right_result_is_judged_as_without_the_shortcut(
 
 
 @given(made=outputs(), api=st.sampled_from(APIS), place=st.integers(0, 39), by=st.sampled_from([1e-3, -1.0, np.nan]))
-def test_one_wrong_element_is_no_right_result(
-    made: tuple[AnyArray, str], api: str, place: int, by: float
-) -> None:
+def test_one_wrong_element_is_no_right_result(made: tuple[AnyArray, str], api: str, place: int, by: float) -> None:
     actual, expected = rounded(*made)
     wrong: Any = np.array(actual)
     with np.errstate(all="ignore"):
-        wrong[place % wrong.size] = (np.complex128 if wrong.dtype.kind == "c" else np.float64)(wrong[place % wrong.size]) + by
+        index = place % wrong.size
+        wrong[index] = wrong[index].astype(expected.dtype) + by
     quickly = told(judged(wrong, expected, api, "forward"))
     with pytest.MonkeyPatch.context() as monkeypatch:
         without_shortcuts(monkeypatch)

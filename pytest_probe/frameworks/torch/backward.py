@@ -18,7 +18,9 @@ PARAMETERS = ("t_outputs", "args", "kwargs")
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
-def backward(outputs: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor], incoming: Sequence[torch.Tensor]) -> Found:
+def backward(
+    outputs: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor], incoming: Sequence[torch.Tensor]
+) -> Found:
     """What torch.autograd.grad gives for outputs and their incoming gradients; None for a leaf that none hangs on. The
     graph is used up."""
     entry = _entry()

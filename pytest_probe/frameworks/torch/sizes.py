@@ -25,7 +25,6 @@ from torch._subclasses.fake_tensor import (
     UnsupportedOperatorException,
 )
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from pytest_probe.core.arguments import Array, Leaf
@@ -33,6 +32,7 @@ from pytest_probe.core.dump import SizeSpec, leaves
 from pytest_probe.core.run import Way
 from pytest_probe.frameworks.torch.arrays import to_tensor, widened
 from pytest_probe.frameworks.torch.calls import Binder, surroundings
+from pytest_probe.frameworks.torch.dispatch import DispatchMode
 from pytest_probe.user_errors import said
 
 # These give what they take in another shape, whatever numbers they are given.
@@ -182,7 +182,7 @@ def _fake(real: bool = False) -> FakeTensorMode:
     return FakeTensorMode(allow_fallback_kernels=False, allow_non_fake_inputs=real)
 
 
-class _Held(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Held(DispatchMode):
     """Adds up the memory of the tensors that are there at a time."""
 
     def __init__(self) -> None:
@@ -226,7 +226,7 @@ def _watched(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
     return 0
 
 
-class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Watch(DispatchMode):
     """Stops a call before a kernel that makes more bytes than the limit."""
 
     def __init__(self, limit: int) -> None:
