@@ -79,7 +79,8 @@ class Probe:
         self.registry = registry
         worker: dict[str, Any] = getattr(config, "workerinput", {})
         self.workers: int = worker.get("workercount", 1)
-        self.device: str | None = worker.get("probe_device") or next(iter(settings.devices), None)
+        self._slot: int | None = worker.get("probe_slot")
+        self._given_device: str | None = worker.get("probe_device") or next(iter(settings.devices), None)
         self.asked = settings.dump_files
         given = {arg: self._named(arg) for arg in positional}
         named = [path for paths in given.values() for path in paths]
@@ -118,6 +119,12 @@ class Probe:
     @cached_property
     def quiet(self) -> Quiet:
         return Quiet(self.config)
+
+    @cached_property
+    def device(self) -> str | None:
+        """Where a worker was told its number among all alone, it finds its device itself."""
+        devices = () if self._slot is None else self.shared_devices
+        return devices[self._slot % len(devices)] if self._slot is not None and devices else self._given_device
 
     @cached_property
     def checker(self) -> Checker:
@@ -230,7 +237,8 @@ class Probe:
         if len(self.settings.devices) > 1:
             return self.settings.devices
         with suppress(Unsupported):
-            return self.checker.setup_of(self.frameworks[0]).shared_devices or self.settings.devices
+            setup = self.checker_of(self._given_device).setup_of(self.frameworks[0])
+            return setup.shared_devices or self.settings.devices
         return self.settings.devices
 
     def described(self, devices: Sequence[str] = ()) -> list[dict[str, str]]:
@@ -245,11 +253,11 @@ class Probe:
             return [{key: str(value) for key, value in setup.describe().items()} for setup in setups]
         return []
 
-    def know_names(self, devices: Sequence[Mapping[str, str]]) -> None:
-        """Take what another process says of its devices, one a framework, for the names of this one's."""
+    def know_names(self, name: str | None, devices: Sequence[Mapping[str, str]]) -> None:
+        """Take what another process says of a device, once a framework, for the names of this one's."""
         for framework, device in zip(self.frameworks, devices, strict=False):
-            self._names[self.device, framework] = device["device"]
-            self._names[None, framework] = device["device"]
+            for known in dict.fromkeys((name, self._given_device, None)):
+                self._names.setdefault((known, framework), device["device"])
 
     def warm_up(self) -> None:
         """Import the frameworks. Where that fails the items say so."""
