@@ -178,9 +178,11 @@ def _configure(config: pytest.Config) -> None:
 
         config.pluginmanager.register(Parameters(), "probe-allure")
     if not xdist.is_worker(config):
+        from pytest_probe.plugin.freeing import Freeing
         from pytest_probe.plugin.reporting import Reporting
 
         config.pluginmanager.register(Reporting(state), "probe-reporting")
+        config.pluginmanager.register(Freeing(), "probe-freeing")
     if state.settings.resume:
         from pytest_probe.plugin import resume
 

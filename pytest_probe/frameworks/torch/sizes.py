@@ -57,6 +57,8 @@ BEYOND, OVERFLOWED = 1 << 63, "calculation overflowed"
 # Tensors that a kernel may hold beside those that its arguments' sizes tell of: the coordinates of nonzero, copies.
 SLACK = 16
 # Values decide on a shape, or there is no kernel that tells it.
+# Whose numbers are the sizes of what they make, and nothing else.
+SIZED = frozenset(("empty", "ones", "rand", "randn", "zeros"))
 NOT_KNOWN = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException)
 
 
@@ -100,6 +102,8 @@ def _bound(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], enough: fl
             numbers += _extremes(value.array) if name in COUNTING else ()
         elif value is not None:
             numbers += _numbers(value)
+    if name in SIZED:
+        return math.prod(numbers)
     # One number may count for each of three dimensions: a kernel's size, a scale. A power would raise for inf.
     factor = 1.0 if name in WITHOUT_SIZES else math.prod(numbers) * max(numbers) * max(numbers)
     rough = factor * max(map(max, shapes), default=1)
