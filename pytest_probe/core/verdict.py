@@ -46,7 +46,8 @@ class Diagnosis:
     wrong of `size` elements are; not_finite counts "NaN" and "inf" on the device's side and on the reference's. errors
     is the distribution of distances in ULP (of integers, of differences), in one line. where is the smallest region
     that holds nearly all of them ("rows 12:16 of dim 0"), cause what explains them ("all times 1.001"), "" where
-    nothing does, family the kind of that cause ("factor").
+    nothing does, family the kind of that cause ("factor"). quick: only causes were tried that need no run of the
+    reference.
     """
 
     wrong: int
@@ -56,6 +57,7 @@ class Diagnosis:
     where: str
     cause: str
     family: str
+    quick: bool = False
 
 
 @dataclass(frozen=True, slots=True)

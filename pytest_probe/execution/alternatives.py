@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pytest_probe.core.arguments import Arguments, mapped, named_leaves, with_value
+from pytest_probe.core.arguments import Arguments, Leaf, named_leaves, with_leaves, with_value
 from pytest_probe.core.comparison import Assumption, Comparison, Evidence, RunKind
 from pytest_probe.core.device_modes import Mode
 from pytest_probe.core.dump import Direction
@@ -151,11 +151,8 @@ def with_arguments(replay: Replay, direction: Direction, values: Mapping[str, An
     reference = replay.reference
     if reference.contraction is not None:
         return {}
-    arguments = reference.candidate.arguments
-    for place, value in values.items():
-        arguments = arguments if place.startswith(INCOMING) else _placed(arguments, place, value)
-    candidate = replace(reference.candidate, arguments=arguments)
-    changed = replace(reference, candidate=candidate, leaves=named_leaves(arguments))
+    arguments, leaves = _placed(reference.candidate.arguments, values)
+    changed = replace(reference, candidate=replace(reference.candidate, arguments=arguments), leaves=leaves)
     incoming = {name: values.get(f"{INCOMING}{name}", value) for name, value in replay.incoming.items()}
     try:
         # The record's own arguments were checked before they ran; these are others.
@@ -182,11 +179,15 @@ def computed(
     return reference.framework.gradients(reference.again(reference.leaves, way, reference.wanted), incoming)
 
 
-def _placed(arguments: Arguments, place: str, value: Any) -> Arguments:
-    """The arguments with another value in a place, an array where a tensor stands."""
-    if place not in named_leaves(arguments):
-        return with_value(arguments, place, value)
-    return mapped(arguments, lambda leaf, name: replace(leaf, array=value) if name == place else leaf)
+def _placed(arguments: Arguments, values: Mapping[str, Any]) -> tuple[Arguments, dict[str, Leaf]]:
+    """The arguments with other values in some places, arrays where tensors stand; and the tensors."""
+    leaves = named_leaves(arguments)
+    for place, value in values.items():
+        if place in leaves:
+            leaves[place] = replace(leaves[place], array=value)
+        elif not place.startswith(INCOMING):
+            arguments = with_value(arguments, place, value)
+    return with_leaves(arguments, leaves), leaves
 
 
 def _with_argument(reference: Reference, name: str, value: Any) -> Reference:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ from pytest_probe.execution.caching.results import CachedResults, Digests
 from pytest_probe.execution.device_memory import DeviceMemory, Waiting
 from pytest_probe.execution.raising import nothing_raised
 from pytest_probe.execution.replay import FLOAT64
+from pytest_probe.standards.diagnosis import Depth
 
 if TYPE_CHECKING:
     from pytest_probe.frameworks.base import Framework
@@ -42,10 +44,11 @@ class Conditions:
     flags allow, or "none". reference_device is where float64 runs, flops how many a product or a convolution may take
     there in one run before it is sampled. measured: verdicts carry the measures that msprobe's files hold; baseline:
     what a baseline keeps. emulate: a device without kernels of 16 bit computes it in float32, and rounds. diagnosed:
-    errors carry their likely cause. locks: the folder in which processes lock the devices that they share. cache: the
-    folder in which numbers of the reference side are kept, of cache_size bytes at most. judged: are results judged, or
-    do records run on the device alone? time_budget: seconds for the time of each case, None where none is measured;
-    memory: is the memory of each case measured?"""
+    errors carry their likely cause; of further errors of an API than `whole_diagnoses`, None for no such number, those
+    causes alone are tried that need no run. locks: the folder in which processes lock the devices that they share.
+    cache: the folder in which numbers of the reference side are kept, of cache_size bytes at most. judged: are results
+    judged, or do records run on the device alone? time_budget: seconds for the time of each case, None where none is
+    measured; memory: is the memory of each case measured?"""
 
     device: str | None = None
     seed: int = 0
@@ -66,6 +69,7 @@ class Conditions:
     judged: bool = True
     time_budget: float | None = None
     memory: bool = False
+    whole_diagnoses: int | None = None
 
     @property
     def measures(self) -> bool:
@@ -93,6 +97,7 @@ class Setup:
         self.registry = registry
         self.name = name
         self._waiting = waiting
+        self._errors: Counter[str] = Counter()
 
     @cached_property
     def framework(self) -> Framework:
@@ -150,6 +155,14 @@ class Setup:
             with self.framework.users_state("recorded"):
                 allow = self.framework.allowed(self.device_name)
         return tuple(behaviour(name) for name in allow if name != "none")
+
+    def depth(self, api: str) -> Depth:
+        """How far the cause of an error of an API is looked for; each time that it is asked there is one more."""
+        if not self.conditions.diagnosed:
+            return "none"
+        self._errors[api] += 1
+        limit = self.conditions.whole_diagnoses
+        return "whole" if limit is None or self._errors[api] <= limit else "quick"
 
     @contextmanager
     def settled(self) -> Iterator[None]:

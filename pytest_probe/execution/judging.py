@@ -108,7 +108,9 @@ class Judging:
 
     def _output(self, standard: Standard, comparison: Comparison) -> OutputVerdict:
         conditions = self.setup.conditions
-        verdict = judged_with_modes(standard, comparison, self.setup.modes, diagnosed=conditions.diagnosed)
+        verdict = judged_with_modes(
+            standard, comparison, lambda: self.setup.modes, depth=lambda: self.setup.depth(comparison.call.api)
+        )
         if conditions.measured:
             verdict = replace(verdict, measures=measures(comparison, conditions.standard))
         if conditions.baseline:

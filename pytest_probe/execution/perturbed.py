@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -19,6 +18,7 @@ from pytest_probe.execution.caching.entry import Kept
 from pytest_probe.execution.replay import Reference, Replay
 from pytest_probe.numerics import noise_ratio
 from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, widen
+from pytest_probe.numerics.random_streams import RandomStreams
 
 Draw: TypeAlias = Callable[[AnyArray], AnyArray]
 
@@ -39,6 +39,8 @@ UNTIED = 2.0**-80
 # Kinds whose inputs move by a roundoff of the case's 16-bit dtype, and those that run in the call's own dtypes.
 MOVED_BY_NARROW = ("narrowed", "rounded", "composed_moved", "separate_moved", "neighbours")
 IN_OWN_DTYPES = ("composed", "composed_moved", "separate", "separate_moved")
+# What moves inputs, drawn before a run begins: not the streams that inputs are drawn from.
+_STREAMS = RandomStreams()
 NUMPY_COMPLEX: Mapping[str, type] = {"float32": np.complex64, "float64": np.complex128}
 
 
@@ -166,7 +168,7 @@ class PerturbedRuns:
         # Every second slight run is the first with the other sign, so that each edge is crossed in one of both.
         pairs = 2 if kind == "slight" else 1
         for attempt in range(REDRAWS):
-            generator = _generator(self._how.key, ON_INPUTS_OF.get(kind, kind), index // pairs)
+            generator = _STREAMS.at(f"{self._how.key}\0{ON_INPUTS_OF.get(kind, kind)}\0{index // pairs}")
             shrink = 0.0 if exact else 0.25**attempt * (-1) ** (index % pairs)
             try:
                 return self._results(reference, kind, generator, inward=attempt > 0, shrink=shrink)
@@ -354,8 +356,3 @@ def _moved(values: AnyArray, draw: Draw, size: float, inward: bool) -> AnyArray:
         low, high = finite.min(), finite.max()
         return np.where(np.isfinite(values), np.clip(moved, low, high), values)
     return np.clip(moved, low, high, out=moved)
-
-
-def _generator(key: str, kind: str, index: int) -> np.random.Generator:
-    digest = hashlib.blake2b(f"{key}\0{kind}\0{index}".encode(), digest_size=16).digest()
-    return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))

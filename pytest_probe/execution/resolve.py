@@ -17,6 +17,7 @@ from pytest_probe.core.case import Pair
 from pytest_probe.core.dump import Call, Record
 from pytest_probe.core.run import Device, Run, Wanted, Way
 from pytest_probe.errors import HookFailed, NoKernel, NoReference, ReplayDiffers, TooLarge, Unsupported
+from pytest_probe.execution.caching.entry import Kept
 from pytest_probe.execution.caching.results import CachedResults
 from pytest_probe.execution.caching.runs import kept_run, taken_run
 from pytest_probe.execution.large.contractions import Contraction, contraction, cut
@@ -215,9 +216,25 @@ class Resolver:
         """Raises TooLarge. What a project registered is trusted."""
         if f"{record.namespace}.{record.api}" in self.references:
             return
+        inputs.check_run(self._bytes_inside(candidate), self.memory)
+
+    def _bytes_inside(self, candidate: Candidate) -> int:
+        """Bytes that a run holds at a time, or what an earlier run kept of that: where a bound does not tell, torch
+        imports its compiler to count them."""
         arguments, limit = candidate.arguments, inputs.bytes_of_run(self.memory)
         call = candidate.reference, arguments.args, arguments.kwargs
-        inputs.check_run(self.framework.bytes_inside(candidate.name, *call, self.way, limit), self.memory)
+        counted = functools.partial(self.framework.bytes_inside, candidate.name, *call, self.way, limit)
+        key = None if self.cached is None else candidate.key(self.cached, named_leaves(arguments), self.way)
+        if self.cached is None or key is None:
+            return counted()
+        # 0 hangs on the memory that is left here, as what is beyond the limit may.
+        return self.cached.of(
+            key,
+            ("bytes inside",),
+            counted,
+            lambda made: Kept({}, made) if 0 < made <= limit else None,
+            lambda found: int(found.told),
+        )
 
     def _check_registered(self, record: Record, call: Call, run: Run) -> None:
         """Raises HookFailed where a registered reference gave no tensor and the record has one."""

@@ -83,9 +83,12 @@ def _compare(
     actual: Float64Array, expected: Float64Array, layout: FloatFormat
 ) -> tuple[Float64Array, Float64Array, BoolArray]:
     """Of real values: the absolute distance, the distance in ULP, and what is not the correctly rounded reference."""
+    gap = np.abs(actual - expected)
+    if gap.max() == 0.0:
+        # The very numbers: the dtype has them.
+        return gap, gap, np.zeros(gap.shape, dtype=bool)
     spacing = layout.spacing(expected)
     rounded = round_to_spacing(expected, spacing)
-    gap = np.abs(actual - expected)
     distance = gap / spacing
     if np.isfinite(gap.max()):
         # No actual is infinite here, so a rounded value beyond the largest finite one differs as it stands.

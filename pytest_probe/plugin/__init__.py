@@ -66,6 +66,11 @@ def pytest_load_initial_conftests(
         from pytest_probe.plugin import dump_folders
 
         dump_folders.keep_out(early_config)
+        # What is timed waits as it does for its user.
+        if "time" not in (given.probe_mode or early_config.getini("probe_mode") or ""):
+            from pytest_probe.frameworks.threads import wait_passively
+
+            wait_passively()
     yield
     # Now that conftests have added theirs.
     if any(arg.startswith("--probe-") for arg in args):
@@ -173,9 +178,11 @@ def _configure(config: pytest.Config) -> None:
 
         config.pluginmanager.register(Parameters(), "probe-allure")
     if not xdist.is_worker(config):
+        from pytest_probe.plugin.freeing import Freeing
         from pytest_probe.plugin.reporting import Reporting
 
         config.pluginmanager.register(Reporting(state), "probe-reporting")
+        config.pluginmanager.register(Freeing(), "probe-freeing")
     if state.settings.resume:
         from pytest_probe.plugin import resume
 
@@ -185,19 +192,19 @@ def _configure(config: pytest.Config) -> None:
     if xdist.is_controller(config):
         controller = xdist.Controller(state)
         config.pluginmanager.register(controller, "probe-controller")
-        if state.settings.isolate:
-            from pytest_probe.plugin.isolation import InController
+        if xdist.told_by_workers(state):
+            from pytest_probe.plugin.described import InController
 
             reporting = config.pluginmanager.getplugin("probe-reporting")
-            config.pluginmanager.register(InController(state, reporting, controller.folder), "probe-isolation")
+            config.pluginmanager.register(InController(state, reporting, controller.folder), "probe-described")
     elif not config.option.collectonly:
         from pytest_probe.plugin.guard import Guard
 
         config.pluginmanager.register(Guard.of(state), "probe-guard")
-        if "probe_isolated" in getattr(config, "workerinput", {}):
-            from pytest_probe.plugin.isolation import InWorker
+        if "probe_says" in getattr(config, "workerinput", {}):
+            from pytest_probe.plugin.described import InWorker
 
-            config.pluginmanager.register(InWorker(state), "probe-isolation")
+            config.pluginmanager.register(InWorker(state), "probe-described")
 
 
 def _extend_args(config: pytest.Config, probe: Probe) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 import pytest
@@ -43,7 +43,6 @@ class CaseFailed(AssertionError):
         self.reason = reason
 
 
-@runtime_checkable
 class ProbeParent(Protocol):
     """What items hang under: a dump, or the table of APIs."""
 
@@ -81,19 +80,23 @@ class NoticeItem(pytest.Item):
 
     @property
     def ihook(self) -> pluggy.HookRelay:
-        """Those of the dump."""
+        """Those of the dump, but for pytest's way of keeping what is logged."""
         assert self.parent is not None
-        return self.parent.ihook
+        hooks: pluggy.HookRelay = self.probe.quiet.hooks(self.parent.ihook)
+        return hooks
+
+    @property
+    def _above(self) -> ProbeParent:
+        parent: Any = self.parent
+        return parent  # type: ignore[no-any-return]
 
     @property
     def probe(self) -> Probe:
-        assert isinstance(self.parent, ProbeParent)
-        return self.parent.probe
+        return self._above.probe
 
     @property
     def dump_path(self) -> Path:
-        assert isinstance(self.parent, ProbeParent)
-        return self.parent.dump_path
+        return self._above.dump_path
 
     def judge(self) -> Verdict:
         assert self._given is not None

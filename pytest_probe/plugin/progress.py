@@ -102,7 +102,8 @@ class Progress:
         try:
             return (yield)
         finally:
-            if self._shown:
+            # In the place of letters, a short run has its line as well.
+            if self._shown or (self._drawn and self._done):
                 self._draw()
                 self._reporter.line("")
 

@@ -29,7 +29,7 @@ from pytest_probe.plugin.disk import fail, unwritten
 from pytest_probe.plugin.gate import GateRun
 from pytest_probe.plugin.saving import NOT_SAVED
 from pytest_probe.plugin.session import Probe
-from pytest_probe.plugin.xdist import is_controller
+from pytest_probe.plugin.xdist import is_controller, told_by_workers
 from pytest_probe.reports import github, junit, terminal
 from pytest_probe.reports.earlier import Earlier
 from pytest_probe.reports.markdown import Failing, Page
@@ -70,15 +70,14 @@ class Reporting:
         self._runs = not probe.config.option.collectonly
         dumps = probe.readable()
         # What the devices are decides whether a baseline's bits can be compared.
-        isolated = probe.settings.isolate and is_controller(probe.config) and probe.settings.baseline is None
-        devices = self._described() if self._runs and not isolated and self._needs_devices(dumps) else []
+        later = told_by_workers(probe)
+        devices = self._described() if self._runs and not later and self._needs_devices(dumps) else []
         self._header = [
-            # An only worker says later what its device is.
-            *terminal.header(_conditions(probe, devices), _decides(probe), dumps)[isolated:],
+            *terminal.header(_conditions(probe, devices), _decides(probe), dumps)[later:],
             *_state(devices),
             *_searching(probe),
             *_unmatched(probe, dumps),
-            *(_sampled(probe, dumps) if devices or isolated else []),
+            *(_sampled(probe, dumps) if devices or later else []),
             *limit.header(probe.config, probe.settings.timeout),
         ]
         self._damaged = probe.damaged() if self._runs else {}
@@ -120,10 +119,7 @@ class Reporting:
         return probe.described(probe.shared_devices if is_controller(probe.config) else probe.settings.devices)
 
     def told(self, devices: list[dict[str, str]]) -> None:
-        """Take over what the only worker says of its devices, where this process imports no framework."""
-        self._probe.know_names(devices)
-        if self.gate is not None:
-            return
+        """Take over what the workers say of their devices, where this process imports no framework."""
         reporter = self._probe.config.pluginmanager.getplugin("terminalreporter")
         if reporter is not None and reporter.verbosity >= 0:
             for line in (*terminal.header(_conditions(self._probe, devices), "", [])[:1], *_state(devices)):

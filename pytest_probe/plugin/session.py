@@ -36,6 +36,7 @@ from pytest_probe.errors import DumpError, ProbeError, RecordError, SettingsErro
 from pytest_probe.options import NAMED
 from pytest_probe.plugin.dump_folders import DumpFolders
 from pytest_probe.plugin.gate import gate_in_worker
+from pytest_probe.plugin.logs import Quiet
 from pytest_probe.records import captured, find_dumps, is_part, labels, read_dump, recognised, stable
 from pytest_probe.registry import Registry
 from pytest_probe.reports.running import FOLDER
@@ -54,6 +55,8 @@ TABLE = Path("table")
 # Seconds before each further measurement of a case that looks slower: what disturbs one lasts for seconds, too. And how
 # long a run waits for that in all, since of a device that is slower throughout every case looks so.
 WAITS, PATIENCE = (0.2, 0.8, 2.0), 30.0
+# Errors of one API, in one process, whose causes are looked for with further runs; from -vv on all are.
+WHOLE_DIAGNOSES, VERBOSE = 50, 2
 STATE: pytest.StashKey[Probe] = pytest.StashKey()
 
 
@@ -76,7 +79,8 @@ class Probe:
         self.registry = registry
         worker: dict[str, Any] = getattr(config, "workerinput", {})
         self.workers: int = worker.get("workercount", 1)
-        self.device: str | None = worker.get("probe_device") or next(iter(settings.devices), None)
+        self._slot: int | None = worker.get("probe_slot")
+        self._given_device: str | None = worker.get("probe_device") or next(iter(settings.devices), None)
         self.asked = settings.dump_files
         given = {arg: self._named(arg) for arg in positional}
         named = [path for paths in given.values() for path in paths]
@@ -111,6 +115,16 @@ class Probe:
         # The process that reports opens the gate, and carries it to the workers.
         self.carried_gate: dict[str, Any] | None = None
         self.gate: Gate | None = gate_in_worker(settings, worker["probe_gate"]) if "probe_gate" in worker else None
+
+    @cached_property
+    def quiet(self) -> Quiet:
+        return Quiet(self.config)
+
+    @cached_property
+    def device(self) -> str | None:
+        """Where a worker was told its number among all alone, it finds its device itself."""
+        devices = () if self._slot is None else self.shared_devices
+        return devices[self._slot % len(devices)] if self._slot is not None and devices else self._given_device
 
     @cached_property
     def checker(self) -> Checker:
@@ -177,6 +191,7 @@ class Probe:
                 settings.judges,
                 settings.time_budget if settings.times else None,
                 settings.counts_memory,
+                None if self.config.get_verbosity() >= VERBOSE else WHOLE_DIAGNOSES,
             ),
             self.registry,
             adjust_inputs=_adjustment(hook.pytest_probe_inputs, user_code.inputs),
@@ -222,7 +237,8 @@ class Probe:
         if len(self.settings.devices) > 1:
             return self.settings.devices
         with suppress(Unsupported):
-            return self.checker.setup_of(self.frameworks[0]).shared_devices or self.settings.devices
+            setup = self.checker_of(self._given_device).setup_of(self.frameworks[0])
+            return setup.shared_devices or self.settings.devices
         return self.settings.devices
 
     def described(self, devices: Sequence[str] = ()) -> list[dict[str, str]]:
@@ -237,11 +253,11 @@ class Probe:
             return [{key: str(value) for key, value in setup.describe().items()} for setup in setups]
         return []
 
-    def know_names(self, devices: Sequence[Mapping[str, str]]) -> None:
-        """Take what another process says of its devices, one a framework, for the names of this one's."""
+    def know_names(self, name: str | None, devices: Sequence[Mapping[str, str]]) -> None:
+        """Take what another process says of a device, once a framework, for the names of this one's."""
         for framework, device in zip(self.frameworks, devices, strict=False):
-            self._names[self.device, framework] = device["device"]
-            self._names[None, framework] = device["device"]
+            for known in dict.fromkeys((name, self._given_device, None)):
+                self._names.setdefault((known, framework), device["device"])
 
     def warm_up(self) -> None:
         """Import the frameworks. Where that fails the items say so."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import subprocess
 import tempfile
@@ -49,6 +50,12 @@ def is_controller(config: pytest.Config) -> bool:
     """Does this process hand its items to workers?"""
     distributes = bool(config.getoption("tx", None)) and config.getoption("dist", "no") != "no"
     return distributes and not config.option.collectonly and not is_worker(config)
+
+
+def told_by_workers(probe: Probe) -> bool:
+    """Do the workers say what the devices are, so that this process imports no framework? A baseline asks before they
+    start which bits can be compared, and times how many devices there are."""
+    return is_controller(probe.config) and probe.settings.baseline is None and not probe.settings.times
 
 
 def register_packing(config: pytest.Config) -> None:
@@ -103,6 +110,7 @@ class Controller:
     def __init__(self, probe: Probe) -> None:
         self._probe = probe
         self._held: dict[Any, str] = {}
+        self._slots: dict[Any, int] = {}
         self._unexplained = 0
         self._deselected = 0
         self._died: pytest.TestReport | None = None
@@ -123,9 +131,13 @@ class Controller:
         node.workerinput["probe_running"] = str(self.folder)
         node.workerinput["probe_search_seed"] = self._probe.search_seed
         node.workerinput["probe_split"] = self._probe.config.getoption("dist") == "worksteal"
-        # What runs in one process alone need not be counted: that would import a framework here.
-        devices = self._probe.settings.devices if self._probe.settings.isolate else self._probe.shared_devices
-        if devices:
+        devices = self._probe.settings.devices if told_by_workers(self._probe) else self._probe.shared_devices
+        # To count the devices of a kind would import a framework here: a worker does that by its number.
+        if told_by_workers(self._probe) and len(devices) < 2:
+            taken = set(self._slots.values())
+            slot = next(number for number in itertools.count() if number not in taken)
+            self._slots[node] = node.workerinput["probe_slot"] = slot
+        elif devices:
             held = list(self._held.values())
             self._held[node] = node.workerinput["probe_device"] = min(devices, key=held.count)
 
@@ -143,6 +155,7 @@ class Controller:
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object | None) -> None:
         self._held.pop(node, None)
+        self._slots.pop(node, None)
         if error is None:
             self._take_over(getattr(node, "workeroutput", {}))
             return

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 
 from pytest_probe.core.result import Result, plain, worst_metric
 
 PREFIX = "probe."
 _TEXTS = ("id", "api", "direction", "dtype", "device", "verdict", "standard", "reason", "kind")
-_METRICS = ("max_ulp", "max_abs", "max_rel", "noise_ratio", "noise_rms", "spread_ulp")
+_METRICS = {name: PREFIX + name for name in ("max_ulp", "max_abs", "max_rel", "noise_ratio", "noise_rms", "spread_ulp")}
 
 
 def others(found: Iterable[tuple[str, object]]) -> list[tuple[str, object]]:
@@ -18,17 +19,23 @@ def others(found: Iterable[tuple[str, object]]) -> list[tuple[str, object]]:
 
 def properties(result: Result) -> list[tuple[str, str | int | float]]:
     """The properties of a result: its texts, and of each metric the worst over all outputs."""
-    texts = ((PREFIX + name, str(getattr(result, name))) for name in _TEXTS)
-    found: list[tuple[str, str | int | float]] = [(name, text) for name, text in texts if text]
+    texts = ((name, str(getattr(result, name))) for name in _TEXTS)
+    found: list[tuple[str, str | int | float]] = [_shared(name, text) for name, text in texts if text]
     if result.is_emulated:
         found.append((PREFIX + "emulated", "16 bit in float32"))
     if result.folded:
         found.append((PREFIX + "folded", f"+{result.folded}"))
-    for metric in _METRICS:
+    for metric, name in _METRICS.items():
         value = worst_metric(result, metric)
         if value is not None:
-            found.append((PREFIX + metric, plain(value)))
+            found.append((name, plain(value)))
     return found + _measured(result) + _gate(result) + _diagnosis(result)
+
+
+@functools.lru_cache(1024)
+def _shared(name: str, text: str) -> tuple[str, str]:
+    """One pair for all results that have it, since pytest keeps those of each item."""
+    return PREFIX + name, text
 
 
 def _measured(result: Result) -> list[tuple[str, str | int | float]]:

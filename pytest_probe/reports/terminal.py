@@ -20,6 +20,7 @@ WIDTH = 80
 MANY_ULP = 1e6
 WORST_APIS = 10
 ONE_SIDED = 20
+QUICK = "causes that need further runs were not tried after so many errors of this API; -vv, or the command below, does"
 _ORDER = ("pass", "warning", "error", "skip")
 # Of the names in the table, in a terminal of WIDTH columns, and at least: its heading's.
 _API_WIDTH, _SHORTEST = 40, 25
@@ -142,6 +143,8 @@ def _diagnosis(found: Diagnosis, *, sampled: bool) -> Iterator[str]:
         yield from wrap(f"wrong: {found.wrong:,} of {found.size:,} {elements} ({_share(found)}){where}", "    ", "  ")
     if found.cause:
         yield from wrap(f"looks like: {found.cause}", "    ", "  ")
+    if found.quick:
+        yield from wrap(QUICK, "    ", "  ")
     counts = [f"{name}: {actual:,}, expected {expected:,}" for name, (actual, expected) in found.not_finite.items()]
     if counts:
         yield f"  {'; '.join(counts)}"

@@ -29,6 +29,8 @@ WARN = ("absolute_threshold", "ulp", "binary")
 
 def with_table(comparison: Comparison, verdict: OutputVerdict, table: Table, standard: str) -> OutputVerdict:
     """The verdict, or a warning that names the table's metric."""
+    if _is_right(comparison, verdict):
+        return verdict
     rule = table.rule(comparison.call.api, comparison.actual.dtype.name)
     if comparison.allowance.emulated or not is_float(comparison) or not _asked(rule, comparison):
         return verdict
@@ -45,6 +47,13 @@ def with_table(comparison: Comparison, verdict: OutputVerdict, table: Table, sta
     return replace(
         verdict, verdict="warning", standard=standard, reason=reason, metrics=metrics, worst=differing(comparison)
     )
+
+
+def _is_right(comparison: Comparison, verdict: OutputVerdict) -> bool:
+    """Is the output the right result itself? A table that fails that says nothing of it. A reason tells that something
+    else was measured than the output."""
+    own = comparison.precision == comparison.actual.dtype
+    return own and not verdict.reason and verdict.metrics["mismatch"] == 0.0
 
 
 def _right(comparison: Comparison, verdict: OutputVerdict) -> Iterator[AnyArray]:

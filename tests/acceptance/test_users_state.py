@@ -16,6 +16,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from tests.acceptance.conftest import DumpMaker
 from tests.support.users_state import PLAIN, STATES
 from tests.support.writing import entries, write_dump
 
@@ -178,3 +179,39 @@ def test_where_nothing_is_set_nothing_is_said(tmp_path: Path) -> None:
     run = probe(tmp_path, f"--probe-dump={dump}", "--probe-out=out")
     assert "this process has set" not in run.stdout
     assert "state" not in json.loads((tmp_path / "out" / "run.json").read_text())["devices"][0]
+
+
+WAITS = """
+import os
+
+def pytest_configure(config):
+    print("waits", os.environ.get("OMP_WAIT_POLICY"), os.environ.get("OMP_NUM_THREADS"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("args", "set_by_user", "told"),
+    [
+        (["--probe-dump=dump.json"], {}, "waits PASSIVE None"),
+        (["--probe-dump=dump.json"], {"OMP_NUM_THREADS": "2"}, "waits None 2"),
+        (["--probe-dump=dump.json", "--probe-mode=acc,time"], {}, "waits None None"),
+        ([], {}, "waits None None"),
+    ],
+)
+def test_threads_wait_passively_where_dumps_run(
+    pytester: pytest.Pytester,
+    make_dump: DumpMaker,
+    monkeypatch: pytest.MonkeyPatch,
+    args: list[str],
+    set_by_user: dict[str, str],
+    told: str,
+) -> None:
+    """It is set before conftests are loaded, which import frameworks."""
+    for name in ("OMP_WAIT_POLICY", "OMP_NUM_THREADS"):
+        monkeypatch.setenv(name, "")  # so that what the run sets is undone
+        monkeypatch.delenv(name)
+    for name, value in set_by_user.items():
+        monkeypatch.setenv(name, value)
+    make_dump()
+    pytester.makeconftest(WAITS)
+    pytester.runpytest(*args, "--collect-only", "-s").stdout.fnmatch_lines([told])

@@ -134,6 +134,17 @@ def test_each_death_is_one_result(pytester: pytest.Pytester, make_dump: DumpMake
     assert '<property name="probe.kind" value="crash" />' in (pytester.path / "junit.xml").read_text()
 
 
+# What the test has put in its place here has to be there in the workers, too, which find their devices themselves.
+TWO_OF_A_KIND = """
+    import os
+
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        from pytest_probe.frameworks.torch.framework import TorchFramework
+
+        TorchFramework.all_devices = lambda self, name: ("cpu:0", "cpu:1") if name == "cpu" else (name,)
+"""
+
+
 def test_a_kind_means_all_of_its_devices(
     pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,10 +152,11 @@ def test_a_kind_means_all_of_its_devices(
     make_dump()
     both = ("cpu:0", "cpu:1")
     monkeypatch.setattr(TorchFramework, "all_devices", lambda self, name: both if name == "cpu" else (name,))
+    pytester.makeconftest(TWO_OF_A_KIND)
     result = pytester.runpytest(
         "--probe-dump=dump.json", "--probe-device=cpu", "-n", "auto", "--probe-out=out", "--probe-api=Functional.*"
     )
-    result.stdout.fnmatch_lines(["probe: cpu:0 cpu:1, torch *", "created: 2/2 workers"])
+    result.stdout.fnmatch_lines(["created: 2/2 workers", "probe: cpu:0 cpu:1, torch *"])
     result.assert_outcomes(passed=4)
     lines = (pytester.path / "out/results.jsonl").read_text().splitlines()
     assert {json.loads(line)["device"] for line in lines} <= set(both)

@@ -6,7 +6,7 @@ from pytest_probe.core.comparison import Comparison
 from pytest_probe.core.verdict import Diagnosis, OutputVerdict
 from pytest_probe.standards.base import Standard
 from pytest_probe.standards.device_modes import judge
-from pytest_probe.standards.diagnosis import diagnose
+from pytest_probe.standards.diagnosis import Depth, diagnose
 
 
 @pytest.fixture
@@ -14,11 +14,11 @@ def causes_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A test looks for a cause at the first error of each output: no verdict hangs on it, and it takes longer."""
     seen: set[tuple[str, str]] = set()
 
-    def once(standard: Standard, comparison: Comparison, verdict: OutputVerdict) -> Diagnosis | None:
+    def once(standard: Standard, comparison: Comparison, verdict: OutputVerdict, depth: Depth) -> Diagnosis | None:
         place = (comparison.direction, comparison.name)
         if place in seen:
             return None
         seen.add(place)
-        return diagnose(standard, comparison, verdict)
+        return diagnose(standard, comparison, verdict, depth)
 
     monkeypatch.setattr(judge, "diagnose", once)

@@ -168,7 +168,7 @@ def test_no_mode_is_asked_to_explain_a_table() -> None:
         pytest.fail("noise is content without a mode")
 
     asked = comparison(ONES + 1e-4, ONES, api="Functional.linear", dtype="float32", runs=UNSURE, alternative=never)
-    assert judged_with_modes(Auto(), asked, [behaviour("tf32")]).metrics["table"] == "ulp"
+    assert judged_with_modes(Auto(), asked, lambda: [behaviour("tf32")]).metrics["table"] == "ulp"
 
 
 @pytest.mark.parametrize(("terms", "verdict"), [(1024, "warning"), (65536, "pass")])

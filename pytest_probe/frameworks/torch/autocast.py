@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from pytest_probe.core.run import Kernel
+from pytest_probe.frameworks.torch.dispatch import DispatchMode
 from pytest_probe.frameworks.torch.rounding import SplittingMode, StepsMode, accelerator_kernel, computes, only_moves
 
 # What an autocast casts to, and what it casts. float64 is left alone.
@@ -57,7 +57,7 @@ def _casting() -> Any:
     return torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), excluded)
 
 
-class KernelsMode(SplittingMode):  # type: ignore[no-untyped-call]
+class KernelsMode(SplittingMode):
     """Gives every kernel's results the numbers that float64 gives, rounded to their dtype.
 
     An operator that autograd has a formula for is one kernel to a mode, also where it is made of others that an
@@ -153,7 +153,7 @@ class _Calls(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-class WatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class WatchMode(DispatchMode):
     """Notes the kernels of a call in their order, and of each whether all that it gives is float32."""
 
     def __init__(self) -> None:

@@ -16,6 +16,7 @@ from pytest_probe.core.run import Device, Returned, Run, Steps, Wanted, Way
 from pytest_probe.frameworks.results import PLAIN
 from pytest_probe.frameworks.torch.arrays import TORCH_COMPLEX, copied, laid_out, to_array, to_tensor, widened
 from pytest_probe.frameworks.torch.autocast import KernelsMode
+from pytest_probe.frameworks.torch.backward import backward
 from pytest_probe.frameworks.torch.cpu16 import cpu_kernels
 from pytest_probe.frameworks.torch.device_modes import emulated
 from pytest_probe.frameworks.torch.memory import memory_errors
@@ -228,13 +229,7 @@ def gradients(run: Run, seeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray
     incoming = [_seed(seeds[name], outputs[name], way) for name in seeds]
     # Programs go backward outside of autocast, whose casts the graph holds.
     with surroundings(replace(way, autocast=""), steps, grad=False):
-        found = torch.autograd.grad(
-            [outputs[name] for name in seeds],
-            list(leaves.values()),
-            incoming,
-            allow_unused=True,
-            retain_graph=False,
-        )
+        found = backward([outputs[name] for name in seeds], list(leaves.values()), incoming)
     return {name: get(_dense(gradient)) for name, gradient in zip(leaves, found, strict=True) if gradient is not None}
 
 

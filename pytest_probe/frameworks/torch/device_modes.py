@@ -80,7 +80,7 @@ def rounded_to_bits(tensor: torch.Tensor, bits: int, rounding: Rounding) -> torc
     return torch.where(torch.isfinite(tensor), cut, tensor)
 
 
-class ModeEmulation(SplittingMode):  # type: ignore[no-untyped-call]
+class ModeEmulation(SplittingMode):
     """One mode in one run. With jitter, operands (after their rounding) and results of kernels move by a roundoff."""
 
     def __init__(self, mode: Mode, jitter: Jitter | None) -> None:

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from pytest_probe.core.run import Kernel
 from pytest_probe.frameworks.torch import attention, interpolation
 from pytest_probe.frameworks.torch.cpu16 import cpu_kernels
+from pytest_probe.frameworks.torch.dispatch import DispatchMode
 from pytest_probe.numerics.dtypes import ULP_FLOAT32
 
 _ATEN = torch.ops.aten
@@ -126,7 +126,7 @@ def computes(func: Any, args: Any) -> bool:
     return not only_moves(func) and next(_tensors(args), None) is not None
 
 
-class SplittingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class SplittingMode(DispatchMode):
     """A mode that runs some kernels as the steps that they are made of, itself active in each."""
 
     def __init__(self) -> None:
@@ -145,7 +145,7 @@ class SplittingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.split.discard(func)
 
 
-class StepsMode(SplittingMode):  # type: ignore[no-untyped-call]
+class StepsMode(SplittingMode):
     """Rounds every intermediate result to dtype at the moment that a later step reads it.
 
     What no later step reads, the outputs, stays as it is: their rounding is the half ulp that every output is

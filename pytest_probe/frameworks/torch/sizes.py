@@ -25,7 +25,6 @@ from torch._subclasses.fake_tensor import (
     UnsupportedOperatorException,
 )
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from pytest_probe.core.arguments import Array, Leaf
@@ -33,6 +32,7 @@ from pytest_probe.core.dump import SizeSpec, leaves
 from pytest_probe.core.run import Way
 from pytest_probe.frameworks.torch.arrays import to_tensor, widened
 from pytest_probe.frameworks.torch.calls import Binder, surroundings
+from pytest_probe.frameworks.torch.dispatch import DispatchMode
 from pytest_probe.user_errors import said
 
 # These give what they take in another shape, whatever numbers they are given.
@@ -57,6 +57,8 @@ BEYOND, OVERFLOWED = 1 << 63, "calculation overflowed"
 # Tensors that a kernel may hold beside those that its arguments' sizes tell of: the coordinates of nonzero, copies.
 SLACK = 16
 # Values decide on a shape, or there is no kernel that tells it.
+# Whose numbers are the sizes of what they make, and nothing else.
+SIZED = frozenset(("empty", "ones", "rand", "randn", "zeros"))
 NOT_KNOWN = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException)
 
 
@@ -100,6 +102,8 @@ def _bound(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], enough: fl
             numbers += _extremes(value.array) if name in COUNTING else ()
         elif value is not None:
             numbers += _numbers(value)
+    if name in SIZED:
+        return math.prod(numbers)
     # One number may count for each of three dimensions: a kernel's size, a scale. A power would raise for inf.
     factor = 1.0 if name in WITHOUT_SIZES else math.prod(numbers) * max(numbers) * max(numbers)
     rough = factor * max(map(max, shapes), default=1)
@@ -182,7 +186,7 @@ def _fake(real: bool = False) -> FakeTensorMode:
     return FakeTensorMode(allow_fallback_kernels=False, allow_non_fake_inputs=real)
 
 
-class _Held(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Held(DispatchMode):
     """Adds up the memory of the tensors that are there at a time."""
 
     def __init__(self) -> None:
@@ -226,7 +230,7 @@ def _watched(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
     return 0
 
 
-class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Watch(DispatchMode):
     """Stops a call before a kernel that makes more bytes than the limit."""
 
     def __init__(self, limit: int) -> None:

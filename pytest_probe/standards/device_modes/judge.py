@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pytest_probe.core.comparison import Comparison
@@ -10,18 +10,25 @@ from pytest_probe.core.device_modes import Behaviour
 from pytest_probe.core.verdict import OutputVerdict
 from pytest_probe.standards.base import Standard
 from pytest_probe.standards.device_modes.emulate import under_modes
-from pytest_probe.standards.diagnosis import diagnose
+from pytest_probe.standards.diagnosis import Depth, diagnose
 
 
 def judged_with_modes(
-    standard: Standard, comparison: Comparison, allowed: Sequence[Behaviour], *, diagnosed: bool = True
+    standard: Standard,
+    comparison: Comparison,
+    allowed: Callable[[], Sequence[Behaviour]],
+    *,
+    depth: Callable[[], Depth] = lambda: "whole",
 ) -> OutputVerdict:
-    """The standard's verdict; where it is none to pass, that under an allowed mode, else with the likely cause, unless
-    nobody will read it (diagnosed)."""
+    """The standard's verdict; where it is none to pass, that under an allowed mode, else with the likely cause.
+
+    allowed gives the modes, depth how far the cause is looked for; both are asked only where the verdict is no pass.
+    """
     verdict = standard.judge(comparison)
     if verdict.verdict not in ("error", "warning"):
         return verdict
-    passed = under_modes(standard, comparison, verdict, allowed)
-    if passed is not None or verdict.verdict == "warning" or not diagnosed:
+    passed = under_modes(standard, comparison, verdict, allowed())
+    if passed is not None or verdict.verdict == "warning":
         return passed or verdict
-    return replace(verdict, diagnosis=diagnose(standard, comparison, verdict))
+    deep = depth()
+    return verdict if deep == "none" else replace(verdict, diagnosis=diagnose(standard, comparison, verdict, deep))

@@ -3,6 +3,6 @@
 A family of causes is a Recogniser, one file each; CAUSES lists them, those that say most first.
 """
 
-from pytest_probe.standards.diagnosis.diagnose import CAUSES, diagnose
+from pytest_probe.standards.diagnosis.diagnose import CAUSES, Depth, diagnose
 
-__all__ = ["CAUSES", "diagnose"]
+__all__ = ["CAUSES", "Depth", "diagnose"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -55,7 +55,15 @@ CAUSES: Sequence[Recogniser] = (
 )
 
 
-def diagnose(standard: Standard, comparison: Comparison, verdict: OutputVerdict) -> Diagnosis | None:
+# How far a cause is looked for; quick: among those that need no run of the reference.
+Depth: TypeAlias = Literal["none", "quick", "whole"]
+# They ask for such runs, some for hundreds.
+RUNNING = (DeviceMode, ChangedArgument)
+
+
+def diagnose(
+    standard: Standard, comparison: Comparison, verdict: OutputVerdict, depth: Depth = "whole"
+) -> Diagnosis | None:
     """What is wrong with an output that failed; None for one that is not judged element by element.
 
     Arrays of one shape: a number, a place, a cause. Where only the sign of zeros differs there is no cause.
@@ -68,7 +76,7 @@ def diagnose(standard: Standard, comparison: Comparison, verdict: OutputVerdict)
     where = regions.describe(wrong, _names(comparison))
     cause = None
     if not is_complex(comparison.actual.dtype):
-        cause = _cause(trouble_of(standard, comparison, verdict, wrong, allowed, where))
+        cause = _cause(trouble_of(standard, comparison, verdict, wrong, allowed, where), depth)
     return Diagnosis(
         wrong=int(np.count_nonzero(wrong)),
         size=wrong.size,
@@ -77,13 +85,15 @@ def diagnose(standard: Standard, comparison: Comparison, verdict: OutputVerdict)
         where=where,
         cause=cause.words if cause else "",
         family=cause.family if cause else "",
+        quick=depth == "quick",
     )
 
 
-def _cause(trouble: Trouble) -> Cause | None:
+def _cause(trouble: Trouble, depth: Depth) -> Cause | None:
     part = part_of(trouble, PART)
+    tried = (cause for cause in CAUSES if depth == "whole" or not isinstance(cause, RUNNING))
     with np.errstate(all="ignore"):
-        return next((found for cause in CAUSES if (found := cause.explain(part)) is not None), None)
+        return next((found for cause in tried if (found := cause.explain(part)) is not None), None)
 
 
 def _spread(comparison: Comparison) -> str:

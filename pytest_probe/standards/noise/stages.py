@@ -69,6 +69,13 @@ class Stage:
         return ", ".join(parts)
 
 
+def of_right(comparison: Comparison) -> Stage:
+    """The first stage of an output whose elements are all the reference correctly rounded."""
+    expected = comparison.expected
+    noise = Noise(np.broadcast_to(0.0, expected.shape), 0.0, 0.0, int(np.count_nonzero(expected)), 0)
+    return Stage(noise, limits_of(comparison), STAGES[0], "float64", None, expected)
+
+
 def in_turn(comparison: Comparison) -> Iterator[Stage]:
     """Stages as A grows: float64 runs at growing K, then the kernel's own rounding."""
     evidence = comparison.evidence
@@ -80,8 +87,7 @@ def in_turn(comparison: Comparison) -> Iterator[Stage]:
         # The reference cannot be perturbed more often: another stage would say the same.
         if k and len(runs) == before:
             break
-        added = run_spread(comparison, runs[before:])
-        spread = spread if added is None else added.joined(spread)
+        spread = _with_runs(comparison, spread, runs[before:])
         yield _stage(comparison, spread, limits, len(runs), "float64")
     if _chose_otherwise(comparison, runs):
         untied = run_spread(comparison, evidence.untied(CHOICES))
@@ -90,10 +96,12 @@ def in_turn(comparison: Comparison) -> Iterator[Stage]:
             yield _stage(comparison, wider, limits, CHOICES, "float64")
     # Another device's fault is not in the CPU's kernels: their float32 runs may count against R.
     if not comparison.case.on_cpu:
-        runs = runs + _not_vanished(comparison, runs, evidence.float32(STAGES[-1]))
-        yield _stage(comparison, run_spread(comparison, runs), limits, STAGES[-1], "float32")
-    runs = runs + evidence.float32_steps(STAGES[-1])
-    by_steps = _by_steps(comparison, runs)
+        more = _not_vanished(comparison, runs, evidence.float32(STAGES[-1]))
+        runs, spread = runs + more, _with_runs(comparison, spread, more)
+        yield _stage(comparison, spread, limits, STAGES[-1], "float32")
+    more = evidence.float32_steps(STAGES[-1])
+    runs, spread = runs + more, _with_runs(comparison, spread, more)
+    by_steps = _by_steps(comparison, spread)
     yield from by_steps
     if not comparison.case.on_cpu:
         return
@@ -107,9 +115,16 @@ def in_turn(comparison: Comparison) -> Iterator[Stage]:
         yield _stage(comparison, wider, tight, STAGES[-1], AMONG_THEMSELVES)
 
 
-def _by_steps(comparison: Comparison, runs: list[AnyArray]) -> list[Stage]:
-    """Against all runs that do not round to 16 bit; where terms are equal, with the limits of those as well."""
-    spread = pooled_spread(comparison, run_spread(comparison, runs))
+def _with_runs(comparison: Comparison, spread: Spread | None, more: list[AnyArray]) -> Spread | None:
+    """The spread of some runs and of these."""
+    added = run_spread(comparison, more)
+    return spread if added is None else added.joined(spread)
+
+
+def _by_steps(comparison: Comparison, spread: Spread | None) -> list[Stage]:
+    """Against the spread of all runs that do not round to 16 bit; where terms are equal, with the limits of those as
+    well."""
+    spread = pooled_spread(comparison, spread)
     found = [_stage(comparison, spread, limits_of(comparison), STAGES[-1], "steps")]
     if repeats(comparison):
         found.append(_stage(comparison, spread, limits_of(comparison, equal_terms=True), STAGES[-1], EQUAL_TERMS))
@@ -122,7 +137,7 @@ def widest_of_float32(comparison: Comparison) -> Stage:
     runs = evidence.perturbed(STAGES[-1])
     if not comparison.case.on_cpu:
         runs = runs + _not_vanished(comparison, runs, evidence.float32(STAGES[-1]))
-    return _by_steps(comparison, runs + evidence.float32_steps(STAGES[-1]))[-1]
+    return _by_steps(comparison, run_spread(comparison, runs + evidence.float32_steps(STAGES[-1])))[-1]
 
 
 def _chose_otherwise(comparison: Comparison, runs: list[AnyArray]) -> bool:

@@ -25,6 +25,7 @@ INDEX = leaf(np.zeros((20_000, 1)), "int64"), leaf(np.zeros((1, 20_000)), "int64
 LARGE: Sequence[tuple[Callable[..., Any], list[Any], dict[str, Any], float]] = (
     (torch.ones, [400_000_000], {}, 3.2),
     (torch.ones, [10**10, 10**10], {}, 1e9),
+    (torch.randn, [20_000, 20_000], {}, 3.2),
     (torch.arange, [TERA], {}, 8000),
     (torch.arange, [0, 1, 1e-12], {}, 8000),
     (torch.arange, [leaf(TERA, "int64")], {}, 8000),
@@ -86,6 +87,8 @@ SMALL: Sequence[tuple[Callable[..., Any], list[Any]]] = (
     (torch.softmax, [normal(64, 64), -1]),
     (torch.arange, [1000]),
     (torch.arange, [0, 10, 0.01]),
+    (torch.randn, [8, 64, 64, 64]),
+    (torch.zeros, [[64, 64, 64]]),
 )
 
 

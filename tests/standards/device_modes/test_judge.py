@@ -27,14 +27,14 @@ def test_a_healthy_output_asks_for_no_other_reference() -> None:
         raise AssertionError("asked")
 
     asked = comparison(RIGHT, RIGHT, dtype="float32", alternative=otherwise)
-    assert judged_with_modes(Auto(), asked, [MODES["tf32"]]).verdict == "pass"
+    assert judged_with_modes(Auto(), asked, lambda: [MODES["tf32"]]).verdict == "pass"
 
 
 def test_a_mode_passes_where_it_is_allowed_and_is_named_where_not() -> None:
     asked = comparison(RIGHT, RIGHT + 1e-3 * normal(*RIGHT.shape), dtype="float32", alternative=other(RIGHT))
-    passed = judged_with_modes(Auto(), asked, [MODES["hf32"]])
+    passed = judged_with_modes(Auto(), asked, lambda: [MODES["hf32"]])
     assert (passed.verdict, passed.metrics["mode"], passed.metrics["noise_ratio"]) == ("pass", "hf32", 0.0)
-    failed = judged_with_modes(Auto(), asked, [])
+    failed = judged_with_modes(Auto(), asked, lambda: [])
     assert failed.verdict == "error"
     assert failed.diagnosis is not None
     assert failed.diagnosis.cause.startswith("behaves as flush to zero")
@@ -42,7 +42,7 @@ def test_a_mode_passes_where_it_is_allowed_and_is_named_where_not() -> None:
 
 def test_float64_has_no_modes() -> None:
     asked = comparison(RIGHT, RIGHT + 1e-3 * normal(*RIGHT.shape), dtype="float64", alternative=other(RIGHT))
-    assert judged_with_modes(Auto(), asked, list(MODES.values())).verdict == "error"
+    assert judged_with_modes(Auto(), asked, lambda: list(MODES.values())).verdict == "error"
 
 
 def test_the_factor_and_its_error() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,6 +32,27 @@ def diagnosed(asked: Comparison) -> Diagnosis:
 
 def cause(actual: Any, expected: Any = RIGHT, dtype: str = "float32", **more: Any) -> str:
     return diagnosed(comparison(actual, expected, dtype=dtype, **more)).cause
+
+
+def test_a_quick_look_makes_no_run() -> None:
+    class Counting(Evidence):
+        def with_arguments(self, values: Mapping[str, Any]) -> AnyArray | None:
+            asked_for.append(values)
+            return None
+
+    asked_for: list[Any] = []
+    asked = comparison(RIGHT * 1.001, RIGHT, dtype="float32", args=(RIGHT,))
+    asked = replace(asked, evidence=Counting())
+    verdict = Auto().judge(asked)
+    whole, quick = diagnose(Auto(), asked, verdict), diagnose(Auto(), asked, verdict, "quick")
+    assert whole is not None
+    assert quick is not None
+    assert asked_for
+    asked_for.clear()
+    diagnose(Auto(), asked, verdict, "quick")
+    assert not asked_for
+    assert (quick.cause, quick.where, quick.quick) == (whole.cause, whole.where, True)
+    assert not whole.quick
 
 
 def with_rows(rows: Any, values: Any) -> AnyArray:

@@ -1,0 +1,41 @@
+"""PyTorch: modes that see every kernel, without what torch imports to keep its compiler out of them."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+COMPILER = "torch._dynamo"
+_disabling: Callable[..., Callable[..., Any]] | None = getattr(torch, "_disable_dynamo", None)
+
+
+class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Base of our modes. torch wraps what a mode does with each kernel so that its compiler leaves it alone, and
+    imports the compiler for that, which takes 0.9 s: here it is asked only where something has imported it."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)  # type: ignore[no-untyped-call]
+        if "__torch_dispatch__" in cls.__dict__:
+            cls.__torch_dispatch__ = _left_alone(cls.__dict__["__torch_dispatch__"])  # type: ignore[method-assign]
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """torch's own name for it; False: it wraps nothing."""
+        return False
+
+
+def _left_alone(method: Callable[..., Any]) -> Callable[..., Any]:
+    if _disabling is None:
+        return method
+    disabled = _disabling(method, recursive=True)
+
+    @functools.wraps(method)
+    def seen(*args: Any, **kwargs: Any) -> Any:
+        return (disabled if COMPILER in sys.modules else method)(*args, **kwargs)
+
+    return seen

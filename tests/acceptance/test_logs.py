@@ -1,0 +1,118 @@
+"""What calls log stands in the report of their item, as in those of pytest's own tests."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from tests.acceptance.conftest import DumpMaker
+
+LOGGING = """
+import logging, torch
+
+apart = logging.getLogger("apart")
+apart.propagate = False
+
+def relu(x):
+    logging.getLogger("kernel").warning("in a call")
+    apart.error("in one that %s", "does not propagate")
+    logging.getLogger("made later").warning("by a new logger")
+    logging.getLogger("kernel").info("below the level")
+    print("printed")
+    return torch.relu(x) * {factor}
+
+def pytest_runtest_setup(item):
+    logging.getLogger("conftest").warning("before the call")
+
+def pytest_runtest_teardown(item):
+    logging.getLogger("conftest").warning("behind it")
+
+def pytest_probe_register(registry):
+    registry.calls["Functional.relu"] = relu
+"""
+TEST = "import logging\ndef test_own():\n    logging.getLogger('own').warning('in a test')\n    assert 0\n"
+
+
+@pytest.fixture(autouse=True)
+def usual_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was imported before may have set another one."""
+    monkeypatch.setattr(logging.root, "level", logging.WARNING)
+
+
+def run(pytester: pytest.Pytester, make_dump: DumpMaker, *args: str, factor: float = 2.0) -> str:
+    make_dump()
+    pytester.makeconftest(LOGGING.format(factor=factor))
+    command = ["--probe-dump=dump.json", "--probe-api=relu", "--probe-direction=forward", "--probe-device=cpu"]
+    result = pytester.runpytest(*command, "-p", "no:randomly", *args)
+    assert "INTERNALERROR" not in result.stdout.str() + result.stderr.str()
+    return result.stdout.str()
+
+
+def sections(text: str) -> list[str]:
+    return [line.strip("- ") for line in text.splitlines() if line.startswith("-") and "Captured" in line]
+
+
+PARTS = ["Captured log setup", "Captured stdout call", "Captured log call"]
+
+
+@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+def test_logs_are_in_the_report(pytester: pytest.Pytester, make_dump: DumpMaker, workers: str) -> None:
+    text = run(pytester, make_dump, workers)
+    assert sections(text) == [*PARTS, "Captured log teardown"]
+    assert "WARNING  conftest:conftest.py:" in text
+    assert "WARNING  kernel:conftest.py:7 in a call" in text
+    assert text.count("does not propagate") == 1
+    assert "by a new logger" in text
+    assert "below the level" not in text
+
+
+def test_they_are_those_of_pytests_plugin(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    """--log-level leaves it active, at the level that it has without."""
+    ours, theirs = (run(pytester, make_dump, *args) for args in ([], ["--log-level=WARNING"]))
+    shown = [[line for line in text.splitlines() if ".py:" in line or "Captured" in line] for text in (ours, theirs)]
+    assert sections(ours) == sections(theirs)
+    assert shown[0] == shown[1]
+
+
+def test_an_option_of_logging_is_obeyed(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    assert "below the level" in run(pytester, make_dump, "--log-level=INFO")
+    run(pytester, make_dump, "--log-file=all.log", "--log-file-level=INFO", factor=1.0)
+    assert "below the level" in (pytester.path / "all.log").read_text()
+    assert "in a call" in run(pytester, make_dump, "-o", "log_cli=true", factor=1.0)
+
+
+def test_formats_are_obeyed(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    assert "<kernel> in a call" in run(pytester, make_dump, "--log-format=<%(name)s> %(message)s")
+
+
+def test_nothing_is_shown_of_a_run_without_pytests_plugin(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    assert "Captured log" not in run(pytester, make_dump, "-p", "no:logging")
+
+
+def test_tests_of_the_project_keep_theirs(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    pytester.makepyfile(test_own=TEST)
+    text = run(pytester, make_dump, "test_own.py")
+    assert text.count("in a test") >= 1
+    assert sections(text).count("Captured log call") == 2
+
+
+def test_a_folder_with_conftests_beside_it(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    """The hooks of another folder's conftest are none of the dump's."""
+    other = pytester.mkdir("other")
+    (other / "conftest.py").write_text(
+        "import logging\ndef pytest_runtest_setup(item):\n    logging.getLogger('elsewhere').warning('not ours')\n"
+    )
+    (other / "test_other.py").write_text("def test_other():\n    assert 0\n")
+    text = run(pytester, make_dump, "other")
+    assert sections(text).count("Captured log call") == 1
+    assert text.count("elsewhere:conftest.py") == 1
+
+
+def test_a_message_that_cannot_be_formatted_fails_the_item(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump()
+    code = LOGGING.format(factor=1.0).replace('warning("in a call")', 'warning("%d", "no number")')
+    pytester.makeconftest(code)
+    command = ["--probe-dump=dump.json", "--probe-api=relu", "--probe-direction=forward", "--probe-device=cpu"]
+    for args in ([], ["--log-level=WARNING"]):
+        pytester.runpytest(*command, *args).assert_outcomes(failed=1)
