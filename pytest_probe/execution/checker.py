@@ -29,6 +29,7 @@ from pytest_probe.errors import (
 )
 from pytest_probe.execution.caching.results import CachedResults
 from pytest_probe.execution.checked import Checked, PreparedCall
+from pytest_probe.execution.completion import check_complete
 from pytest_probe.execution.conditions import Conditions, Setup
 from pytest_probe.execution.device_memory import Waiting, noting_device_memory
 from pytest_probe.execution.judging import Judging
@@ -178,7 +179,8 @@ class Checker:
             return self._undecided(case, out_of_memory(error))
 
     def _prepared(self, case: Case, gradient: bool) -> PreparedCall:
-        reference, autocast = self._replays(case).reference(case, case.dump.decode(case.record))
+        replays = self._replays(case)
+        reference, autocast = replays.reference(case, replays.call(case))
         reference = settled_on_cpu(reference, autocast)
         arguments = reference.candidate.arguments
         wanted, way = reference.wanted if gradient else None, Way(self._setup(case).device, state="users")
@@ -368,6 +370,7 @@ def preview(case: Case, registry: Registry, conditions: Conditions | None = None
     try:
         call = case.dump.decode(case.record)
         inputs.check_size(call, case.dtype, inputs.available_memory())
+        check_complete(case, call)
         if case.api not in registry.references or case.api not in registry.calls:
             setup.framework.candidates(case.record.namespace, case.record.api, registry.namespaces)
     except (Unsupported, RecordError) as error:
