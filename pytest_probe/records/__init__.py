@@ -15,6 +15,7 @@ from pytest_probe.core import archive
 from pytest_probe.core.dump import TENSOR_FOLDER, Call, Dump, Reader, Record
 from pytest_probe.core.regular_file import special
 from pytest_probe.errors import DumpError, HookFailed, RecordError, SettingsError
+from pytest_probe.records.api_accuracy_checker.reader import CheckerReader
 from pytest_probe.records.labels import captured, labels, natural, stable
 from pytest_probe.records.msprobe.reader import MsprobeReader
 from pytest_probe.records.msprobe.stack import user_frame
@@ -24,7 +25,13 @@ from pytest_probe.records.ptdbg.reader import PtdbgReader
 from pytest_probe.records.unrecognised import found_instead
 from pytest_probe.user_errors import reporting_failures_of
 
-READERS: tuple[Reader, ...] = (MsprobeReader(), PaddleApexReader(), PtdbgReader(), PaddleLinesReader())
+READERS: tuple[Reader, ...] = (
+    MsprobeReader(),
+    PaddleApexReader(),
+    CheckerReader(),
+    PtdbgReader(),
+    PaddleLinesReader(),
+)
 
 NO_SUCH = "there is no such file or folder"
 
