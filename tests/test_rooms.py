@@ -29,6 +29,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "baselines/benchmark.py": {"a class": "random"},
     "cli/capture.py": {"a value of an option": "all"},
     "cli/merge.py": {"a setting": "mode"},
+    "cli/record.py": {"fields of what is shown": "stack type"},
     "cli/show.py": {"a heading": "size"},
     "core/comparison.py": {"a kind of runs": "narrow"},
     "core/device_modes.py": {"directions of rounding, scopes and sums of a mode": "all matmul narrow zero"},

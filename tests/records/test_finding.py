@@ -73,7 +73,7 @@ def test_a_path_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
         ),
         (
             '{\n"Tensor*__add__*1": [{"type": "torch.Tensor"',
-            "is the backward_info file of an api_accuracy_checker dump, which belongs to another file; give the forward",
+            "is the backward_info file of an api_accuracy_checker dump, which belongs to another file; give the",
         ),
         (
             '{"Functional*conv2d*0": ["File x',
