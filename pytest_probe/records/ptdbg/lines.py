@@ -87,15 +87,24 @@ def sorted_lines(content: bytes) -> Sorted:
     """Every line of a file, with its call. A broken line with a forward value stays with its call, whose decoding says
     so; any other one is told of here."""
     found = Sorted()
+    entries: dict[bytes, Entry] = {}
     at, number = 0, 1
     while at < len(content):
-        run = _RUN.match(content, at)
+        # A stack of an entry that is known takes no regular expression.
+        name = content[at + 2 : content.find(b'"', at + 2)]
+        known = entries.get(name[: -len(_STACK_INFO) - 1]) if name.endswith(_STACK_INFO) else None
+        run = _RUN.match(content, at) if known is None else None
         end = run.end() if run is not None else content.find(b"\n", at)
         text = content[at : end if end >= 0 else len(content)]
         names = _names(text) if run is not None else None
         if run is not None and names is not None:
-            _add_values(found, _entry(run, found.calls), text, number, names)
+            entry = entries[run[1]] = _entry(run, found.calls)
+            _add_values(found, entry, text, number, names)
             number += len(names)
+        elif known is not None and text.startswith(b'["') and _count(text) == STACK:
+            known.stack = text
+            found.stacks += 1
+            number += 1
         else:
             for line in text.split(b"\n"):
                 _add_line(found, line, number)
@@ -206,9 +215,9 @@ def _count(line: bytes) -> int:
     """How many elements a line has; -1 where it is no JSON array."""
     if len(line) > MAX_ENTRY:
         return -1
-    for text in (line, _plain(line)):
+    for prepare in (bytes, _plain):
         with suppress(ValueError, RecursionError):
-            return len(_ELEMENTS.decode(text))
+            return len(_ELEMENTS.decode(prepare(line)))
     return -1
 
 

@@ -35,8 +35,8 @@ class PtdbgReader:
 
     def read(self, path: Path) -> Dump:
         """Read the dump. A line that belongs to no record is damage."""
-        with paused_gc():
-            found = sorted_lines(bytes(lazy_json.read_bytes(path)))
+        with paused_gc(), archive.opened(path) as file:
+            found = sorted_lines(lazy_json.without_mark(file.read()))
             records = tuple(_records(found))
         folder = path.with_suffix("")
         stored = archive.is_folder(folder)
