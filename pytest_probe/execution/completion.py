@@ -169,7 +169,12 @@ def _wide(array: AnyArray) -> AnyArray:
 
 
 def _within(found: AnyArray, stored: AnyArray, share: float) -> bool:
-    scale = float(np.max(np.abs(stored), initial=0.0, where=np.isfinite(stored)))
+    """Are two arrays as near as that? What a device left as inf or NaN is its own affair where the other half of the
+    elements tells which call it was."""
+    finite = np.isfinite(stored)
+    scale = float(np.max(np.abs(stored), initial=0.0, where=finite))
+    if 2 * np.count_nonzero(finite) >= stored.size:
+        found, stored = found[finite], stored[finite]
     with np.errstate(all="ignore"):
         return bool(np.allclose(found, stored, rtol=0.0, atol=share * scale, equal_nan=True))
 

@@ -137,6 +137,18 @@ def test_a_wrong_stored_output_is_found(tmp_path: Path) -> None:
     assert (verdict.verdict, verdict.notes) == ("error", noted("dim=0"))
 
 
+@pytest.mark.parametrize(("standard", "kind"), [("finite", "abnormal"), ("noise", None)])
+def test_a_stored_output_with_nan_is_found(tmp_path: Path, standard: str, kind: str | None) -> None:
+    """The other elements tell the call."""
+    stored = T.softmax(0)
+    stored[1, 1] = torch.nan
+    verdict = found(tmp_path, "Torch_softmax", [X], stored, device="recorded", standard=standard)
+    assert (verdict.verdict, verdict.notes) == ("error", noted("dim=0"))
+    assert verdict.outputs[0].metrics.get("overflow") == kind
+    lost = found(tmp_path / "all", "Torch_softmax", [X], stored * torch.nan, device="recorded", standard=standard)
+    assert (lost.verdict, lost.kind) == ("skip", "lost argument")
+
+
 @pytest.mark.parametrize("device", ["cpu", "recorded"])
 def test_outputs_that_a_filter_left_out(tmp_path: Path, device: str) -> None:
     """With its filter on ptdbg records no integers: the indices of topk have no line."""

@@ -17,6 +17,7 @@ from tests.execution.conftest import Make, normal
 from tests.support.checking import verdicts
 from tests.support.devices import Emulated
 from tests.support.dumps import DATA
+from tests.support.ptdbg_dumps import values, write
 
 Change = Callable[[torch.Tensor], torch.Tensor]
 HALF = torch.float16
@@ -243,3 +244,18 @@ def test_recorded_gradients_by_their_statistics(bench: Make, top: float, wanted:
     made = bench("Torch.exp", torch.exp, EXP80, backward=True, edit=edit, conditions=conditions)
     verdict = made.check("backward")
     assert (verdict.verdict, verdict.kind) == ("skip" if wanted else "pass", wanted)
+
+
+def test_statistics_of_ptdbg(tmp_path: Path) -> None:
+    """Without tensors its records cannot run, and their statistics are judged."""
+    found = {
+        **values("Torch_exp_0", [EXP80.numpy()], EXP80.exp().numpy()),
+        **values("Torch_exp_1", [EXP80.numpy()], (EXP80 * torch.inf).numpy()),
+        **values("Torch_exp_2", [(EXP80 * torch.inf).numpy()], (EXP80 * torch.inf).numpy()),
+    }
+    told = verdicts(write(tmp_path, found, stored=False), device="recorded", standard="finite")
+    assert [(each.verdict, each.kind) for each in told.values()] == [
+        ("pass", ""),
+        ("skip", "overflow that needs a replay"),
+        ("skip", "inherited overflow"),
+    ]

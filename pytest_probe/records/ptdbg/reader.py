@@ -30,8 +30,8 @@ class PtdbgReader:
     name = "ptdbg"
 
     def sniff(self, path: Path, head: bytes) -> bool:
-        """Is this text with a line as ["Torch_relu_0_forward_input.0", ...]? A pickle is binary, and none."""
-        return b"\0" not in head and is_ptdbg(head)
+        """Is there a line as ["Torch_relu_0_forward_input.0", ...]?"""
+        return is_ptdbg(head)
 
     def read(self, path: Path) -> Dump:
         """Read the dump. A line that belongs to no record is damage."""
