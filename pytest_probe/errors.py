@@ -8,7 +8,8 @@ ProbeError
 ├── RecordError         one record cannot be used: its items are skipped
 │   ├── NotRecorded     the capture could not record it
 │   ├── NotRebuilt      it holds a value that no dump can hold
-│   └── LostArgument    the dump does not hold what an argument was
+│   ├── LostArgument    the dump does not hold what an argument was
+│   └── NoTensors       it holds the call's stack alone
 ├── FrameworkTooOld     the installed framework is older than what works
 ├── OverflowFound       a capture met as many overflows as it was asked for
 ├── HookFailed          code that a project's conftest.py added raised, or gave what cannot be used
@@ -92,6 +93,12 @@ class LostArgument(RecordError):
     """The dump does not hold what an argument was, as the value of a tensor that gives a size."""
 
     kind = "lost argument"
+
+
+class NoTensors(RecordError):
+    """The dump has the stack of a call, and neither arguments nor outputs."""
+
+    kind = "no tensors"
 
 
 class HookFailed(ProbeError):

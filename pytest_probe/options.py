@@ -83,7 +83,7 @@ OPTIONS = (
     Option("direction", "Run both, forward or backward (default: both)", "DIRECTION", "both"),
     Option(
         "standard",
-        "Standard that judges: auto, noise, exact, or one of the tools' standards listed at the end (default: auto)",
+        "Standard that judges: auto, noise, exact, finite, or one of the tools' listed at the end (default: auto)",
         "NAME",
         "auto",
     ),

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from glob import escape
 from pathlib import Path
 from typing import Any
 
 from pytest_probe import frameworks
+from pytest_probe.cli.record import Described, text
+from pytest_probe.core.case import DIRECTIONS
 from pytest_probe.core.dump import Call, Dump, named_tensors
 from pytest_probe.core.printable import printable
 from pytest_probe.core.verdict import Verdict
-from pytest_probe.errors import DumpError, RecordError
+from pytest_probe.errors import DumpError, RecordError, SettingsError
 from pytest_probe.execution import Case, floating_dtypes, preview
 from pytest_probe.options import NAMED
 from pytest_probe.records import find_dumps, labels, read_dump
@@ -49,19 +55,21 @@ def add_parser(commands: Any) -> None:
     """Register the command with argparse."""
     parser = commands.add_parser(
         "show",
-        help="list what a dump holds: what would run, and what would be skipped and why",
+        help="list what a dump holds: what would run, and what would be skipped and why; or one record in full",
         description="List the cases of dumps: what would run, with its dtype and the elements of its tensors, "
         "what would be skipped and why, and totals by API, dtype and size. Nothing is run, and no conftest.py is read: "
         "what its hooks add (readers, namespaces, references) does not count here.",
+        usage="pytest-probe show [options] DUMP [DUMP ...] [RECORD]",
         epilog="exit status: 0, or 2 where an argument or a dump cannot be used",
     )
     parser.add_argument(
         "dumps",
         nargs="+",
         metavar="DUMP",
-        type=Path,
-        help="a dump file, a folder of dumps, an archive of one, or a pattern",
+        help="dump files, folders of dumps, archives of one, or patterns; then a record's name, or a glob of names, to "
+        "show those records in full: arguments, outputs, gradients, the stack, and what a replay would do",
     )
+    parser.add_argument("--json", action="store_true", help="records in full as a JSON array, all without a RECORD")
     for name in ("api", "skip-api"):
         parser.add_argument(f"--{name}", NAMED[name].flag, action="append", metavar="GLOB", help=NAMED[name].help)
     for name in ("direction", "dtype"):
@@ -82,33 +90,109 @@ def _selection(arguments: argparse.Namespace) -> Selection:
 
 def run(arguments: argparse.Namespace) -> int:
     """The exit status. Raises SettingsError, or DumpError for a path that leads to no dump."""
-    selection, registry = _selection(arguments), Registry.default()
-    paths = [path for given in arguments.dumps for path in find_dumps(Path(os.path.abspath(given)))]
+    selection, asked = _selection(arguments), Asked(Registry.default())
+    paths, names = asked.split(arguments.dumps)
     named = labels(paths)
+    if names or arguments.json:
+        chosen = replace(selection, apis=(*selection.apis, *names))
+        return _in_full(asked, paths, named, chosen, arguments.json)
     shown: list[Line] = []
     unmatched, apis = {*selection.apis, *selection.skip_apis}, set[str]()
-    status = 0
     for path in paths:
-        try:
-            dump = read_dump(path, registry.readers)
-        except DumpError as error:
-            print(printable(f"pytest-probe: error: {error}"), file=sys.stderr)
-            status = USAGE_ERROR
+        dump = asked.read(path)
+        if dump is None:
             continue
         print(printable(f"{named[path]}: {holds(dump)}"))
+        for note in dump.notes:
+            print(printable(f"  {note}"))
         unmatched = {glob for glob in unmatched if not matches(glob, dump.records)}
         apis |= apis_of([dump])
-        for line in _lines(dump, selection, registry):
+        for line in _lines(dump, selection, asked.registry):
             print(printable(line.text))
             shown.append(line)
-        for damage in dump.damage:
-            print(printable(f"pytest-probe: error: {damage}"), file=sys.stderr)
-            status = USAGE_ERROR
-    if shown or not status:
+        asked.tell(dump.damage)
+    if shown or not asked.status:
         print("\n".join(_totals(shown)))
     for glob in sorted(unmatched):
         print(printable(f"{glob} matches no record{closest(glob, apis)}"), file=sys.stderr)
-    return status
+    return asked.status
+
+
+class Asked:
+    """The dumps that were asked for, each read once; status is the exit status so far."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.registry = registry
+        self.status = 0
+        self._read: dict[Path, Dump | None] = {}
+
+    def read(self, path: Path) -> Dump | None:
+        """The dump at a path; None, and a message, where it cannot be read."""
+        if path not in self._read:
+            try:
+                self._read[path] = read_dump(path, self.registry.readers)
+            except DumpError as error:
+                self._read[path] = None
+                self.tell([str(error)])
+        return self._read[path]
+
+    def tell(self, troubles: Iterable[str]) -> None:
+        for trouble in troubles:
+            print(printable(f"pytest-probe: error: {trouble}"), file=sys.stderr)
+            self.status = USAGE_ERROR
+
+    def split(self, given: Sequence[str]) -> tuple[list[Path], tuple[str, ...]]:
+        """The dumps, and the names of the records to show in full: those that the last argument names, where it leads
+        to no file. Raises DumpError or SettingsError."""
+        *others, last = given
+        if not others or os.path.lexists(last):
+            return self._found(given), ()
+        paths, name = self._found(others), frameworks.signatures().spelled(last)
+        dumps = [dump for path in paths if (dump := self.read(path)) is not None]
+        names = tuple(dict.fromkeys(each for dump in dumps for each in _named(dump, name)))
+        if names:
+            return paths, names
+        with suppress(DumpError):
+            return [*paths, *self._found([last])], ()
+        raise SettingsError("RECORD", last, f"it is no dump, and matches no record{closest(name, apis_of(dumps))}")
+
+    def _found(self, given: Sequence[str]) -> list[Path]:
+        return [path for each in given for path in find_dumps(Path(os.path.abspath(each)))]
+
+
+def _named(dump: Dump, glob: str) -> Iterator[str]:
+    """The names of a dump's records that a name or a glob matches, also as ptdbg spells them: "Torch_relu_0"."""
+    asked = Selection(apis=(glob,))
+    for record in dump.records:
+        spelled = f"{record.namespace}_{record.api}_{record.number}"
+        matched = any(asked.admits(record, direction) for direction in DIRECTIONS)
+        if matched or any(fnmatchcase(f"{spelled}{end}", glob) for end in ("", *(f"_{each}" for each in DIRECTIONS))):
+            yield escape(record.name)
+
+
+def _in_full(
+    asked: Asked, paths: Sequence[Path], named: Mapping[Path, str], selection: Selection, as_json: bool
+) -> int:
+    """Show the selected records one by one."""
+    shown = 0
+    for path in paths:
+        dump = asked.read(path)
+        if dump is None:
+            continue
+        described = Described(dump, named[path], asked.registry)
+        for place, record in enumerate(dump.records):
+            if not any(selection.admits(record, direction) for direction in DIRECTIONS):
+                continue
+            found = described.record(place)
+            if as_json:
+                print("[" if not shown else ",", json.dumps(found, indent=1), sep="\n" if shown else "")
+            else:
+                print(printable("\n".join([*([""] if shown else []), *text(found)])))
+            shown += 1
+        asked.tell(dump.damage)
+    if as_json:
+        print("]" if shown else "[]")
+    return asked.status
 
 
 def _lines(dump: Dump, selection: Selection, registry: Registry) -> Iterator[Line]:

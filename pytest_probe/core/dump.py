@@ -31,7 +31,8 @@ class TensorSpec:
     memory have the same one.
     values are the elements in their order, where the dump has them beside the statistics, as of few integers.
     data_name is the file that holds the values, as a bare name; None where only statistics were kept.
-    ndarray: it was no tensor, but an array of NumPy's.
+    ndarray: it was no tensor, but an array of NumPy's. place is where the dump tells of it ("line 7"), "" where its
+    path in the entry says that.
     """
 
     dtype: str
@@ -55,6 +56,7 @@ class TensorSpec:
     address: int | None = None
     values: tuple[int, ...] | None = None
     ndarray: bool = False
+    place: str = ""
 
     @property
     def size(self) -> int:
@@ -102,12 +104,14 @@ class SizeSpec:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """An argument that the dump does not hold: `{}`, as positional dtypes and devices are written."""
+    """An argument that the dump does not hold: `{}`, as positional dtypes and devices are written, or a gap."""
 
 
 # An argument: a leaf above; None, bool, int, float, complex, str, slice or Ellipsis as themselves; a list, tuple or
 # dict of arguments.
 Argument: TypeAlias = Any
+# Gradients by name; None where there was none.
+Gradients: TypeAlias = "Mapping[str, TensorSpec | None]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +136,9 @@ class Call:
     (None for an output without one); it is None where the record has no backward entry. seeded names the outputs that
     they belong to ("output.0"), None where the dump does not say; outgoing are the gradients that the arguments got, by
     name ("kwargs.weight"), None where the dump has none. unrecorded says why a capture could not record the backward.
-    surroundings are None where the dump tells neither tuples from lists nor autocast.
+    surroundings are None where the dump tells neither tuples from lists nor autocast. partial: keyword arguments, and
+    some positional ones, were never recorded, so that only the stored outputs tell whether these are all; notes say
+    what was put in their place.
     """
 
     args: tuple[Argument, ...]
@@ -143,6 +149,8 @@ class Call:
     outgoing: Mapping[str, TensorSpec | None] | None = None
     unrecorded: str = ""
     surroundings: Surroundings | None = None
+    partial: bool = False
+    notes: tuple[str, ...] = ()
 
     def returned(self) -> list[tuple[str, Argument]]:
         """The recorded outputs by name ("output.0"), but for None."""
@@ -158,7 +166,8 @@ class Record:
     """One captured call of one API: its forward entry, and its backward entry where there is one.
 
     name is the entry name without direction ("Functional.linear.0"), namespace its first part ("Functional"), api
-    what lies between ("linear", "linalg.norm"), number the call number. forward and backward are the raw entries.
+    what lies between ("linear", "linalg.norm"), number the call number. forward and backward are the raw entries. node
+    is the raw backward entry of a dump that has the gradients of the last autograd node only: no item replays those.
     """
 
     name: str
@@ -167,11 +176,12 @@ class Record:
     number: int
     forward: Any
     backward: Any = None
+    node: Any = None
 
     @property
     def directions(self) -> tuple[Direction, ...]:
         if self.forward is None:
-            return ("backward",)
+            return () if self.backward is None else ("backward",)
         return ("forward",) if self.backward is None else ("forward", "backward")
 
 
@@ -185,6 +195,11 @@ class Frame:
     code: str
 
 
+def _no_modules(entry: str) -> tuple[str, ...]:
+    """Most formats tell of none."""
+    return ()
+
+
 @dataclass(frozen=True)
 class Dump:
     """A dump that was read; its records are raw until `decode` is asked.
@@ -192,7 +207,10 @@ class Dump:
     notes are remarks for the header (unknown keys, duplicate entries), damage is what makes the dump fail as a whole
     beside its good records, skipped names the entries that are no API calls, by kind ("Module entries": 12).
     data_dirs are the folders in which `data_name` is looked up, in order; links in them lead nowhere outside the dump's
-    folder, unless anywhere says that the user chose them. fields says what the format calls the places of tensors.
+    folder, unless anywhere says that the user chose them. gradient_dirs are those of the files of gradients, where a
+    format keeps them apart. fields says what the format calls the places of tensors. observed gives all gradients
+    that a record has, by the names in its backward entry ("input.0" came in, "output.1" went out), and raises as decode
+    does; modules the modules that an entry's call was made in, innermost first.
     """
 
     path: Path
@@ -203,11 +221,23 @@ class Dump:
     decode: Callable[[Record], Call]
     stack: Callable[[str], tuple[Frame, ...]]
     data_dirs: tuple[Path, ...] = ()
+    gradient_dirs: tuple[Path, ...] = ()
     anywhere: bool = False
     notes: tuple[str, ...] = ()
     damage: tuple[str, ...] = ()
     skipped: Mapping[str, int] = field(default_factory=dict)
     fields: Mapping[str, str] = field(default_factory=lambda: FIELDS)
+    observed: Callable[[Record], Gradients] | None = None
+    modules: Callable[[str], tuple[str, ...]] = _no_modules
+
+    def gradients(self, record: Record) -> Gradients:
+        """All gradients that the dump has of a record, by their names in its backward entry. Raises RecordError."""
+        if self.observed is not None:
+            return self.observed(record)
+        call = self.decode(record)
+        incoming = {f"input.{index}": spec for index, spec in enumerate(call.gradients or ())}
+        outgoing = {f"output.{name}": spec for name, spec in (call.outgoing or {}).items()}
+        return {**incoming, **outgoing}
 
 
 class Reader(Protocol):

@@ -13,6 +13,8 @@ Metric: TypeAlias = "float | int | str | bool"
 
 # The metric that names the rule, where a verdict is a warning for no other reason than an API's table.
 TABLE_METRIC = "table"
+# The metric that names the kind of an output that is not finite.
+OVERFLOW = "overflow"
 # How the reason of a warning begins where nobody could judge; the summary counts such cases.
 UNDECIDED = "undecided: "
 # How the note on a case begins whose device computed another dtype than the case's; the summary counts such cases.

@@ -29,6 +29,7 @@ from pytest_probe.errors import (
 )
 from pytest_probe.execution.caching.results import CachedResults
 from pytest_probe.execution.checked import Checked, PreparedCall
+from pytest_probe.execution.completion import check_complete
 from pytest_probe.execution.conditions import Conditions, Setup
 from pytest_probe.execution.device_memory import Waiting, noting_device_memory
 from pytest_probe.execution.judging import Judging
@@ -36,10 +37,12 @@ from pytest_probe.execution.measuring import subject as subjects
 from pytest_probe.execution.measuring.measure import Measuring
 from pytest_probe.execution.measuring.subject import Subject
 from pytest_probe.execution.memory import out_of_memory
+from pytest_probe.execution.overflow import by_statistics, recorded_overflow
 from pytest_probe.execution.replay import NO_CALL, Replay
 from pytest_probe.execution.replays import AdjustInputs, Replays
 from pytest_probe.execution.run import CallerResult, replayed, settled_on_cpu
 from pytest_probe.execution.stored_outputs import check_gradients
+from pytest_probe.standards.finite import Finite
 from pytest_probe.user_errors import ends_run, noting_interrupts, raised
 
 if TYPE_CHECKING:
@@ -178,7 +181,8 @@ class Checker:
             return self._undecided(case, out_of_memory(error))
 
     def _prepared(self, case: Case, gradient: bool) -> PreparedCall:
-        reference, autocast = self._replays(case).reference(case, case.dump.decode(case.record))
+        replays = self._replays(case)
+        reference, autocast = replays.reference(case, replays.call(case))
         reference = settled_on_cpu(reference, autocast)
         arguments = reference.candidate.arguments
         wanted, way = reference.wanted if gradient else None, Way(self._setup(case).device, state="users")
@@ -306,6 +310,11 @@ class Checker:
             return self._judged_with(case, served, cached)
 
     def _judged_with(self, case: Case, kept: Replay | ProbeError | None, cached: CachedResults | None) -> Checked:
+        finite = self.conditions.standard == Finite.name
+        if self.conditions.judges_stored and finite and case.pair is None:
+            told = by_statistics(case, self._replays(case, cached))
+            if told is not None:
+                return Checked(case, told)
         if self.conditions.judges_stored and case.direction == "backward":
             check_gradients(case.dump.decode(case.record))
         if kept is None:
@@ -321,6 +330,9 @@ class Checker:
         if isinstance(kept, ProbeError):
             return replace(self._undecided(case, kept), forward=kept)
         found = self._judging(case).checked(case, kept)
+        if finite and case.direction == "forward":
+            notes = (*found.verdict.notes, *recorded_overflow(kept.reference.call))
+            found = replace(found, verdict=replace(found.verdict, notes=notes))
         if not self.conditions.measures:
             return found
         return self._measured(found, subjects.of_replay(case, kept, self._setup(case).device, self.conditions.seed))
@@ -368,6 +380,7 @@ def preview(case: Case, registry: Registry, conditions: Conditions | None = None
     try:
         call = case.dump.decode(case.record)
         inputs.check_size(call, case.dtype, inputs.available_memory())
+        check_complete(case, call)
         if case.api not in registry.references or case.api not in registry.calls:
             setup.framework.candidates(case.record.namespace, case.record.api, registry.namespaces)
     except (Unsupported, RecordError) as error:

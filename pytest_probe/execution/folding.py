@@ -90,6 +90,8 @@ class Folds:
             None if call.outgoing is None else sorted((name, value is None) for name, value in call.outgoing.items()),
             call.unrecorded != "",
             repr(call.surroundings),
+            # What was not recorded may differ.
+            record.name if call.partial else "",
         )
 
 

@@ -14,6 +14,7 @@ from pytest_probe.core.verdict import EMULATED
 from pytest_probe.errors import NoKernel, UnknownAPI, Unsupported
 from pytest_probe.execution.autocast import possible_autocast
 from pytest_probe.execution.caching.results import CachedResults
+from pytest_probe.execution.completion import Completing
 from pytest_probe.execution.conditions import Setup
 from pytest_probe.execution.replay import Reference, Replay
 from pytest_probe.execution.resolve import Resolver
@@ -39,16 +40,29 @@ class Replays:
         """The case's run. Raises Unsupported, RecordError, DeviceRaised or HookFailed."""
         if case.pair is not None:
             return replayed(self._pair(case, case.pair), self.device)
-        call = case.dump.decode(case.record)
+        call = self.call(case)
         if not self.setup.conditions.judges_stored:
             with _naming_lost_arguments(call):
                 reference, autocast = self.reference(case, call)
                 return run_on_device(reference, autocast, self.device, as_recorded=case.dtype is None)
-        check_stored(call)
+        recorded = case.dump.decode(case.record)  # a call that was completed does not tell of all its outputs
+        check_stored(recorded)
         with _naming_lost_arguments(call):
             reference, autocast = self.reference(case, call)
-            reference = settled_on_cpu(reference, autocast)
-        return replayed(reference, StoredOutputs(case.record, call, self._files(case.dump)))
+            reference = _as_stored(settled_on_cpu(reference, autocast), recorded)
+        return replayed(reference, StoredOutputs(case.record, recorded, self._files(case.dump)))
+
+    def call(self, case: Case) -> Call:
+        """The record's call, with the arguments that its dump lacks where the stored outputs tell them. Raises
+        Unsupported or RecordError."""
+        call = case.dump.decode(case.record)
+        if not call.partial:
+            return call
+        inputs.check_size(call, None, self._memory)
+        framework = self.setup.framework
+        files, seed = self._files(case.dump), self.setup.conditions.seed
+        completing = Completing(framework, self.resolver, framework.device("cpu"), files, seed)
+        return completing.completed(case, call)
 
     @property
     def device(self) -> DeviceSource:
@@ -97,7 +111,8 @@ class Replays:
         return self._emulated(self.resolver.pair(pair, case.api if case.record.api else "", case.record.name))
 
     def _files(self, dump: Dump) -> StoredTensors:
-        return StoredTensors(dump.path, dump.data_dirs, self.setup.framework.load, dump.anywhere, dump.fields)
+        load = self.setup.framework.load
+        return StoredTensors(dump.path, dump.data_dirs, load, dump.anywhere, dump.fields, dump.gradient_dirs)
 
     def arguments(self, case: Case, call: Call) -> Arguments:
         """The arguments of a record's call, within the memory that may be taken. Raises Unsupported or RecordError."""
@@ -114,6 +129,17 @@ class Replays:
         )
         adjusted = self.adjust_inputs(case, arguments) if self.adjust_inputs is not None else None
         return arguments if adjusted is None else adjusted
+
+
+def _as_stored(reference: Reference, call: Call) -> Reference:
+    """The reference with those outputs only that the dump has, where it never had all."""
+    stored = dict(call.returned())
+    missing = sorted(reference.run.outputs.keys() - stored.keys())
+    if not call.partial or not missing:
+        return reference
+    outputs = {name: value for name, value in reference.run.outputs.items() if name in stored}
+    note = f"not judged, because the dump does not have it: {', '.join(missing)}"
+    return replace(reference, run=replace(reference.run, outputs=outputs), notes=(*reference.notes, note))
 
 
 @contextmanager

@@ -79,6 +79,7 @@ class Resolver:
         """
         api = f"{record.namespace}.{record.api}"
         arguments, notes = prepared(self._bound(api, arguments), call, arguments)
+        notes = (*call.notes, *notes)
         bound = self._bound(api, arguments)
         if api not in self.references:  # what a project registered is trusted
             self.framework.check_arguments(bound)

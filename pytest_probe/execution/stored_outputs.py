@@ -20,6 +20,7 @@ from pytest_probe.numerics.dtypes import AnyArray
 
 # The kind of such skips, by which reports group them.
 NOT_STORED = "no stored tensors"
+AFTER_THE_CALL = "in-place input stored after the call"
 # What a dump holds of results that are no tensors; of anything else it keeps no value that could differ.
 SCALARS = (bool, int, float, complex, str)
 
@@ -135,7 +136,7 @@ def stored_run(record: Record, call: Call, reference: Reference, files: StoredTe
         if argument in reference.changed and same_bytes(outputs[name], reference.leaves[argument].array):
             raise Unsupported(
                 f"{argument} was stored after the in-place call: its file holds what {name}'s holds",
-                "in-place input stored after the call",
+                AFTER_THE_CALL,
             )
     return Run(
         outputs=outputs,

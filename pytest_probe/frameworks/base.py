@@ -12,6 +12,7 @@ import numpy as np
 
 from pytest_probe.core.arguments import Arguments, BoundCall
 from pytest_probe.core.clock import Clock
+from pytest_probe.core.dump import Argument
 from pytest_probe.core.run import Device, Kernel, MeasuredCall, MemoryUse, Returned, Run, State, Wanted, Way
 from pytest_probe.recording.config import CaptureConfig
 from pytest_probe.recording.recorder import Hooks
@@ -159,6 +160,11 @@ class Framework(Protocol):
 
     def candidates(self, namespace: str, api: str, namespaces: Mapping[str, str]) -> tuple[API, ...]:
         """What the recorded name may stand for, likeliest first. Raises UnknownAPI where the allow-list has nothing."""
+
+    def completions(self, api: API, args: Sequence[Argument], dtype: str | None) -> Iterable[tuple[str, Any]]:
+        """One value for one argument that a dump may not have recorded, after the other, each with its place ("input.2"
+        for a gap, "kwargs.dim"). args are the recorded positional arguments, with Lost in gaps, dtype is that of the
+        first recorded output."""
 
     def apis(self) -> Iterable[str]:
         """All that a recorded name may stand for, as dumps call it ("Functional.gelu")."""

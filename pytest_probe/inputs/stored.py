@@ -31,7 +31,8 @@ class StoredTensors:
 
     data_dirs are the folders in which bare file names are looked up, in order; load reads what is not `.npy` (the
     framework's own files) without running anything in it. A file lies in the dump's folder after links are resolved,
-    unless anywhere is true. fields says what the dump calls the places of tensors.
+    unless anywhere is true. fields says what the dump calls the places of tensors, gradient_dirs where the files of
+    gradients are, if elsewhere.
     """
 
     dump_path: Path
@@ -39,6 +40,7 @@ class StoredTensors:
     load: Callable[[Path | BinaryIO], AnyArray]
     anywhere: bool = False
     fields: Mapping[str, str] = field(default_factory=lambda: FIELDS)
+    gradient_dirs: tuple[Path, ...] = ()
 
     def place(self, record: str, path: str) -> tuple[str, str]:
         """The entry and the field of an argument ("input.0", "grad.0"), as the dump calls them."""
@@ -55,10 +57,12 @@ class StoredTensors:
         """
 
         def error(found: str, wanted: str) -> RecordError:
-            return RecordError(self.dump_path, entry, field, found, wanted)
+            return RecordError(self.dump_path, entry, where, found, wanted)
 
+        where = f"{spec.place}, {field}" if spec.place else field
         dtype = _dtype(spec, error)
-        path = self._find(spec, error)
+        folders = self.gradient_dirs if self.gradient_dirs and entry.endswith(".backward") else self.data_dirs
+        path = self._find(spec, folders, error)
         size, allowed = archive.size(path), _FILE_FACTOR * spec.size * dtype.itemsize + _FILE_EXTRA
         if not size:
             raise error(f"{path}, which is empty", f"a stored tensor; {_GENERATE}")
@@ -73,17 +77,17 @@ class StoredTensors:
             raise error(f"dtype {array.dtype} in {path}", f"{spec.dtype} as recorded; {_GENERATE}")
         return same
 
-    def _find(self, spec: TensorSpec, error: Callable[[str, str], RecordError]) -> Path:
+    def _find(self, spec: TensorSpec, among: tuple[Path, ...], error: Callable[[str, str], RecordError]) -> Path:
         name = spec.data_name or ""
         if name in ("", ".", "..") or Path(name).name != name or any(mark in name for mark in "/\\\0"):
             raise error(f"data_name {name!r}", "the bare name of a file beside the dump")
-        for folder in self.data_dirs:
+        for folder in among:
             path = folder / name
             if archive.is_file(path):
                 if self.anywhere or path.resolve().is_relative_to(self.dump_path.parent.resolve()):
                     return path
                 raise error(f"{path}, a link out of the dump's folder", f"a file in it, or {_NAMED}")
-        folders = ", ".join(str(folder) for folder in self.data_dirs) or "no folder"
+        folders = ", ".join(map(str, among)) or "no folder"
         raise error(f"no file {name!r} in {folders}", f"the stored tensor there, or {_NAMED}; {_GENERATE}")
 
     def _read(self, path: Path, error: Callable[[str, str], RecordError]) -> AnyArray:

@@ -7,6 +7,7 @@ import platform
 import re
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
+from functools import cache
 from glob import escape
 from importlib.metadata import version
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 
 from pytest_probe import frameworks
 from pytest_probe.baselines.times import check_benchmark
-from pytest_probe.core.dump import Dump, Record
+from pytest_probe.core.dump import Dump, Frame, Record
 from pytest_probe.core.printable import printable, printable_line
 from pytest_probe.core.result import PortableId, Result
 from pytest_probe.core.verdict import SEVERITY
@@ -30,10 +31,12 @@ from pytest_probe.plugin.gate import GateRun
 from pytest_probe.plugin.saving import NOT_SAVED
 from pytest_probe.plugin.session import Probe
 from pytest_probe.plugin.xdist import is_controller, told_by_workers
+from pytest_probe.records import user_frame
 from pytest_probe.reports import github, junit, terminal
 from pytest_probe.reports.earlier import Earlier
 from pytest_probe.reports.markdown import Failing, Page
 from pytest_probe.reports.msprobe_csv.checker import write_csv
+from pytest_probe.reports.overflow import Overflows, Place
 from pytest_probe.reports.paddleapex_csv import write_measurements
 from pytest_probe.reports.results_file import RESULTS, RUN, ResultsWriter, digest
 from pytest_probe.reports.running import FOLDER, clear
@@ -49,6 +52,7 @@ DECIDES = {
     "auto": "noise or the API's class decides; msprobe's tables warn",
     "noise": "noise decides",
     "exact": "the correctly rounded reference, bit for bit",
+    "finite": "is what is inf or NaN explained by the reference?",
 }
 # What else a report's outcome is called is an attempt that another plugin repeats.
 OUTCOMES = ("passed", "failed", "skipped")
@@ -61,6 +65,7 @@ class Reporting:
     def __init__(self, probe: Probe) -> None:
         self._probe = probe
         self._tally = Tally()
+        self._overflows = Overflows()
         self._finished = 0
         self._held: dict[str, list[Result]] = {}
         self._repeated: set[str] = set()
@@ -182,6 +187,7 @@ class Reporting:
     def _count(self, results: Iterable[Result], *, written: bool = False) -> None:
         for result in results:
             self._tally.add(result)
+            self._overflows.add(result)
             if self.gate is not None:
                 self.gate.add(result)
             if result.portable_id.entry == DAMAGED:
@@ -208,7 +214,8 @@ class Reporting:
         width = terminal.width_of(terminalreporter)
         if self._runs and not self._probe.config.getoption("no_summary", False):
             gate = [] if self.gate is None else self.gate.lines(width)
-            terminal.summary(terminalreporter, self._tally, not_run=self._not_run, gate=gate)
+            overflows = self._overflows.lines(self._place(), each=terminalreporter.verbosity > 0)
+            terminal.summary(terminalreporter, self._tally, not_run=self._not_run, gate=[*gate, *overflows])
         environment = "" if self.gate is None else self.gate.environment()
         for line in terminal.wrap(f"probe: {environment}" if environment else "", width=width):
             terminalreporter.write_line(line, red=True, bold=True)
@@ -223,6 +230,25 @@ class Reporting:
             terminalreporter.ensure_newline()
             for line in github.error_commands([*self._failing.values()]):
                 terminalreporter.write_line(line)
+
+    def _place(self) -> Place:
+        """Finds where a case stands in the order of its dump's calls: forward first, then backward in reverse; and the
+        line of the user's that made the call."""
+        dumps = dict(self._probe.readable())
+        places: dict[str, dict[str, int]] = {}
+
+        @cache
+        def place(id: PortableId) -> tuple[tuple[int, ...], Frame | None]:
+            dump = dumps.get(id.label)
+            if dump is None:
+                return (), None
+            if id.label not in places:
+                places[id.label] = {record.name: place for place, record in enumerate(dump.records)}
+            at = places[id.label].get(id.call, 0)
+            backward = id.direction == "backward"
+            return (backward, -at if backward else at), user_frame(dump.stack(f"{id.call}.{id.direction}"))
+
+        return place
 
     @property
     def _not_run(self) -> int:

@@ -279,7 +279,7 @@ class Probe:
             with paused_gc():
                 dump = read_dump(path, self.registry.readers)
             if self.settings.data_dir is not None:
-                dump = replace(dump, data_dirs=(self.settings.data_dir,), anywhere=True)
+                dump = replace(dump, data_dirs=(self.settings.data_dir,), gradient_dirs=(), anywhere=True)
             self._read[path] = dump
             self._frameworks[path] = dump.framework
         return self._read[path]

@@ -15,15 +15,23 @@ from pytest_probe.core import archive
 from pytest_probe.core.dump import TENSOR_FOLDER, Call, Dump, Reader, Record
 from pytest_probe.core.regular_file import special
 from pytest_probe.errors import DumpError, HookFailed, RecordError, SettingsError
+from pytest_probe.records.api_accuracy_checker.reader import CheckerReader
 from pytest_probe.records.labels import captured, labels, natural, stable
 from pytest_probe.records.msprobe.reader import MsprobeReader
 from pytest_probe.records.msprobe.stack import user_frame
 from pytest_probe.records.paddle_lines.reader import PaddleLinesReader
 from pytest_probe.records.paddleapex.reader import PaddleApexReader, whole_of, without_parts
+from pytest_probe.records.ptdbg.reader import PtdbgReader
 from pytest_probe.records.unrecognised import found_instead
 from pytest_probe.user_errors import reporting_failures_of
 
-READERS: tuple[Reader, ...] = (MsprobeReader(), PaddleApexReader(), PaddleLinesReader())
+READERS: tuple[Reader, ...] = (
+    MsprobeReader(),
+    PaddleApexReader(),
+    CheckerReader(),
+    PtdbgReader(),
+    PaddleLinesReader(),
+)
 
 NO_SUCH = "there is no such file or folder"
 
@@ -34,7 +42,7 @@ _MEANT = (".json", ".json.gz", ".zip", ".tar", ".tar.gz", ".tgz")
 # Bytes that readers look at to recognise a file: a header and its first entry, of whatever size the rest is.
 _HEAD = 64 * 1024
 # Of files in a folder, those that are looked into.
-_SUFFIXES = (".json", ".txt")
+_SUFFIXES = (".json", ".txt", ".pkl")
 
 __all__ = [
     "NO_SUCH",
@@ -53,9 +61,9 @@ __all__ = [
 
 
 def find_dumps(path: Path, readers: Sequence[Reader] = READERS) -> list[Path]:
-    """The dumps that a path stands for: a file for itself, a folder for every .json or .txt file in it that a reader
-    recognises, but for parts of another one, and for every dump.json, which is damaged where no reader does; an archive
-    as its folder, a pattern for all that it matches.
+    """The dumps that a path stands for: a file for itself, a folder for every .json, .txt or .pkl file in it that a
+    reader recognises, but for parts of another one, and for every dump.json, which is damaged where no reader does; an
+    archive as its folder, a pattern for all that it matches.
 
     They are in natural order, step2 before step10. Raises DumpError where there is none.
     """

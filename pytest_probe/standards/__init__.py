@@ -11,6 +11,7 @@ from pytest_probe.core.comparison import Comparison
 from pytest_probe.standards.auto import Auto, OneRule
 from pytest_probe.standards.base import Standard
 from pytest_probe.standards.exact import Exact
+from pytest_probe.standards.finite import Finite
 from pytest_probe.standards.noise.standard import NoiseStandard
 from pytest_probe.standards.tools import TOOLS
 from pytest_probe.standards.tools.single_rule import ByRule
@@ -23,6 +24,7 @@ def standards(table: Table) -> Mapping[str, Standard]:
         Auto(table),
         OneRule(NoiseStandard()),
         OneRule(Exact()),
+        Finite(),
         *(ByRule(name, table) for name in RULES),
         *(tool(table) for tool in TOOLS),
     )

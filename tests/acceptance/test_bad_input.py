@@ -18,7 +18,8 @@ import pytest_probe.frameworks
 from tests.acceptance.conftest import DumpMaker, entries, forward, tensor
 from tests.support.broken import broken_records
 
-KNOWN = "known are dumps of msprobe 1.0 to 26.2 (dump.json, with entries under the key 'data') and of PaddleAPEX "
+KNOWN = "known are dumps of msprobe 1.0 to 26.2 (dump.json, with entries under the key 'data'), of the "
+KNOWN += "api_accuracy_checker of 2023 (forward_info_0.json), of ptdbg (a .pkl that is text) and of PaddleAPEX "
 KNOWN += "(forward_rank0.json), and text files with a call of Paddle's in each line"
 NO_ENTRIES = (
     "has the header of a dump but no entries: the key 'data' is missing or is not an object; repeat the capture"

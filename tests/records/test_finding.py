@@ -69,13 +69,16 @@ def test_a_path_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
         ('{"task": "tensor", "lev', "is not a dump: it is JSON with the keys task; known are"),
         (
             '{"Functional*conv2d*0": {"args": [',
-            "is a forward_info or backward_info file of the old api_accuracy_checker, which cannot be read yet; known",
+            "is damaged or cut off at byte 34 (line 1), in entry Functional*conv2d*0; no entry could be read; copy",
         ),
         (
             '{\n"Tensor*__add__*1": [{"type": "torch.Tensor"',
-            "is a forward_info or backward_info file of the old api_accuracy_checker, which cannot be read yet; known",
+            "is the backward_info file of an api_accuracy_checker dump, which belongs to another file; give the",
         ),
-        ('{"Functional*conv2d*0": ["File x', "is the stack file of the old api_accuracy_checker, not a dump; known"),
+        (
+            '{"Functional*conv2d*0": ["File x',
+            "is the stack file of an api_accuracy_checker dump, not the dump; give the forward_info file beside it",
+        ),
         (
             '{"paddle.add*0": {"args"',
             "is damaged or cut off at byte 24 (line 1), in entry paddle.add*0; no entry could be read; copy the file",

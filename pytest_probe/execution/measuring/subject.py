@@ -90,7 +90,7 @@ def of_replay(case: Case, replay: Replay, device: Device, seed: int) -> Subject:
 
 def alone(case: Case, replays: Replays, seed: int) -> Subject:
     """That of a case of which nothing runs but the device. Raises Unsupported or RecordError."""
-    call = case.dump.decode(case.record)
+    call = replays.call(case)
     arguments = replays.arguments(case, call)
     misfits: list[str] = []
     troubles: list[NoKernel | DeviceRaised] = []

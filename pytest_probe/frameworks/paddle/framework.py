@@ -15,6 +15,7 @@ import paddle
 from pytest_probe.core import sides
 from pytest_probe.core.arguments import Arguments, BoundCall
 from pytest_probe.core.clock import Clock
+from pytest_probe.core.dump import Argument
 from pytest_probe.core.run import Device, Kernel, MeasuredCall, MemoryUse, Returned, Run, State, Wanted, Way
 from pytest_probe.errors import SettingsError
 from pytest_probe.frameworks.base import API, Bound, Framework, Functions, LiteralCall, Repeated
@@ -167,6 +168,10 @@ class PaddleFramework:
 
     def candidates(self, namespace: str, api: str, namespaces: Mapping[str, str]) -> tuple[API, ...]:
         return allowlist.candidates(namespace, api, namespaces)
+
+    def completions(self, api: API, args: Sequence[Argument], dtype: str | None) -> Iterable[tuple[str, Any]]:
+        """No tool of Paddle's leaves arguments out."""
+        return ()
 
     def apis(self) -> Iterable[str]:
         return allowlist.apis()

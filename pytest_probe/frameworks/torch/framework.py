@@ -16,6 +16,7 @@ import torch.overrides
 from pytest_probe.core import sides
 from pytest_probe.core.arguments import Arguments, BoundCall
 from pytest_probe.core.clock import Clock
+from pytest_probe.core.dump import Argument
 from pytest_probe.core.run import Device, Kernel, MeasuredCall, MemoryUse, Returned, Run, State, Wanted, Way
 from pytest_probe.errors import SettingsError
 from pytest_probe.frameworks.base import API, Bound, Framework, Functions, LiteralCall, Repeated
@@ -37,7 +38,9 @@ from pytest_probe.frameworks.torch.arrays import to_array, to_tensor
 from pytest_probe.frameworks.torch.hardware import hardware
 from pytest_probe.frameworks.torch.literals import LITERAL
 from pytest_probe.frameworks.torch.memory import is_device_memory, memory_errors, memory_left, release_memory
+from pytest_probe.frameworks.torch.missing import completions
 from pytest_probe.frameworks.torch.script import SCRIPT
+from pytest_probe.frameworks.torch.signatures import canonical
 from pytest_probe.user_errors import first_line, said
 
 # What torch's errors say, in lower case, where a device has no kernel: it gives them no type of their own.
@@ -179,6 +182,9 @@ class TorchFramework:
 
     def candidates(self, namespace: str, api: str, namespaces: Mapping[str, str]) -> tuple[API, ...]:
         return allowlist.candidates(namespace, api, namespaces)
+
+    def completions(self, api: API, args: Sequence[Argument], dtype: str | None) -> Iterable[tuple[str, Any]]:
+        return completions(api.lookup(), canonical(api.path), args, dtype)
 
     def apis(self) -> Iterable[str]:
         return allowlist.apis()

@@ -7,7 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pytest_probe.core.dump import Argument, Call, DeviceSpec, DtypeSpec, Lost, Record, Surroundings, TensorSpec
+from pytest_probe.core.dump import (
+    Argument,
+    Call,
+    DeviceSpec,
+    DtypeSpec,
+    Gradients,
+    Lost,
+    Record,
+    Surroundings,
+    TensorSpec,
+)
 from pytest_probe.errors import NotRebuilt, NotRecorded, RecordError
 from pytest_probe.records.fields import Fields, quoted
 from pytest_probe.records.msprobe.leaves import LEAVES
@@ -38,6 +48,18 @@ def decode(path: Path, record: Record, ours: bool = False) -> Call:
         return call if record.backward is None else _with_gradients(path, record, call)
     except RecursionError:
         raise RecordError(path, record.name, "", "values nested too deep", "fewer than about 500 levels") from None
+
+
+def gradients(path: Path, record: Record) -> Gradients:
+    """All gradients of a record's backward entry, by their names there. Raises RecordError."""
+    if record.backward is None:
+        return {}
+    try:
+        backward = _Entry(path, f"{record.name}.backward", record.backward)
+        halves = {key: backward.gradients(key) for key in ("input", "output")}
+    except RecursionError:
+        raise RecordError(path, record.name, "", "values nested too deep", "fewer than about 500 levels") from None
+    return {f"{key}.{index}": spec for key, specs in halves.items() for index, spec in enumerate(specs)}
 
 
 def _with_gradients(path: Path, record: Record, call: Call) -> Call:

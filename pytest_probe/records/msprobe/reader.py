@@ -19,7 +19,8 @@ from pytest_probe.core.printable import printable_line
 from pytest_probe.errors import DumpError
 from pytest_probe.records import lazy_json, salvage
 from pytest_probe.records.fields import quoted
-from pytest_probe.records.msprobe.entries import decode
+from pytest_probe.records.msprobe.construct import ConstructFile
+from pytest_probe.records.msprobe.entries import decode, gradients
 from pytest_probe.records.msprobe.stack import StackFile
 
 # Others are read all the same, with a note: what they mean is not known.
@@ -67,6 +68,8 @@ class MsprobeReader:
             records=records,
             decode=partial(decode, path, ours="probe" in header),
             stack=StackFile(path.with_name("stack.json")),
+            modules=ConstructFile(path.with_name("construct.json")),
+            observed=partial(gradients, path),
             data_dirs=_data_dirs(path, header.get("dump_data_dir"), notes),
             notes=(*notes, *(f"unknown top-level key {key!r}" for key in header if key not in _KEYS)),
             damage=damage,

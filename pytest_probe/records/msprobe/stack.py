@@ -21,7 +21,7 @@ _FILE, _LINE = "File ", re.compile(r", line (\d{1,9}), in ")
 _SHARED = re.compile(rb"\s*\[\s*\[")
 # Where code lies that a user did not write; and the capture's own frames in a source tree.
 _INSTALLED = re.compile(r"^<frozen |[/\\](site-packages|dist-packages|lib/python3[^/]*|Python3\d*\\Lib)[/\\]", re.I)
-_TOOLS = re.compile(r"[/\\](msprobe|ptdbg_ascend|torch|torch_npu)[/\\]")
+_TOOLS = re.compile(r"[/\\](msprobe|ptdbg_ascend|api_accuracy_checker|torch|torch_npu)[/\\]")
 
 
 class StackFile:

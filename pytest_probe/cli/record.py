@@ -1,0 +1,190 @@
+"""One record of a dump in full, as `pytest-probe show` prints it: plain data for programs, and lines for people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from pytest_probe.core import archive
+from pytest_probe.core.dump import Call, Dump, Frame, Gradients, Lost, Record, TensorSpec, leaves
+from pytest_probe.core.result import plain
+from pytest_probe.errors import RecordError
+from pytest_probe.execution import Case, preview
+from pytest_probe.records import user_frame
+from pytest_probe.registry import Registry
+
+# Records before and after that are named.
+BESIDE = 3
+# Words of a tensor that are told apart from its statistics.
+_TOLD = ("dtype", "shape", "data_name", "place", "requires_grad", "ndarray", "stride", "address", "values")
+_PARTIAL = (
+    "only positional arguments were recorded: a replay runs with what gives the stored output, as they stand or with "
+    "one value more"
+)
+_NODE = "the gradients are those of the last autograd node, which are compared and not replayed"
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """Describes the records of one dump. label is the dump's."""
+
+    dump: Dump
+    label: str
+    registry: Registry
+
+    def record(self, place: int) -> dict[str, Any]:
+        """All that the dump tells of a record, by its place among the records: text, numbers, lists and objects."""
+        dump, record = self.dump, self.dump.records[place]
+        entry = f"{record.name}.{'backward' if record.forward is None else 'forward'}"
+        frames = dump.stack(entry)
+        troubles: list[str] = []
+        call = _tried(lambda: dump.decode(record), troubles) if record.forward is not None else None
+        gradients = _tried(lambda: dump.gradients(record), troubles) if record.backward or record.node else {}
+        return {
+            "dump": self.label,
+            "path": str(dump.path),
+            "framework": dump.framework,
+            "task": dump.task,
+            "level": dump.level,
+            "record": record.name,
+            "api": f"{record.namespace}.{record.api}",
+            "number": record.number,
+            "before": [each.name for each in dump.records[max(place - BESIDE, 0) : place]],
+            "after": [each.name for each in dump.records[place + 1 : place + 1 + BESIDE]],
+            "called_from": _frame(user_frame(frames)),
+            "stack": [_frame(frame) for frame in reversed(frames)],
+            "modules": [*reversed(dump.modules(entry))],
+            **self._values(call, gradients or {}),
+            "replay": list(self._replay(record)),
+            "notes": [*_notes(call, record)],
+            "troubles": [*dict.fromkeys(troubles)],
+        }
+
+    def _values(self, call: Call | None, gradients: Gradients) -> dict[str, list[dict[str, Any]]]:
+        inputs = [*leaves(call.args, "input"), *leaves(dict(call.kwargs), "kwargs")] if call is not None else []
+        outputs = call.returned() if call is not None else []
+        return {
+            "arguments": [self._value(name, value, self.dump.data_dirs) for name, value in inputs],
+            "outputs": [self._value(name, value, self.dump.data_dirs) for name, value in outputs],
+            "gradients": [
+                self._value(name, value, self.dump.gradient_dirs or self.dump.data_dirs)
+                for name, value in gradients.items()
+            ],
+        }
+
+    def _value(self, name: str, value: Any, folders: Sequence[Any]) -> dict[str, Any]:
+        """One argument, output or gradient: a tensor by dtype, shape and statistics, anything else by its value."""
+        if not isinstance(value, TensorSpec):
+            kind = "lost" if isinstance(value, Lost) else type(value).__name__
+            return {"name": name, "type": kind, "value": None if isinstance(value, Lost) else _word(value)}
+        found: dict[str, Any] = {"name": name, "type": "array" if value.ndarray else "tensor"}
+        found |= {"dtype": value.dtype, "shape": list(value.shape), "requires_grad": value.requires_grad}
+        told = {each.name: getattr(value, each.name) for each in fields(value) if each.name not in _TOLD}
+        found |= {key: _number(number) for key, number in told.items() if number is not None}
+        if value.stride is not None:
+            found["stride"] = list(value.stride)
+        if value.data_name is not None and folders:
+            path = next((each / value.data_name for each in folders if archive.is_file(each / value.data_name)), None)
+            found |= {"file": value.data_name, "stored": path is not None}
+        return found
+
+    def _replay(self, record: Record) -> Iterator[dict[str, str]]:
+        """What a replay would do with each direction."""
+        for direction in record.directions:
+            skip = preview(Case(self.dump, record, direction), self.registry)
+            kind, reason = ("", "") if skip is None else (skip.kind, skip.reason)
+            yield {"direction": direction, "verdict": "run" if skip is None else "skip", "kind": kind, "reason": reason}
+
+
+def text(found: Mapping[str, Any]) -> Iterator[str]:
+    """A described record for people."""
+    what = ", ".join(filter(None, (found["framework"], found["task"], found["level"])))
+    yield f"{found['dump']}: {found['record']} ({what})"
+    place = found["called_from"]
+    if place is not None:
+        yield f"  called at {place['file']}:{place['line']} in {place['function']}: {place['code']}"
+    if found["modules"]:
+        yield f"  in modules {' > '.join(found['modules'])}"
+    for word in ("before", "after"):
+        yield f"  {word}: {', '.join(found[word]) or 'nothing'}"
+    for word in ("arguments", "outputs", "gradients"):
+        if found[word]:
+            yield f"  {word}:"
+            yield from _rows(found[word])
+    for each in found["replay"]:
+        yield f"  replay {each['direction']}: " + ("runs" if each["verdict"] == "run" else _skip(each))
+    for word in ("notes", "troubles"):
+        yield from (f"  {word.removesuffix('s')}: {each}" for each in found[word])
+    if found["stack"]:
+        yield "  stack, outermost first:"
+        for frame in found["stack"]:
+            yield f"    {frame['file']}:{frame['line']} in {frame['function']}"
+            yield from (f"      {line}" for line in frame["code"].splitlines())
+
+
+def _rows(values: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    names = [each["name"] for each in values]
+    kinds = [_kind(each) for each in values]
+    name_width, kind_width = (min(max(map(len, column)), 40) for column in (names, kinds))
+    for each, name, kind in zip(values, names, kinds, strict=True):
+        yield f"    {name:<{name_width}}  {kind:<{kind_width}}  {_statistics(each)}".rstrip()
+
+
+def _kind(value: Mapping[str, Any]) -> str:
+    return f"{value['dtype']}{value['shape']}" if "dtype" in value else value["type"]
+
+
+def _statistics(value: Mapping[str, Any]) -> str:
+    if "dtype" not in value:
+        return "" if value["type"] in ("lost", "NoneType") else str(value["value"])
+    left_out = ("name", "type", "dtype", "shape", "requires_grad", "file", "stored")
+    words = [f"{key} {number}" for key, number in value.items() if key not in left_out]
+    words += ["requires grad"] if value["requires_grad"] else []
+    if "file" in value:
+        words.append(f"file {value['file']}" + ("" if value["stored"] else " (missing)"))
+    return "  ".join(words)
+
+
+def _skip(replay: Mapping[str, str]) -> str:
+    return f"skip: {replay['kind']}: {replay['reason']}"
+
+
+def _notes(call: Call | None, record: Record) -> Iterator[str]:
+    if call is not None and call.partial:
+        yield _PARTIAL
+    if call is not None and call.unrecorded:
+        yield call.unrecorded
+    if call is not None and call.surroundings is not None:
+        under = call.surroundings
+        yield from (f"under autocast to {dtype} on {kind}" for kind, dtype in under.autocast.items())
+        yield from [f"the default dtype was {under.default}"] if under.default else []
+        yield from [] if under.grad else ["without gradients"]
+    if record.node is not None:
+        yield _NODE
+
+
+def _tried(read: Callable[[], Any], troubles: list[str]) -> Any:
+    try:
+        return read()
+    except RecordError as error:
+        troubles.append(str(error))
+        return None
+
+
+def _frame(frame: Frame | None) -> dict[str, Any] | None:
+    if frame is None:
+        return None
+    return {"file": frame.file, "line": frame.line, "function": frame.function, "code": frame.code}
+
+
+def _number(value: Any) -> Any:
+    return [_number(each) for each in value] if isinstance(value, tuple) else plain(value)
+
+
+def _word(value: Any) -> Any:
+    """A value that is no tensor, as JSON has it."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return plain(value)
+    named = getattr(value, "name", None) or getattr(value, "shape", None)
+    return str(value) if named is None else _number(named)

@@ -1,0 +1,47 @@
+"""In which modules an API was called: the construct.json beside a dump."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+
+import msgspec
+
+from pytest_probe.core.printable import printable_line
+from pytest_probe.records import lazy_json
+
+_DEEPEST = 100
+
+
+class ConstructFile:
+    """The modules around every entry, read from a construct.json when they are first asked for. A file that is missing
+    or damaged, or an entry that it lacks, gives none and never an error."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __call__(self, entry: str) -> tuple[str, ...]:
+        """The modules that an entry's call was made in, innermost first."""
+        found: list[str] = []
+        parent = self._parents.get(entry)
+        while parent is not None and parent not in found and len(found) < _DEEPEST:
+            found.append(parent)
+            parent = self._parents.get(parent)
+        return tuple(map(printable_line, found))
+
+    @cached_property
+    def _parents(self) -> Mapping[str, str | None]:
+        try:
+            raw = lazy_json.parse(lazy_json.read_bytes(self.path))
+        except (OSError, ValueError, RecursionError):
+            return {}
+        return {entry: _parent(value) for entry, value in raw.items()}
+
+
+def _parent(raw: msgspec.Raw) -> str | None:
+    try:
+        found = msgspec.json.decode(raw)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, str) else None

@@ -1,0 +1,238 @@
+"""The lines of a ptdbg dump: which call each belongs to, and what is wrong with those that belong to none."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import msgspec
+
+from pytest_probe.core.dump import Direction
+from pytest_probe.core.printable import printable
+from pytest_probe.records import lazy_json
+from pytest_probe.records.fields import MAX_ENTRY
+
+# Elements of a line with a tensor or a number: name, step, an empty list, dtype, shape, statistics; and of a stack's.
+VALUE, STACK = 6, 2
+# How a line begins: the call's name as ptdbg writes it, "Tensor_add__4", its direction, and what of the call this is:
+# "input", with its place, ".1.0". A name has inner and trailing underscores, so only its ends are sure.
+_CALL = rb"([A-Za-z][A-Za-z0-9]*)_([A-Za-z_][A-Za-z0-9_.]{0,200})_(0|[1-9][0-9]{0,17})"
+_NAMED = re.compile(
+    rb'[ \t\r]*\[[ \t]*"((?:'
+    + _CALL
+    + rb'|[^"\\]{1,300})_(forward|backward))_(input|output|stack_info)([.0-9]{0,100})"'
+)
+# The same anywhere in a file, for its beginning may be damaged.
+_ANYWHERE = re.compile(b"^" + _NAMED.pattern, re.MULTILINE)
+# All lines with values of one entry that follow each other: most of a file, in few steps.
+_RUN = re.compile(
+    rb'\["(?P<entry>' + _CALL + rb'_(forward|backward))_(?:in|out)put[.0-9]{0,100}"[^\n]*'
+    rb'(?:\n\["(?P=entry)_(?:in|out)put[.0-9]{0,100}"[^\n]*)*'
+)
+_STACK_INFO = b"stack_info"
+# As raw text, since most lines are never asked for.
+_ELEMENTS = msgspec.json.Decoder(list[msgspec.Raw])
+_VALUES = msgspec.json.Decoder(tuple[str, msgspec.Raw, msgspec.Raw, msgspec.Raw, msgspec.Raw, msgspec.Raw])
+_EXAMPLE = "one as Torch_relu_0_forward_input.0"
+_WANTED = "a JSON array of 6 elements, or of 2 with a stack"
+
+
+@dataclass(slots=True)
+class Entry:
+    """One direction of a call: its stack, and its lines with values in pieces, each of lines that follow each other
+    behind the number of the first one and a tab; names counts those of an entry with several pieces."""
+
+    stack: bytes = b""
+    pieces: list[bytes] = field(default_factory=list)
+    names: Counter[str] | None = None
+
+    @property
+    def raw(self) -> bytes:
+        return b"\n".join(self.pieces)
+
+
+@dataclass(slots=True)
+class CallLines:
+    """The lines of one call, "Tensor.add_.4"."""
+
+    name: str
+    namespace: str
+    api: str
+    number: int
+    entries: dict[Direction, Entry] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Sorted:
+    """What a file holds: the lines of calls in the order of their first ones, the names that occur twice, what is
+    wrong with lines that no record can tell of, and the number of lines with values and with stacks."""
+
+    calls: dict[bytes, CallLines] = field(default_factory=dict)
+    repeated: dict[str, int] = field(default_factory=dict)
+    broken: list[str] = field(default_factory=list)
+    values: int = 0
+    stacks: int = 0
+
+
+def is_ptdbg(head: bytes) -> bool:
+    """Does a line begin as ptdbg's do?"""
+    return bool(_ANYWHERE.search(lazy_json.without_mark(head)))
+
+
+def sorted_lines(content: bytes) -> Sorted:
+    """Every line of a file, with its call. A broken line with a forward value stays with its call, whose decoding says
+    so; any other one is told of here."""
+    found = Sorted()
+    entries: dict[bytes, Entry] = {}
+    at, number = 0, 1
+    while at < len(content):
+        # A stack of an entry that is known takes no regular expression.
+        name = content[at + 2 : content.find(b'"', at + 2)]
+        known = entries.get(name[: -len(_STACK_INFO) - 1]) if name.endswith(_STACK_INFO) else None
+        run = _RUN.match(content, at) if known is None else None
+        end = run.end() if run is not None else content.find(b"\n", at)
+        text = content[at : end if end >= 0 else len(content)]
+        names = _names(text) if run is not None else None
+        if run is not None and names is not None:
+            entry = entries[run[1]] = _entry(run, found.calls)
+            _add_values(found, entry, text, number, names)
+            number += len(names)
+        elif known is not None and text.startswith(b'["') and _count(text) == STACK:
+            known.stack = text
+            found.stacks += 1
+            number += 1
+        else:
+            for line in text.split(b"\n"):
+                _add_line(found, line, number)
+                number += 1
+        at += len(text) + 1
+    return found
+
+
+def _names(lines: bytes) -> list[str] | None:
+    """The names of lines with values; None where one of them is broken."""
+    if len(lines) > MAX_ENTRY:
+        return None
+    return _decoded_names(lines) or _decoded_names(_plain(lines))
+
+
+def _decoded_names(lines: bytes) -> list[str] | None:
+    try:
+        return [line[0] for line in _VALUES.decode_lines(lines)]
+    except (ValueError, RecursionError):
+        return None
+
+
+def _plain(line: bytes) -> bytes:
+    """A line with zeros for numbers that are not finite, which JSON does not have."""
+    return line.replace(b"NaN", b"0").replace(b"-Infinity", b"0").replace(b"Infinity", b"0")
+
+
+def _add_values(found: Sorted, entry: Entry, lines: bytes, number: int, names: list[str]) -> None:
+    # An entry in one piece, as nearly all are, is not searched for names that occur twice.
+    if entry.pieces or len(set(names)) < len(names):
+        counts = entry.names
+        if counts is None:
+            counts = entry.names = Counter(name for _, line in numbered(entry.raw) for name in _names(line) or ())
+        counts.update(names)
+        found.repeated.update({printable(name): counts[name] for name in names if counts[name] > 1})
+    found.values += len(names)
+    entry.pieces.append(b"%d\t%b" % (number, lines))
+
+
+def _add_line(found: Sorted, line: bytes, number: int) -> None:
+    """A stack, a line that is spaced otherwise, or a broken one."""
+    match = _NAMED.match(line)
+    if match is None:
+        if line and not line.isspace():
+            found.broken.append(f"line {number}: {_instead(line)}")
+        return
+    _, prefix, _, _, direction, part, _ = match.groups()
+    if prefix is None:
+        found.broken.append(f"line {number}: found the name {_told(match)!r}, expected {_EXAMPLE}")
+        return
+    entry, count = _entry(match, found.calls), _count(line)
+    if part == _STACK_INFO:
+        entry.stack = line
+        found.stacks += 1
+    else:
+        _add_values(found, entry, line.lstrip(), number, [_told(match)])
+    if count != (STACK if part == _STACK_INFO else VALUE) and (part == _STACK_INFO or direction == b"backward"):
+        found.broken.append(f"line {number}, {_told(match)}: found {_elements_found(count)}, expected {_WANTED}")
+
+
+def _entry(match: re.Match[bytes], calls: dict[bytes, CallLines]) -> Entry:
+    """The entry of a line, made where it is new."""
+    name, namespace, api, number, direction = match.groups()[:5]
+    stem = name[: name.rfind(b"_")]
+    call = calls.get(stem)
+    if call is None:
+        full = b"%b.%b.%b" % (namespace, api, number)
+        texts = sys.intern(namespace.decode("ascii")), sys.intern(api.decode("ascii"))
+        call = calls[stem] = CallLines(full.decode("ascii"), *texts, int(number))
+    way: Direction = "forward" if direction == b"forward" else "backward"
+    if way not in call.entries:
+        call.entries[way] = Entry()
+    return call.entries[way]
+
+
+def _told(match: re.Match[bytes]) -> str:
+    """The name of a line."""
+    return printable(b"_".join((match[1], match[6] + match[7])).decode("utf-8", "replace"))
+
+
+def numbered(raw: bytes) -> Iterator[tuple[int, bytes]]:
+    """The lines of an entry, each with its number in the file."""
+    number = 0
+    for line in raw.split(b"\n") if raw else ():
+        told, tab, text = line.partition(b"\t")
+        if tab and told.isdigit():
+            number, line = int(told), text
+        yield number, line
+        number += 1
+
+
+def elements(line: bytes) -> list[object] | None:
+    """The elements of a line, with numbers that are not finite as `lazy_json` quotes them; None where it is no JSON
+    array."""
+    try:
+        decoded = msgspec.json.decode(line)
+    except (ValueError, RecursionError):
+        quoted = bytearray(line)
+        lazy_json.quote_tokens(quoted)
+        try:
+            decoded = msgspec.json.decode(quoted)
+        except (ValueError, RecursionError):
+            return None
+    return decoded if isinstance(decoded, list) else None
+
+
+def _count(line: bytes) -> int:
+    """How many elements a line has; -1 where it is no JSON array."""
+    if len(line) > MAX_ENTRY:
+        return -1
+    for prepare in (bytes, _plain):
+        with suppress(ValueError, RecursionError):
+            return len(_ELEMENTS.decode(prepare(line)))
+    return -1
+
+
+def wrong(line: bytes) -> tuple[str, str]:
+    """What was found in the place of a line with a value, and what was expected."""
+    if len(line) > MAX_ENTRY:
+        return f"a line of {len(line):,} bytes", f"at most {MAX_ENTRY:,}"
+    found = elements(line)
+    return _elements_found(-1 if found is None else len(found)), "a JSON array of 6 elements"
+
+
+def _elements_found(count: int) -> str:
+    return "no JSON" if count < 0 else f"{count} elements"
+
+
+def _instead(line: bytes) -> str:
+    text = printable(line.strip()[:60].decode("utf-8", "replace"))
+    return f"found {text!r}, expected {_WANTED}, with a name first, {_EXAMPLE}"

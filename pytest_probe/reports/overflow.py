@@ -1,0 +1,62 @@
+"""The overflows of a run under the standard `finite`: how many of which kind, and the first that nothing explains."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from pytest_probe.core.dump import Frame
+from pytest_probe.core.printable import printable
+from pytest_probe.core.result import PortableId, Result
+from pytest_probe.core.verdict import OVERFLOW
+from pytest_probe.standards.finite import INHERITED
+
+# The worst kind of a record's outputs decides; these are no fault of a device.
+_ORDER = ("normal", "saturated", "missed", "abnormal")
+_HARMLESS = ("normal", "inherited", "saturated")
+# Finds the place of a record in its dump, and the user's frame that made the call.
+Place = Callable[[PortableId], tuple[tuple[int, ...], Frame | None]]
+
+
+@dataclass(slots=True)
+class Overflows:
+    """The records that overflow, by their ids, each with its kind."""
+
+    kinds: dict[PortableId, str] = field(default_factory=dict)
+
+    def add(self, result: Result) -> None:
+        found = [str(output.metrics[OVERFLOW]) for output in result.outputs if OVERFLOW in output.metrics]
+        kind = "inherited" if result.kind == INHERITED else max(found, key=_rank, default="")
+        if kind:
+            self.kinds[result.portable_id] = kind
+        else:
+            self.kinds.pop(result.portable_id, None)  # an attempt that was repeated
+
+    def lines(self, place: Place, *, each: bool) -> Iterator[str]:
+        """Text for the summary, in the order of the dumps: with a sentence of msprobe's for each record, or without."""
+        if not self.kinds:
+            return
+        counts = Counter(self.kinds.values())
+        told = (*_ORDER, "inherited")
+        yield "overflows: " + ", ".join(f"{counts[kind]:,} {kind}" for kind in told if counts[kind])
+        ordered = sorted(self.kinds, key=lambda id: (id.label, place(id)[0]))
+        for id in ordered if each else ():
+            kind = self.kinds[id]
+            if kind != "inherited":
+                yield f"The {_called(id)} overflow is {'a normal' if kind == 'normal' else 'an abnormal'} overflow."
+        first = next((id for id in ordered if self.kinds[id] not in _HARMLESS), None)
+        if first is not None:
+            yield f"first {self.kinds[first]}: {first}"
+            frame = place(first)[1]
+            if frame is not None:
+                yield printable(f"  called at {frame.file}:{frame.line} in {frame.function}: {frame.code.strip()}")
+
+
+def _called(id: PortableId) -> str:
+    """As msprobe names a call: without the direction, where that is forward."""
+    return id.name.removesuffix(".forward")
+
+
+def _rank(kind: str) -> int:
+    return _ORDER.index(kind) if kind in _ORDER else -1

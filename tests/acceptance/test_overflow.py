@@ -1,0 +1,119 @@
+"""The standard `finite` at the terminal: how many overflows of which kind, and the first that nothing explains."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.acceptance.conftest import DumpMaker, forward, tensor
+from tests.support.dumps import DATA
+
+WORKERS = pytest.mark.parametrize("workers", [[], ["-n2"]], ids=["serial", "n2"])
+# A device whose exp gives inf where float32 has a number, and whose softmax gives NaN for large scores.
+CONFTEST = """
+import torch
+from tests.support.devices import Emulated
+
+class Wrong(Emulated):
+    def call(self, function, args, kwargs):
+        found = function(*args, **kwargs)
+        if "exp" in str(function):
+            found = torch.where(args[0] > 70, torch.inf, found)
+        if "softmax" in str(function):
+            found = torch.where(args[0] > 700, torch.nan, found)
+        if "mul" in str(function):
+            found = found.clamp(max=torch.finfo(found.dtype).max)
+        return found
+
+def pytest_probe_register(registry):
+    registry.devices["wrong"] = Wrong
+    registry.devices["sim"] = Emulated
+"""
+
+
+def constant(value: float, *shape: int, dtype: str = "float32") -> dict[str, Any]:
+    found = tensor(*shape, dtype=dtype)
+    norm = abs(value) * len(shape)
+    return found | {"Max": value, "Min": value, "Mean": value, "Norm": norm}
+
+
+@pytest.fixture
+def dump(make_dump: DumpMaker) -> Path:
+    x, y = constant(80.0, 4), constant(1000.0, 4)
+    calls = {
+        "Functional.relu.0.forward": forward(constant(1.0, 4), output=constant(1.0, 4)),
+        "Functional.softmax.0.forward": forward(y, {"type": "int", "value": 0}, output=constant(0.25, 4)),
+        "Torch.exp.0.forward": forward(x, output=constant(5.5e34, 4)),
+        "Torch.mul.0.forward": forward(*[constant(300.0, 4, dtype="float16")] * 2, output=tensor(4, dtype="float16")),
+    }
+    path = make_dump(data=calls)
+    frame = "File /me/train.py, line 7, in step, \n y = softmax(x)"
+    path.with_name("stack.json").write_text(json.dumps({"Functional.softmax.0.forward": [frame]}))
+    return path
+
+
+def told(result: pytest.RunResult) -> list[str]:
+    """What the summary says of overflows."""
+    lines = result.outlines
+    start = next(place for place, line in enumerate(lines) if line.startswith("overflows: "))
+    end = next(place for place, line in enumerate(lines) if place > start and line.startswith("==="))
+    return lines[start:end]
+
+
+@WORKERS
+def test_a_wrong_device(pytester: pytest.Pytester, dump: Path, workers: list[str]) -> None:
+    pytester.makeconftest(CONFTEST)
+    args = ("--probe-dump=dump.json", "--probe-standard=finite", "--probe-device=wrong", *workers)
+    result = pytester.runpytest(*args)
+    assert result.parseoutcomes() == {"failed": 2, "passed": 1, "warned": 1}
+    first = [
+        "first abnormal: dump.json::Functional.softmax.0.forward",
+        "  called at /me/train.py:7 in step: y = softmax(x)",
+    ]
+    assert told(result)[:3] == ["overflows: 1 saturated, 2 abnormal", *first]
+    result = pytester.runpytest(*args, "-v")
+    assert told(result)[:6] == [
+        "overflows: 1 saturated, 2 abnormal",
+        "The Functional.softmax.0 overflow is an abnormal overflow.",
+        "The Torch.exp.0 overflow is an abnormal overflow.",
+        "The Torch.mul.0 overflow is an abnormal overflow.",
+        *first,
+    ]
+    assert pytester.runpytest(*args, "--probe-strict").parseoutcomes() == {"failed": 3, "passed": 1}
+
+
+@WORKERS
+def test_a_healthy_device(pytester: pytest.Pytester, dump: Path, workers: list[str]) -> None:
+    pytester.makeconftest(CONFTEST)
+    for device in ("cpu", "sim"):
+        result = pytester.runpytest(
+            "--probe-dump=dump.json", "--probe-standard=finite", f"--probe-device={device}", "-v", *workers
+        )
+        result.assert_outcomes(passed=4)
+        assert told(result)[:2] == ["overflows: 1 normal", "The Torch.mul.0 overflow is a normal overflow."]
+
+
+@pytest.mark.parametrize("device", ["cpu", "recorded"])
+def test_a_real_dump(pytester: pytest.Pytester, device: str) -> None:
+    with tarfile.open(DATA / "msprobe-8.3.3/overflow.tgz") as archive:
+        archive.extractall(pytester.path)
+    args = ("--probe-dump=step0", "--probe-standard=finite", f"--probe-device={device}", "--probe-out=out")
+    result = pytester.runpytest(*args, "-v")
+    result.assert_outcomes(passed=2, skipped=1)
+    assert told(result)[:3] == [
+        "overflows: 2 normal, 1 inherited",
+        "The Torch.mul.0 overflow is a normal overflow.",
+        "The Torch.exp.0 overflow is a normal overflow.",
+    ]
+    lines = map(json.loads, (pytester.path / "out/results.jsonl").read_text().splitlines())
+    found = {line["id"].rpartition("::")[2]: [each["metrics"] for each in line["outputs"]] for line in lines}
+    assert found["Torch.exp.0.forward"] == [{"overflow": "normal", "not_finite": 1, "not_finite_expected": 1}]
+
+
+def test_another_standard_says_nothing_of_overflows(pytester: pytest.Pytester, dump: Path) -> None:
+    result = pytester.runpytest("--probe-dump=dump.json", "--probe-device=cpu")
+    result.stdout.no_fnmatch_line("*overflows:*")

@@ -1,0 +1,103 @@
+"""Dumps of ptdbg and of the api_accuracy_checker of 2023 in a run: items, skips, and what is damaged."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.ptdbg_dumps import stack, unpack, unpack_checker, values, write
+
+WORKERS = pytest.mark.parametrize("workers", [[], ["-n2"]], ids=["serial", "n2"])
+X = np.array([[1.0, -2.0], [3.0, 4.0]], np.float32)
+
+
+def results(pytester: pytest.Pytester) -> dict[str, dict[str, Any]]:
+    lines = map(json.loads, (pytester.path / "out/results.jsonl").read_text().splitlines())
+    return {line["id"].partition("::")[2]: line for line in lines}
+
+
+def run(pytester: pytest.Pytester, path: Path, *args: str) -> pytest.RunResult:
+    result = pytester.runpytest(f"--probe-dump={path}", "--probe-out=out", "--probe-device=cpu", *args)
+    for line in (*result.outlines, *result.errlines):
+        assert not line.startswith(("E   ", "INTERNALERROR", "Traceback"))
+    return result
+
+
+@WORKERS
+def test_real_dumps(pytester: pytest.Pytester, workers: list[str]) -> None:
+    unpack("v2.3-all", pytester.path / "old")
+    unpack("v4-all", pytester.path / "new")
+    unpack_checker(pytester.path / "checker")
+    result = run(pytester, pytester.path, *workers)
+    result.assert_outcomes(passed=21 + 19 + 2 * 29, skipped=16)
+    assert {each["kind"] for each in results(pytester).values()} == {"", "in-place input stored after the call"}
+    assert any("29 forward, 19 backward; 151 lines of values, 0 of stacks" in line for line in result.outlines)
+
+
+@WORKERS
+def test_a_damaged_dump(pytester: pytest.Pytester, workers: list[str]) -> None:
+    found = {key: value for n in range(3) for key, value in values(f"Torch_neg_{n}", [X], -X).items()}
+    path = write(pytester.path, found, "oops", '["Torch_neg_1_forward_input.1", 2]')
+    result = run(pytester, path, *workers)
+    result.assert_outcomes(passed=2, skipped=1, failed=1)
+    told = results(pytester)
+    assert told["(damaged)"]["reason"].startswith(f"{path}: line 7: found 'oops', expected a JSON array of 6 elements")
+    assert told["Torch.neg.1.forward"]["reason"].startswith(f"{path}: Torch.neg.1.forward: line 8: found 2 elements")
+
+
+def test_a_wrong_device_fails_and_says_what_was_supposed(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(
+        """
+        import torch
+
+        def pytest_probe_register(registry):
+            registry.calls["Torch.sum"] = lambda *args, **kwargs: torch.sum(*args, **kwargs) * 1.001
+        """
+    )
+    path = write(
+        pytester.path, values("Torch_sum_0", [X], X.sum(1)), stack("Torch_sum_0_forward", ("/me.py", 7, "f", "s"))
+    )
+    result = run(pytester, path)
+    result.assert_outcomes(failed=1)
+    text = " ".join(" ".join(line.split()) for line in result.outlines)
+    assert "note: only positional arguments were recorded: run with dim=1, which was not recorded and gives" in text
+    assert "called at /me.py:7 in f: s" in text
+
+
+def test_stacks_alone(pytester: pytest.Pytester) -> None:
+    path = write(pytester.path, {}, stack("Torch_neg_0_forward"), stack("Torch_neg_1_forward"), stored=False)
+    result = run(pytester, path)
+    result.assert_outcomes(skipped=2)
+    assert "probe: dump.pkl: holds no tensors: all its lines are stacks" in result.outlines
+    assert {each["kind"] for each in results(pytester).values()} == {"no tensors"}
+
+
+def test_gradients_alone_are_no_items(pytester: pytest.Pytester) -> None:
+    result = run(pytester, unpack("v2.3-backward", pytester.path))
+    assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    line = next(line for line in result.outlines if "no items: " in line)
+    assert line.endswith("no items: 19 backward entries, of the last autograd node: compared and not replayed")
+
+
+def test_a_pickle(pytester: pytest.Pytester) -> None:
+    (pytester.path / "dump.pkl").write_bytes(pickle.dumps({"a": print}))
+    result = run(pytester, pytester.path / "dump.pkl")
+    result.assert_outcomes(failed=1)
+    assert "is a pickle, which is never unpickled" in results(pytester)["(damaged)"]["reason"]
+
+
+def test_other_ways_to_look_at_a_dump(pytester: pytest.Pytester) -> None:
+    """Time alone, --probe-unique, shards and another dtype go the same way."""
+    path = unpack("v4-all", pytester.path)
+    for args in (["--probe-unique"], ["--probe-shard=1/1"], ["--probe-dtype=bfloat16"], ["--probe-inputs=generated"]):
+        result = pytester.runpytest(f"--probe-dump={path}", "--probe-device=cpu", *args)
+        result.assert_outcomes(passed=19, skipped=8)
+    result = pytester.runpytest(
+        f"--probe-dump={path}", "--probe-device=cpu", "--probe-mode=time", "--probe-api=Torch.*"
+    )
+    assert result.parseoutcomes().keys() == {"passed"}
