@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import math
 import os
@@ -98,6 +99,8 @@ class Settings:
     update: bool = False
     gate: str = METRICS
     markdown: Path | None = None
+    html: Path | None = None
+    history: Path | None = None
     fuzz: Examples | None = None
     fuzz_save: Path | None = None
     strict: bool = False
@@ -124,6 +127,16 @@ class Settings:
     @property
     def times(self) -> bool:
         return TIME in self.mode
+
+    @property
+    def plots(self) -> bool:
+        """Is the data of plots made?"""
+        return self.out is not None or self.html is not None
+
+    @property
+    def has_run_files(self) -> bool:
+        """Is a page or a history written?"""
+        return self.html is not None or self.history is not None
 
     @property
     def counts_memory(self) -> bool:
@@ -220,6 +233,8 @@ def parse(config: pytest.Config, *, paths_given: bool) -> Settings:
         update=bool(raw.value("baseline-update")),
         gate=_choice(raw, "gate", (METRICS, BITS)),
         markdown=next(iter(raw.paths("markdown")), None),
+        html=_page(raw),
+        history=_writable(raw, "history"),
         fuzz=_fuzz(raw),
         fuzz_save=next(iter(raw.paths("fuzz-save")), None),
         strict=bool(raw.value("strict")),
@@ -434,6 +449,31 @@ def _cache(raw: _Raw) -> Path | None:
     except OSError as error:
         wanted = f"give a folder that can be written: {error.strerror or error}"
         raise SettingsError(raw.name("cache"), str(path), wanted) from None
+    return path
+
+
+def _page(raw: _Raw) -> Path | None:
+    """Raises SettingsError also where what makes the page is not installed."""
+    path = _writable(raw, "html")
+    if path is not None and importlib.util.find_spec("jinja2") is None:
+        wanted = "it needs jinja2, which is not installed: pip install 'pytest-probe[report]'"
+        raise SettingsError(raw.name("html"), str(path), wanted)
+    return path
+
+
+def _writable(raw: _Raw, name: str) -> Path | None:
+    """The file, in a folder that is there. Raises SettingsError where nothing can be written into it."""
+    path = next(iter(raw.paths(name)), None)
+    if path is None:
+        return None
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        with TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        wanted = f"give a file that can be written: {error.strerror or error}"
+        raise SettingsError(raw.name(name), str(path), wanted) from None
     return path
 
 

@@ -193,6 +193,8 @@ class Dump:
     beside its good records, skipped names the entries that are no API calls, by kind ("Module entries": 12).
     data_dirs are the folders in which `data_name` is looked up, in order; links in them lead nowhere outside the dump's
     folder, unless anywhere says that the user chose them. fields says what the format calls the places of tensors.
+    module gives the path of the module that an entry's call was made in ("layers.0.attention"), "" where that is not
+    known.
     """
 
     path: Path
@@ -208,6 +210,7 @@ class Dump:
     damage: tuple[str, ...] = ()
     skipped: Mapping[str, int] = field(default_factory=dict)
     fields: Mapping[str, str] = field(default_factory=lambda: FIELDS)
+    module: Callable[[str], str] = lambda entry: ""
 
 
 class Reader(Protocol):

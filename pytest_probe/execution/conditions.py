@@ -45,7 +45,7 @@ class Conditions:
     errors carry their likely cause. locks: the folder in which processes lock the devices that they share. cache: the
     folder in which numbers of the reference side are kept, of cache_size bytes at most. judged: are results judged, or
     do records run on the device alone? time_budget: seconds for the time of each case, None where none is measured;
-    memory: is the memory of each case measured?"""
+    memory: is the memory of each case measured? plotted: verdicts carry what plots draw."""
 
     device: str | None = None
     seed: int = 0
@@ -66,6 +66,7 @@ class Conditions:
     judged: bool = True
     time_budget: float | None = None
     memory: bool = False
+    plotted: bool = False
 
     @property
     def measures(self) -> bool:

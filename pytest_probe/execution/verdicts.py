@@ -15,14 +15,14 @@ from pytest_probe.numerics.dtypes import AnyArray, is_complex, widen
 def verdict_on(replay: Replay, standard: str, outputs: tuple[OutputVerdict, ...]) -> Verdict:
     """That of the worst output, with the arguments where a report shows them."""
     outcome, reason = conclusion(outputs)
-    rows = _rows(replay) if SEVERITY[outcome] > SEVERITY["pass"] else ()
+    rows = argument_rows(replay) if SEVERITY[outcome] > SEVERITY["pass"] else ()
     reference = replay.reference
     names = sorted({dtype.name for dtype in floats_of(reference.leaves).values()})
     replaced = reference.candidate.replaced
     return Verdict(outcome, standard, reason, "", "+".join(names), outputs, rows, reference.notes, replaced)
 
 
-def _rows(replay: Replay) -> tuple[ArgumentRow, ...]:
+def argument_rows(replay: Replay) -> tuple[ArgumentRow, ...]:
     """The argument table of a report."""
     found: list[ArgumentRow] = []
 

@@ -19,6 +19,7 @@ from pytest_probe.core.printable import printable_line
 from pytest_probe.errors import DumpError
 from pytest_probe.records import lazy_json, salvage
 from pytest_probe.records.fields import quoted
+from pytest_probe.records.msprobe.construct import ConstructFile
 from pytest_probe.records.msprobe.entries import decode
 from pytest_probe.records.msprobe.stack import StackFile
 
@@ -71,6 +72,7 @@ class MsprobeReader:
             notes=(*notes, *(f"unknown top-level key {key!r}" for key in header if key not in _KEYS)),
             damage=damage,
             skipped=dict(skipped),
+            module=ConstructFile(path.with_name("construct.json")),
         )
 
 
