@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -82,15 +83,19 @@ class Details(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def limit_share(metrics: Mapping[str, Any]) -> float | None:
     """The largest share that a metric has of its limit; None where none has one, inf where it is not finite."""
-    pairs = ((metrics[name.removesuffix(LIMIT)], metrics[name]) for name in metrics if name.endswith(LIMIT))
+    pairs = ((metrics.get(name.removesuffix(LIMIT)), metrics[name]) for name in metrics if name.endswith(LIMIT))
     shares = [_share(value, limit) for value, limit in pairs if value is not None]
     return max(shares, default=None)
 
 
 def _share(value: Any, limit: Any) -> float:
-    # inf and NaN are texts in a result.
-    found = float(value) / float(limit) if float(limit) else 0.0
-    return float("inf") if found != found else found
+    try:
+        own, most = float(value), float(limit)  # inf and NaN are texts in a result
+    except (TypeError, ValueError):
+        return math.inf
+    if math.isnan(own):
+        return math.inf
+    return own / most if most else math.inf if own else 0.0
 
 
 def _cut(text: str) -> str:

@@ -59,7 +59,7 @@ def _index_of_worst(output: OutputVerdict, actual: AnyArray, expected: AnyArray)
         return output.worst[0].index
     with np.errstate(all="ignore"):
         taken = sampled(actual, expected)
-        place = int(np.argmax(np.nan_to_num(errors_of(*taken), nan=np.inf)))
+        place = int(np.argmax(np.nan_to_num(errors_of(*taken), nan=np.inf, posinf=np.inf)))
     step = max(1, -(-actual.size // taken[0].size))
     return tuple(map(int, np.unravel_index(min(place * step, actual.size - 1), actual.shape)))
 

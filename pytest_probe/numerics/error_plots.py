@@ -61,7 +61,7 @@ def sampled(actual: AnyArray, expected: AnyArray) -> tuple[AnyArray, AnyArray]:
 
 def points(actual: AnyArray, expected: AnyArray, errors: Float64Array) -> Points:
     """Of vectors of both sides, and their errors."""
-    order = np.argsort(-np.nan_to_num(errors, nan=np.inf), kind="stable")[:WORST_POINTS]
+    order = np.argsort(-np.nan_to_num(errors, nan=np.inf, posinf=np.inf), kind="stable")[:WORST_POINTS]
     others = np.linspace(0, errors.size - 1, min(OTHER_POINTS, errors.size)).astype(np.int64)
     right, given = (_plain(side[np.concatenate([order, others])]) for side in (expected, actual))
     finite = np.isfinite(right) & np.isfinite(given)
@@ -78,7 +78,7 @@ def error_map(actual: AnyArray, expected: AnyArray, worst: tuple[int, ...]) -> E
     extents = (int(actual.shape[-2]), int(actual.shape[-1]))
     step = max(1, math.ceil(math.sqrt(extents[0] * extents[1] / LOOKED_AT)))
     taken: Any = (*index, slice(worst[-2] % step, None, step), slice(worst[-1] % step, None, step))
-    cells = _largest_in_cells(np.nan_to_num(errors_of(actual[taken], expected[taken]), nan=np.inf))
+    cells = _largest_in_cells(np.nan_to_num(errors_of(actual[taken], expected[taken]), nan=np.inf, posinf=np.inf))
     letters = "".join(LETTERS[level] for level in _levels(cells).reshape(-1).tolist())
     return ErrorMap(tuple(map(int, index)), extents, cells.shape[1], letters)
 

@@ -108,6 +108,8 @@ class Reporting:
         if probe.settings.resume and out and self._runs:
             self.earlier = Earlier(out, RUN, RESULTS)
             self.earlier.check(run)
+            if self._files is not None:
+                self._files.know(started=self.earlier.run.started)
         self._writer = ResultsWriter(out, run, self.earlier) if out and self._runs else None
 
     def _needs_devices(self, dumps: Iterable[tuple[str, Dump]]) -> bool:

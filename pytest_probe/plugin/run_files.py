@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_probe.baselines.baseline import Baseline
 from pytest_probe.baselines.benchmark import Benchmark
+from pytest_probe.core.printable import printable_line
 from pytest_probe.core.result import Result
 from pytest_probe.settings import Settings
 
@@ -60,7 +61,8 @@ class RunFiles:
 
         out = self._settings.out
         try:
-            self._history.append(path, {**self._run, "folder": "" if out is None else str(out)})
+            folder = "" if out is None else printable_line(str(out))
+            self._history.append(path, {**self._run, "folder": folder}, goes_on=self._settings.resume)
         except NotAppended as error:
             yield f"the run was not appended to {path}: {error}"
 

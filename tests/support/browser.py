@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -50,21 +51,20 @@ class Opened:
 
     def __init__(self, driver: Chrome, page: Path) -> None:
         self.driver = driver
-        driver.get_log("browser")  # type: ignore[no-untyped-call]
-        driver.get_log("performance")  # type: ignore[no-untyped-call]
+        driver.get_log("browser")
+        driver.get_log("performance")
         driver.get(page.resolve().as_uri())
 
     def messages(self) -> list[str]:
         """What the console said."""
-        return [entry["message"] for entry in self.driver.get_log("browser")]  # type: ignore[no-untyped-call]
+        return [entry["message"] for entry in self.driver.get_log("browser")]
 
     def requests(self) -> list[str]:
         """The addresses that were asked for, but for the page itself."""
-        import json
-
-        logged = self.driver.get_log("performance")  # type: ignore[no-untyped-call]
+        logged = self.driver.get_log("performance")
         events = [json.loads(entry["message"])["message"] for entry in logged]
-        asked = [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
+        sent = (event["params"] for event in events if event["method"] == "Network.requestWillBeSent")
+        asked = [event["request"]["url"] for event in sent]
         return [address for address in asked if address.partition("#")[0] != self.driver.current_url.partition("#")[0]]
 
     def find(self, selector: str) -> WebElement:

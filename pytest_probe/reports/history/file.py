@@ -1,6 +1,7 @@
 """The SQLite file: its tables, how it is opened, and a run that is appended in one transaction.
 
-docs/history.md describes the tables for those who query them.
+docs/history.md describes the tables for those who query them. The rows of an API in a run stand beside one another, so
+that an append writes in one place, and a query of an API reads few.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -39,19 +41,23 @@ CREATE TABLE runs (
     warnings INTEGER NOT NULL, passes INTEGER NOT NULL, skips INTEGER NOT NULL, not_run INTEGER NOT NULL,
     settings TEXT NOT NULL, versions TEXT NOT NULL
 );
+CREATE TABLE apis (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
 CREATE TABLE cases (
-    id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, api TEXT NOT NULL, direction TEXT NOT NULL
+    id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, api_id INTEGER NOT NULL REFERENCES apis (id),
+    direction TEXT NOT NULL
 );
-CREATE INDEX cases_by_api ON cases (api);
 CREATE TABLE results (
-    run_id INTEGER NOT NULL REFERENCES runs (id), case_id INTEGER NOT NULL REFERENCES cases (id),
+    run_id INTEGER NOT NULL REFERENCES runs (id), api_id INTEGER NOT NULL REFERENCES apis (id),
+    case_id INTEGER NOT NULL REFERENCES cases (id),
     verdict TEXT NOT NULL, dtype TEXT NOT NULL, device TEXT NOT NULL, {", ".join(f"{name} REAL" for name in METRICS)},
-    PRIMARY KEY (run_id, case_id)
+    PRIMARY KEY (run_id, api_id, case_id)
 ) WITHOUT ROWID;
 CREATE VIEW history AS
-    SELECT run_id, runs.started, runs.device AS run_device, runs.framework, cases.name, cases.api, cases.direction,
-        results.verdict, results.dtype, results.device, {", ".join(f"results.{name}" for name in METRICS)}
-    FROM runs CROSS JOIN cases JOIN results ON run_id = runs.id AND case_id = cases.id;
+    SELECT runs.id AS run_id, started, framework, apis.name AS api, case_id,
+        (SELECT name FROM cases WHERE id = case_id) AS name,
+        (SELECT direction FROM cases WHERE id = case_id) AS direction,
+        verdict, dtype, results.device AS device, {", ".join(METRICS)}
+    FROM runs CROSS JOIN apis CROSS JOIN results ON run_id = runs.id AND api_id = apis.id;
 PRAGMA application_id = {APPLICATION};
 PRAGMA user_version = {SCHEMA};
 """
@@ -112,9 +118,10 @@ class HistoryRun:
         self._rows.append((case, result.verdict, result.dtype, result.device, *metrics))
         self._verdicts[result.verdict] += 1
 
-    def append(self, path: Path, run: Mapping[str, Any]) -> None:
-        """Append the run that run.json tells of, in one transaction: all of it or nothing is there. A run that goes on
-        (--probe-resume) takes the place of its beginning. Raises NotAppended."""
+    def append(self, path: Path, run: Mapping[str, Any], *, goes_on: bool = False) -> None:
+        """Append the run that run.json tells of, in one transaction: all of it or nothing is there. folder, in run, is
+        that of its results; goes_on: it takes the place of its beginning, which began at the same time in that folder.
+        Raises NotAppended."""
         try:
             with closing(sqlite3.connect(path, PATIENCE, isolation_level=None)) as file:
                 file.execute("BEGIN IMMEDIATE")
@@ -122,22 +129,24 @@ class HistoryRun:
                     for statement in filter(None, map(str.strip, TABLES.split(";"))):
                         file.execute(statement)
                 _check(file, path, OPTION)
-                self._append(file, run)
+                self._append(file, run, goes_on)
                 file.execute("COMMIT")
         except (sqlite3.Error, SettingsError) as error:
             raise NotAppended(str(error)) from None
 
-    def _append(self, file: sqlite3.Connection, run: Mapping[str, Any]) -> None:
+    def _append(self, file: sqlite3.Connection, run: Mapping[str, Any], goes_on: bool) -> None:
         row = self._run(run)
-        began = file.execute("SELECT id FROM runs WHERE started = :started AND folder = :folder AND :folder != ''", row)
-        for (id,) in began.fetchall():
+        began = file.execute("SELECT id FROM runs WHERE started = :started AND folder = :folder", row).fetchall()
+        for (id,) in began if goes_on else ():
             file.execute("DELETE FROM results WHERE run_id = ?", (id,))
             file.execute("DELETE FROM runs WHERE id = ?", (id,))
         names = ", ".join(row)
         values = ", ".join(f":{name}" for name in row)
         id = file.execute(f"INSERT INTO runs ({names}) VALUES ({values})", row).lastrowid
-        places = ", ".join("?" * (5 + len(METRICS)))
-        rows = ((id, _case_id(file, case), *rest) for case, *rest in self._rows)
+        places = ", ".join("?" * (6 + len(METRICS)))
+        rows = [(id, *_ids(file, case), *rest) for case, *rest in self._rows]
+        # In the order of the table, so that its pages are written one after the other.
+        rows.sort(key=itemgetter(1, 2))
         file.executemany(f"INSERT OR REPLACE INTO results VALUES ({places})", rows)
 
     def _run(self, run: Mapping[str, Any]) -> dict[str, Any]:
@@ -165,11 +174,17 @@ class HistoryRun:
         }
 
 
-def _case_id(file: sqlite3.Connection, case: tuple[str, str, str]) -> int:
-    found = file.execute("SELECT id FROM cases WHERE name = ?", case[:1]).fetchone()
-    if found is None:
-        return int(file.execute("INSERT INTO cases (name, api, direction) VALUES (?, ?, ?)", case).lastrowid or 0)
-    return int(found[0])
+def _ids(file: sqlite3.Connection, case: tuple[str, str, str]) -> tuple[int, int]:
+    """The ids of a case's API and of the case, by name, API and direction."""
+    name, api, direction = case
+    found = file.execute("SELECT api_id, id FROM cases WHERE name = ?", (name,)).fetchone()
+    if found is not None:
+        return int(found[0]), int(found[1])
+    file.execute("INSERT OR IGNORE INTO apis (name) VALUES (?)", (api,))
+    (api_id,) = file.execute("SELECT id FROM apis WHERE name = ?", (api,)).fetchone()
+    row = (name, api_id, direction)
+    added = file.execute("INSERT INTO cases (name, api_id, direction) VALUES (?, ?, ?)", row)
+    return int(api_id), int(added.lastrowid or 0)
 
 
 def _real(value: float | None) -> float | None:

@@ -65,22 +65,24 @@ def points(file: sqlite3.Connection, api: str, metric: str, since: str = "") -> 
     """The metric in each run that has cases of the API, whose name or pattern may also be that of cases."""
     assert metric in METRICS
     known = {run.id: run for run in runs(file, since)}
+    where = "api = :api"
+    if not file.execute("SELECT 1 FROM apis WHERE name = ?", (api,)).fetchone():
+        where = "(api GLOB :api OR name GLOB :api OR name GLOB '*::' || :api)"
+    # Beside max() SQLite takes case_id from the row that has it. The name is looked up afterwards, once a run.
     query = f"""
-        SELECT run_id, count(*), max({metric}), name FROM history
-        WHERE name IN (SELECT name FROM cases WHERE api GLOB :api OR name GLOB :api OR name GLOB '*::' || :api)
-        AND started >= :since GROUP BY run_id ORDER BY run_id
+        SELECT run_id, count(*), max({metric}), case_id FROM history
+        WHERE {where} AND started >= :since GROUP BY run_id ORDER BY run_id
     """
-    if not set("*?[") & set(api) and file.execute("SELECT 1 FROM cases WHERE api = ?", (api,)).fetchone():
-        query = f"""
-            SELECT run_id, count(*), max({metric}), name FROM history
-            WHERE api = :api AND started >= :since GROUP BY run_id ORDER BY run_id
-        """
-    rows = file.execute(query, {"api": api, "since": since})
-    return [Point(known[id], number, value, name) for id, number, value, name in rows if id in known]
+    found = file.execute(query, {"api": api, "since": since}).fetchall()
+    return [Point(known[id], number, value, _name(file, case)) for id, number, value, case in found if id in known]
+
+
+def _name(file: sqlite3.Connection, case: int) -> str:
+    return str(file.execute("SELECT name FROM cases WHERE id = ?", (case,)).fetchone()[0])
 
 
 def apis(file: sqlite3.Connection) -> list[str]:
-    return [name for (name,) in file.execute("SELECT DISTINCT api FROM cases ORDER BY api")]
+    return [name for (name,) in file.execute("SELECT name FROM apis ORDER BY name")]
 
 
 def worse(file: sqlite3.Connection, before: int, now: int, metric: str) -> list[Worse]:
@@ -89,7 +91,8 @@ def worse(file: sqlite3.Connection, before: int, now: int, metric: str) -> list[
     rows = file.execute(
         f"""
         SELECT cases.name, old.verdict, new.verdict, old.{metric}, new.{metric}
-        FROM results AS old JOIN results AS new ON new.run_id = ? AND new.case_id = old.case_id
+        FROM results AS old
+        JOIN results AS new ON new.run_id = ? AND new.api_id = old.api_id AND new.case_id = old.case_id
         JOIN cases ON cases.id = old.case_id WHERE old.run_id = ?
         """,
         (now, before),

@@ -14,9 +14,9 @@ from pytest_probe.core.result import ElementResult, OutputResult, Result
 from pytest_probe.core.verdict import SEVERITY
 from pytest_probe.reports.case_metrics import LABELS, SHARE, measured, short
 
-# Bytes of a case that is not shown in detail, without its line over the runs of a history; and of an error or a warning,
-# whose reason a table shows.
-ROW, LONG_ROW = 172, 400
+# Bytes of a case that is not shown in detail, without its line over the runs of a history; and of an error or a
+# warning, whose reason a table shows.
+ROW, LONG_ROW = 170, 400
 # Letters of a name that a row holds in full, so that numbers have room beside it.
 NAME = 88
 # Metrics that have a column besides those that are known by a label.
