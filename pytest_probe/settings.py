@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import importlib.util
 import math
 import os
@@ -19,6 +18,7 @@ from pytest_probe.baselines.gate import BITS, METRICS
 from pytest_probe.core.decoding import one_of
 from pytest_probe.core.device_modes import MODES
 from pytest_probe.core.printable import printable_line
+from pytest_probe.core.regular_file import check_replaceable
 from pytest_probe.core.run import RECORDED
 from pytest_probe.errors import DumpError, SettingsError
 from pytest_probe.options import NAMED, OPTIONS
@@ -302,6 +302,11 @@ class _Raw:
                 raise SettingsError(NAMED[name].flag, "", "give a value, or leave the option out")
         self._ini = {o.name: self._read_ini(o.key, o.kind) if o.ini else None for o in OPTIONS}
 
+    @property
+    def in_worker(self) -> bool:
+        """Is this a worker of pytest-xdist?"""
+        return hasattr(self._config, "workerinput")
+
     def value(self, name: str) -> Any:
         for source in (self._cli, self._ini):
             if source[name] not in (None, [], ""):
@@ -462,13 +467,13 @@ def _page(raw: _Raw) -> Path | None:
 
 
 def _writable(raw: _Raw, name: str) -> Path | None:
-    """The file, in a folder that is there. Raises SettingsError where nothing can be written into it."""
+    """The file, in a folder that is there. Raises SettingsError where nothing can be written there; workers write
+    nothing, and may be on another machine."""
     path = next(iter(raw.paths(name)), None)
-    if path is None:
-        return None
+    if path is None or raw.in_worker:
+        return path
     try:
-        if path.is_dir():
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        check_replaceable(path)
         with TemporaryFile(dir=path.parent):
             pass
     except OSError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import importlib.util
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +196,17 @@ def test_a_file_that_cannot_be_written(
     result = run(pytester, f"--probe-{option}={file}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"ERROR: --probe-{option}: * cannot be used; give a file that can be written: {why}*"])
+
+
+@pytest.mark.parametrize("option", ["html", "history"])
+def test_a_device_stays_one(pytester: pytest.Pytester, make_dump: DumpMaker, option: str) -> None:
+    make_dump()
+    os.mkfifo("pipe")
+    result = run(pytester, f"--probe-{option}=pipe")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: *give a file that can be written: it is a FIFO*"])
+    assert main(["report", "out", "-o", "pipe"]) == 2
+    assert Path("pipe").is_fifo()
 
 
 def test_without_jinja2(pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -374,6 +374,18 @@ def test_on_paper_errors_are_listed(opened: Opener) -> None:
         page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
 
 
+def test_a_case_that_is_open_is_printed_alone(opened: Opener) -> None:
+    page = opened(CASES)
+    page.all("tbody .opener")[0].click()
+    page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    try:
+        assert page.run(IS_SHOWN, page.find("dialog .plots"))
+        assert not page.run(IS_SHOWN, page.find(".listed"))
+        assert not page.run(IS_SHOWN, page.find("#summary"))
+    finally:
+        page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+
+
 def test_without_its_script_errors_are_listed(opened: Opener) -> None:
     page = opened(CASES)
     page.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})

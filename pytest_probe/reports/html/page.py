@@ -14,6 +14,7 @@ import msgspec
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+from pytest_probe.core.regular_file import check_replaceable
 from pytest_probe.core.whole_file import replacing
 from pytest_probe.reports.case_metrics import LABELS
 from pytest_probe.reports.html.beside import Beside
@@ -41,6 +42,7 @@ class Page:
 
     def write(self, path: Path) -> None:
         """Write the page. Raises OSError."""
+        check_replaceable(path)
         with (
             replacing(path) as temporary,
             temporary.open("w", encoding="utf-8", errors="replace", newline="\n") as file,

@@ -25,7 +25,7 @@ class RunsView {
   columns() {
     return [
       { key: "name", label: "Case", kind: "name", value: (entry) => entry.one.name },
-      { key: "verdict", label: "Verdict", kind: "long", value: (entry) => 10 * SEVERITY[entry.one.verdict] - SEVERITY[entry.was], cell: (entry) => h("span", {}, entry.was === entry.one.verdict ? null : [verdictMark(entry.was), " → "], verdictMark(entry.one.verdict)) },
+      { key: "verdict", label: "Verdict", kind: "pair", value: (entry) => 10 * SEVERITY[entry.one.verdict] - SEVERITY[entry.was], cell: (entry) => h("span", {}, entry.was === entry.one.verdict ? null : [verdictMark(entry.was), " → "], verdictMark(entry.one.verdict)) },
       { key: "before", label: "Before", kind: "figure", value: (entry) => entry.before },
       { key: "now", label: "Now", kind: "figure", value: (entry) => entry.now },
       { key: "factor", label: "Factor", kind: "figure", value: (entry) => entry.factor },

@@ -3,7 +3,7 @@ const ROW_HEIGHT = 32;
 const ROWS_AROUND = 8;
 
 // columns: [{key, label, kind, value(item), cell(item)}]; the first one's cell opens the item. kind: name, word, dtype,
-// figure, long or line; a column without value is not sorted by.
+// figure, long, pair or line; a column without value is not sorted by.
 class VirtualTable {
   constructor(caption, columns, { open, sorted = null, openName = "Open", short = false }) {
     this.columns = columns;
