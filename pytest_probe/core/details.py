@@ -78,7 +78,7 @@ class Details(msgspec.Struct, frozen=True, omit_defaults=True):
         first = stack.index(own) if own is not None and own in stack else 0
         shown = tuple(map(FrameResult.of, stack[first : first + FRAMES]))
         rows = tuple(map(ArgumentResult.of, list(arguments)[:ARGUMENTS]))
-        return cls(command, rows, shown, plots)
+        return cls(printable_line(command), rows, shown, plots)
 
 
 def limit_share(metrics: Mapping[str, Any]) -> float | None:
