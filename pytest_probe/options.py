@@ -174,6 +174,16 @@ OPTIONS = (
     Option("out", "Write results and msprobe's CSV files into this folder; it must not hold results yet", "DIR"),
     Option("markdown", "Write a summary in Markdown into this file", "FILE"),
     Option(
+        "html",
+        "Write a page about the run into this file, to open in a browser: tables, plots, where errors begin",
+        "FILE",
+    ),
+    Option(
+        "history",
+        "Append the run to this SQLite file; pytest-probe history shows how a metric moved over runs",
+        "FILE",
+    ),
+    Option(
         "save",
         "Save inputs, outputs and gradients of both sides into --probe-out, for failing cases or for all",
         "failing|all",

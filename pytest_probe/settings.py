@@ -18,6 +18,7 @@ from pytest_probe.baselines.gate import BITS, METRICS
 from pytest_probe.core.decoding import one_of
 from pytest_probe.core.device_modes import MODES
 from pytest_probe.core.printable import printable_line
+from pytest_probe.core.regular_file import check_replaceable
 from pytest_probe.core.run import RECORDED
 from pytest_probe.errors import DumpError, SettingsError
 from pytest_probe.options import NAMED, OPTIONS
@@ -98,6 +99,8 @@ class Settings:
     update: bool = False
     gate: str = METRICS
     markdown: Path | None = None
+    html: Path | None = None
+    history: Path | None = None
     fuzz: Examples | None = None
     fuzz_save: Path | None = None
     strict: bool = False
@@ -124,6 +127,16 @@ class Settings:
     @property
     def times(self) -> bool:
         return TIME in self.mode
+
+    @property
+    def plots(self) -> bool:
+        """Is the data of plots made?"""
+        return self.out is not None or self.html is not None
+
+    @property
+    def has_run_files(self) -> bool:
+        """Is a page or a history written?"""
+        return self.html is not None or self.history is not None
 
     @property
     def counts_memory(self) -> bool:
@@ -220,6 +233,8 @@ def parse(config: pytest.Config, *, paths_given: bool) -> Settings:
         update=bool(raw.value("baseline-update")),
         gate=_choice(raw, "gate", (METRICS, BITS)),
         markdown=next(iter(raw.paths("markdown")), None),
+        html=_page(raw),
+        history=_writable(raw, "history"),
         fuzz=_fuzz(raw),
         fuzz_save=next(iter(raw.paths("fuzz-save")), None),
         strict=bool(raw.value("strict")),
@@ -286,6 +301,11 @@ class _Raw:
             if any(isinstance(text, str) and not text.strip() for text in _texts(value)):
                 raise SettingsError(NAMED[name].flag, "", "give a value, or leave the option out")
         self._ini = {o.name: self._read_ini(o.key, o.kind) if o.ini else None for o in OPTIONS}
+
+    @property
+    def in_worker(self) -> bool:
+        """Is this a worker of pytest-xdist?"""
+        return hasattr(self._config, "workerinput")
 
     def value(self, name: str) -> Any:
         for source in (self._cli, self._ini):
@@ -434,6 +454,31 @@ def _cache(raw: _Raw) -> Path | None:
     except OSError as error:
         wanted = f"give a folder that can be written: {error.strerror or error}"
         raise SettingsError(raw.name("cache"), str(path), wanted) from None
+    return path
+
+
+def _page(raw: _Raw) -> Path | None:
+    """Raises SettingsError also where what makes the page is not installed."""
+    path = _writable(raw, "html")
+    if path is not None and importlib.util.find_spec("jinja2") is None:
+        wanted = "it needs jinja2, which is not installed: pip install 'pytest-probe[report]'"
+        raise SettingsError(raw.name("html"), str(path), wanted)
+    return path
+
+
+def _writable(raw: _Raw, name: str) -> Path | None:
+    """The file, in a folder that is there. Raises SettingsError where nothing can be written there; workers write
+    nothing, and may be on another machine."""
+    path = next(iter(raw.paths(name)), None)
+    if path is None or raw.in_worker:
+        return path
+    try:
+        check_replaceable(path)
+        with TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        wanted = f"give a file that can be written: {error.strerror or error}"
+        raise SettingsError(raw.name(name), str(path), wanted) from None
     return path
 
 

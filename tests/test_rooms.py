@@ -81,6 +81,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "recording/plain.py": {"a type, and the field of types, as a dump has them": "range type"},
     "recording/snapshot.py": {"statistics, fields and types, as a dump has them": "max mean min norm torch type"},
     "numerics/regions.py": {"English words": "dim index"},
+    "reports/html/tiles.py": {"settings": "mode repeat"},
     "reports/markdown.py": {"an English word": "item"},
     "reports/earlier.py": {"a setting": "mode"},
     "reports/junit.py": {"a property": "where"},

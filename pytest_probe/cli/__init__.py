@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from pytest_probe.cli import baseline, capture, compare, merge, show, time
+from pytest_probe.cli import baseline, capture, compare, history, merge, report, show, time
 from pytest_probe.cli.show import USAGE_ERROR
 from pytest_probe.core.decoding import one_of
 from pytest_probe.core.printable import printable
@@ -46,7 +46,7 @@ def _arguments(given: list[str]) -> argparse.Namespace:
     versions = f"pytest-probe {version('pytest-probe')}\n{described()}"
     parser.add_argument("--version", action="version", version=versions)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in (show, compare, capture, time, baseline, merge):
+    for command in (show, compare, capture, time, baseline, merge, report, history):
         command.add_parser(commands)
     if given and not given[0].startswith("-") and given[0] not in commands.choices:
         raise SettingsError("COMMAND", given[0], one_of(commands.choices, given[0]))

@@ -202,7 +202,7 @@ class Comparison:
     precision is the dtype whose half ulp the output is granted: its own, or narrower where a wider tensor carries
     16-bit values. roundoff is that of the arithmetic inside, u_c. terms is how many values meet in one element, where
     that was measured. single holds runs by float32's roundoff, where u_c is float64's and a floating argument is
-    narrower.
+    narrower. plotted tells that the run makes plots.
     """
 
     name: str
@@ -215,6 +215,7 @@ class Comparison:
     allowance: Allowance = Allowance()
     terms: int | None = None
     single: Evidence | None = None
+    plotted: bool = False
 
     @property
     def call(self) -> BoundCall:

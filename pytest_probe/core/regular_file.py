@@ -22,6 +22,14 @@ def special(path: Path) -> str:
     return next((name for is_such, name in _KINDS if is_such(mode)), "")
 
 
+def check_replaceable(path: Path) -> None:
+    """Raises OSError where a folder stands here, or what is no file: a new file would take the place of a device."""
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if path.exists() and special(path):
+        raise OSError(errno.EINVAL, f"it is {special(path)}", str(path))
+
+
 def opened(path: Path) -> BinaryIO:
     """The file, open for reading. Raises OSError, also for what is no file."""
     kind = special(path)

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from pytest_probe.core.baseline import Compared
+from pytest_probe.core.details import Details
 from pytest_probe.core.measurement import CaseMemory, CaseTime
 from pytest_probe.core.printable import printable, printable_line
 from pytest_probe.core.verdict import EMULATED, SEVERITY, SLOWER, Diagnosis, Element, Outcome, OutputVerdict, Verdict
@@ -134,7 +135,9 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
 
     api is the namespace and API ("Functional.linear"), dtype what the case ran in, duration seconds; gate what it is
     beside a baseline, where the run has one; folded counts the records that are alike, of which this is the first; time
-    and memory are there where the run measures them.
+    and memory are there where the run measures them. place is that of the record in its dump, from 0, module the path
+    of the module that made the call, and details what a report shows, for errors, warnings and the worst of the others,
+    each where the run makes plots.
     """
 
     id: str
@@ -153,6 +156,9 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
     folded: int = 0
     time: CaseTime | None = None
     memory: CaseMemory | None = None
+    place: int | None = None
+    module: str = ""
+    details: Details | None = None
 
     @classmethod
     def of(
@@ -167,6 +173,9 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
         duration: float,
         gate: Compared | None = None,
         folded: int = 0,
+        place: int | None = None,
+        module: str = "",
+        details: Details | None = None,
     ) -> Result:
         return cls(
             str(id),
@@ -185,6 +194,9 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
             folded,
             verdict.time,
             verdict.memory,
+            place,
+            printable_line(module),
+            details,
         )
 
     @property

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from pytest_probe.core.measurement import CaseMemory, CaseTime
+
+if TYPE_CHECKING:
+    from pytest_probe.numerics.histogram import Histogram
 
 Outcome: TypeAlias = Literal["pass", "warning", "error", "skip"]
 Metric: TypeAlias = "float | int | str | bool"
@@ -69,7 +72,8 @@ class OutputVerdict:
 
     reason names what failed, with the number and its limit; worst holds the five worst elements of an output that
     failed or was warned about. measures are the field's metrics, as msprobe's files have them, where a run writes them;
-    baseline is what a baseline keeps, where a run asks for one.
+    baseline is what a baseline keeps, where a run asks for one; noise_ratios are those of all elements, where a run
+    makes plots.
     """
 
     name: str
@@ -83,6 +87,7 @@ class OutputVerdict:
     measures: Mapping[str, Metric] = field(default_factory=dict)
     diagnosis: Diagnosis | None = None
     baseline: Mapping[str, Metric] = field(default_factory=dict)
+    noise_ratios: Histogram | None = None
 
     @property
     def summary(self) -> str:

@@ -48,7 +48,7 @@ class Conditions:
     causes alone are tried that need no run. locks: the folder in which processes lock the devices that they share.
     cache: the folder in which numbers of the reference side are kept, of cache_size bytes at most. judged: are results
     judged, or do records run on the device alone? time_budget: seconds for the time of each case, None where none is
-    measured; memory: is the memory of each case measured?"""
+    measured; memory: is the memory of each case measured? plotted: verdicts carry what plots draw."""
 
     device: str | None = None
     seed: int = 0
@@ -70,6 +70,7 @@ class Conditions:
     time_budget: float | None = None
     memory: bool = False
     whole_diagnoses: int | None = None
+    plotted: bool = False
 
     @property
     def measures(self) -> bool:

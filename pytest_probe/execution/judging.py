@@ -108,6 +108,7 @@ class Judging:
 
     def _output(self, standard: Standard, comparison: Comparison) -> OutputVerdict:
         conditions = self.setup.conditions
+        comparison = replace(comparison, plotted=True) if conditions.plotted else comparison
         verdict = judged_with_modes(
             standard, comparison, lambda: self.setup.modes, depth=lambda: self.setup.depth(comparison.call.api)
         )

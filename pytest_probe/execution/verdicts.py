@@ -11,18 +11,21 @@ from pytest_probe.core.verdict import SEVERITY, ArgumentRow, OutputVerdict, Verd
 from pytest_probe.execution.replay import Replay
 from pytest_probe.numerics.dtypes import AnyArray, is_complex, widen
 
+# Elements whose range is taken at a time.
+PART = 1 << 20
+
 
 def verdict_on(replay: Replay, standard: str, outputs: tuple[OutputVerdict, ...]) -> Verdict:
     """That of the worst output, with the arguments where a report shows them."""
     outcome, reason = conclusion(outputs)
-    rows = _rows(replay) if SEVERITY[outcome] > SEVERITY["pass"] else ()
+    rows = argument_rows(replay) if SEVERITY[outcome] > SEVERITY["pass"] else ()
     reference = replay.reference
     names = sorted({dtype.name for dtype in floats_of(reference.leaves).values()})
     replaced = reference.candidate.replaced
     return Verdict(outcome, standard, reason, "", "+".join(names), outputs, rows, reference.notes, replaced)
 
 
-def _rows(replay: Replay) -> tuple[ArgumentRow, ...]:
+def argument_rows(replay: Replay) -> tuple[ArgumentRow, ...]:
     """The argument table of a report."""
     found: list[ArgumentRow] = []
 
@@ -42,9 +45,20 @@ def _rows(replay: Replay) -> tuple[ArgumentRow, ...]:
 
 
 def _range(array: AnyArray) -> str:
-    wide = np.abs(array) if is_complex(array.dtype) else widen(array)
-    finite = wide[np.isfinite(wide)]
-    if not finite.size:
-        return "empty" if not array.size else "no finite value"
-    text = f"{finite.min():.6g} .. {finite.max():.6g}"
-    return text if finite.size == array.size else f"{text}, {array.size - finite.size:,} not finite"
+    """In parts, since an argument may be most of the memory."""
+    if not array.size:
+        return "empty"
+    flat = array.reshape(-1)
+    parts = (_finite(flat[start : start + PART]) for start in range(0, flat.size, PART))
+    found = [(part.min(), part.max(), part.size) for part in parts if part.size]
+    if not found:
+        return "no finite value"
+    low, high, finite = min(part[0] for part in found), max(part[1] for part in found), sum(part[2] for part in found)
+    text = f"{low:.6g} .. {high:.6g}"
+    return text if finite == array.size else f"{text}, {array.size - finite:,} not finite"
+
+
+def _finite(values: AnyArray) -> AnyArray:
+    wide = np.abs(values) if is_complex(values.dtype) else widen(values)
+    found: AnyArray = wide[np.isfinite(wide)]
+    return found

@@ -25,6 +25,7 @@ from pytest_probe.execution import Case, Checked, Checker, PreparedCall
 from pytest_probe.execution.api_names import known_api
 from pytest_probe.inputs.streams import Streams
 from pytest_probe.plugin.commands import test_command
+from pytest_probe.plugin.details import details_of
 from pytest_probe.plugin.marker import Marked
 from pytest_probe.plugin.saving import save, saved_file, saves
 from pytest_probe.plugin.session import Probe
@@ -78,6 +79,9 @@ class _Checks:
             self._beside[case.id] = beside
         if self._state.settings.measures:
             verdict = self._state.beside_times(checked, verdict, identity)
+        details = None
+        if self._state.settings.plots and self._state.shown.takes(verdict):
+            details = details_of(checked, verdict, self._command())
         if self._saves(case, verdict):
             verdict = save(checked, verdict, self._file(case))
         duration = time.perf_counter() - started
@@ -91,6 +95,7 @@ class _Checks:
                 device=self.device,
                 duration=duration,
                 gate=None if beside is None else beside.compared,
+                details=details,
             )
         )
         return replace(checked, verdict=verdict)
@@ -110,12 +115,14 @@ class _Checks:
             pytest.xfail(f"known failure: {failed[0].verdict.reason}")
         if failed:
             text = "\n\n".join(self._text(checked) for checked in failed)
-            command = test_command(self._state, self._item.path, self._item.nodeid)
-            failure = CheckFailed(f"{text}\n\nto reproduce: {command}", self._reason(failed[0]))
+            failure = CheckFailed(f"{text}\n\nto reproduce: {self._command()}", self._reason(failed[0]))
             raise failure from _outside(found[-1].cause)
         if all(checked.verdict.verdict == "skip" for checked in found):
             pytest.skip(found[0].verdict.reason)
         return tuple(checked.verdict for checked in found)
+
+    def _command(self) -> str:
+        return test_command(self._state, self._item.path, self._item.nodeid)
 
     def _fails(self, checked: Checked) -> bool:
         return checked.verdict.fails(self._state.settings.strict) or self._is_worse(checked.case)

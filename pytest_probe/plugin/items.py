@@ -20,14 +20,17 @@ from pytest_probe.core.result import PortableId, Result
 from pytest_probe.core.verdict import SLOWER, Verdict
 from pytest_probe.execution import Case
 from pytest_probe.plugin.commands import item_command
+from pytest_probe.plugin.details import details_of
 from pytest_probe.plugin.saving import save, saved_file, saves
 from pytest_probe.plugin.session import Probe
-from pytest_probe.records import user_frame
+from pytest_probe.records import module_path, user_frame
 from pytest_probe.reports import junit, terminal
 from pytest_probe.user_errors import exception_line, first_line
 
 if TYPE_CHECKING:
     import pluggy
+
+    from pytest_probe.core.details import Details
 
 
 class CaseFailed(AssertionError):
@@ -152,7 +155,7 @@ class NoticeItem(pytest.Item):
         A teardown ends the run, which may be one of several: what other plugins run again is judged again.
         """
         if call.when == "teardown":
-            self.verdict = self.beside = None
+            self.forget()
             return
         if call.when == "setup" and report.passed:
             return
@@ -165,6 +168,10 @@ class NoticeItem(pytest.Item):
         self.user_properties = [*junit.others(self.user_properties), *mine]
         report.user_properties = list(self.user_properties)
         report.probe = msgspec.to_builtins(outcome)  # type: ignore[attr-defined]
+
+    def forget(self) -> None:
+        """Drop what a run of the item left."""
+        self.verdict = self.beside = None
 
     @property
     def portable_id(self) -> PortableId:
@@ -215,6 +222,7 @@ class ProbeItem(NoticeItem):
         # The cases that this one stands for, and the command that runs it again where they are needed for it.
         self.folded = 0
         self.command = ""
+        self.details: Details | None = None
         self.own_markers += _marks(record.namespace, record.api, direction, words)
         if words is not None:
             self.extra_keyword_matches = _keywords(words)
@@ -232,9 +240,15 @@ class ProbeItem(NoticeItem):
             verdict, self.beside = self.probe.beside_baseline(self.case, self.portable_id, verdict)
         if self.probe.settings.measures:
             verdict = self.probe.beside_times(checked, verdict, self.portable_id)
+        if self.probe.settings.plots and self.probe.shown.takes(verdict):
+            self.details = details_of(checked, verdict, self._command())
         if self.folded:
             verdict = replace(verdict, notes=(*verdict.notes, f"+{self.folded} alike, with Max and Min of all of them"))
         return save(checked, verdict, self._file()) if self._saves(verdict) else verdict
+
+    def forget(self) -> None:
+        super().forget()
+        self.details = None
 
     def _saves(self, verdict: Verdict) -> bool:
         return verdict.kind != SLOWER and saves(self.probe, verdict, worse=self._is_worse)
@@ -253,17 +267,20 @@ class ProbeItem(NoticeItem):
     def _file(self) -> Path:
         return saved_file(self.probe, self.probe.label(self.dump_path), self.name)
 
-    def text(self, verdict: Verdict) -> str:
+    def _command(self) -> str:
         device = self.probe.device if self.probe.settings.devices else None
+        if self.command:
+            return self.probe.settings.command(self.command, self.case.dtype, device)
+        return item_command(self.probe, self.dump_path, self.name, self.case.dtype, device)
+
+    def text(self, verdict: Verdict) -> str:
         return terminal.failure(
             verdict,
             name=self.name,
             device=self._device,
             frame=self._frame(),
             saved=str(self._file()) if self._saves(verdict) else "",
-            command=self.probe.settings.command(self.command, self.case.dtype, device)
-            if self.command
-            else item_command(self.probe, self.dump_path, self.name, self.case.dtype, device),
+            command=self._command(),
             gate=(heading(self.beside), tuple(table(self.beside))),
         )
 
@@ -278,7 +295,16 @@ class ProbeItem(NoticeItem):
             duration=duration,
             gate=None if self.beside is None else self.beside.compared,
             folded=self.folded,
+            place=self.probe.place_of(self.case) if self.probe.settings.plots else None,
+            module=self._module(),
+            details=self.details,
         )
+
+    def _module(self) -> str:
+        if not self.probe.settings.plots:
+            return ""
+        modules = self.case.dump.modules(f"{self.case.record.name}.{self.case.direction}")
+        return module_path(modules[0]) if modules else ""
 
     def reportinfo(self) -> tuple[PathLike[str] | str, int | None, str]:
         """The line of the user's script that made the call, where the dump knows it.

@@ -28,6 +28,7 @@ from pytest_probe.plugin import limit
 from pytest_probe.plugin.collectors import DAMAGED
 from pytest_probe.plugin.disk import fail, unwritten
 from pytest_probe.plugin.gate import GateRun
+from pytest_probe.plugin.run_files import RunFiles
 from pytest_probe.plugin.saving import NOT_SAVED
 from pytest_probe.plugin.session import Probe
 from pytest_probe.plugin.xdist import is_controller, told_by_workers
@@ -71,6 +72,7 @@ class Reporting:
         self._repeated: set[str] = set()
         self._failing: dict[str, Failing] = {}
         self._trouble: list[str] = []
+        self._remarks: list[str] = []
         self._unsaved = ""
         self._runs = not probe.config.option.collectonly
         dumps = probe.readable()
@@ -88,13 +90,17 @@ class Reporting:
         self._damaged = probe.damaged() if self._runs else {}
         self._told: set[PortableId] = set()
         out = probe.settings.out
-        needs_run = out or probe.benchmark or probe.settings.baseline
+        needs_run = out or probe.benchmark or probe.settings.baseline or probe.settings.has_run_files
         run = _run(probe, devices) if needs_run and self._runs else {}
         self.gate: GateRun | None = None
         if probe.settings.baseline is not None and run:
             workers = len(probe.config.getoption("tx", None) or ()) if is_controller(probe.config) else 1
             self.gate = GateRun(probe.settings, run, dumps, workers)
             probe.gate, probe.carried_gate = self.gate.gate, self.gate.carried()
+        self._files: RunFiles | None = None
+        if probe.settings.has_run_files and run:
+            before = None if probe.gate is None else probe.gate.baseline
+            self._files = RunFiles(probe.settings, run, probe.benchmark, before)
         if is_controller(probe.config):
             probe.forget()
         if probe.benchmark is not None and run:
@@ -106,12 +112,14 @@ class Reporting:
         if probe.settings.resume and out and self._runs:
             self.earlier = Earlier(out, RUN, RESULTS)
             self.earlier.check(run)
+            if self._files is not None:
+                self._files.know(started=self.earlier.run.started)
         self._writer = ResultsWriter(out, run, self.earlier) if out and self._runs else None
 
     def _needs_devices(self, dumps: Iterable[tuple[str, Dump]]) -> bool:
         """A framework takes seconds to import: only for what will run, or where the user named what to look at."""
         settings = self._probe.settings
-        return bool(settings.devices or settings.out or settings.baseline) or any(
+        return bool(settings.devices or settings.out or settings.baseline or settings.has_run_files) or any(
             not frameworks.unavailable(dump.framework) for _, dump in dumps
         )
 
@@ -131,6 +139,8 @@ class Reporting:
                 reporter.write_line(line)
         if self._writer is not None:
             self._writer.add(devices=devices)
+        if self._files is not None:
+            self._files.know(devices=devices)
 
     def pytest_report_header(self) -> list[str]:
         return self._header
@@ -190,6 +200,8 @@ class Reporting:
             self._overflows.add(result)
             if self.gate is not None:
                 self.gate.add(result)
+            if self._files is not None:
+                self._files.add(result)
             if result.portable_id.entry == DAMAGED:
                 self._told.add(result.portable_id)
             if not self._unsaved:
@@ -224,7 +236,7 @@ class Reporting:
             there = self._probe.benchmark.only(self._seen) if shard is None else []
             for line in terminal.one_sided(self._alone(), there):
                 terminalreporter.write_line(line)
-        for trouble in self._trouble:
+        for trouble in (*self._trouble, *self._remarks):
             terminalreporter.write_line(f"probe: {printable(trouble)}", red=True)
         if github.is_here() and self._failing:
             terminalreporter.ensure_newline()
@@ -279,6 +291,9 @@ class Reporting:
             self._write_pages()
         if self._writer is not None:
             self._close(self._writer, session, int(exitstatus))
+        if self._files is not None:
+            self._files.know(**self._summary(int(session.exitstatus)))
+            self._remarks += self._files.close()
         if self._trouble:
             fail(session)
 
@@ -306,13 +321,18 @@ class Reporting:
         left_out = (text for path, text in self._damaged.items() if PortableId(label(path), DAMAGED) not in self._told)
         return [f"{text}\nThis fails the run, although its item {DAMAGED} was left out" for text in left_out]
 
+    def _summary(self, status: int) -> dict[str, Any]:
+        """What run.json says of the end."""
+        verdicts = dict(self._tally.verdicts)
+        return {"finished": _now(), "exit_status": status, "verdicts": verdicts, "not_run": self._not_run}
+
     def _close(self, writer: ResultsWriter, session: pytest.Session, status: int) -> None:
         clear(writer.folder / FOLDER, finished=not self._not_run)
         if self.earlier is not None and self.earlier.finished:
             writer.release()
             return
         status = status or int(bool(writer.trouble or self._trouble))
-        writer.close(finished=_now(), exit_status=status, verdicts=dict(self._tally.verdicts), not_run=self._not_run)
+        writer.close(**self._summary(status))
         try:
             if self._probe.settings.judges:
                 write_csv(writer.folder, datetime.now().strftime("%Y%m%d%H%M%S"))

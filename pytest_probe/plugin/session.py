@@ -34,6 +34,7 @@ from pytest_probe.core.signature import signature
 from pytest_probe.core.verdict import SEVERITY, Verdict
 from pytest_probe.errors import DumpError, ProbeError, RecordError, SettingsError, Unsupported
 from pytest_probe.options import NAMED
+from pytest_probe.plugin.details import ShownInDetail
 from pytest_probe.plugin.dump_folders import DumpFolders
 from pytest_probe.plugin.gate import gate_in_worker
 from pytest_probe.plugin.logs import Quiet
@@ -110,6 +111,8 @@ class Probe:
         self.search_seed: int | None = worker.get("probe_search_seed", own_seed())
         self._signed: tuple[object, str] = (None, "")
         self._patience = PATIENCE
+        self._places: tuple[Dump | None, Mapping[str, int]] = (None, {})
+        self.shown = ShownInDetail()
         self._frameworks: dict[Path, str] = {}
         self._names: dict[tuple[str | None, str], str] = {}
         # The process that reports opens the gate, and carries it to the workers.
@@ -192,6 +195,7 @@ class Probe:
                 settings.time_budget if settings.times else None,
                 settings.counts_memory,
                 None if self.config.get_verbosity() >= VERBOSE else WHOLE_DIAGNOSES,
+                settings.plots,
             ),
             self.registry,
             adjust_inputs=_adjustment(hook.pytest_probe_inputs, user_code.inputs),
@@ -340,6 +344,12 @@ class Probe:
             time = min(time, others.beside(self.checker.timed_again(checked), identity), key=_factor)
         verdict = replace(verdict, time=time)
         return slower(verdict) if time.is_slower else verdict
+
+    def place_of(self, case: Case) -> int | None:
+        """The place of a case's record in its dump, from 0; None for one that a test made."""
+        if self._places[0] is not case.dump:
+            self._places = case.dump, {record.name: place for place, record in enumerate(case.dump.records)}
+        return None if case.pair is not None else self._places[1].get(case.record.name)
 
     def _signature(self, case: Case) -> str:
         """What the record is called with; the backward's is that of its forward, which ran before."""

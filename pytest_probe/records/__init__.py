@@ -17,6 +17,7 @@ from pytest_probe.core.regular_file import special
 from pytest_probe.errors import DumpError, HookFailed, RecordError, SettingsError
 from pytest_probe.records.api_accuracy_checker.reader import CheckerReader
 from pytest_probe.records.labels import captured, labels, natural, stable
+from pytest_probe.records.msprobe.construct import module_path
 from pytest_probe.records.msprobe.reader import MsprobeReader
 from pytest_probe.records.msprobe.stack import user_frame
 from pytest_probe.records.paddle_lines.reader import PaddleLinesReader
@@ -53,6 +54,7 @@ __all__ = [
     "find_dumps",
     "is_part",
     "labels",
+    "module_path",
     "read_dump",
     "recognised",
     "stable",

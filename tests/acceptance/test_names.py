@@ -156,8 +156,8 @@ def test_a_dtype_of_the_fixture(pytester: pytest.Pytester) -> None:
     [
         (
             ["sho"],
-            "COMMAND: 'sho' cannot be used; give one of show, compare, capture, time, baseline, merge "
-            "(did you mean show?)",
+            "COMMAND: 'sho' cannot be used; give one of show, compare, capture, time, baseline, merge, report, "
+            "history (did you mean show?)",
         ),
         (["compare", "a", "b", "-o", "c", "--standrd=msprobe"], "'--standrd=msprobe' cannot be used; "),
         (["compare", "a", "b", "-o", "c", "--standrd=msprobe"], "(did you mean --standard?)"),

@@ -67,6 +67,7 @@ def test_texts_of_a_dump_are_escaped_everywhere(
         "--probe-dump=\x1b\u202erun",
         "--probe-out=out",
         "--junitxml=junit.xml",
+        "--probe-html=page.html",
         "-rA",
         "-v",
         "-p",
@@ -75,7 +76,7 @@ def test_texts_of_a_dump_are_escaped_everywhere(
     )
     result.assert_outcomes(failed=2, skipped=4)
     written = [result.stdout.str(), *(path.read_text("utf-8") for path in (pytester.path / "out").rglob("*.*"))]
-    for text in (*written, (pytester.path / "junit.xml").read_text("utf-8")):
+    for text in (*written, *((pytester.path / name).read_text("utf-8") for name in ("junit.xml", "page.html"))):
         assert not UNSAFE.search(text.replace("\r\n", "\n").replace("#x", "")), repr(UNSAFE.search(text))
     for table in (pytester.path / "out").glob("*.csv"):
         cells = [cell for row in csv.reader(io.StringIO(table.read_text("utf-8-sig"))) for cell in row]

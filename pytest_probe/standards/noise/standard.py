@@ -11,6 +11,7 @@ from pytest_probe.core.comparison import Comparison
 from pytest_probe.core.verdict import UNDECIDED, Metric, Outcome, OutputVerdict
 from pytest_probe.numerics import metrics, noise_ratio
 from pytest_probe.numerics.dtypes import AnyArray, float_format, round_to
+from pytest_probe.numerics.histogram import histogram
 from pytest_probe.numerics.noise_ratio import Bias
 from pytest_probe.standards.exact import Exact, elements
 from pytest_probe.standards.noise import cut_sums, edges, stages, steps
@@ -262,4 +263,14 @@ def _verdict(
         if terms.assumed:
             found["fan_in_assumed"] = True
     worst = elements(comparison, noise.ratios, noise.ratios) if outcome not in ("pass", "skip") else ()
-    return OutputVerdict(comparison.name, actual.shape, actual.dtype.name, outcome, "noise", reason, found, worst)
+    return OutputVerdict(
+        comparison.name,
+        actual.shape,
+        actual.dtype.name,
+        outcome,
+        "noise",
+        reason,
+        found,
+        worst,
+        noise_ratios=histogram(noise.ratios) if comparison.plotted else None,
+    )

@@ -1,0 +1,97 @@
+"""How large the page about a run is, and how fast: `python benchmarks/report_size.py [CASES]` (20,000 by default).
+
+1. The size of the page of 2,000 cases and of CASES, of which 2 % fail, each with plots of real numbers; and what the
+   longest row takes of a case that is not shown in detail.
+2. CPU seconds and peak memory of the process that writes it, `pytest-probe report`, with all its imports.
+3. With Chromium and its driver installed: milliseconds on one core from opening the page until its first rows are
+   painted, and from a letter in the search until the rows that are found are; the median of several.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from pytest_probe.reports.html.collected import Collected
+from pytest_probe.reports.html.sparklines import RUNS
+from tests.support.browser import Opened, chromium, missing
+from tests.support.made_results import made_results, write_run
+
+SMALL, ROUNDS = 2_000, 5
+# Runs before the page's own script: notes when rows have come, and when the browser has painted them.
+WATCH = """
+const painted = () => setTimeout(() => { window.painted = performance.now(); });
+const look = () => {
+  const come = document.querySelector("#app tbody tr[data-place]");
+  requestAnimationFrame(come ? painted : look);
+};
+requestAnimationFrame(look);
+"""
+FILTER = """
+const [words, done] = arguments;
+const search = document.getElementById("search");
+const began = performance.now();
+search.value = words;
+search.dispatchEvent(new Event("input", {bubbles: true}));
+requestAnimationFrame(() => setTimeout(() => done(performance.now() - began)));
+"""
+
+
+def written(folder: Path, count: int) -> tuple[Path, float, float]:
+    """The page of so many cases, with CPU seconds and MB of the process that wrote it."""
+    write_run(folder, made_results(count, count // 50))
+    page = folder / "page.html"
+    command = [str(Path(sys.executable).with_name("pytest-probe")), "report", str(folder), "-o", str(page)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0, command
+    return page, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+
+
+def longest_row(count: int) -> int:
+    """Bytes of the longest row of a case that passes, with its line over the runs of a history."""
+    found = Collected()
+    for result in made_results(count, details=False):
+        found.add(result)
+    return max(map(len, found.rows)) + len(b',\n""') + 1 + RUNS
+
+
+def opened(page: Path) -> Iterator[tuple[float, float]]:
+    """Milliseconds until the first rows of the page, and of a filter, on one core."""
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    with chromium() as driver:
+        driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": WATCH})
+        driver.set_script_timeout(60)
+        for _ in range(ROUNDS):
+            shown = Opened(driver, page)
+            while not shown.run("return window.painted || 0"):
+                pass
+            first = float(shown.run("return window.painted"))
+            yield first, max(float(driver.execute_async_script(FILTER, words)) for words in ("softmax", "e", ""))
+
+
+def main() -> None:
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
+    with tempfile.TemporaryDirectory() as name:
+        for number in (SMALL, count):
+            page, seconds, peak = written(Path(name, str(number)), number)
+            size = page.stat().st_size / 1e6
+            print(f"{number:,} cases, {number // 50:,} fail: {size:.2f} MB, {seconds:.1f} s of CPU, {peak:.0f} MB peak")
+        print(f"the longest row of a case that passes: {longest_row(SMALL)} bytes")
+        if missing():
+            print(f"not opened: {missing()}")
+            return
+        first, filtered = (statistics.median(times) for times in zip(*opened(page), strict=True))
+        print(f"first rows after {first:.0f} ms, a filter after {filtered:.0f} ms, on one core")
+
+
+if __name__ == "__main__":
+    main()

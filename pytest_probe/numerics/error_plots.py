@@ -1,0 +1,107 @@
+"""What the plots of one output draw, in little data: expected against actual, and the error by position."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pytest_probe.numerics.dtypes import AnyArray, Float64Array, is_complex, is_floating, widen
+from pytest_probe.numerics.histogram import COUNTED
+from pytest_probe.numerics.ulp import ulp_distance
+
+# Points of the scatter: those with the largest errors, and evenly spaced ones.
+WORST_POINTS, OTHER_POINTS = 12, 36
+# Cells of the map by position, and elements of a slice that are looked at.
+ROWS, COLUMNS, LOOKED_AT = 24, 40, 1 << 20
+# One letter a cell: 0 is no error, the others are powers of two from 2**-8 on, the last is what is not finite.
+LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_"
+LOWEST = -8
+DIGITS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """Elements with what the reference has there, and what the device has more; the first `worst` are those with the
+    largest errors. Of complex numbers the moduli. What is not finite is left out."""
+
+    expected: tuple[float, ...]
+    more: tuple[float, ...]
+    worst: int
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorMap:
+    """The largest error in each cell of a 2-d slice, as a letter of LETTERS, row by row.
+
+    index is that of the slice in the leading dimensions; extents are those of the last two dimensions, (1, n) of a
+    vector; columns is the number of cells in a row. Floats' errors are in ULP, others are differences.
+    """
+
+    index: tuple[int, ...]
+    extents: tuple[int, int]
+    columns: int
+    cells: str
+
+
+def errors_of(actual: AnyArray, expected: AnyArray) -> Float64Array:
+    """The distance in ULP of the device's dtype; of integers and truth values the difference."""
+    if is_floating(actual.dtype) or is_complex(actual.dtype):
+        return ulp_distance(actual, expected, actual.dtype)
+    return np.abs(actual.astype(np.float64) - expected.astype(np.float64))
+
+
+def sampled(actual: AnyArray, expected: AnyArray) -> tuple[AnyArray, AnyArray]:
+    """Evenly spaced elements of both sides, as vectors."""
+    step = max(1, -(-actual.size // COUNTED))
+    return actual.reshape(-1)[::step], expected.reshape(-1)[::step]
+
+
+def points(actual: AnyArray, expected: AnyArray, errors: Float64Array) -> Points:
+    """Of vectors of both sides, and their errors."""
+    order = np.argsort(-np.nan_to_num(errors, nan=np.inf, posinf=np.inf), kind="stable")[:WORST_POINTS]
+    others = np.linspace(0, errors.size - 1, min(OTHER_POINTS, errors.size)).astype(np.int64)
+    right, given = (_plain(side[np.concatenate([order, others])]) for side in (expected, actual))
+    finite = np.isfinite(right) & np.isfinite(given)
+    shown = [tuple(map(_rounded, side[finite].tolist())) for side in (right, given - right)]
+    return Points(shown[0], shown[1], int(np.count_nonzero(finite[: order.size])))
+
+
+def error_map(actual: AnyArray, expected: AnyArray, worst: tuple[int, ...]) -> ErrorMap:
+    """Of the 2-d slice, in the last two dimensions, that holds the element at the index `worst`."""
+    if actual.ndim < 2:
+        actual, expected = actual.reshape(1, -1), expected.reshape(1, -1)
+        worst = (0, *(worst or (0,)))
+    index = worst[:-2]
+    extents = (int(actual.shape[-2]), int(actual.shape[-1]))
+    step = max(1, math.ceil(math.sqrt(extents[0] * extents[1] / LOOKED_AT)))
+    taken: Any = (*index, slice(worst[-2] % step, None, step), slice(worst[-1] % step, None, step))
+    cells = _largest_in_cells(np.nan_to_num(errors_of(actual[taken], expected[taken]), nan=np.inf, posinf=np.inf))
+    letters = "".join(LETTERS[level] for level in _levels(cells).reshape(-1).tolist())
+    return ErrorMap(tuple(map(int, index)), extents, cells.shape[1], letters)
+
+
+def _largest_in_cells(errors: Float64Array) -> Float64Array:
+    for axis, most in ((0, ROWS), (1, COLUMNS)):
+        starts = np.unique(np.linspace(0, errors.shape[axis], most + 1)[:-1].astype(np.int64))
+        errors = np.maximum.reduceat(errors, starts, axis=axis)
+    return errors
+
+
+def _levels(errors: Float64Array) -> AnyArray:
+    """The place of each error in LETTERS."""
+    _, exponents = np.frexp(errors)
+    last = len(LETTERS) - 1
+    levels = np.clip(exponents - LOWEST, 1, last - 1)
+    return np.where(errors == 0, 0, np.where(np.isfinite(errors), levels, last))
+
+
+def _plain(values: AnyArray) -> Float64Array:
+    wide = widen(values) if is_floating(values.dtype) or is_complex(values.dtype) else values
+    return np.asarray(np.abs(wide) if is_complex(wide.dtype) else wide, dtype=np.float64)
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{DIGITS}g}")

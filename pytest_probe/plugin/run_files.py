@@ -1,0 +1,103 @@
+"""What is written about a run as a whole besides --probe-out: the page of --probe-html, and --probe-history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pytest_probe.baselines.baseline import Baseline
+from pytest_probe.baselines.benchmark import Benchmark
+from pytest_probe.core.printable import printable_line
+from pytest_probe.core.result import Result
+from pytest_probe.settings import Settings
+
+if TYPE_CHECKING:
+    from pytest_probe.reports.history.file import HistoryRun
+    from pytest_probe.reports.html.beside import Beside
+
+
+class RunFiles:
+    """Takes in the results of a run one at a time, and writes at its end. run is what run.json says.
+
+    Raises SettingsError where the history is none, or of a newer schema.
+    """
+
+    def __init__(
+        self, settings: Settings, run: Mapping[str, Any], benchmark: Benchmark | None, baseline: Baseline | None
+    ) -> None:
+        self._settings = settings
+        self._run = dict(run)
+        self._history = _history(settings)
+        self._beside: Beside | None = None
+        if settings.html is not None:
+            from pytest_probe.reports.html.collected import Collected
+
+            self._collected = Collected()
+            self._beside = _beside(settings, benchmark, baseline)
+
+    def add(self, result: Result) -> None:
+        """Take in a result."""
+        if self._history is not None:
+            self._history.add(result)
+        if self._settings.html is not None:
+            row = self._collected.add(result)
+            if self._beside is not None:
+                self._beside.add(row, result)
+
+    def know(self, **more: Any) -> None:
+        """Take over what was not known when the run began."""
+        self._run |= more
+
+    def close(self) -> Iterator[str]:
+        """Write. Yields a line for what could not be written, which fails nothing."""
+        yield from self._append()
+        yield from self._write_page()
+
+    def _append(self) -> Iterator[str]:
+        path = self._settings.history
+        if self._history is None or path is None:
+            return
+        from pytest_probe.reports.history.file import NotAppended
+
+        out = self._settings.out
+        try:
+            folder = "" if out is None else printable_line(str(out))
+            self._history.append(path, {**self._run, "folder": folder}, goes_on=self._settings.resume)
+        except NotAppended as error:
+            yield f"the run was not appended to {path}: {error}"
+
+    def _write_page(self) -> Iterator[str]:
+        path = self._settings.html
+        if path is None:
+            return
+        from pytest_probe.reports.html.page import Page
+        from pytest_probe.reports.html.sparklines import sparklines
+        from pytest_probe.reports.run_folder import RunFacts
+
+        lines = sparklines(self._settings.history, self._collected.ids)
+        try:
+            Page(RunFacts.of(self._run), self._collected, self._beside, lines).write(path)
+        except OSError as error:
+            yield f"the page {path} cannot be written ({error.strerror})"
+
+
+def _history(settings: Settings) -> HistoryRun | None:
+    if settings.history is None:
+        return None
+    from pytest_probe.reports.history.file import HistoryRun, check
+
+    check(settings.history)
+    return HistoryRun()
+
+
+def _beside(settings: Settings, benchmark: Benchmark | None, baseline: Baseline | None) -> Beside | None:
+    """The benchmark, or else what the baseline said before the run."""
+    from pytest_probe.reports.html.beside import Beside, OtherCase, OtherRun
+
+    if benchmark is not None:
+        cases = {result.id: OtherCase.of(result) for result in benchmark.results.values()}
+        return Beside(OtherRun(benchmark.folder.name, "benchmark", cases))
+    if baseline is not None and settings.baseline is not None:
+        kept = {id: OtherCase.kept(case) for id, case in baseline.cases.items()}
+        return Beside(OtherRun(settings.baseline.name, "baseline", kept))
+    return None

@@ -1,0 +1,84 @@
+"""The metrics of a case, one number each: that of the worst output. Pages sort by them, a history keeps them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from pytest_probe.core.details import LIMIT, limit_share
+from pytest_probe.core.result import Plain, Result, number, rank
+
+SHARE = "limit_share"
+# What the page calls them; other metrics have their own names.
+LABELS = {
+    SHARE: "share of limit",
+    "noise_ratio": "noise ratio",
+    "noise_rms": "noise RMS",
+    "max_ulp": "max ULP",
+    "mean_ulp": "mean ULP",
+    "max_abs": "max abs error",
+    "max_rel": "max rel error",
+    "mismatch": "share misrounded",
+    "nonfinite_mismatch": "NaN or inf apart",
+    "time_us": "time, us",
+    "time_ratio": "time beside the other run",
+    "gflop_per_s": "GFLOP/s",
+    "gb_per_s": "GB/s",
+    "peak_bytes": "peak memory, bytes",
+    "duration": "time of the check, s",
+}
+# Metrics that are no measure of an error.
+NO_MEASURE = ("k", "fan_in", "sampled", "repeats")
+# Digits of a number.
+DIGITS = 4
+
+
+def measured(result: Result) -> Iterator[tuple[str, float]]:
+    """The metrics of a case by name, those that it has."""
+    found: dict[str, float] = {}
+    shares = [share for output in result.outputs if (share := limit_share(output.metrics)) is not None]
+    if shares:
+        found[SHARE] = max(shares)
+    for output in result.outputs:
+        for name, value in output.metrics.items():
+            if _is_measure(name, value):
+                own = number(value)
+                known = found.get(name)
+                found[name] = own if known is None or rank(own) > rank(known) else known
+    yield from found.items()
+    yield from _taken(result)
+
+
+def _is_measure(name: str, value: Plain) -> bool:
+    if name.endswith(LIMIT) or name in NO_MEASURE or isinstance(value, bool):
+        return False
+    return isinstance(value, (int, float)) or value in ("nan", "inf", "-inf")
+
+
+def _taken(result: Result) -> Iterator[tuple[str, float]]:
+    """What the case took."""
+    time, memory = result.time, result.memory
+    if time is not None and time.median_us is not None:
+        yield "time_us", time.median_us
+        if time.beside is not None:
+            yield "time_ratio", time.beside.ratio
+        if time.throughput is not None:
+            yield from _rates(time.throughput.gflop_per_s, time.throughput.gb_per_s)
+    if memory is not None and memory.peak_bytes is not None:
+        yield "peak_bytes", float(memory.peak_bytes)
+    yield "duration", result.duration
+
+
+def _rates(gflop: float | None, gigabytes: float | None) -> Iterator[tuple[str, float]]:
+    if gflop is not None:
+        yield "gflop_per_s", gflop
+    if gigabytes is not None:
+        yield "gb_per_s", gigabytes
+
+
+def short(value: float) -> float | int | str:
+    """A number in few letters, as JSON takes it."""
+    if not math.isfinite(value):
+        return str(value)
+    rounded = float(f"{value:.{DIGITS}g}")
+    return int(rounded) if rounded.is_integer() and abs(rounded) < 1e6 else rounded

@@ -1,0 +1,92 @@
+// All cases: a table with search, filters and a choice of metrics.
+const filters = [
+  ["verdict", "Verdict", (one) => one.verdict],
+  ["api", "API", (one) => one.api],
+  ["direction", "Direction", (one) => one.direction],
+  ["dtype", "Dtype", (one) => one.dtype],
+  ["device", "Device", (one) => one.device],
+  ["kind", "Kind of reason", (one) => one.kind],
+];
+const FIRST_METRICS = ["limit_share", "noise_ratio", "max_ulp", "max_rel", "time_us"];
+
+class CasesView {
+  constructor() {
+    this.name = "Cases";
+    this.chosen = new Set(columns.map(([name]) => name).filter((name) => FIRST_METRICS.includes(name)));
+    if (this.chosen.size < 3) columns.slice(0, 5).forEach(([name]) => this.chosen.add(name));
+    this.table = new VirtualTable("Cases", this.columns(), { open: openCase });
+    this.search = h("input", { type: "search", id: "search", placeholder: "name, reason or module", oninput: () => this.apply() });
+    this.selects = new Map();
+    for (const [key, label, value] of filters) {
+      const counts = new Map();
+      for (const one of cases) counts.set(value(one), (counts.get(value(one)) || 0) + 1);
+      if (counts.size < 2) continue;
+      const choices = [...counts].filter(([choice]) => choice).sort((one, other) => (one[0] < other[0] ? -1 : 1)).map(([choice, number]) => [choice, `${choice} (${number.toLocaleString("en-US")})`]);
+      const select = options(h("select", { id: `filter-${key}`, onchange: () => this.apply() }), choices, "all");
+      this.selects.set(key, [select, label, value]);
+    }
+    this.count = h("p", { role: "status", class: "small quiet", id: "count" });
+    this.element = h("section", { "aria-label": "Cases" }, this.toolbar(), this.count, this.table.element);
+    this.apply();
+  }
+
+  columns() {
+    const words = [
+      { key: "name", label: "Case", kind: "name", value: (one) => one.name },
+      { key: "verdict", label: "Verdict", kind: "word", value: (one) => SEVERITY[one.verdict], cell: (one) => verdictMark(one.verdict) },
+      ...(names.dtypes.length > 1 ? [{ key: "dtype", label: "Dtype", kind: "dtype", value: (one) => one.dtype }] : []),
+      ...(names.devices.length > 1 ? [{ key: "device", label: "Device", kind: "word", value: (one) => one.device }] : []),
+    ];
+    const figures = columns.filter(([name]) => this.chosen.has(name)).map(([name, label]) => ({ key: name, label, kind: "figure", value: (one) => metric(one, name), cell: name === "limit_share" ? shareCell : undefined }));
+    const line = data("probe-history") ? [{ key: "line", label: "Over runs", kind: "line", cell: sparklineOf }] : [];
+    return [...words, ...figures, ...line, { key: "reason", label: "Reason", kind: "long", value: (one) => one.reason }];
+  }
+
+  toolbar() {
+    const boxes = columns.map(([name, label]) => h("label", {}, h("input", { type: "checkbox", checked: this.chosen.has(name), onchange: (event) => this.choose(name, event.target.checked) }), label));
+    const chooser = h("details", { class: "chooser", onkeydown: (event) => { if (event.key === "Escape") chooser.open = false; } }, h("summary", {}, "Metrics"), h("fieldset", {}, h("legend", {}, "Columns to show and sort by"), ...boxes));
+    const selects = [...this.selects.values()].map(([select, label]) => labelled(label, select));
+    return h("div", { class: "toolbar", role: "search" }, labelled("Search", this.search), ...selects, chooser, h("button", { type: "button", onclick: () => this.clear() }, "Clear"));
+  }
+
+  choose(name, checked) {
+    if (checked) this.chosen.add(name);
+    else this.chosen.delete(name);
+    this.table.setColumns(this.columns());
+  }
+
+  clear() {
+    this.search.value = "";
+    for (const [select] of this.selects.values()) select.value = "";
+    this.apply();
+  }
+
+  only(key, value) {
+    this.clear();
+    if (this.selects.has(key)) this.selects.get(key)[0].value = value;
+    this.apply();
+  }
+
+  apply() {
+    const words = this.search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const wanted = [...this.selects.values()].filter(([select]) => select.value).map(([select, , value]) => [value, select.value]);
+    const found = cases.filter((one) => {
+      if (wanted.some(([value, choice]) => value(one) !== choice)) return false;
+      if (!words.length) return true;
+      one.text = one.text || `${one.label}::${one.name} ${one.reason} ${one.module} ${one.kind}`.toLowerCase();
+      return words.every((word) => one.text.includes(word));
+    });
+    this.table.setItems(found.sort(byBadness));
+    this.count.textContent = found.length === cases.length ? count(cases.length, "case") : `${found.length.toLocaleString("en-US")} of ${count(cases.length, "case")}`;
+  }
+
+  appear() {
+    this.table.draw(true);
+  }
+}
+
+function shareCell(one) {
+  const share = metric(one, "limit_share");
+  if (share === null) return "";
+  return h("span", { class: share > 1 || Number.isNaN(share) ? "over error" : null }, shownShare(share));
+}

@@ -1,0 +1,84 @@
+"""A folder of --probe-out, read afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pytest_probe.core.regular_file import opened
+from pytest_probe.core.result import Result
+from pytest_probe.errors import ResultsError, SettingsError
+from pytest_probe.reports.results_file import RESULTS, RUN, SCHEMA, read_results
+
+
+class _Schema(msgspec.Struct, frozen=True):
+    schema: int
+
+
+class DumpFacts(msgspec.Struct, frozen=True):
+    label: str
+    digest: str
+
+
+class RunFacts(msgspec.Struct, frozen=True):
+    """What run.json says of a run; of one that was killed, no end."""
+
+    schema: int
+    seed: int
+    settings: dict[str, Any]
+    started: str
+    versions: dict[str, str] = {}
+    devices: tuple[dict[str, str], ...] = ()
+    dumps: tuple[DumpFacts, ...] = ()
+    finished: str | None = None
+    not_run: int | None = None
+
+    @classmethod
+    def of(cls, run: Mapping[str, Any]) -> RunFacts:
+        """Of a run of this version's own."""
+        return msgspec.convert({"schema": SCHEMA, **run}, cls)
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """Of the dumps by label."""
+        return {dump.label: dump.digest for dump in self.dumps}
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """where names the argument of a command that named the folder."""
+
+    where: str
+    path: Path
+    run: RunFacts
+
+    @classmethod
+    def read(cls, where: str, path: Path) -> RunFolder:
+        """Raises SettingsError where the folder holds no run, or one of another schema."""
+        try:
+            with opened(path / RUN) as file:
+                content = file.read()
+            schema = msgspec.json.decode(content, type=_Schema).schema
+            if schema != SCHEMA:
+                wanted = f"its results are of schema {schema}, this version reads {SCHEMA}"
+                raise SettingsError(where, str(path), wanted)
+            return cls(where, path, msgspec.json.decode(content, type=RunFacts))
+        except OSError as error:
+            wanted = f"give a folder of --probe-out; {RUN} cannot be read ({error.strerror})"
+            raise SettingsError(where, str(path), wanted) from None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise SettingsError(where, str(path), f"its {RUN} is none of pytest-probe's: {error}") from None
+
+    def results(self) -> Iterator[Result]:
+        """Raises SettingsError where the results cannot be read."""
+        try:
+            yield from read_results(self.path / RESULTS)
+        except OSError as error:
+            wanted = f"{RESULTS} cannot be read ({error.strerror})"
+            raise SettingsError(self.where, str(self.path), wanted) from None
+        except ResultsError as error:
+            raise SettingsError(self.where, str(self.path), str(error)) from None

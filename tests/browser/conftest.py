@@ -1,0 +1,48 @@
+"""One browser for the tests of a process, skipped with the reason where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+import pytest
+
+from pytest_probe.core.result import Result
+from pytest_probe.reports.html.beside import Beside
+from pytest_probe.reports.html.collected import Collected
+from pytest_probe.reports.html.page import Page
+from pytest_probe.reports.html.sparklines import Sparklines
+from pytest_probe.reports.run_folder import RunFacts
+from tests.support.browser import Opened, chromium, missing
+from tests.support.made_results import RUN
+
+if TYPE_CHECKING:
+    from selenium.webdriver import Chrome
+
+Opener: TypeAlias = Callable[..., Opened]
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Chrome]:
+    if missing():
+        pytest.skip(missing())
+    with chromium() as driver:
+        yield driver
+
+
+@pytest.fixture
+def opened(browser: Chrome, tmp_path: Path) -> Opener:
+    """Opens the page of a run with these results."""
+
+    def make(results: list[Result], beside: Beside | None = None, lines: Sparklines | None = None) -> Opened:
+        collected = Collected()
+        for result in results:
+            row = collected.add(result)
+            if beside is not None:
+                beside.add(row, result)
+        path = tmp_path / "page.html"
+        Page(RunFacts.of(RUN), collected, beside, lines).write(path)
+        return Opened(browser, path)
+
+    return make

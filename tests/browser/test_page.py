@@ -1,0 +1,397 @@
+"""The page of a run in a browser: opened, searched, filtered, sorted, read by keyboard, and by what reads it aloud."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from pytest_probe.core.measurement import CaseTime, Throughput, TimeBeside
+from pytest_probe.core.result import Result
+from pytest_probe.reports.html.beside import Beside, OtherCase, OtherRun
+from pytest_probe.reports.html.sparklines import Sparklines
+from tests.browser.conftest import Opener
+from tests.support.browser import Opened
+from tests.support.made_results import made_result, made_results
+
+AXE = Path(__file__).with_name("axe.min.js")
+# What a dump may hold, and what runs if it is taken for HTML or for the end of a script.
+HOSTILE = [
+    "<script>window.harmed = 1</script>",
+    "</script><script>window.harmed = 1</script>",
+    "<!--<script>window.harmed = 1</script>",
+    "<img src=x onerror='window.harmed = 1'>",
+    '" onmouseover="window.harmed = 1" x="',
+    "'><svg onload=window.harmed=1>",
+    "\u2028window.harmed = 1\u2029",
+    "javascript:window.harmed=1",
+    "{{ 7 * 7 }}",
+    "https://example.org/x.png",
+]
+CASES = [*made_results(300, 30)]
+IS_SHOWN = "return arguments[0].checkVisibility()"
+
+
+def unlike(results: list[Result], factor: float) -> dict[str, OtherCase]:
+    """The same cases in another run, with metrics so many times as large."""
+    found = {result.id: OtherCase.of(result) for result in results}
+    return {
+        id: OtherCase("pass", {name: factor * value for name, value in case.numbers.items()})
+        for id, case in found.items()
+    }
+
+
+def names(page: Opened) -> list[str]:
+    return page.texts("#app section:not([hidden]) tbody tr[data-place] .opener")
+
+
+def focused(page: Opened) -> str:
+    return str(page.run("const one = document.activeElement; return one.id || one.textContent.trim().slice(0, 60)"))
+
+
+def press(page: Opened, *keys: str) -> None:
+    from selenium.webdriver import ActionChains
+
+    ActionChains(page.driver).send_keys(*keys).perform()
+
+
+def unharmed(page: Opened) -> None:
+    assert page.messages() == []
+    assert page.requests() == []
+    assert page.run("return window.harmed") is None
+
+
+def test_errors_come_first_and_only_rows_in_view_are_there(opened: Opener) -> None:
+    page = opened([*made_results(5000, 50)])
+    rows = page.all("tbody tr[data-place]")
+    assert 20 < len(rows) < 70
+    assert {row.find_elements("css selector", "td")[0].text for row in rows[:10]} == {"error"}
+    assert page.find("#count").text == "5,000 cases"
+    assert page.find("#app table").get_attribute("aria-rowcount") == "5001"
+    page.run("document.querySelector('.scroll').scrollTop = 1e9")
+    page.driver.implicitly_wait(2)
+    assert page.find('tr[aria-rowindex="5001"]').is_displayed()
+    unharmed(page)
+
+
+def test_search_and_filters(opened: Opener) -> None:
+    page = opened(CASES)
+    page.find("#search").send_keys("SOFTMAX.1 backward")
+    assert names(page)
+    assert all("softmax.1" in name and "backward" in name for name in names(page))
+    page.find("#search").clear()
+    page.find("#search").send_keys("noise ratio")  # of the reasons
+    assert page.find("#count").text == "30 of 300 cases"
+    next(button for button in page.all(".toolbar button") if button.text == "Clear").click()
+    assert page.find("#count").text == "300 cases"
+    page.choose("#filter-verdict", "warning")
+    assert page.find("#count").text == "3 of 300 cases"
+    page.choose("#filter-direction", "backward")
+    page.choose("#filter-verdict", "error")
+    page.choose("#filter-api", "Functional.gelu")
+    assert all(re.fullmatch(r"Functional\.gelu\.\d+\.backward", name) for name in names(page))
+    unharmed(page)
+
+
+def test_any_metric_sorts(opened: Opener) -> None:
+    page = opened(CASES)
+    page.find(".chooser summary").click()
+    box = next(label for label in page.all(".chooser label") if label.text == "mean ULP")
+    box.click()
+    heads = page.texts("#app thead th")
+    place = heads.index("mean ULP")
+    page.all("#app thead th")[place].find_element("css selector", "button").click()
+    assert page.all("#app thead th")[place].get_attribute("aria-sort") == "descending"
+    cells = [float(row.find_elements("css selector", "th, td")[place].text) for row in page.all("tbody tr[data-place]")]
+    assert cells == sorted(cells, reverse=True)
+    largest = max(float(result.outputs[0].metrics["mean_ulp"] or 0) for result in CASES)
+    assert cells[0] == pytest.approx(largest, rel=1e-3)
+    page.all("#app thead th")[place].find_element("css selector", "button").click()
+    assert page.all("#app thead th")[place].get_attribute("aria-sort") == "ascending"
+    unharmed(page)
+
+
+def test_a_case_in_full(opened: Opener) -> None:
+    page = opened(CASES)
+    first = names(page)[0]
+    page.all("tbody .opener")[0].click()
+    assert page.find("#case-name").text == f"dump.json::{first}"
+    words = page.find("dialog").text
+    for part in (
+        "noise ratio", "(limit 64)", f"pytest 'dumps/step0/dump.json::{first}'", "rows 12:16 of dim 0",
+        "all times 1.0003", "[3, 4, 17]", "-4.17653 .. 4.20128", "/home/user/project/model/layers.py:120 in forward",
+    ):  # fmt: skip
+        assert part in words
+    figures = page.texts("dialog figcaption")
+    assert [text.partition("\n")[0] for text in figures] == [
+        "Noise ratio", "Distance in ULP", "Actual against expected", "Error by position",
+    ]  # fmt: skip
+    limits = page.texts("dialog svg .limit-text")
+    assert "limit" in limits
+    assert "limit of the RMS" in limits
+    for drawing in page.all("dialog svg"):
+        assert drawing.get_attribute("role") == "img"
+        assert len(str(drawing.get_attribute("aria-label"))) > 20
+    next(button for button in page.all("dialog button") if button.accessible_name == "Next case").click()
+    assert page.find("#case-name").text != f"dump.json::{first}"
+    unharmed(page)
+
+
+def test_a_case_without_details_has_its_metrics(opened: Opener) -> None:
+    page = opened([*made_results(600, 4)])
+    page.choose("#filter-verdict", "pass")
+    page.run("document.querySelector('.scroll').scrollTop = 1e9")
+    page.driver.implicitly_wait(2)
+    page.find('tr[aria-rowindex="597"] .opener').click()
+    assert "share of limit" in page.find("dialog").text
+    assert "the 200 worst others" in page.find("dialog").text
+    unharmed(page)
+
+
+def test_dark_and_light(opened: Opener) -> None:
+    page = opened(CASES)
+    ground = "return getComputedStyle(document.body).backgroundColor"
+    page.choose("#theme", "light")
+    assert page.run(ground) == "rgb(255, 255, 255)"
+    page.choose("#theme", "dark")
+    assert page.run(ground) == "rgb(20, 23, 27)"
+    assert page.run("return getComputedStyle(document.body).color") == "rgb(232, 235, 238)"
+    unharmed(page)
+
+
+def test_by_keyboard_alone(opened: Opener) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    page = opened(CASES)
+    seen = []
+    for _ in range(40):
+        press(page, Keys.TAB)
+        seen.append(focused(page))
+        if seen[-1] == names(page)[0]:
+            break
+    assert seen[0] == "Skip to the content"
+    assert "search" in seen
+    assert seen[-1] == names(page)[0]
+    before = names(page)
+    press(page, Keys.ARROW_DOWN, Keys.ARROW_DOWN)
+    assert focused(page) == before[2]
+    press(page, Keys.ENTER)
+    assert page.find("#case-name").text == f"dump.json::{before[2]}"
+    press(page, Keys.ESCAPE)
+    assert focused(page) == before[2]
+    press(page, Keys.END)
+    page.driver.implicitly_wait(2)
+    assert page.find('tr[aria-rowindex="301"]').is_displayed()
+    assert focused(page) == page.find('tr[aria-rowindex="301"] .opener').text
+    unharmed(page)
+
+
+def test_where_it_begins(opened: Opener) -> None:
+    page = opened(CASES)
+    page.view("Where it begins")
+    errors = [result for result in CASES if result.verdict == "error" and result.direction == "forward"]
+    first = min(errors, key=lambda result: result.place or 0)
+    words = page.find("#app section:not([hidden]) > p").text
+    assert words.startswith(f"The first error is {first.portable_id.name} in {first.module}: call ")
+    listed = page.texts(".firsts .opener")
+    assert listed[0] == first.portable_id.name
+    assert first.portable_id.name in str(page.find("canvas").get_attribute("aria-label"))
+    # It is painted: some pixel is of the errors' colour.
+    painted = page.run(
+        "const one = document.querySelector('canvas');"
+        "const {data} = one.getContext('2d').getImageData(0, 0, one.width, one.height);"
+        "let count = 0; for (let at = 0; at < data.length; at += 4)"
+        " if (data[at] === 179 && data[at + 1] === 38 && data[at + 2] === 30) count += 1; return count"
+    )
+    assert painted > 50
+    page.all(".firsts .opener")[0].click()
+    assert page.find("#case-name").text == first.id
+    unharmed(page)
+
+
+def test_by_api(opened: Opener) -> None:
+    page = opened(CASES)
+    page.view("APIs")
+    assert sorted(names(page)) == sorted({result.api for result in CASES})
+    api = names(page)[0]
+    page.all("#app section:not([hidden]) tbody .opener")[0].click()
+    assert all(name.startswith(api) for name in names(page))
+    unharmed(page)
+
+
+def test_two_runs(opened: Opener) -> None:
+    gone = {"dump.json::Functional.gone.0.forward": OtherCase("pass", {"noise_ratio": 1.0})}
+    page = opened(CASES, Beside(OtherRun("last week", "run", {**unlike(CASES[:-1], 0.25), **gone})))
+    page.view("Two runs")
+    words = page.find("#app section:not([hidden])").text
+    assert "299 cases on both sides" in words
+    assert "Only in this run: 1 case" in words
+    assert "Only in last week: 1 case" in words
+    assert len(page.all(".slope.worse")) == 60
+    assert page.all(".slope.better") == []
+    rows = page.all("#app section:not([hidden]) .scroll tbody")[0].find_elements("css selector", "tr[data-place]")
+    changed = rows[0].find_elements("css selector", "td")
+    assert changed[0].text in ("pass → error", "pass → warning")
+    assert float(changed[3].text) == pytest.approx(4, rel=0.01)
+    unharmed(page)
+
+
+def test_unlike_runs_have_no_slopes(opened: Opener) -> None:
+    other = OtherRun("another", "run", unlike(CASES, 2), ("They are of other dumps.",), alike=False)
+    page = opened(CASES, Beside(other))
+    page.view("Two runs")
+    assert page.all("#app section:not([hidden]) svg") == []
+    words = page.find("#app section:not([hidden])").text
+    assert "They are of other dumps." in words
+    assert "Only in this run: 300 cases" in words
+    assert "Only in another: 300 cases" in words
+    unharmed(page)
+
+
+def test_times(opened: Opener) -> None:
+    def timed(result: Result, number: int) -> Result:
+        rates = Throughput(
+            gb_per_s=2.0 + number, copy_gb_per_s=40.0, gflop_per_s=1.0 + number, product_gflop_per_s=900.0
+        )
+        beside = TimeBeside("benchmark", 10.0, 0.5 + number / 100)
+        return structs.replace(result, time=CaseTime(median_us=5.0 + number, throughput=rates, beside=beside))
+
+    page = opened([timed(result, number) for number, result in enumerate(CASES)])
+    page.view("Times")
+    assert [text.partition("\n")[0] for text in page.texts("#app section:not([hidden]) figcaption")] == [
+        "Time beside the other run", "Roofline",
+    ]  # fmt: skip
+    assert len(page.all("#app section:not([hidden]) circle.dot")) == 300
+    assert "copy: 40 GB/s" in page.texts("svg .limit-text")
+    assert names(page)[0] == CASES[-1].portable_id.name
+    unharmed(page)
+
+
+def test_sparklines(opened: Opener) -> None:
+    lines: dict[str, list[float | None]] = {result.id: [1.0, 4.0, None, 64.0] for result in CASES}
+    page = opened(CASES, None, Sparklines("noise_ratio", ["a", "b", "c", "d"], lines))
+    drawing = page.all("tbody td svg")[0]
+    assert drawing.get_attribute("aria-label") == "noise ratio over 3 runs: first about 1, last about 64"
+    unharmed(page)
+
+
+def test_a_run_without_cases(opened: Opener) -> None:
+    page = opened([])
+    assert "This run has no cases" in page.find("main").text
+    unharmed(page)
+
+
+def hostile(text: str, number: int) -> Result:
+    """A case in which every text is that one."""
+    result = made_result(number, "error")
+    output = structs.replace(result.outputs[0], name=text, reason=text, standard=text)
+    assert result.details is not None
+    argument = structs.replace(result.details.arguments[0], name=text, value=text)
+    frame = structs.replace(result.details.stack[0], file=text, code=text, function=text)
+    details = structs.replace(result.details, command=text, arguments=(argument,), stack=(frame,))
+    changed: dict[str, Any] = dict.fromkeys(("api", "dtype", "device", "reason", "kind", "module", "direction"), text)
+    return structs.replace(
+        result, id=f"{text}::{text}.0.forward", outputs=(output,), notes=(text,), details=details, **changed
+    )
+
+
+def test_what_a_dump_says_is_never_run(opened: Opener) -> None:
+    results = [hostile(text, number) for number, text in enumerate(HOSTILE)]
+    other = OtherRun(HOSTILE[0], "run", {HOSTILE[1]: OtherCase("pass", {})}, (HOSTILE[3],))
+    page = opened(results, Beside(other))
+    for place in range(len(results)):
+        page.view("Cases")
+        page.all("tbody .opener")[place].click()
+        assert page.run("return document.querySelectorAll('dialog img, dialog script').length") == 0
+        page.run("document.querySelector('dialog').close()")
+    for view in ("Where it begins", "APIs", "Two runs"):
+        page.view(view)
+    shown = page.find("html").get_attribute("textContent")
+    assert all(text.strip("\u2028\u2029") in str(shown) for text in HOSTILE)
+    assert page.run("return document.querySelectorAll('img, iframe, object, embed, link').length") == 0
+    unharmed(page)
+
+
+def test_the_policy_forbids_what_is_not_the_pages_own(opened: Opener) -> None:
+    page = opened(CASES)
+    page.run(
+        "const one = document.createElement('img'); one.src = 'https://example.org/x.png'; document.body.append(one);"
+        "const two = document.createElement('script'); two.textContent = 'window.harmed = 1';"
+        "document.body.append(two);"
+        "fetch('https://example.org/').catch(() => null)"
+    )
+    page.driver.implicitly_wait(1)
+    assert page.run("return window.harmed") is None
+    blocked = page.messages()
+    assert len(blocked) >= 3
+    assert all("Content Security Policy" in message for message in blocked)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_no_violation_of_accessibility(opened: Opener, theme: str) -> None:
+    other = OtherRun("last week", "run", unlike(CASES[:-1], 0.25), ("A note.",))
+    page = opened(CASES, Beside(other))
+    page.choose("#theme", theme)
+    page.run(AXE.read_text(encoding="utf-8"))
+    for view in ("Cases", "Where it begins", "APIs", "Two runs"):
+        page.view(view)
+        assert violations(page) == []
+    page.view("Cases")
+    page.all("tbody .opener")[0].click()
+    assert violations(page) == []
+    page.run("document.querySelector('dialog').close()")
+
+
+def test_a_violation_would_be_found(opened: Opener) -> None:
+    page = opened(CASES)
+    page.run("document.body.append(document.createElement('img'), document.createElement('button'))")
+    page.run(AXE.read_text(encoding="utf-8"))
+    assert sorted(found.partition(":")[0] for found in violations(page)) == ["button-name", "image-alt"]
+
+
+def violations(page: Opened) -> list[str]:
+    """Of levels A and AA, with the elements."""
+    page.driver.set_script_timeout(60)
+    found = page.driver.execute_async_script(
+        "const done = arguments[0];"
+        "axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa']}).then(found => done("
+        "found.violations.map(one => `${one.id}: ${one.nodes.map(node => node.html.slice(0, 200)).join(' ; ')}`)))"
+    )
+    return list(found)
+
+
+def test_on_paper_errors_are_listed(opened: Opener) -> None:
+    page = opened(CASES)
+    page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    try:
+        assert page.run(IS_SHOWN, page.find(".listed"))
+        assert not page.run(IS_SHOWN, page.find("#app"))
+        assert len(page.all(".listed tbody tr")) == 30
+    finally:
+        page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+
+
+def test_a_case_that_is_open_is_printed_alone(opened: Opener) -> None:
+    page = opened(CASES)
+    page.all("tbody .opener")[0].click()
+    page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    try:
+        assert page.run(IS_SHOWN, page.find("dialog .plots"))
+        assert not page.run(IS_SHOWN, page.find(".listed"))
+        assert not page.run(IS_SHOWN, page.find("#summary"))
+    finally:
+        page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+
+
+def test_without_its_script_errors_are_listed(opened: Opener) -> None:
+    page = opened(CASES)
+    page.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        page.driver.refresh()
+        assert page.find(".listed").is_displayed()
+        assert len(page.all(".listed tbody tr")) == 30
+    finally:
+        page.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
