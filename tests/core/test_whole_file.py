@@ -51,8 +51,8 @@ def test_a_full_disk_leaves_the_old(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         raise OSError(errno.ENOSPC, "No space left on device")
 
     (tmp_path / "stack.json").write_bytes(b"old")
-    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
-        patch.setattr(os, "write", full)
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OSError, match="No space left"):
         write_whole(tmp_path / "stack.json", b"new")
     assert (tmp_path / "stack.json").read_bytes() == b"old"
     assert [path.name for path in tmp_path.iterdir()] == ["stack.json"]
