@@ -87,7 +87,7 @@ compat: $(RELEASES)
 clean:
 	rm -rf $(VENV) $(PEERS:/installed=) $(RELEASES:/installed=)
 
-$(INSTALLED): pyproject.toml constraints.txt $(wildcard kernel/*)
+$(INSTALLED): pyproject.toml constraints.txt $(wildcard kernel/*.c kernel/*.py)
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install --quiet $(INDEX) -c constraints.txt -e '.[torch,parallel,dev]'
 	touch $@

@@ -3,9 +3,9 @@
     python benchmarks/capture_overhead.py [--framework paddle] [--steps N] [--msprobe PYTHON] [--paddleapex CHECKOUT]
 
 Steps of a GPT (d = 256, 4 layers, T = 128, B = 4) and of a tiny one (d = 32, 2 layers, T = 16, B = 2), forward,
-backward and AdamW on one thread of the CPU; plain and recorded steps take turns, and the least of each counts. CPU is
-that of all threads, the writer's with it, and in brackets the quartiles of its ratio in the pairs. A recorded step
-lasts from start() to the end of step(), by which it is on the disk. A call is one forward entry. "not compiled" is
+backward and AdamW on one thread of the CPU; plain and recorded steps take turns. Wall times are the least of each. CPU
+is that of all threads, the writer's with it: the median of the pairs, in brackets the quartiles. A recorded step lasts
+from start() to the end of step(), by which it is on the disk. A call is one forward entry. "not compiled" is
 without the compiled kernel; where there is none that row is left out. --msprobe names an interpreter with
 mindstudio-probe, whose PrecisionDebugger then records the same steps; --paddleapex a checkout of PaddleAPEX, whose
 Tracer records those of Paddle, its functions less those that break on Paddle 3. For Paddle the last line is how fast
@@ -20,11 +20,12 @@ import importlib
 import io
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,19 +64,25 @@ class Cost:
     cpu: Times
     calls: int
 
+    def pairs(self) -> Iterator[tuple[float, float]]:
+        """CPU seconds of each plain step and of the recorded one behind it."""
+        return zip(*self.cpu, strict=False)
+
     def row(self, size: str, way: str) -> str:
-        (plain, recorded), (low, high) = map(min, self.wall), quartiles(self.cpu)
-        each = f"{1e6 * (recorded - plain) / self.calls:.1f}" if self.calls else ""
-        cpu = f"{min(self.cpu[1]) / min(self.cpu[0]):.2f}x ({low:.2f} to {high:.2f})"
-        cells = (size, way, f"{1e3 * plain:.2f}", f"{1e3 * recorded:.2f}", f"{recorded / plain:.2f}x",
+        alone, both = map(min, self.wall)
+        low, middle, high = quartiles(recorded / plain for plain, recorded in self.pairs())
+        spent = quartiles(recorded - plain for plain, recorded in self.pairs())[1]
+        each = f"{1e6 * spent / self.calls:.1f}" if self.calls else ""
+        cpu = f"{middle:.2f}x ({low:.2f} to {high:.2f})"
+        cells = (size, way, f"{1e3 * alone:.2f}", f"{1e3 * both:.2f}", f"{both / alone:.2f}x",
                  cpu, f"{self.calls:,}", each)  # fmt: skip
         return f"| {' | '.join(cells)} |"
 
 
-def quartiles(times: Times) -> tuple[float, float]:
-    """Of the ratio in each pair."""
-    ratios = sorted(recorded / plain for plain, recorded in zip(*times, strict=False))
-    return ratios[len(ratios) // 4], ratios[(3 * len(ratios) - 1) // 4]
+def quartiles(numbers: Iterable[float]) -> tuple[float, float, float]:
+    """The lower one, the median and the upper one."""
+    low, middle, high = statistics.quantiles(numbers, method="inclusive")
+    return low, middle, high
 
 
 def measured(step: Callable[[], None], recorded: Callable[[], None], steps: int) -> tuple[Times, Times]:
@@ -127,7 +134,7 @@ def ours(steps: int, framework: str) -> Iterator[str]:
                 kernel.compiled = None if way == NOT_COMPILED else compiled
                 debugger = PrecisionDebugger(dump_path=folder, framework=framework, **OPTIONS.get(way, {}))
                 kernel.compiled = compiled
-                few = max(3, steps // 5) if way == "tensor" else steps
+                few = max(3, steps // 5) if way == "tensor" else max(2, steps)
                 shown = None if way == NOT_STARTED else debugger
                 yield cost(size, few, shown, Path(folder), framework).row(size, way)
 
@@ -235,7 +242,7 @@ def main() -> None:
         print("\n".join(paddleapexes(given.steps, given.paddleapex)))
         return
     if not given.inside_msprobe:
-        print("| model | way | plain ms | recorded ms | time | CPU | calls | us a call |")
+        print("| model | way | plain ms | recorded ms | time | CPU | calls | CPU us a call |")
         print("|---|---|---|---|---|---|---|---|")
     for row in msprobes(given.steps) if given.inside_msprobe else ours(given.steps, given.framework):
         print(row, flush=True)

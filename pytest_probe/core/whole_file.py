@@ -40,6 +40,6 @@ def write_whole(path: Path, content: bytes) -> None:
         finally:
             os.close(file)
         os.replace(temporary, path)
-    except OSError:
+    except BaseException:
         temporary.unlink(missing_ok=True)
         raise

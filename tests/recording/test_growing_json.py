@@ -65,3 +65,9 @@ def test_a_whole_file_appears_at_once(tmp_path: Path) -> None:
     write_json(tmp_path / "stack.json", {"0": [["a"], []]})
     assert read(tmp_path / "stack.json") == {"0": [["a"], []]}
     assert [path.name for path in tmp_path.iterdir()] == ["stack.json"]
+
+
+def test_bytes_that_are_no_text_are_written_as_their_codes(tmp_path: Path) -> None:
+    """Paths of files may hold some."""
+    write_json(tmp_path / "stack.json", {"0": [["a"], ["File /\udcff\u00e9.py"]]})
+    assert (tmp_path / "stack.json").read_text() == '{"0": [["a"], ["File /\\udcff\u00e9.py"]]}'

@@ -11,7 +11,7 @@ import pytest
 import torch
 from msgspec import UNSET, json
 
-from pytest_probe.frameworks.torch.recording.statistics import count_large, vector
+from pytest_probe.frameworks.torch.recording.statistics import count_large, faster_alone, vector
 from pytest_probe.frameworks.torch.recording.values import SMALL_BYTES, Values
 from pytest_probe.recording.config import configured
 from pytest_probe.recording.snapshot import Seen
@@ -555,3 +555,10 @@ def test_kinds_that_are_not_asked_for_have_no_values() -> None:
     assert shown(torch.ones(3, dtype=torch.int32), kinds=["int"])["Max"] == 1
     assert values(kinds=["float"]).take(3) == {}
     assert shown(torch.ones(3), task="structure")["Max"] is None
+
+
+def test_many_threads_count_large_tensors_without_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
+    assert faster_alone(1 << 30)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 9)
+    assert [faster_alone(count) for count in ((1 << 22) - 1, 1 << 22)] == [True, False]
