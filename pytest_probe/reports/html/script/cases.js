@@ -5,7 +5,7 @@ const filters = [
   ["direction", "Direction", (one) => one.direction],
   ["dtype", "Dtype", (one) => one.dtype],
   ["device", "Device", (one) => one.device],
-  ["kind", "Kind of reason", (one) => one.kind],
+  ["kind", "Reason", (one) => one.kind],
 ];
 const FIRST_METRICS = ["limit_share", "noise_ratio", "max_ulp", "max_rel", "time_us"];
 
