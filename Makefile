@@ -103,5 +103,5 @@ $(VENV)-msprobe-%/installed: tests/conformance/needs-msprobe-%.txt constraints.t
 
 $(VENV)-torch-%/installed: pyproject.toml
 	$(PYTHON) -m venv $(@D)
-	$(@D)/bin/pip install --quiet $(INDEX) torch==$* -e '.[parallel]' hypothesis expecttest syrupy lxml
+	$(@D)/bin/pip install --quiet $(INDEX) torch==$* -e '.[parallel,report]' hypothesis expecttest syrupy lxml
 	touch $@

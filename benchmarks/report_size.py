@@ -2,8 +2,10 @@
 
 1. The size of the page of 2,000 cases and of CASES, of which 2 % fail, each with plots of real numbers; and what the
    longest row takes of a case that is not shown in detail.
-2. CPU seconds and peak memory of the process that writes it, `pytest-probe report`, with all its imports.
-3. With Chromium and its driver installed: milliseconds on one core from opening the page until its first rows are
+2. CPU milliseconds that a case takes without and with the data of its plots, by the number of its elements: the median
+   of several. A run makes them for errors, warnings and about a thousand of 20,000 others.
+3. CPU seconds and peak memory of the process that writes it, `pytest-probe report`, with all its imports.
+4. With Chromium and its driver installed: milliseconds on one core from opening the page until its first rows are
    painted, and from a letter in the search until the rows that are found are; the median of several.
 """
 
@@ -14,6 +16,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -78,6 +81,35 @@ def opened(page: Path) -> Iterator[tuple[float, float]]:
             yield first, max(float(driver.execute_async_script(FILTER, words)) for words in ("softmax", "e", ""))
 
 
+def judged(elements: int) -> tuple[float, float, float]:
+    """CPU milliseconds of a case of exp: judged without plots, judged with the counts that plots need, and the plots.
+
+    Imported here: a process that starts another hands its own peak of memory on.
+    """
+    import torch
+
+    from pytest_probe.execution import Checker, Conditions
+    from pytest_probe.execution.plots import arguments_of, plots_of
+    from pytest_probe.registry import Registry
+
+    values = torch.randn(elements // 64, 64)
+    times: list[list[float]] = [[], [], []]
+    for _ in range(ROUNDS):
+        for place, plotted in enumerate((False, True)):
+            checker = Checker(Conditions("cpu", plotted=plotted), Registry.default())
+            (case,) = checker.pairs(torch.exp, torch.exp, (values,))
+            checker.run(case)
+            began = time.process_time()
+            checked = checker.run(case)
+            times[place].append(time.process_time() - began)
+        began = time.process_time()
+        plots_of(checked, checked.verdict)
+        arguments_of(checked)
+        times[2].append(time.process_time() - began)
+    without, counted, made = (1e3 * statistics.median(each) for each in times)
+    return without, counted, made
+
+
 def main() -> None:
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
     with tempfile.TemporaryDirectory() as name:
@@ -85,6 +117,10 @@ def main() -> None:
             page, seconds, peak = written(Path(name, str(number)), number)
             size = page.stat().st_size / 1e6
             print(f"{number:,} cases, {number // 50:,} fail: {size:.2f} MB, {seconds:.1f} s of CPU, {peak:.0f} MB peak")
+        for elements in (1 << 12, 1 << 20, 1 << 23):
+            without, counted, made = judged(elements)
+            told = f"{without:.1f} ms without plots, {counted:.1f} ms with counts, {made:.1f} ms for the plots"
+            print(f"a case of {elements:,} elements: {told}")
         print(f"the longest row of a case that passes: {longest_row(SMALL)} bytes")
         if missing():
             print(f"not opened: {missing()}")

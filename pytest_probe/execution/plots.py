@@ -32,14 +32,14 @@ def plots_of(checked: Checked, verdict: Verdict) -> Plots | None:
     actual, expected = _array(sides.actual[worst.name]), _array(sides.expected[worst.name])
     if actual is None or expected is None or actual.shape != expected.shape or not actual.size:
         return None
-    return _plots(worst, actual, expected, _index_of_worst(worst, actual, expected))
+    return _plots(worst, actual, expected)
 
 
 def _badness(output: OutputVerdict) -> tuple[int, float]:
     return SEVERITY[output.verdict], limit_share(output.metrics) or 0.0
 
 
-def _plots(output: OutputVerdict, actual: AnyArray, expected: AnyArray, worst: tuple[int, ...]) -> Plots:
+def _plots(output: OutputVerdict, actual: AnyArray, expected: AnyArray) -> Plots:
     with np.errstate(all="ignore"):
         taken = sampled(actual, expected)
         errors = errors_of(*taken)
@@ -49,18 +49,17 @@ def _plots(output: OutputVerdict, actual: AnyArray, expected: AnyArray, worst: t
             output.noise_ratios,
             histogram(errors) if measured else None,
             points(*taken, errors),
-            error_map(actual, expected, worst),
+            error_map(actual, expected, _index_of_worst(output, actual, errors)),
         )
 
 
-def _index_of_worst(output: OutputVerdict, actual: AnyArray, expected: AnyArray) -> tuple[int, ...]:
-    """Where the worst element is; of a sample the index in the whole tensor says nothing."""
+def _index_of_worst(output: OutputVerdict, actual: AnyArray, errors: AnyArray) -> tuple[int, ...]:
+    """Where the worst element is; of a sample the index in the whole tensor says nothing. errors: of evenly spaced
+    elements."""
     if output.worst and output.shape == actual.shape:
         return output.worst[0].index
-    with np.errstate(all="ignore"):
-        taken = sampled(actual, expected)
-        place = int(np.argmax(np.nan_to_num(errors_of(*taken), nan=np.inf, posinf=np.inf)))
-    step = max(1, -(-actual.size // taken[0].size))
+    place = int(np.argmax(errors))  # NaN is the largest of all
+    step = max(1, -(-actual.size // errors.size))
     return tuple(map(int, np.unravel_index(min(place * step, actual.size - 1), actual.shape)))
 
 

@@ -18,6 +18,7 @@ WORST_POINTS, OTHER_POINTS = 12, 36
 ROWS, COLUMNS, LOOKED_AT = 24, 40, 1 << 20
 # One letter a cell: 0 is no error, the others are powers of two from 2**-8 on, the last is what is not finite.
 LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_"
+_LETTERS = np.frombuffer(LETTERS.encode(), dtype=np.uint8)
 LOWEST = -8
 DIGITS = 4
 
@@ -61,7 +62,7 @@ def sampled(actual: AnyArray, expected: AnyArray) -> tuple[AnyArray, AnyArray]:
 
 def points(actual: AnyArray, expected: AnyArray, errors: Float64Array) -> Points:
     """Of vectors of both sides, and their errors."""
-    order = np.argsort(-np.nan_to_num(errors, nan=np.inf, posinf=np.inf), kind="stable")[:WORST_POINTS]
+    order = _largest(np.where(np.isnan(errors), np.inf, errors))
     others = np.linspace(0, errors.size - 1, min(OTHER_POINTS, errors.size)).astype(np.int64)
     right, given = (_plain(side[np.concatenate([order, others])]) for side in (expected, actual))
     finite = np.isfinite(right) & np.isfinite(given)
@@ -78,9 +79,21 @@ def error_map(actual: AnyArray, expected: AnyArray, worst: tuple[int, ...]) -> E
     extents = (int(actual.shape[-2]), int(actual.shape[-1]))
     step = max(1, math.ceil(math.sqrt(extents[0] * extents[1] / LOOKED_AT)))
     taken: Any = (*index, slice(worst[-2] % step, None, step), slice(worst[-1] % step, None, step))
-    cells = _largest_in_cells(np.nan_to_num(errors_of(actual[taken], expected[taken]), nan=np.inf, posinf=np.inf))
-    letters = "".join(LETTERS[level] for level in _levels(cells).reshape(-1).tolist())
+    errors = errors_of(actual[taken], expected[taken])
+    cells = _largest_in_cells(np.where(np.isnan(errors), np.inf, errors))
+    letters = _LETTERS[_levels(cells)].tobytes().decode()
     return ErrorMap(tuple(map(int, index)), extents, cells.shape[1], letters)
+
+
+def _largest(errors: Float64Array) -> AnyArray:
+    """The places of the largest errors, the largest first, and of equal ones the first."""
+    if errors.size > WORST_POINTS:
+        least = np.partition(errors, -WORST_POINTS)[-WORST_POINTS]
+        above, equal = np.flatnonzero(errors > least), np.flatnonzero(errors == least)
+        places = np.concatenate([above, equal[: WORST_POINTS - above.size]])
+    else:
+        places = np.arange(errors.size)
+    return places[np.argsort(-errors[places], kind="stable")]
 
 
 def _largest_in_cells(errors: Float64Array) -> Float64Array:

@@ -89,6 +89,10 @@ def test_search_and_filters(opened: Opener) -> None:
     assert page.find("#count").text == "300 cases"
     page.choose("#filter-verdict", "warning")
     assert page.find("#count").text == "3 of 300 cases"
+    page.choose("#filter-verdict", "")
+    page.choose("#filter-kind", "factor")
+    assert page.find("#count").text == "30 of 300 cases"
+    page.choose("#filter-kind", "")
     page.choose("#filter-direction", "backward")
     page.choose("#filter-verdict", "error")
     page.choose("#filter-api", "Functional.gelu")

@@ -96,7 +96,7 @@ class Collected:
             place("verdicts", result.verdict),
             -1 if result.place is None else result.place,
             place("modules", result.module),
-            place("kinds", result.kind),
+            place("kinds", result.kind or _family(result)),
             "",
             *self._numbers(numbers),
         ]
@@ -119,6 +119,12 @@ class Collected:
     def details(self) -> Iterator[tuple[int, bytes]]:
         """By row."""
         yield from sorted(self._details.items())
+
+
+def _family(result: Result) -> str:
+    """The kind of cause that an error looks like, "" where none was found."""
+    families = (output.diagnosis.family for output in result.outputs if output.diagnosis is not None)
+    return next(filter(None, families), "")
 
 
 def _fits(row: list[Any], most: int) -> bytes:

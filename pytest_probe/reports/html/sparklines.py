@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from pytest_probe.errors import SettingsError
+from pytest_probe.numerics.error_plots import LETTERS
 from pytest_probe.reports.history.file import opened
 from pytest_probe.reports.history.queries import series
 
 # What is drawn, of so many runs.
 METRIC, RUNS = "noise_ratio", 24
 # One letter a run: a space where the case has no number, 0 for none, then half powers of two from 2**-10 on.
-LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_"
 LOWEST = -10
 
 

@@ -42,7 +42,7 @@ function caseParts(one, details) {
   const line = sparklineOf(one);
   if (line) found.push(h("h3", {}, `Over ${count(data("probe-history").runs.length, "run")}: ${data("probe-history").metric.replace("_", " ")}`), line);
   if (!details) {
-    found.push(h("h3", {}, "Metrics"), metricTable(columns.map(([name]) => [name, metric(one, name), null])),
+    found.push(h("h3", {}, "Metrics"), metricTable(inUse.map(([name]) => [name, metric(one, name), null])),
       h("p", { class: "quiet" }, "This page has the details of errors, of warnings and of the 200 worst others. results.jsonl has the metrics of this case."));
     return found;
   }
@@ -129,7 +129,7 @@ function takenParts(details) {
     const taken = details[name];
     if (!taken) continue;
     const rows = Object.entries(taken).flatMap(([key, value]) => (value && typeof value === "object" && !Array.isArray(value) ? Object.entries(value).map(([inner, one]) => [`${key} ${inner}`, one]) : [[key, value]]));
-    found.push(h("h3", {}, heading), wide(tableOf(["", ""], rows.filter(([, value]) => value !== "" && value !== null).map(([key, value]) => [key.replaceAll("_", " "), typeof value === "number" ? shown(value) : Array.isArray(value) ? JSON.stringify(value) : String(value)]))));
+    found.push(h("h3", {}, heading), wide(tableOf(["what", "value"], rows.filter(([, value]) => value !== "" && value !== null).map(([key, value]) => [key.replaceAll("_", " "), typeof value === "number" ? shown(value) : Array.isArray(value) ? JSON.stringify(value) : String(value)]))));
   }
   return found;
 }

@@ -5,15 +5,16 @@ const filters = [
   ["direction", "Direction", (one) => one.direction],
   ["dtype", "Dtype", (one) => one.dtype],
   ["device", "Device", (one) => one.device],
-  ["kind", "Kind of reason", (one) => one.kind],
+  ["kind", "Reason", (one) => one.kind],
 ];
+const inUse = columns.filter(([name]) => cases.some((one) => metric(one, name) !== null));
 const FIRST_METRICS = ["limit_share", "noise_ratio", "max_ulp", "max_rel", "time_us"];
 
 class CasesView {
   constructor() {
     this.name = "Cases";
-    this.chosen = new Set(columns.map(([name]) => name).filter((name) => FIRST_METRICS.includes(name)));
-    if (this.chosen.size < 3) columns.slice(0, 5).forEach(([name]) => this.chosen.add(name));
+    this.chosen = new Set(inUse.map(([name]) => name).filter((name) => FIRST_METRICS.includes(name)));
+    if (this.chosen.size < 3) inUse.slice(0, 5).forEach(([name]) => this.chosen.add(name));
     this.table = new VirtualTable("Cases", this.columns(), { open: openCase });
     this.search = h("input", { type: "search", id: "search", placeholder: "name, reason or module", oninput: () => this.apply() });
     this.selects = new Map();
@@ -37,13 +38,13 @@ class CasesView {
       ...(names.dtypes.length > 1 ? [{ key: "dtype", label: "Dtype", kind: "dtype", value: (one) => one.dtype }] : []),
       ...(names.devices.length > 1 ? [{ key: "device", label: "Device", kind: "word", value: (one) => one.device }] : []),
     ];
-    const figures = columns.filter(([name]) => this.chosen.has(name)).map(([name, label]) => ({ key: name, label, kind: "figure", value: (one) => metric(one, name), cell: name === "limit_share" ? shareCell : undefined }));
+    const figures = inUse.filter(([name]) => this.chosen.has(name)).map(([name, label]) => ({ key: name, label, kind: "figure", value: (one) => metric(one, name), cell: name === "limit_share" ? shareCell : undefined }));
     const line = data("probe-history") ? [{ key: "line", label: "Over runs", kind: "line", cell: sparklineOf }] : [];
     return [...words, ...figures, ...line, { key: "reason", label: "Reason", kind: "long", value: (one) => one.reason }];
   }
 
   toolbar() {
-    const boxes = columns.map(([name, label]) => h("label", {}, h("input", { type: "checkbox", checked: this.chosen.has(name), onchange: (event) => this.choose(name, event.target.checked) }), label));
+    const boxes = inUse.map(([name, label]) => h("label", {}, h("input", { type: "checkbox", checked: this.chosen.has(name), onchange: (event) => this.choose(name, event.target.checked) }), label));
     const chooser = h("details", { class: "chooser", onkeydown: (event) => { if (event.key === "Escape") chooser.open = false; } }, h("summary", {}, "Metrics"), h("fieldset", {}, h("legend", {}, "Columns to show and sort by"), ...boxes));
     const selects = [...this.selects.values()].map(([select, label]) => labelled(label, select));
     return h("div", { class: "toolbar", role: "search" }, labelled("Search", this.search), ...selects, chooser, h("button", { type: "button", onclick: () => this.clear() }, "Clear"));
