@@ -124,17 +124,17 @@ class Asked:
     def __init__(self, registry: Registry) -> None:
         self.registry = registry
         self.status = 0
-        self._read: dict[Path, Dump | None] = {}
+        self._kept: dict[Path, Dump | None] = {}
 
     def read(self, path: Path) -> Dump | None:
-        """The dump at a path; None, and a message, where it cannot be read."""
-        if path not in self._read:
-            try:
-                self._read[path] = read_dump(path, self.registry.readers)
-            except DumpError as error:
-                self._read[path] = None
-                self.tell([str(error)])
-        return self._read[path]
+        """The dump at a path, which is forgotten then; None, and a message, where it cannot be read."""
+        if path in self._kept:
+            return self._kept.pop(path)
+        try:
+            return read_dump(path, self.registry.readers)
+        except DumpError as error:
+            self.tell([str(error)])
+            return None
 
     def tell(self, troubles: Iterable[str]) -> None:
         for trouble in troubles:
@@ -148,7 +148,8 @@ class Asked:
         if not others or os.path.lexists(last):
             return self._found(given), ()
         paths, name = self._found(others), frameworks.signatures().spelled(last)
-        dumps = [dump for path in paths if (dump := self.read(path)) is not None]
+        self._kept = {path: self.read(path) for path in paths}
+        dumps = [dump for dump in self._kept.values() if dump is not None]
         names = tuple(dict.fromkeys(each for dump in dumps for each in _named(dump, name)))
         if names:
             return paths, names

@@ -83,15 +83,19 @@ def test_a_wrong_device(pytester: pytest.Pytester, dump: Path, workers: list[str
         "The Torch.mul.0 overflow is an abnormal overflow.",
         *first,
     ]
-    assert pytester.runpytest(*args, "--probe-strict").parseoutcomes() == {"failed": 3, "passed": 1}
 
 
-@WORKERS
-def test_a_healthy_device(pytester: pytest.Pytester, dump: Path, workers: list[str]) -> None:
+def test_saturation_fails_where_warnings_do(pytester: pytest.Pytester, dump: Path) -> None:
+    pytester.makeconftest(CONFTEST)
+    args = ("--probe-dump=dump.json", "--probe-standard=finite", "--probe-device=wrong", "--probe-strict")
+    assert pytester.runpytest(*args).parseoutcomes() == {"failed": 3, "passed": 1}
+
+
+def test_a_healthy_device(pytester: pytest.Pytester, dump: Path) -> None:
     pytester.makeconftest(CONFTEST)
     for device in ("cpu", "sim"):
         result = pytester.runpytest(
-            "--probe-dump=dump.json", "--probe-standard=finite", f"--probe-device={device}", "-v", *workers
+            "--probe-dump=dump.json", "--probe-standard=finite", f"--probe-device={device}", "-v"
         )
         result.assert_outcomes(passed=4)
         assert told(result)[:2] == ["overflows: 1 normal", "The Torch.mul.0 overflow is a normal overflow."]

@@ -13,7 +13,7 @@ def test_each_tool_has_a_name_and_a_module_of_its_own() -> None:
 def test_each_tool_is_a_standard() -> None:
     assert all(type(STANDARDS[tool.name]) is tool for tool in TOOLS)
     assert [name for name in STANDARDS if name not in {tool.name for tool in TOOLS}] == [
-        "auto", "noise", "exact", "thousandth", "binary", "absolute_threshold", "ulp", "accumulative"
+        "auto", "noise", "exact", "finite", "thousandth", "binary", "absolute_threshold", "ulp", "accumulative"
     ]  # fmt: skip
 
 
