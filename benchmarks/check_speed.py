@@ -153,9 +153,11 @@ def beside(folder: Path, repeats: int, items: int, then: Path) -> Iterator[str]:
     for name, runs in found.items():
         seconds, each = [one.seconds for one, _ in runs], [an_item for _, an_item in runs]
         peak = statistics.median(one.peak for one, _ in runs)
-        yield f"{name:<5} {items:,} items: {_spread(seconds)} s of CPU, peak {peak:.0f} MiB; a further item {_spread(each)} ms"
+        yield f"{name:<5} {items:,} items: {_spread(seconds)} s of CPU, peak {peak:.0f} MiB"
+        yield f"{name:<5} a further item: {_spread(each)} ms"
     ratios = [(new[0].seconds / old[0].seconds, new[1] / old[1]) for old, new in zip(*found.values(), strict=True)]
-    yield f"now over then, pair by pair: run {_spread([run for run, _ in ratios])}, item {_spread([one for _, one in ratios])}"
+    for what, values in (("run", [run for run, _ in ratios]), ("further item", [each for _, each in ratios])):
+        yield f"now over then, pair by pair, {what}: {_spread(values)}"
 
 
 def _spread(values: Sequence[float]) -> str:
