@@ -1,6 +1,6 @@
 """What it costs to check a GPT training step: CPU time, memory, and to whom the time goes.
 
-    python benchmarks/check_speed.py [--repeats N] [--records N] [--msprobe-python PYTHON]
+    python benchmarks/check_speed.py [--repeats N] [--records N] [--msprobe-python PYTHON] [--then CHECKOUT]
 
 - The whole check of cases/gpt by pytest in a fresh process: CPU time (user and system) and peak memory from the
   operating system; taken off is what a process needs that only imports pytest and the framework. Beside it stands a
@@ -11,6 +11,8 @@
   run_paddle.py on the same dump, forward and backward on the CPU: it runs the calls and judges nothing.
 - With --msprobe-python, a Python that has torch and mindstudio-probe 26: its own checker on the same dump, measured
   the same way.
+- With --then another checkout and nothing else: both check cases/gpt in turn, with the spread, and the same step many
+  times, which tells an item's own cost.
 - Collection of a made dump (the records of cases/gpt with new call numbers), and what an unused plugin adds to pytest.
 
 Numbers are medians over the repeats. Every process has one thread (OMP_NUM_THREADS and its kin are 1), lest threads
@@ -35,11 +37,13 @@ from typing import NamedTuple
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
+from benchmarks import failing_items  # noqa: E402
 from benchmarks.reading_speed import write_dump  # noqa: E402
 from benchmarks.shares import IMPORTS, OPTIONS, PARTS  # noqa: E402
 
 SOURCE = HERE.parent / "cases" / "gpt"
 PADDLE = HERE.parent / "cases" / "paddle-gpt"
+COPIES = 12
 SINGLE = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 # Byte code is kept, as it is by default: compiling our modules anew costs as much as importing them all.
 KEPT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
@@ -55,10 +59,12 @@ class Cost(NamedTuple):
     text: str
 
 
-def cost(folder: Path, command: Sequence[str]) -> Cost:
-    """Run a command in a folder. Raises RuntimeError, with its output, where it fails."""
+def cost(folder: Path, command: Sequence[str], checkout: Path | None = None) -> Cost:
+    """Run a command in a folder, with the package of a checkout. Raises RuntimeError, with its output, where it
+    fails."""
+    environment = ENVIRONMENT if checkout is None else {**ENVIRONMENT, "PYTHONPATH": str(checkout)}
     with tempfile.TemporaryFile() as output:
-        process = subprocess.Popen(command, cwd=folder, env=ENVIRONMENT, stdout=output, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(command, cwd=folder, env=environment, stdout=output, stderr=subprocess.STDOUT)
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         output.seek(0)
@@ -132,6 +138,33 @@ def shares(folder: Path, repeats: int, items: int) -> Iterator[str]:
         yield f"  {part:<30} {taken:>6.3f} s {taken / total:>6.1%} {1000 * taken / items:>7.3f} ms an item"
 
 
+def beside(folder: Path, repeats: int, items: int, then: Path) -> Iterator[str]:
+    """Two checkouts in turn: the whole run, and what each further item costs."""
+    failing_items.write_dump(folder / "many.json", COPIES)
+    many = COPIES * items
+    checkouts = {"then": then, "now": HERE.parent}
+    found: dict[str, list[tuple[Cost, float]]] = {name: [] for name in checkouts}
+    for _ in range(repeats):
+        for name, checkout in checkouts.items():
+            one, all_of_them = (
+                cost(folder, python("-m", "pytest", *OPTIONS, "-q", f"--probe-dump={dump}"), checkout)
+                for dump in ("gpt", "many.json")
+            )
+            found[name].append((one, 1e3 * (all_of_them.seconds - one.seconds) / (many - items)))
+    for name, runs in found.items():
+        seconds, each = [one.seconds for one, _ in runs], [an_item for _, an_item in runs]
+        peak = statistics.median(one.peak for one, _ in runs)
+        yield f"{name:<5} {items:,} items: {_spread(seconds)} s of CPU, peak {peak:.0f} MiB"
+        yield f"{name:<5} a further item: {_spread(each)} ms"
+    ratios = [(new[0].seconds / old[0].seconds, new[1] / old[1]) for old, new in zip(*found.values(), strict=True)]
+    for what, values in (("run", [run for run, _ in ratios]), ("further item", [each for _, each in ratios])):
+        yield f"now over then, pair by pair, {what}: {_spread(values)}"
+
+
+def _spread(values: Sequence[float]) -> str:
+    return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+
+
 def msprobe(folder: Path, interpreter: str) -> Iterator[str]:
     """msprobe's checker on the same dump, once: it takes minutes."""
     script, calls = str(HERE / "msprobe_checker.py"), len(records(folder / "gpt" / "dump.json"))
@@ -166,11 +199,15 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5, help="runs of each measurement (default: 5)")
     parser.add_argument("--records", type=int, default=100_000, help="records to collect (default: 100,000)")
     parser.add_argument("--msprobe-python", metavar="PYTHON", help="a Python with torch and mindstudio-probe 26")
+    parser.add_argument("--then", type=Path, metavar="CHECKOUT", help="another checkout to compare with")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()
         shutil.copytree(SOURCE, folder / "gpt")
         items = len(json.loads((SOURCE / "dump.json").read_text())["data"])
+        if given.then:
+            print("\n".join(beside(folder, given.repeats, items, given.then.resolve())), flush=True)
+            return
         parts = [whole(folder, given.repeats, items), shares(folder, given.repeats, items)]
         if importlib.util.find_spec("paddle"):
             parts.insert(1, of_paddle(folder, given.repeats))

@@ -1,4 +1,4 @@
-"""What an item costs that fails: `python benchmarks/failing_items.py [--repeats N] [--then CHECKOUT]`.
+"""What an item costs that fails: `python benchmarks/failing_items.py [--repeats N] [--copies N] [--then CHECKOUT]`.
 
 The dump repeats the records of cases/gpt, so that more than 50 errors of most APIs are met. Each device runs it in a
 process of its own: the CPU by another name, a device whose results are 1.001 times too large, and one that leaves the
@@ -28,7 +28,7 @@ from benchmarks.same_results import CONFTEST  # noqa: E402
 
 TOLD = "FAILING_ITEMS_TOLD"
 DEVICES = ("other", "scaled", "tail")
-COPIES = 12
+COPIES = 4
 # Errors of one API whose causes are looked for with runs: pytest_probe.plugin.session.WHOLE_DIAGNOSES.
 WHOLE = 50
 OPTIONS = ("-p", "pytest_probe.plugin", "-p", "benchmarks.failing_items", "-p", "no:cacheprovider", "-q", "--tb=no")
@@ -47,11 +47,11 @@ def pytest_unconfigure() -> None:
         Path(os.environ[TOLD]).write_text(json.dumps(told))
 
 
-def write_dump(path: Path) -> None:
+def write_dump(path: Path, copies: int = COPIES) -> None:
     """The step of cases/gpt, several times, with new call numbers."""
     source = json.loads((ROOT / "cases/gpt/dump.json").read_text())
     found = {}
-    for copy in range(COPIES):
+    for copy in range(copies):
         for entry, body in source["data"].items():
             call, number, direction = entry.rsplit(".", 2)
             found[f"{call}.{int(number) + 1000 * copy}.{direction}"] = body
@@ -96,13 +96,16 @@ def split(items: list[tuple[str, float]]) -> tuple[float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=3, help="runs of each (default: 3)")
+    parser.add_argument(
+        "--copies", type=int, default=COPIES, help=f"how often the step is repeated (default: {COPIES})"
+    )
     parser.add_argument("--then", type=Path, metavar="CHECKOUT", help="another checkout to compare with")
     given = parser.parse_args()
     checkouts = {"now": ROOT, **({"then": given.then.resolve()} if given.then else {})}
     found: dict[tuple[str, str], list[tuple[float, float]]] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()
-        write_dump(folder / "dump.json")
+        write_dump(folder / "dump.json", given.copies)
         (folder / "conftest.py").write_text(CONFTEST)
         (folder / "pytest.ini").write_text("[pytest]\n")
         for _ in range(given.repeats):

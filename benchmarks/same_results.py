@@ -1,10 +1,11 @@
 """Do two versions of pytest-probe give the same results? Every dump of this repository, on healthy and faulty devices.
 
-    python benchmarks/same_results.py run OUT [--python OTHER/bin/python]
+    python benchmarks/same_results.py run OUT [--python OTHER/bin/python | --checkout OTHER]
     python benchmarks/same_results.py compare OUT_BEFORE OUT_AFTER
 
-`run` checks the dumps with the version that the interpreter imports and keeps each results.jsonl below OUT; `compare`
-prints how many results there are on both sides and every one that differs in anything but its duration.
+`run` checks the dumps with the version that the interpreter imports, or with that of a checkout, and keeps each
+results.jsonl below OUT; the run "paddle" checks those of PaddleAPEX, where Paddle is installed. `compare` prints how
+many results there are on both sides and every one that differs in anything but its duration.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ RUNS = {
     "modes": ["--probe-device=tf32", "--probe-allow=tf32,ftz"],
     "repeat": ["--probe-repeat=2"],
     "large": ["--probe-flops=2e4"],
+    "paddle": ["--probe-device=cpu", "--probe-dtype=recorded,bfloat16,float16"],
     **{f"standard-{name}": [f"--probe-standard={name}", "--probe-device=scaled"] for name in STANDARDS},
 }
 CONFTEST = """
@@ -95,6 +97,17 @@ def pytest_probe_register(registry):
 """
 
 
+def paddle_dumps(folder: Path) -> list[Path]:
+    """Those of PaddleAPEX's formats."""
+    found = [shutil.copytree(ROOT / "cases/paddle-gpt", folder / "paddle-gpt")]
+    for packed in sorted((ROOT / "tests/data/paddleapex").glob("*.json.gz")):
+        place = folder / packed.name.partition(".")[0]
+        place.mkdir()
+        (place / "forward_rank0.json").write_bytes(gzip.decompress(packed.read_bytes()))
+        found.append(place)
+    return found
+
+
 def dumps(folder: Path) -> list[Path]:
     """The dumps of the repository, unpacked below a folder."""
     found = [shutil.copytree(ROOT / "cases/gpt", folder / "gpt")]
@@ -112,19 +125,24 @@ def dumps(folder: Path) -> list[Path]:
     return found
 
 
-def run(out: Path, python: str, names: list[str]) -> None:
+def run(out: Path, python: str, checkout: Path | None, names: list[str]) -> None:
     work = out / "work"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     (work / "conftest.py").write_text(CONFTEST)
     (work / "pytest.ini").write_text("[pytest]\n")
-    given = [f"--probe-dump={path}" for path in dumps(work)]
+    (work / "paddle").mkdir()
+    given = {"": dumps(work), "paddle": paddle_dumps(work / "paddle")}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    if checkout is not None:
+        environment["PYTHONPATH"] = str(checkout.resolve())
     for name in names or RUNS:
         results = out / name
         shutil.rmtree(results, ignore_errors=True)
-        command = [python, "-m", "pytest", "-q", "-n", "2", "--tb=no", "-p", "no:cacheprovider", *given]
+        command = [python, "-m", "pytest", "-q", "-n", "2", "--tb=no", "-p", "no:cacheprovider"]
+        command += [f"--probe-dump={path}" for path in given[name if name in given else ""]]
         command += [*RUNS[name], f"--probe-out={results}"]
-        subprocess.run(command, cwd=work, stdout=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        subprocess.run(command, cwd=work, stdout=subprocess.DEVNULL, env=environment)
         print(f"{name}: {sum(1 for _ in read(results)):,} results", flush=True)
 
 
@@ -155,6 +173,9 @@ def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
 def compare(before: Path, after: Path) -> int:
     wrong = 0
     for folder in sorted(path.parent for path in before.glob("*/results.jsonl")):
+        if not (after / folder.name / "results.jsonl").exists():
+            print(f"{folder.name}: not run after")
+            continue
         old = {outcome["id"]: outcome for outcome in read(folder)}
         new = {outcome["id"]: outcome for outcome in read(after / folder.name)}
         differ = [name for name in (*old, *(new.keys() - old.keys())) if old.get(name) != new.get(name)]
@@ -173,13 +194,14 @@ def main() -> int:
     runs = commands.add_parser("run")
     runs.add_argument("out", type=Path)
     runs.add_argument("--python", default=sys.executable, help="the interpreter whose pytest-probe runs")
+    runs.add_argument("--checkout", type=Path, help="the checkout whose package that interpreter imports")
     runs.add_argument("--only", nargs="*", default=[], choices=list(RUNS), metavar="RUN", help="these runs alone")
     comparing = commands.add_parser("compare")
     comparing.add_argument("before", type=Path)
     comparing.add_argument("after", type=Path)
     arguments = parser.parse_args()
     if arguments.command == "run":
-        run(arguments.out.resolve(), arguments.python, arguments.only)
+        run(arguments.out.resolve(), arguments.python, arguments.checkout, arguments.only)
         return 0
     return compare(arguments.before, arguments.after)
 

@@ -61,11 +61,10 @@ def main() -> None:
     parser.add_argument("--then", type=Path, metavar="CHECKOUT", help="another checkout to compare with")
     given = parser.parse_args()
     checkouts = {"now": ROOT, **({"then": given.then.resolve()} if given.then else {})}
-    failing_items.COPIES = COPIES
     found: dict[tuple[str, str, str], list[Cost]] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()
-        failing_items.write_dump(folder / "dump.json")
+        failing_items.write_dump(folder / "dump.json", COPIES)
         empty = f"import pytest\n@pytest.mark.parametrize('n', range({ITEMS}))\ndef test_nothing(n): pass\n"
         (folder / "test_empty.py").write_text(empty)
         for _ in range(given.repeats):

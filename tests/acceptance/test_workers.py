@@ -181,9 +181,10 @@ def test_devices_of_a_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     assert chosen == [2]
 
 
-def controller(*devices: str) -> xdist.Controller:
-    options = {"tx": ["popen", "popen"], "maxworkerrestart": None}
-    config = SimpleNamespace(getoption=lambda name, default=None: options.get(name, default), option=SimpleNamespace())
+def controller(*devices: str, **more: Any) -> xdist.Controller:
+    options = {"tx": ["popen", "popen"], "maxworkerrestart": None, **more}
+    option = SimpleNamespace(collectonly=False)
+    config = SimpleNamespace(getoption=lambda name, default=None: options.get(name, default), option=option)
     probe: Any = SimpleNamespace(
         config=config,
         settings=Settings(devices=devices),
@@ -214,6 +215,46 @@ def test_a_freed_device_goes_to_the_next_worker() -> None:
         hands_out.pytest_configure_node(worker)
     devices = [worker.workerinput["probe_device"] for worker in (first, second, third, fourth)]
     assert devices == ["a", "b", "b", "a"]
+
+
+def test_workers_of_one_kind_of_device_are_numbered() -> None:
+    """Each finds its device by that itself; a freed number goes to the next one."""
+    hands_out = controller("cuda", dist="load")
+    first, second, third, fourth = (node() for _ in range(4))
+    for worker in (first, second, third):
+        hands_out.pytest_configure_node(worker)
+    hands_out.pytest_testnodedown(second, None)
+    hands_out.pytest_configure_node(fourth)
+    assert [worker.workerinput["probe_slot"] for worker in (first, second, third, fourth)] == [0, 1, 2, 1]
+    assert "probe_device" not in first.workerinput
+
+
+TELLS_IMPORTS = """
+    import os, sys
+
+    def pytest_unconfigure(config):
+        if not hasattr(config, "workerinput"):
+            with open("imported", "w") as file:
+                file.write(" ".join(sorted({"torch", "paddle", "sympy"} & sys.modules.keys())))
+"""
+
+
+def test_who_hands_out_items_imports_no_framework(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump()
+    pytester.makeconftest(TELLS_IMPORTS)
+    result = pytester.runpytest_subprocess("--probe-dump=dump.json", "-n2", "--probe-out=out")
+    result.stdout.fnmatch_lines(["created: 2/2 workers", "probe: * torch *, dtype recorded, *"])
+    assert (pytester.path / "imported").read_text() == ""
+    found = json.loads((pytester.path / "out/run.json").read_text())["devices"]
+    assert [device["framework"] for device in found] == ["torch"]
+
+
+def test_an_unknown_device_is_refused_before_a_test_runs(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump()
+    result = pytester.runpytest("--probe-dump=dump.json", "-n2", "--probe-device=tpu", "--probe-out=out")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --probe-device: 'tpu' cannot be used; torch says: *"])
+    assert not (pytester.path / "out/results.jsonl").read_text()
 
 
 def test_workers_that_die_before_any_item_end_the_run() -> None:
