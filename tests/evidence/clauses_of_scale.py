@@ -342,8 +342,8 @@ CLAUSES = (
         "error", "pass", api="Torch.exp",
     ),
     Clause(
-        "overflow is right beyond the range", "float16 inverse of a matrix with 1e-5 on its diagonal",
-        wide_inverse, torch.linalg.inv, lambda: [torch.diag(torch.tensor([1.0, 2.0, 3.0, 1e-5])).half()],
+        "overflow is right beyond the range", "float16 inverse of 40 rows and 1e-5 on the diagonal",
+        wide_inverse, torch.linalg.inv, lambda: [torch.block_diag(normal(40, 40), torch.tensor([[1e-5]])).half()],
         ((noise_ratio, "_gap", endless),), "pass", "error", place="other",
     ),
     Clause(

@@ -239,7 +239,7 @@ def _stage(comparison: Comparison, spread: Spread | None, limits: Limits, k: int
         size = comparison.roundoff * noise_ratio.root_mean_square(np.abs(expected[np.isfinite(expected)]))
         spread = Spread.of(np.full(expected.shape, size))
     noise = noise_of(comparison, spread)
-    if noise.largest <= limits.largest and noise.rms > limits.rms:
+    if comparison.elementwise and noise.largest <= limits.largest and noise.rms > limits.rms:
         limits = noise_ratio.for_copies(limits, expected)
     return Stage(noise, limits, k, source, spread, expected)
 
