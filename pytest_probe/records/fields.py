@@ -56,16 +56,20 @@ class Fields:
 
     def object(self, raw: Any) -> dict[str, Any]:
         """An entry's own JSON, which must be an object."""
+        body = self.decoded(raw)
+        if not isinstance(body, dict):
+            raise self.error("", quoted(body), "an object")
+        return body
+
+    def decoded(self, raw: Any) -> Any:
+        """An entry's own JSON."""
         size = memoryview(raw).nbytes
         if size > MAX_ENTRY:
             raise self.error("", f"an entry of {size:,} bytes", f"at most {MAX_ENTRY:,}")
         try:
-            body = msgspec.json.decode(raw)
+            return msgspec.json.decode(raw)
         except ValueError as error:
             raise self.error("", f"a value that cannot be decoded ({error})", "plain JSON in UTF-8") from None
-        if not isinstance(body, dict):
-            raise self.error("", quoted(body), "an object")
-        return body
 
     def optional(self, body: Mapping[str, Any], key: str, field: str, kind: type, wanted: str) -> Any:
         """The value of a key, of this kind; an empty one where there is none."""

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
-import msgspec
-
 from pytest_probe.core import archive
 from pytest_probe.core.dump import Argument, Call, Record, TensorSpec
 from pytest_probe.errors import RecordError
 from pytest_probe.records.api_accuracy_checker.tensor_files import described
-from pytest_probe.records.fields import MAX_ENTRY, Fields, quoted
+from pytest_probe.records.fields import Fields, quoted
 from pytest_probe.records.msprobe.leaves import LEAVES
 from pytest_probe.records.msprobe.tensors import tensor
 
@@ -64,13 +62,7 @@ class _Entry(Fields):
 
     def list(self, raw: Any) -> Sequence[Any]:
         """A backward entry's own JSON, which is a list."""
-        size = memoryview(raw).nbytes
-        if size > MAX_ENTRY:
-            raise self.error("", f"an entry of {size:,} bytes", f"at most {MAX_ENTRY:,}")
-        try:
-            body = msgspec.json.decode(raw)
-        except ValueError as error:
-            raise self.error("", f"a value that cannot be decoded ({error})", "plain JSON in UTF-8") from None
+        body = self.decoded(raw)
         if not isinstance(body, list):
             raise self.error("", quoted(body), "a list of gradients")
         return body
