@@ -298,6 +298,11 @@ CLAUSES = (
         api="Functional.gelu",
     ),
     Clause(
+        "copies: twice at most", "silu of 1,000 copies of -7.25, 100 roundoffs too large",
+        lambda x: F.silu(x) * (1 + 100 * 2.0**-24), F.silu, lambda: [torch.full((1000,), -7.25)],
+        ((noise_ratio, "COPIES_CAP", math.inf),), "error", "pass", api="Functional.silu",
+    ),
+    Clause(
         "RMS of what is not zero", "matmul in 18 bits with four rows of 400 that are not zero",
         in_18_bits, torch.matmul, few_rows, ((noise_ratio, "measure_noise", rms_of_all),), "error", "pass",
         api="Torch.matmul",
