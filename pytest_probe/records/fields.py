@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 import msgspec
 
-from pytest_probe.core.dump import Number
+from pytest_probe.core.dump import Argument, Number
 from pytest_probe.errors import NotRebuilt, RecordError
 from pytest_probe.records.lazy_json import TOKENS
 
@@ -176,6 +177,27 @@ class Fields:
             float(number)
         except OverflowError:
             raise self.error(field, quoted(number), "a number that float64 holds") from None
+
+
+class ArgumentFields(Fields, ABC):
+    """Reads the arguments of an entry, in whose JSON an object may name its type."""
+
+    @abstractmethod
+    def argument(self, value: Any, field: str) -> Argument:
+        """The argument that a value tells of."""
+
+    @abstractmethod
+    def leaf(self, kind: str, value: Mapping[str, Any], field: str) -> Argument:
+        """The argument of an object with the name of its type."""
+
+    def described(self, value: Mapping[str, Any], kind: Any, field: str) -> Argument:
+        """The argument of an object: of the type that it names, else a dict. An argument of a dict may be called as the
+        key of a type is."""
+        if isinstance(kind, str):
+            return self.leaf(kind, value, field)
+        if kind is not None and not isinstance(kind, dict | list):
+            raise self.error(f"{field}.type", quoted(kind), "the name of a type")
+        return {key: self.argument(item, f"{field}.{key}") for key, item in value.items()}
 
 
 def finite(number: Number | None) -> float | None:

@@ -12,7 +12,7 @@ from pytest_probe.core import archive
 from pytest_probe.core.dump import Argument, Call, Record, TensorSpec
 from pytest_probe.errors import RecordError
 from pytest_probe.records.api_accuracy_checker.tensor_files import described
-from pytest_probe.records.fields import Fields, quoted
+from pytest_probe.records.fields import ArgumentFields, quoted
 from pytest_probe.records.msprobe.leaves import LEAVES
 from pytest_probe.records.msprobe.tensors import tensor
 
@@ -55,7 +55,7 @@ def _gradients(path: Path, folders: tuple[Path, ...], record: Record) -> tuple[T
     return found
 
 
-class _Entry(Fields):
+class _Entry(ArgumentFields):
     def __init__(self, path: Path, name: str, folders: tuple[Path, ...]) -> None:
         super().__init__(path, name)
         self.folders = folders
@@ -77,12 +77,7 @@ class _Entry(Fields):
             return self.items(value, field)
         if not isinstance(value, dict):
             raise self.error(field, quoted(value), "an object, a list or null")
-        kind = value.get("type")
-        if isinstance(kind, str):
-            return self.leaf(kind, value, field)
-        if kind is not None and not isinstance(kind, dict | list):
-            raise self.error(f"{field}.type", quoted(kind), "the name of a type")
-        return {key: self.argument(item, f"{field}.{key}") for key, item in value.items()}
+        return self.described(value, value.get("type"), field)
 
     def leaf(self, kind: str, value: Mapping[str, Any], field: str) -> Argument:
         if kind == _TENSOR:

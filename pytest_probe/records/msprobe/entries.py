@@ -19,7 +19,7 @@ from pytest_probe.core.dump import (
     TensorSpec,
 )
 from pytest_probe.errors import NotRebuilt, NotRecorded, RecordError
-from pytest_probe.records.fields import Fields, quoted
+from pytest_probe.records.fields import ArgumentFields, quoted
 from pytest_probe.records.msprobe.leaves import LEAVES
 from pytest_probe.records.msprobe.tensors import tensor
 
@@ -78,7 +78,7 @@ def _with_gradients(path: Path, record: Record, call: Call) -> Call:
     return replace(call, gradients=gradients, seeded=seeded, outgoing=named)
 
 
-class _Entry(Fields):
+class _Entry(ArgumentFields):
     """Decodes one entry. Raises NotRecorded where it holds no call."""
 
     def __init__(self, path: Path, name: str, raw: Any) -> None:
@@ -178,12 +178,7 @@ class _Entry(Fields):
         # msprobe writes an empty object for what it cannot describe.
         if not value:
             return Lost()
-        kind = value.get("type", value.get("class_type"))
-        if isinstance(kind, str):
-            return self.leaf(kind, value, field)
-        if kind is not None and not isinstance(kind, dict | list):
-            raise self.error(f"{field}.type", quoted(kind), "the name of a type")
-        return {key: self.argument(item, f"{field}.{key}") for key, item in value.items()}
+        return self.described(value, value.get("type", value.get("class_type")), field)
 
     def leaf(self, kind: str, value: Mapping[str, Any], field: str) -> Argument:
         if kind in TENSOR_TYPES:

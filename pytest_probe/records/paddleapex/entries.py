@@ -13,7 +13,7 @@ from pytest_probe.core.dump import Argument, Call, DeviceSpec, DtypeSpec, Record
 from pytest_probe.errors import LostArgument, RecordError
 from pytest_probe.numerics.dtypes import is_complex, is_floating
 from pytest_probe.records import paddle_dtypes
-from pytest_probe.records.fields import DUMP_DTYPES, MAX_ENTRY, Fields, quoted
+from pytest_probe.records.fields import DUMP_DTYPES, MAX_ENTRY, ArgumentFields, quoted
 from pytest_probe.records.leaves import PLAIN
 from pytest_probe.records.paddle_apis import has_gradient
 from pytest_probe.records.paddleapex.tensors import is_rounded, tensor
@@ -66,7 +66,7 @@ def _wants_gradient(tensor: Mapping[str, Any]) -> bool:
     return tensor.get("stop_gradient") is False and dtype in DUMP_DTYPES and (is_floating(dtype) or is_complex(dtype))
 
 
-class _Entry(Fields):
+class _Entry(ArgumentFields):
     @staticmethod
     def bare(text: str) -> str:
         return paddle_dtypes.bare(text)
@@ -108,12 +108,7 @@ class _Entry(Fields):
             return self.sizes(self.items(value, field), field)
         if not isinstance(value, dict):
             raise self.error(field, quoted(value), "an object, a list or the name of a dtype")
-        kind = value.get("type")
-        if isinstance(kind, str):
-            return self.leaf(kind, value, field)
-        if kind is not None and not isinstance(kind, dict | list):
-            raise self.error(f"{field}.type", quoted(kind), "the name of a type")
-        return {key: self.argument(item, f"{field}.{key}") for key, item in value.items()}
+        return self.described(value, value.get("type"), field)
 
     def leaf(self, kind: str, value: Mapping[str, Any], field: str) -> Argument:
         if kind == _TENSOR:
