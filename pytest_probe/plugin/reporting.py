@@ -247,16 +247,13 @@ class Reporting:
         """Finds where a case stands in the order of its dump's calls: forward first, then backward in reverse; and the
         line of the user's that made the call."""
         dumps = dict(self._probe.readable())
-        places: dict[str, dict[str, int]] = {}
 
         @cache
         def place(id: PortableId) -> tuple[tuple[int, ...], Frame | None]:
             dump = dumps.get(id.label)
             if dump is None:
                 return (), None
-            if id.label not in places:
-                places[id.label] = {record.name: place for place, record in enumerate(dump.records)}
-            at = places[id.label].get(id.call, 0)
+            at = self._probe.places(dump).get(id.call, 0)
             backward = id.direction == "backward"
             return (backward, -at if backward else at), user_frame(dump.stack(f"{id.call}.{id.direction}"))
 

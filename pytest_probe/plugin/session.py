@@ -347,9 +347,13 @@ class Probe:
 
     def place_of(self, case: Case) -> int | None:
         """The place of a case's record in its dump, from 0; None for one that a test made."""
-        if self._places[0] is not case.dump:
-            self._places = case.dump, {record.name: place for place, record in enumerate(case.dump.records)}
-        return None if case.pair is not None else self._places[1].get(case.record.name)
+        return None if case.pair is not None else self.places(case.dump).get(case.record.name)
+
+    def places(self, dump: Dump) -> Mapping[str, int]:
+        """The place of each record in a dump, from 0. Those of the last dump are kept."""
+        if self._places[0] is not dump:
+            self._places = dump, {record.name: place for place, record in enumerate(dump.records)}
+        return self._places[1]
 
     def _signature(self, case: Case) -> str:
         """What the record is called with; the backward's is that of its forward, which ran before."""
