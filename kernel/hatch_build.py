@@ -27,8 +27,8 @@ class KernelHook(BuildHookInterface):  # type: ignore[misc]
         found = subprocess.run(told, capture_output=True, text=True)
         lines = (found.stdout if not found.returncode else found.stderr).strip().splitlines()
         if found.returncode:
-            # The compiler's own words, where there are some.
-            said = [line for line in lines if "error:" in line] or lines[-1:]
+            # The compiler's own words, where there are some, without the path before them, which may be long.
+            said = [line[line.index("error:") :] for line in lines if "error:" in line] or lines[-1:]
             why = textwrap.shorten("".join(said[:1]), 160)
             self.app.display_warning(f"pytest-probe is installed without its compiled kernel ({why})")
             return
