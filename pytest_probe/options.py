@@ -224,6 +224,24 @@ OPTIONS = (
         "Run cases in a process of their own, which is replaced when it dies; -n does so anyway",
         kind="flag",
     ),
+    Option(
+        "cluster",
+        "Run the cases on a Ray cluster, one process a device: ray (the cluster of RAY_ADDRESS, else this machine), or "
+        "ray://HOST:PORT",
+        "ADDRESS",
+    ),
+    Option(
+        "cluster-resource",
+        "What Ray calls the devices of --probe-cluster, as NPU (default: GPU where a node has one, else CPU)",
+        "NAME",
+    ),
+    Option(
+        "cluster-ship",
+        "How much may be sent to nodes of --probe-cluster that cannot read a dump's files at the same path "
+        "(default: 2GB)",
+        "SIZE",
+        "2GB",
+    ),
     Option("capture", "Record the API calls of this test run as a dump below this folder; nothing is checked", "DIR"),
     Option("collect", "Collect the dumps in the folders that pytest collects", kind="flag", cli=False),
     Option(

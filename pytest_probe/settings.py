@@ -114,6 +114,9 @@ class Settings:
     cache_size: int = 10**10
     timeout: float = 300.0
     isolate: bool = False
+    cluster: str | None = None
+    cluster_resource: str | None = None
+    cluster_ship: int = 2 * 10**9
     collect: bool = False
     namespaces: Mapping[str, str] = field(default_factory=dict)
     given: Mapping[str, str] = field(default_factory=dict)
@@ -181,6 +184,8 @@ class Settings:
             "cache": None if self.cache is None else str(self.cache),
             "cache_size": self.cache_size,
             "timeout": self.timeout,
+            "cluster": self.cluster,
+            "cluster_resource": self.cluster_resource,
             "namespaces": dict(self.namespaces),
         }
 
@@ -245,9 +250,12 @@ def parse(config: pytest.Config, *, paths_given: bool) -> Settings:
         shard=_shard(raw),
         unique=bool(raw.value("unique")),
         cache=_cache(raw),
-        cache_size=_cache_size(raw),
+        cache_size=_size(raw, "cache-size"),
         timeout=_timeout(raw),
         isolate=bool(raw.value("isolate")),
+        cluster=_cluster(raw),
+        cluster_resource=raw.text("cluster-resource") or None,
+        cluster_ship=_size(raw, "cluster-ship"),
         collect=bool(raw.value("collect")),
         namespaces=_namespaces(raw),
         given=raw.given(),
@@ -255,6 +263,7 @@ def parse(config: pytest.Config, *, paths_given: bool) -> Settings:
     )
     _check_recorded(raw, settings)
     _check_times(raw, settings)
+    _check_cluster(raw, settings)
     if settings.standard == BENCHMARK and settings.benchmark is None:
         wanted = f"it needs another run to compare with: add {NAMED['benchmark'].flag}=DIR, that run's --probe-out"
         raise SettingsError(raw.name("standard"), BENCHMARK, wanted)
@@ -482,14 +491,30 @@ def _writable(raw: _Raw, name: str) -> Path | None:
     return path
 
 
-def _cache_size(raw: _Raw) -> int:
+def _size(raw: _Raw, name: str) -> int:
     """Bytes."""
-    text = raw.text("cache-size")
+    text = raw.text(name)
     match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?([kMGT]?)B", text)
     size = 0 if match is None else int(float(match[1]) * SIZES[match[2]])
     if not size:
-        raise SettingsError(raw.name("cache-size"), text, "give a size, as 500MB or 10GB")
+        raise SettingsError(raw.name(name), text, "give a size, as 500MB or 10GB")
     return size
+
+
+def _cluster(raw: _Raw) -> str | None:
+    """Raises SettingsError also where Ray is not installed."""
+    text = raw.text("cluster")
+    for name in () if text else ("cluster-resource", "cluster-ship"):
+        if raw.is_given(name) and not raw.is_ini(name):
+            raise SettingsError(raw.name(name), raw.text(name), "it needs a cluster: add --probe-cluster=ray")
+    if not text:
+        return None
+    if not re.fullmatch(r"ray|ray://[^\s/]+:[0-9]{1,5}", text):
+        raise SettingsError(raw.name("cluster"), text, "give ray, or ray://HOST:PORT")
+    if importlib.util.find_spec("ray") is None:
+        wanted = "it needs Ray, which is not installed: pip install 'pytest-probe[cluster]'"
+        raise SettingsError(raw.name("cluster"), text, wanted)
+    return text
 
 
 def _mode(raw: _Raw) -> tuple[str, ...]:
@@ -538,6 +563,14 @@ def _check_times(raw: _Raw, settings: Settings) -> None:
     if settings.times and settings.benchmark is None and settings.baseline is None:
         wanted = "it needs times to compare with: add --probe-benchmark=DIR or --probe-baseline=FILE"
         raise SettingsError(raw.name("time-limit"), limit, wanted)
+
+
+def _check_cluster(raw: _Raw, settings: Settings) -> None:
+    """What goes with no cluster."""
+    for name, asked in (("fuzz", settings.fuzz is not None), ("isolate", settings.isolate)):
+        if settings.cluster is not None and asked:
+            wanted = f"with {raw.name('cluster')} cases of dumps run, each in a process of its device; leave it out"
+            raise SettingsError(raw.name(name), raw.text(name), wanted)
 
 
 def _shard(raw: _Raw) -> tuple[int, int] | None:

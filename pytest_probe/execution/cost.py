@@ -41,7 +41,7 @@ class Costs:
         return forward * BACKWARD if case.direction == "backward" else forward
 
     def _forward(self, case: Case) -> float:
-        key = case.dump.framework, case.api, _shapes(case.record.forward)
+        key = case.dump.framework, case.api, shapes_of(case.record.forward)
         if key[2] is None:
             return forward_cost(case)
         if key not in self._known:
@@ -80,7 +80,7 @@ def _normalises(api: str) -> bool:
     return api.endswith("_norm")
 
 
-def _shapes(entry: Any) -> object:
+def shapes_of(entry: Any) -> object:
     """What tells the shapes of an entry that is still JSON; None for any other."""
     try:
         return tuple(_SHAPES.findall(memoryview(entry)))

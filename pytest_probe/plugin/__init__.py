@@ -33,11 +33,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object]:
-    asked = config.option.probe_isolate or config.getini("probe_isolate")
-    if asked and not hasattr(config, "workerinput") and _may_probe(config):
-        from pytest_probe.plugin import isolation
+    if not hasattr(config, "workerinput") and _may_probe(config):
+        if config.option.probe_cluster or config.getini("probe_cluster"):
+            from pytest_probe.plugin.cluster import setup
 
-        isolation.use_one_worker(config)
+            setup.refuse_workers(config)
+        elif config.option.probe_isolate or config.getini("probe_isolate"):
+            from pytest_probe.plugin import isolation
+
+            isolation.use_one_worker(config)
     status = yield
     if config.option.help:
         from pytest_probe.plugin.standards_help import text
@@ -168,7 +172,7 @@ def _configure(config: pytest.Config) -> None:
     from pytest_probe.plugin import progress, xdist
 
     state = _probe_of(config)
-    xdist.check_devices(config, state.settings.devices)
+    xdist.check_devices(config, state)
     xdist.check_measurement(config, state)
     state.check_table()
     _extend_args(config, state)
@@ -177,6 +181,10 @@ def _configure(config: pytest.Config) -> None:
         from pytest_probe.plugin.allure import Parameters
 
         config.pluginmanager.register(Parameters(), "probe-allure")
+    if xdist.on_cluster(state):
+        from pytest_probe.plugin.cluster import setup
+
+        setup.configure(config, state)
     if not xdist.is_worker(config):
         from pytest_probe.plugin.freeing import Freeing
         from pytest_probe.plugin.reporting import Reporting
@@ -187,7 +195,7 @@ def _configure(config: pytest.Config) -> None:
         from pytest_probe.plugin import resume
 
         resume.configure(config, state)
-    xdist.register_packing(config)
+    xdist.register_packing(config, state)
     progress.configure(config, state, distributes=xdist.is_controller(config))
     if xdist.is_controller(config):
         controller = xdist.Controller(state)
@@ -270,7 +278,9 @@ class Collection:
         from pytest_probe.plugin.items import NoticeItem
 
         items = (item for item in session.items if isinstance(item, NoticeItem))
-        if not session.config.option.collectonly and any(item.makes_calls for item in items):
+        if self._probe.described_elsewhere is not None or session.config.option.collectonly:
+            return
+        if any(item.makes_calls for item in items):
             self._probe.warm_up()
 
     def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:

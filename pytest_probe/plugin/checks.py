@@ -83,7 +83,7 @@ class _Checks:
         if self._state.settings.plots and self._state.shown.takes(verdict):
             details = details_of(checked, verdict, self._command())
         if self._saves(case, verdict):
-            verdict = save(checked, verdict, self._file(case))
+            verdict = save(self._state, checked, verdict, self._file(case))
         duration = time.perf_counter() - started
         self._results.append(
             Result.of(

@@ -223,6 +223,8 @@ class ProbeItem(NoticeItem):
         self.folded = 0
         self.command = ""
         self.details: Details | None = None
+        # The record's place in its dump, where this process has not all of it.
+        self.place: int | None = None
         self.own_markers += _marks(record.namespace, record.api, direction, words)
         if words is not None:
             self.extra_keyword_matches = _keywords(words)
@@ -244,7 +246,9 @@ class ProbeItem(NoticeItem):
             self.details = details_of(checked, verdict, self._command())
         if self.folded:
             verdict = replace(verdict, notes=(*verdict.notes, f"+{self.folded} alike, with Max and Min of all of them"))
-        return save(checked, verdict, self._file()) if self._saves(verdict) else verdict
+        if self.probe.remark:
+            verdict = replace(verdict, notes=(*verdict.notes, self.probe.remark))
+        return save(self.probe, checked, verdict, self._file()) if self._saves(verdict) else verdict
 
     def forget(self) -> None:
         super().forget()
@@ -295,10 +299,13 @@ class ProbeItem(NoticeItem):
             duration=duration,
             gate=None if self.beside is None else self.beside.compared,
             folded=self.folded,
-            place=self.probe.place_of(self.case) if self.probe.settings.plots else None,
+            place=self._place() if self.probe.settings.plots else None,
             module=self._module(),
             details=self.details,
         )
+
+    def _place(self) -> int | None:
+        return self.probe.place_of(self.case) if self.place is None else self.place
 
     def _module(self) -> str:
         if not self.probe.settings.plots:

@@ -129,6 +129,8 @@ class Reporting:
 
     def _described(self) -> list[dict[str, str]]:
         probe = self._probe
+        if probe.described_elsewhere is not None:
+            return probe.described_elsewhere()
         return probe.described(probe.shared_devices if is_controller(probe.config) else probe.settings.devices)
 
     def told(self, devices: list[dict[str, str]]) -> None:
@@ -137,10 +139,18 @@ class Reporting:
         if reporter is not None and reporter.verbosity >= 0:
             for line in (*terminal.header(_conditions(self._probe, devices), "", [])[:1], *_state(devices)):
                 reporter.write_line(line)
+        self.know(devices=devices)
+
+    def know(self, **more: Any) -> None:
+        """Take over what was not known when the run began, for what is written about it."""
         if self._writer is not None:
-            self._writer.add(devices=devices)
+            self._writer.add(**more)
         if self._files is not None:
-            self._files.know(devices=devices)
+            self._files.know(**more)
+
+    def trouble(self, line: str) -> None:
+        """Tell this at the end, and let the run fail."""
+        self._trouble.append(line)
 
     def pytest_report_header(self) -> list[str]:
         return self._header

@@ -32,8 +32,9 @@ def saved_file(probe: Probe, label: str, name: str) -> Path:
     return probe.settings.out / "saved" / label / f"{safe}.pt"
 
 
-def save(checked: Checked, verdict: Verdict, path: Path) -> Verdict:
+def save(probe: Probe, checked: Checked, verdict: Verdict, file: Path) -> Verdict:
     """Save a case's tensors; a disk that cannot take them is a note on the verdict, which the run tells."""
+    path = probe.written_at(file)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary:

@@ -105,6 +105,12 @@ class Probe:
         # What a case runs in: its time limit. What it waits in for a device that other workers have: none.
         self.limited: Callable[[], AbstractContextManager[None]] = nullcontext
         self.waiting: Callable[[], AbstractContextManager[None]] = nullcontext
+        # What says what the devices are, where they are those of a cluster.
+        self.described_elsewhere: Callable[[], list[dict[str, str]]] | None = None
+        # What the notes of each result say of this process.
+        self.remark = ""
+        # Where a file of --probe-out is written by this process.
+        self.written_at: Callable[[Path], Path] = lambda path: path
         # What a drawn call runs in.
         self.announced: Callable[[AnnouncedCall], AbstractContextManager[None]] = lambda call: nullcontext()
         # The same in all processes of a run: one that goes on with a search draws the same calls.
@@ -287,6 +293,12 @@ class Probe:
             self._read[path] = dump
             self._frameworks[path] = dump.framework
         return self._read[path]
+
+    def take_over(self, path: Path, label: str, dump: Dump) -> None:
+        """Know a dump that another process read, by the label that it has there."""
+        self.dumps = tuple(dict.fromkeys([*self.dumps, path]))
+        self._known.add(path)
+        self._read[path], self._frameworks[path], self._labels[path] = dump, dump.framework, label
 
     def check(self, case: Case) -> Checked:
         """Check a case. What it leaves is kept for the case after it, and dropped first where that is of another
@@ -492,6 +504,17 @@ def make_probe(config: pytest.Config, positional: Iterable[str] = ()) -> Probe:
     """Read the settings and let the project's conftest add to the registry. Raises SettingsError."""
     positional = list(positional)
     settings = parse(config, paths_given=bool(positional))
+    registry = registry_of(config, settings)
+    check_name("--probe-standard", settings.standard, registry.standards)
+    probe = Probe(config, settings, registry, positional)
+    if settings.data_dir is not None and len(probe.dumps) > 1:
+        wanted = f"the run has {len(probe.dumps)} dumps, and each has its own folder of tensors; give one dump"
+        raise SettingsError("--probe-data-dir", str(settings.data_dir), wanted)
+    return probe
+
+
+def registry_of(config: pytest.Config, settings: Settings) -> Registry:
+    """What is known by default, by the settings and by the project's conftest. Raises SettingsError."""
     registry = Registry.default()
     registry.namespaces.update(settings.namespaces)
     if settings.rules.entries:
@@ -499,12 +522,7 @@ def make_probe(config: pytest.Config, positional: Iterable[str] = ()) -> Probe:
     with reporting_failures_of("pytest_probe_register"):
         config.hook.pytest_probe_register.call_historic(kwargs={"registry": registry})
     _check_namespaces(registry.namespaces)
-    check_name("--probe-standard", settings.standard, registry.standards)
-    probe = Probe(config, settings, registry, positional)
-    if settings.data_dir is not None and len(probe.dumps) > 1:
-        wanted = f"the run has {len(probe.dumps)} dumps, and each has its own folder of tensors; give one dump"
-        raise SettingsError("--probe-data-dir", str(settings.data_dir), wanted)
-    return probe
+    return registry
 
 
 def _check_namespaces(namespaces: Mapping[str, str]) -> None:

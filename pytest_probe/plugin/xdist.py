@@ -55,20 +55,30 @@ def is_controller(config: pytest.Config) -> bool:
 def told_by_workers(probe: Probe) -> bool:
     """Do the workers say what the devices are, so that this process imports no framework? A baseline asks before they
     start which bits can be compared, and times how many devices there are."""
-    return is_controller(probe.config) and probe.settings.baseline is None and not probe.settings.times
+    settings = probe.settings
+    if settings.baseline is not None:
+        return False
+    return on_cluster(probe) or (is_controller(probe.config) and not settings.times)
 
 
-def register_packing(config: pytest.Config) -> None:
+def on_cluster(probe: Probe) -> bool:
+    """Does this process hand its items to a cluster?"""
+    config = probe.config
+    return probe.settings.cluster is not None and not is_worker(config) and not config.option.collectonly
+
+
+def register_packing(config: pytest.Config, probe: Probe) -> None:
     """On both ends of a channel between processes."""
     if is_worker(config):
         config.pluginmanager.register(packing.InWorker(), "probe-packing")
-    elif is_controller(config):
+    elif is_controller(config) or on_cluster(probe):
         config.pluginmanager.register(packing.InController(), "probe-packing")
 
 
-def check_devices(config: pytest.Config, devices: tuple[str, ...]) -> None:
+def check_devices(config: pytest.Config, probe: Probe) -> None:
     """Raises SettingsError where several devices have no workers to share them out to."""
-    if len(devices) > 1 and not (is_worker(config) or is_controller(config) or config.option.collectonly):
+    devices, shared = probe.settings.devices, is_worker(config) or is_controller(config) or on_cluster(probe)
+    if len(devices) > 1 and not (shared or config.option.collectonly):
         value = ",".join(devices)
         raise SettingsError(
             "--probe-device", value, f"several devices need workers: add -n {len(devices)}, or give one device"
@@ -233,15 +243,8 @@ class Controller:
         crashed = PortableId.parse(death.id)
         device = report.node.workerinput.get("probe_device")
         report.location = (str(path), None, f"{crashed.name} ")
-        if verdict.verdict == "skip":
-            report.outcome, report.longrepr = "skipped", (str(path), 1, f"Skipped: {verdict.reason}")
-        else:
-            command = self._command(path, crashed, device)
-            where = f" on {device}" if device else ""
-            report.longrepr = f"{crashed.name}{where}: {verdict.reason}\nto reproduce: {command}"
         died = result_of(self._probe, crashed, verdict, device, death.folded)
-        report.probe = msgspec.to_builtins(died)  # type: ignore[attr-defined]
-        report.user_properties = list(properties(died))
+        say(report, path, died, self._command(path, crashed, device), device)
         # What reads reports knows the run of an item, and its teardown.
         report.when, self._died = "call", report
 
@@ -289,6 +292,18 @@ def _status(node: Any) -> int | None:
         return None if process is None else process.wait(STATUS_SECONDS)
     except subprocess.TimeoutExpired:
         return None
+
+
+def say(report: pytest.TestReport, path: Path, result: Result, command: str, device: str | None) -> None:
+    """Let a report say what a case came to that no process could report; command runs it again, device is as the
+    process was given it."""
+    if result.verdict == "skip":
+        report.outcome, report.longrepr = "skipped", (str(path), 1, f"Skipped: {result.reason}")
+    else:
+        where = f" on {device}" if device else ""
+        report.longrepr = f"{result.portable_id.name}{where}: {result.reason}\nto reproduce: {command}"
+    report.probe = msgspec.to_builtins(result)  # type: ignore[attr-defined]
+    report.user_properties = list(properties(result))
 
 
 def end_of(died: pytest.TestReport) -> pytest.TestReport:

@@ -1,0 +1,131 @@
+"""What the controller, hosts and their processes tell one another. All of it is pickled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pytest_probe.core.dump import Call, Direction, Dump, Frame, Record
+from pytest_probe.reports.death import Ending
+from pytest_probe.reports.running import Running
+from pytest_probe.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a host is: the node's id and name for people, the host's number there, how many hosts it has."""
+
+    node: str
+    name: str
+    slot: int
+    hosts: int
+
+    @property
+    def worker(self) -> str:
+        """A name of the host's own."""
+        return f"{self.node[:8]}-{self.slot}"
+
+
+@dataclass(frozen=True, slots=True)
+class SentDump:
+    """A dump without its records, by its number in the run. shipped: its files go with the cases, since nodes cannot
+    read them."""
+
+    number: int
+    path: Path
+    label: str
+    dump: Dump
+    shipped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What a process needs to become one of this run's.
+
+    args, folder and rootdir are those of the controller's command line; search_path is its sys.path, conftests are the
+    folders of its conftest files. environment are the variables that pytest reads, and OMP_NUM_THREADS, which Ray sets
+    where the user has not: None where it is to be unset. worker is what pytest-xdist calls workerinput.
+    """
+
+    args: tuple[str, ...]
+    folder: str
+    rootdir: str
+    search_path: tuple[str, ...]
+    conftests: tuple[str, ...]
+    environment: Mapping[str, str | None]
+    settings: Settings
+    worker: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What is known once the processes have said what their devices are. gate is a baseline as it is carried to
+    workers; marker a file of --probe-out with its content: a process that reads the same writes there; remark goes into
+    the notes of each result.
+    """
+
+    gate: dict[str, Any] | None = None
+    marker: tuple[Path, bytes] | None = None
+    remark: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SentCase:
+    """An item. record is raw; call is the decoded record where it was folded."""
+
+    nodeid: str
+    dump: SentDump
+    record: Record
+    direction: Direction
+    dtype: str | None
+    words: str | None
+    place: int | None
+    frames: tuple[Frame, ...] = ()
+    modules: tuple[str, ...] = ()
+    folded: int = 0
+    command: str = ""
+    call: Call | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A process can run cases. devices says what its device is, once a framework, name is the one that the run has for
+    it, None for the default; trouble: why it cannot; broken: what it wrote to stderr may tell more."""
+
+    name: str | None = None
+    devices: tuple[Mapping[str, str], ...] = ()
+    trouble: str = ""
+    broken: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """An item, by its place in what was sent, has ended. reports are as pytest serialises them; where short is true, a
+    setup and a teardown passed that said nothing, and only the call's is there. files are those of --probe-out, by
+    their path in it, that the process could not write there."""
+
+    item: int
+    reports: list[dict[str, Any]]
+    short: bool
+    files: Mapping[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """The process died. timed_out: its time limit ended it; said is what it wrote to stderr last."""
+
+    running: Running
+    ending: Ending
+    timed_out: bool
+    said: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a host has done of what was sent: pickled `Ran` of the items that ended, and how its process died, None
+    where it lives."""
+
+    ran: list[bytes]
+    death: Death | None = None

@@ -1,0 +1,57 @@
+"""This run's reports of what ran on the cluster, or could not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from pytest_probe.core.verdict import Verdict
+from pytest_probe.plugin.cluster.messages import Ran
+from pytest_probe.plugin.commands import item_command
+from pytest_probe.plugin.items import ProbeItem
+from pytest_probe.plugin.session import Probe
+from pytest_probe.plugin.xdist import result_of, say
+
+
+class Reports:
+    """Hands reports to all that listen, as if the items had run here."""
+
+    def __init__(self, probe: Probe) -> None:
+        self._probe = probe
+        self._config = probe.config
+
+    def ran(self, item: ProbeItem, ran: Ran) -> None:
+        """The reports of an item's run, as if it had run here."""
+        hook = self._config.hook
+        hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        reports = [hook.pytest_report_from_serializable(config=self._config, data=data) for data in ran.reports]
+        for report in _framed(reports[0]) if ran.short else reports:
+            if report.when == "teardown":
+                vars(report)["probe_share"] = item.share
+            hook.pytest_runtest_logreport(report=report)
+        hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+
+    def decided(self, item: ProbeItem, verdict: Verdict, device: str | None) -> None:
+        """What the controller says of a case that no process can."""
+        report = pytest.TestReport(item.nodeid, item.location, {}, "failed", None, "call")
+        command = item_command(self._probe, item.dump_path, item.name, item.case.dtype, device)
+        result = result_of(self._probe, item.portable_id, verdict, device, item.folded)
+        say(report, item.dump_path, result, command, device)
+        hook = self._config.hook
+        hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        for each in _framed(report):
+            hook.pytest_runtest_logreport(report=each)
+        hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+
+
+def _framed(report: pytest.TestReport) -> Iterator[pytest.TestReport]:
+    """The report of a call, between a setup and a teardown that passed and said nothing."""
+    for when in ("setup", "call", "teardown"):
+        if when == "call":
+            yield report
+            continue
+        phase = pytest.TestReport(report.nodeid, report.location, report.keywords, "passed", None, when)
+        # junit takes an item's properties from its last report.
+        phase.user_properties = report.user_properties if when == "teardown" else []
+        yield phase
