@@ -49,7 +49,7 @@ class Factor:
         # One number for another has some factor, however often.
         if np.unique(trouble.expected[trouble.wrong]).size < ENOUGH:
             return None
-        for factor in _factors(trouble):
+        for factor in factors_of(trouble):
             if (abs(factor - 1) < NEAR_ONE) != self.near_one:
                 continue
             if trouble.explained(factor * trouble.expected, max(1.0, abs(factor)) * trouble.allowed):
@@ -59,7 +59,7 @@ class Factor:
 
     def _of_few(self, trouble: Trouble) -> Cause | None:
         """A few numbers have some factor always; it tells where it is a number of the call's own, or a simple one."""
-        factor = next(iter(_factors(trouble)), 1.0)
+        factor = next(iter(factors_of(trouble)), 1.0)
         for value, words in _simple(trouble, factor):
             if trouble.explained(value * trouble.expected, max(1.0, abs(value)) * trouble.allowed):
                 return Cause("factor", f"all times {words}")
@@ -76,7 +76,7 @@ def _simple(trouble: Trouble, factor: float) -> Iterator[tuple[float, str]]:
         yield float(quotient), str(quotient)
 
 
-def _factors(trouble: Trouble) -> Iterator[float]:
+def factors_of(trouble: Trouble) -> Iterator[float]:
     """The number whose multiples round to the output, by least squares, and the middle one of the elements' factors."""
     # Of a small factor only the elements that it moves farthest are wrong: they alone would tell a larger one.
     there = trouble.wrong if trouble.confined else np.ones_like(trouble.wrong)

@@ -148,7 +148,8 @@ def test_steps_need_no_compiler() -> None:
         "import sys, torch\n"
         "from tests.frameworks.torch.test_decompositions import CALLS, stepped\n"
         "before = 'torch._dynamo' in sys.modules\n"
-        "for name in ('layer_norm', 'softmax', 'gelu', 'adam', 'scaled', 'cross_entropy', 'integers'): stepped(CALLS[name])\n"
+        "for name in ('layer_norm', 'softmax', 'gelu', 'adam', 'scaled', 'cross_entropy', 'integers'):\n"
+        "    stepped(CALLS[name])\n"
         "print(before, 'torch._dynamo' in sys.modules)\n"
     )
     made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
