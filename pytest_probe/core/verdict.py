@@ -52,7 +52,7 @@ class Diagnosis:
     is the distribution of distances in ULP (of integers, of differences), in one line. where is the smallest region
     that holds nearly all of them ("rows 12:16 of dim 0"), cause what explains them ("all times 1.001"), "" where
     nothing does, family the kind of that cause ("factor"). quick: only causes were tried that need no run of the
-    reference.
+    reference; by_runs: such runs found the cause.
     """
 
     wrong: int
@@ -63,6 +63,7 @@ class Diagnosis:
     cause: str
     family: str
     quick: bool = False
+    by_runs: bool = False
 
 
 @dataclass(frozen=True, slots=True)

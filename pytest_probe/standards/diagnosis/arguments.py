@@ -21,7 +21,7 @@ from pytest_probe.numerics.dtypes import (
     widen,
 )
 from pytest_probe.standards.api_class import details
-from pytest_probe.standards.diagnosis.factors import factors_of
+from pytest_probe.standards.diagnosis.factors import is_uniform
 from pytest_probe.standards.diagnosis.trouble import NEARLY_ALL, Cause, Family, Trouble
 
 # What frameworks and models use for eps, 1e-3 to 1e-12, and an eps that was forgotten.
@@ -37,9 +37,8 @@ NARROW = ("bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
 # give so many elements in all.
 RUNS, LARGEST, ELEMENTS = 400, 1 << 20, 1 << 24
 
-# Of the errors' size: what moves the output by less explains none of it. Of the size of what a common factor changes:
-# what is left beside it, and numbers that show one.
-TOO_LITTLE, BESIDE, NUMBERS = 0.25, 1 / 32, 16
+# Of the errors' size: what moves the output by less explains none of it.
+TOO_LITTLE = 0.25
 
 Tensors: TypeAlias = Mapping[str, AnyArray]
 
@@ -110,18 +109,6 @@ def _moves_little(trouble: Trouble, values: Float64Array) -> bool:
     return bool(np.median(moved) < TOO_LITTLE * np.median(error))
 
 
-def _is_uniform(trouble: Trouble) -> bool:
-    """Is the output the reference times one number, and nothing else? Rounded arguments and numbers such as eps may do
-    that, no tensor that is left out or in another order."""
-    factor = next(factors_of(trouble), None) if trouble.floating and not trouble.confined else None
-    expected = trouble.expected
-    if factor is None or np.unique(expected.ravel()[:1024]).size < NUMBERS:
-        return False
-    with np.errstate(invalid="ignore", over="ignore"):
-        beside = np.abs(trouble.actual - factor * expected) <= BESIDE * np.abs((factor - 1) * expected)
-    return bool(np.count_nonzero(beside) >= NEARLY_ALL * beside.size)
-
-
 def changes(trouble: Trouble) -> Iterator[Change]:
     call, case = trouble.comparison.call, trouble.comparison.case
     tensors = {name: value for name, value in call.given.items() if isinstance(value, np.ndarray) and value.size}
@@ -130,8 +117,9 @@ def changes(trouble: Trouble) -> Iterator[Change]:
         yield from _numbers(name, value)
     for name, value in case.incoming.items():
         yield Change("argument", "as with incoming gradients of 1", {f"incoming.{name}": np.ones_like(value)})
+    # Rounded arguments, and numbers such as eps, may come to one factor; no tensor does that is left out or moved.
     kinds = (_forgotten, _swapped, _rounded, _moved, _scaled, _cut, _shortened, _truncated)
-    for kind in (_rounded, _truncated) if _is_uniform(trouble) else kinds:
+    for kind in (_rounded, _truncated) if is_uniform(trouble) else kinds:
         yield from kind(tensors)
 
 

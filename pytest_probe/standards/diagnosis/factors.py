@@ -23,6 +23,8 @@ NEAR = 64.0
 LARGEST_QUOTIENT = 64
 # A factor as near to 1 is what cut operands leave as well.
 NEAR_ONE = 2.0**-8
+# Of what a common factor changes: what may be left beside it. Numbers that show one, among so many.
+BESIDE, NUMBERS, LOOKED_AT = 1 / 32, 16, 1024
 POWERS = ((2.0, "squared"), (0.5, "the root is taken"), (-1.0, "the reciprocal"))
 
 
@@ -49,7 +51,7 @@ class Factor:
         # One number for another has some factor, however often.
         if np.unique(trouble.expected[trouble.wrong]).size < ENOUGH:
             return None
-        for factor in factors_of(trouble):
+        for factor in _factors(trouble):
             if (abs(factor - 1) < NEAR_ONE) != self.near_one:
                 continue
             if trouble.explained(factor * trouble.expected, max(1.0, abs(factor)) * trouble.allowed):
@@ -59,7 +61,7 @@ class Factor:
 
     def _of_few(self, trouble: Trouble) -> Cause | None:
         """A few numbers have some factor always; it tells where it is a number of the call's own, or a simple one."""
-        factor = next(iter(factors_of(trouble)), 1.0)
+        factor = next(iter(_factors(trouble)), 1.0)
         for value, words in _simple(trouble, factor):
             if trouble.explained(value * trouble.expected, max(1.0, abs(value)) * trouble.allowed):
                 return Cause("factor", f"all times {words}")
@@ -76,7 +78,7 @@ def _simple(trouble: Trouble, factor: float) -> Iterator[tuple[float, str]]:
         yield float(quotient), str(quotient)
 
 
-def factors_of(trouble: Trouble) -> Iterator[float]:
+def _factors(trouble: Trouble) -> Iterator[float]:
     """The number whose multiples round to the output, by least squares, and the middle one of the elements' factors."""
     # Of a small factor only the elements that it moves farthest are wrong: they alone would tell a larger one.
     there = trouble.wrong if trouble.confined else np.ones_like(trouble.wrong)
@@ -94,6 +96,17 @@ def factors_of(trouble: Trouble) -> Iterator[float]:
     unit = np.abs(expected).max()
     yield float(np.dot(actual / unit, expected / unit) / np.dot(expected / unit, expected / unit))
     yield float(np.median(actual / expected))
+
+
+def is_uniform(trouble: Trouble) -> bool:
+    """Is the output the reference times one number, and nothing else?"""
+    factor = next(_factors(trouble), None) if trouble.floating and not trouble.confined else None
+    expected = trouble.expected
+    if factor is None or np.unique(expected.ravel()[:LOOKED_AT]).size < NUMBERS:
+        return False
+    with np.errstate(invalid="ignore", over="ignore"):
+        beside = np.abs(trouble.actual - factor * expected) <= BESIDE * np.abs((factor - 1) * expected)
+    return bool(np.count_nonzero(beside) >= NEARLY_ALL * beside.size)
 
 
 def _factor_words(trouble: Trouble, factor: float) -> str:
