@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from pytest_probe.core.measurement import CaseMemory, CaseTime
 
@@ -74,7 +74,8 @@ class OutputVerdict:
     reason names what failed, with the number and its limit; worst holds the five worst elements of an output that
     failed or was warned about. measures are the field's metrics, as msprobe's files have them, where a run writes them;
     baseline is what a baseline keeps, where a run asks for one; noise_ratios are those of all elements, where a run
-    makes plots.
+    makes plots. basis is what a standard measured for an error and its diagnosis need not measure again; nothing else
+    sees it.
     """
 
     name: str
@@ -89,6 +90,7 @@ class OutputVerdict:
     diagnosis: Diagnosis | None = None
     baseline: Mapping[str, Metric] = field(default_factory=dict)
     noise_ratios: Histogram | None = None
+    basis: Any = field(default=None, compare=False, repr=False)
 
     @property
     def summary(self) -> str:
