@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from pytest_probe.core.measurement import CaseMemory, CaseTime
 
@@ -52,7 +52,7 @@ class Diagnosis:
     is the distribution of distances in ULP (of integers, of differences), in one line. where is the smallest region
     that holds nearly all of them ("rows 12:16 of dim 0"), cause what explains them ("all times 1.001"), "" where
     nothing does, family the kind of that cause ("factor"). quick: only causes were tried that need no run of the
-    reference.
+    reference; by_runs: such runs found the cause.
     """
 
     wrong: int
@@ -63,6 +63,7 @@ class Diagnosis:
     cause: str
     family: str
     quick: bool = False
+    by_runs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,8 @@ class OutputVerdict:
     reason names what failed, with the number and its limit; worst holds the five worst elements of an output that
     failed or was warned about. measures are the field's metrics, as msprobe's files have them, where a run writes them;
     baseline is what a baseline keeps, where a run asks for one; noise_ratios are those of all elements, where a run
-    makes plots.
+    makes plots. basis is what a standard measured for an error and its diagnosis need not measure again; nothing else
+    sees it.
     """
 
     name: str
@@ -88,6 +90,7 @@ class OutputVerdict:
     diagnosis: Diagnosis | None = None
     baseline: Mapping[str, Metric] = field(default_factory=dict)
     noise_ratios: Histogram | None = None
+    basis: Any = field(default=None, compare=False, repr=False)
 
     @property
     def summary(self) -> str:

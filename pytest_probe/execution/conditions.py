@@ -17,6 +17,7 @@ from pytest_probe import frameworks
 from pytest_probe.core.case import Case
 from pytest_probe.core.device_modes import Behaviour, behaviour
 from pytest_probe.core.run import RECORDED, Device, Way
+from pytest_probe.core.verdict import Diagnosis
 from pytest_probe.errors import SettingsError
 from pytest_probe.execution import user_code
 from pytest_probe.execution.caching.folder import Folder
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 # float64 operations from which on a contraction is sampled: about half a second of two cores.
 FLOPS = 2e10
+# As how many errors of an API one counts whose cause no run of the reference finds.
+IN_VAIN = 5
 # Bytes of a cache: what some hundred calls of a millisecond on an accelerator keep.
 CACHE_SIZE = 10_000_000_000
 
@@ -45,7 +48,8 @@ class Conditions:
     there in one run before it is sampled. measured: verdicts carry the measures that msprobe's files hold; baseline:
     what a baseline keeps. emulate: a device without kernels of 16 bit computes it in float32, and rounds. diagnosed:
     errors carry their likely cause; of further errors of an API than `whole_diagnoses`, None for no such number, those
-    causes alone are tried that need no run. locks: the folder in which processes lock the devices that they share.
+    causes alone are tried that need no run; a fifth of that is enough where runs found nothing. locks: the folder in
+    which processes lock the devices that they share.
     cache: the folder in which numbers of the reference side are kept, of cache_size bytes at most. judged: are results
     judged, or do records run on the device alone? time_budget: seconds for the time of each case, None where none is
     measured; memory: is the memory of each case measured? plotted: verdicts carry what plots draw."""
@@ -98,7 +102,7 @@ class Setup:
         self.registry = registry
         self.name = name
         self._waiting = waiting
-        self._errors: Counter[str] = Counter()
+        self._spent: Counter[str] = Counter()
 
     @cached_property
     def framework(self) -> Framework:
@@ -158,12 +162,16 @@ class Setup:
         return tuple(behaviour(name) for name in allow if name != "none")
 
     def depth(self, api: str) -> Depth:
-        """How far the cause of an error of an API is looked for; each time that it is asked there is one more."""
+        """How far the cause of an error of an API is looked for."""
         if not self.conditions.diagnosed:
             return "none"
-        self._errors[api] += 1
         limit = self.conditions.whole_diagnoses
-        return "whole" if limit is None or self._errors[api] <= limit else "quick"
+        return "whole" if limit is None or self._spent[api] < limit else "quick"
+
+    def diagnosed(self, api: str, found: Diagnosis) -> None:
+        """Take note of an error of an API whose cause was looked for: runs that found none count several times."""
+        if not found.quick:
+            self._spent[api] += 1 if found.by_runs else IN_VAIN
 
     @contextmanager
     def settled(self) -> Iterator[None]:

@@ -112,6 +112,8 @@ class Judging:
         verdict = judged_with_modes(
             standard, comparison, lambda: self.setup.modes, depth=lambda: self.setup.depth(comparison.call.api)
         )
+        if verdict.diagnosis is not None:
+            self.setup.diagnosed(comparison.call.api, verdict.diagnosis)
         if conditions.measured:
             verdict = replace(verdict, measures=measures(comparison, conditions.standard))
         if conditions.baseline:

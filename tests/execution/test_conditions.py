@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 import torch
 
+from pytest_probe.core.verdict import Diagnosis
 from pytest_probe.errors import SettingsError
+from pytest_probe.execution.conditions import Conditions, Setup
 from pytest_probe.registry import Registry
 from tests.execution.conftest import Make, normal
 from tests.support.devices import Emulated
@@ -39,3 +41,29 @@ def test_the_seed_decides_the_inputs(bench: Make, tmp_path: Path) -> None:
         values.append(torch.load(tmp_path / "x.pt", weights_only=True)["input.0"])
     assert torch.equal(values[0], values[1])
     assert not torch.equal(values[0], values[2])
+
+
+def error(*, quick: bool = False, by_runs: bool = False) -> Diagnosis:
+    return Diagnosis(1, 1, {}, "", "everywhere", "", "", quick, by_runs)
+
+
+def test_runs_that_find_no_cause_end_after_fewer_errors() -> None:
+    setup = Setup(Conditions(whole_diagnoses=10), Registry.default())
+    depths = []
+    for _ in range(4):
+        depths.append(setup.depth("Torch.exp"))
+        setup.diagnosed("Torch.exp", error(quick=depths[-1] == "quick"))
+    assert depths == ["whole", "whole", "quick", "quick"]
+    found = []
+    for _ in range(12):
+        found.append(setup.depth("Torch.sin"))
+        setup.diagnosed("Torch.sin", error(quick=found[-1] == "quick", by_runs=True))
+    assert found == ["whole"] * 10 + ["quick"] * 2
+
+
+def test_every_cause_is_looked_for_without_a_limit() -> None:
+    setup = Setup(Conditions(), Registry.default())
+    for _ in range(100):
+        assert setup.depth("Torch.exp") == "whole"
+        setup.diagnosed("Torch.exp", error())
+    assert Setup(Conditions(diagnosed=False), Registry.default()).depth("Torch.exp") == "none"

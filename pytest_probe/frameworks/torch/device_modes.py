@@ -13,7 +13,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from pytest_probe.core.device_modes import Mode, Rounding
 from pytest_probe.core.run import Jitter
 from pytest_probe.frameworks.torch import attention
-from pytest_probe.frameworks.torch.rounding import SplittingMode, decompositions, only_moves
+from pytest_probe.frameworks.torch.decompositions import kernel, steps_of
+from pytest_probe.frameworks.torch.rounding import SplittingMode, only_moves
 from pytest_probe.numerics.dtypes import SMALLEST_FLOAT32, ULP_FLOAT32
 
 ROUNDOFF_FLOAT32 = ULP_FLOAT32 / 2
@@ -109,16 +110,16 @@ class ModeEmulation(SplittingMode):
         return self.mode.scope in ("all", "convolution" if convolves else "matmul")
 
     def _decomposed(self, func: Any, args: Any, kwargs: Any) -> Any:
-        composed = decompositions().get(func)
-        if composed is None or func in INTRINSICS or func in self.split:
+        if func in INTRINSICS or func in self.split:
             return NotImplemented
-        return self.composed(composed, func, args, kwargs)
+        steps = steps_of(func, args, kwargs)
+        return NotImplemented if steps is None else self.composed(steps, func, args, kwargs)
 
     def _kernel(self, func: Any, args: Any, kwargs: Any) -> Any:
         given = args
         if self.mode.flush and not func._schema.is_mutable:
             args, kwargs = _mapped(flushed, args), _mapped(flushed, kwargs)
-        result = func(*args, **kwargs)
+        result = kernel(func)(*args, **kwargs)
         for place in WRITTEN.get(func, ()):
             # A flushed copy was written to in place of the program's tensor.
             if given[place] is not args[place]:

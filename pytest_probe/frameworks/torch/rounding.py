@@ -4,59 +4,19 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 
 from pytest_probe.core.run import Kernel
-from pytest_probe.frameworks.torch import attention, interpolation
+from pytest_probe.frameworks.torch import attention
 from pytest_probe.frameworks.torch.cpu16 import cpu_kernels
+from pytest_probe.frameworks.torch.decompositions import kernel, steps_of
 from pytest_probe.frameworks.torch.dispatch import DispatchMode
 from pytest_probe.numerics.dtypes import ULP_FLOAT32
 
 _ATEN = torch.ops.aten
-
-
-# Whose decomposition makes a matrix of a vector, to add up each of its rows: 2 GB for 16,000 elements. The kernel in
-# float64, rounded once, gives the same numbers.
-SQUARED = frozenset(
-    {_ATEN.cumsum.default, _ATEN.cumsum.out, _ATEN.cumsum_.default, _ATEN.cumprod.default, _ATEN.cumprod.out}
-    | {_ATEN.cumprod_.default}
-)
-
-
-@functools.cache
-def decompositions() -> Mapping[Any, Callable[..., Any]]:
-    import torch._decomp
-    import torch._refs  # registers the rest of the table
-
-    found = {func: steps for func, steps in torch._decomp.decomposition_table.items() if func not in SQUARED}
-    return {
-        **found,
-        attention.FLASH_FORWARD: attention.flash_forward,
-        attention.FLASH_BACKWARD: attention.flash_backward,
-        _ATEN.gelu_backward.default: _gelu_backward,
-        _ATEN.convolution.default: _convolution,
-        **interpolation.INTERPOLATION,
-    }
-
-
-def _gelu_backward(grad: torch.Tensor, x: torch.Tensor, approximate: str = "none") -> torch.Tensor:
-    """Both terms of the derivative meet one half before they meet each other, as in torch's vectorised kernel: in the
-    tail nothing is left of either."""
-    if approximate != "none":
-        composed: torch.Tensor = torch._decomp.decomposition_table[_ATEN.gelu_backward.default](grad, x, approximate)
-        return composed
-    density = torch.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
-    return grad * (0.5 + (0.5 * torch.erf(x * math.sqrt(0.5)) + x * density))
-
-
-def _convolution(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, *how: Any) -> Any:
-    """The bias is added by another kernel, as behind cuDNN's convolutions."""
-    if bias is None:
-        return NotImplemented
-    return _ATEN.convolution.default(x, weight, None, *how) + bias.view(-1, *[1] * (weight.ndim - 2))
 
 
 def accelerator_kernel(func: Any, dtype: torch.dtype, *, separate: bool) -> Callable[..., Any]:
@@ -178,9 +138,9 @@ class StepsMode(SplittingMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         single = self._is_single(func, args)
-        table = decompositions() if self.fine else cpu_kernels(self.dtype).steps
-        if func in table and func not in self.split and not single:
-            result = self.composed(table[func], func, args, kwargs)
+        if not single and func not in self.split:
+            steps = steps_of(func, args, kwargs) if self.fine else cpu_kernels(self.dtype).steps.get(func)
+            result = NotImplemented if steps is None else self.composed(steps, func, args, kwargs)
             if result is not NotImplemented:
                 return result
         inputs = {_storage(tensor) for tensor in _tensors((args, kwargs))}
@@ -196,7 +156,7 @@ class StepsMode(SplittingMode):
             args = tuple(map(self._counted, args))
         result = NotImplemented if single else self._known(func)(*args, **kwargs)
         if result is NotImplemented:
-            result = func(*args, **kwargs)
+            result = kernel(func)(*args, **kwargs)
         # Numbers that were there before are rounded already, or are float32 in the call itself.
         if single or self._is_choice(func, args, kwargs):
             self.kept.extend(_tensors(result))

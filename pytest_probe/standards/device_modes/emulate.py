@@ -178,11 +178,13 @@ def _concerns(comparison: Comparison, behaviour: Behaviour) -> bool:
 
 def _sampled(comparison: Comparison, variants: Sequence[Mode]) -> Comparison | None:
     """The comparison with the mode's own rounding among its runs, and limits as close as sampled rounding deserves."""
+    # A common factor, or an output that the mode left as it was, is no sampled rounding.
+    if is_scaled(comparison):
+        return None
     evidence = comparison.evidence
     found = [evidence.alternative(comparison, Assumption(mode, sample=index)) for index, mode in enumerate(variants)]
     samples = [other.expected for other in found if other is not None]
-    # A common factor, or an output that the mode left as it was, is no sampled rounding.
-    if not samples or is_scaled(comparison) or not _in_use(comparison, samples):
+    if not samples or not _in_use(comparison, samples):
         return None
     # Both limits shrink by what brings that of the RMS to SAMPLED_RMS.
     close = SAMPLED_RMS / (noise_ratio.ELEMENTWISE_RMS if comparison.elementwise else noise_ratio.RMS)

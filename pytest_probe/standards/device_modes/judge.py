@@ -31,4 +31,5 @@ def judged_with_modes(
     if passed is not None or verdict.verdict == "warning":
         return passed or verdict
     deep = depth()
-    return verdict if deep == "none" else replace(verdict, diagnosis=diagnose(standard, comparison, verdict, deep))
+    diagnosis = None if deep == "none" else diagnose(standard, comparison, verdict, deep)
+    return replace(verdict, diagnosis=diagnosis, basis=None)

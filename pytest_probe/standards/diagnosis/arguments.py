@@ -10,9 +10,19 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating, numpy_dtype, round_to, widen
+from pytest_probe.numerics.dtypes import (
+    AnyArray,
+    BoolArray,
+    Float64Array,
+    is_complex,
+    is_floating,
+    numpy_dtype,
+    round_to,
+    widen,
+)
 from pytest_probe.standards.api_class import details
-from pytest_probe.standards.diagnosis.trouble import Cause, Family, Trouble
+from pytest_probe.standards.diagnosis.factors import is_uniform
+from pytest_probe.standards.diagnosis.trouble import NEARLY_ALL, Cause, Family, Trouble
 
 # What frameworks and models use for eps, 1e-3 to 1e-12, and an eps that was forgotten.
 EPS_VALUES = (0.0, 1e-3, 1e-5, 1e-6, 1e-8, 1e-12)
@@ -27,18 +37,22 @@ NARROW = ("bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
 # give so many elements in all.
 RUNS, LARGEST, ELEMENTS = 400, 1 << 20, 1 << 24
 
+# Of the errors' size: what moves the output by less explains none of it.
+TOO_LITTLE = 0.25
+
 Tensors: TypeAlias = Mapping[str, AnyArray]
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
     """Other values of some arguments, and what that is called. lost: the values were left out, and may as well have
-    been taken twice."""
+    been taken twice. series: changes of one name move the output less and less."""
 
     family: Family
     words: str
     values: Mapping[str, Any]
     lost: bool = False
+    series: str = ""
 
 
 class ChangedArgument:
@@ -49,7 +63,10 @@ class ChangedArgument:
             return None
         comparison, paths = trouble.comparison, trouble.comparison.call.paths
         runs = min(RUNS, ELEMENTS // trouble.wrong.size)
+        ended: set[str] = set()
         for change in itertools.islice(changes(trouble), runs):
+            if change.series in ended or not _may_explain(trouble, change):
+                continue
             found = comparison.evidence.with_arguments({paths.get(n, n): value for n, value in change.values.items()})
             if found is None or found.shape != trouble.wrong.shape or is_complex(found.dtype):
                 continue
@@ -58,7 +75,38 @@ class ChangedArgument:
                 return Cause(change.family, change.words)
             if change.lost and trouble.explained(2 * trouble.expected - values):
                 return Cause(change.family, change.words.replace("as without", "as with twice"))
+            if change.series and _moves_little(trouble, values):
+                ended.add(change.series)
         return None
+
+
+def _may_explain(trouble: Trouble, change: Change) -> bool:
+    """Does the change concern nearly all that is wrong? What works element by element gives other numbers only where
+    its arguments are others."""
+    comparison, shape = trouble.comparison, trouble.wrong.shape
+    incoming = comparison.case.incoming.values()
+    alike = "elementwise" in comparison.classes and all(value.shape == shape for value in incoming)
+    moved: BoolArray = np.zeros(shape, dtype=bool)
+    for name, value in change.values.items():
+        given = comparison.call.given.get(name)
+        if not isinstance(given, np.ndarray) or not isinstance(value, np.ndarray):
+            return True
+        if value.shape == given.shape and value.dtype == given.dtype and np.array_equal(value, given):
+            continue
+        if not alike or given.shape != shape:
+            return True
+        if value.shape != shape:
+            return False
+        moved = moved | (widen(value) != widen(given))
+    return bool(np.count_nonzero(trouble.wrong & moved) >= NEARLY_ALL * trouble.count)
+
+
+def _moves_little(trouble: Trouble, values: Float64Array) -> bool:
+    """Is what the change does, in the middle one of the wrong elements, far below the error?"""
+    wrong = trouble.wrong
+    with np.errstate(invalid="ignore", over="ignore"):
+        moved, error = (np.abs(side[wrong] - trouble.expected[wrong]) for side in (values, trouble.actual))
+    return bool(np.median(moved) < TOO_LITTLE * np.median(error))
 
 
 def changes(trouble: Trouble) -> Iterator[Change]:
@@ -69,7 +117,9 @@ def changes(trouble: Trouble) -> Iterator[Change]:
         yield from _numbers(name, value)
     for name, value in case.incoming.items():
         yield Change("argument", "as with incoming gradients of 1", {f"incoming.{name}": np.ones_like(value)})
-    for kind in (_forgotten, _swapped, _rounded, _moved, _scaled, _cut, _shortened, _truncated):
+    # Rounded arguments, and numbers such as eps, may come to one factor; no tensor does that is left out or moved.
+    kinds = (_forgotten, _swapped, _rounded, _moved, _scaled, _cut, _shortened, _truncated)
+    for kind in (_rounded, _truncated) if is_uniform(trouble) else kinds:
         yield from kind(tensors)
 
 
@@ -147,7 +197,8 @@ def _truncated(tensors: Tensors) -> Iterator[Change]:
         for bits in BITS if group else ():
             mask = np.uint32(2**32 - (1 << (24 - bits)))
             values = {name: (floats[name].view(np.uint32) & mask).view(np.float32) for name in group}
-            yield Change("precision", f"as with {_listed(group)} cut to {bits} bits", values)
+            names = _listed(group)
+            yield Change("precision", f"as with {names} cut to {bits} bits", values, series=f"cut {names}")
 
 
 def _groups(tensors: Tensors) -> Iterator[list[str]]:

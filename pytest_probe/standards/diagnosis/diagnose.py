@@ -74,9 +74,9 @@ def diagnose(
     if not wrong.any():
         return None
     where = regions.describe(wrong, _names(comparison))
-    cause = None
+    cause, by_runs = None, False
     if not is_complex(comparison.actual.dtype):
-        cause = _cause(trouble_of(standard, comparison, verdict, wrong, allowed, where), depth)
+        cause, by_runs = _cause(trouble_of(standard, comparison, verdict, wrong, allowed, where), depth)
     return Diagnosis(
         wrong=int(np.count_nonzero(wrong)),
         size=wrong.size,
@@ -86,14 +86,20 @@ def diagnose(
         cause=cause.words if cause else "",
         family=cause.family if cause else "",
         quick=depth == "quick",
+        by_runs=by_runs,
     )
 
 
-def _cause(trouble: Trouble, depth: Depth) -> Cause | None:
+def _cause(trouble: Trouble, depth: Depth) -> tuple[Cause | None, bool]:
+    """The first cause that explains it, and whether runs of the reference found it."""
     part = part_of(trouble, PART)
-    tried = (cause for cause in CAUSES if depth == "whole" or not isinstance(cause, RUNNING))
     with np.errstate(all="ignore"):
-        return next((found for cause in tried if (found := cause.explain(part)) is not None), None)
+        for recogniser in CAUSES:
+            by_runs = isinstance(recogniser, RUNNING)
+            found = recogniser.explain(part) if depth == "whole" or not by_runs else None
+            if found is not None:
+                return found, by_runs
+    return None, False
 
 
 def _spread(comparison: Comparison) -> str:

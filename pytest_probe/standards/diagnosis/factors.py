@@ -23,6 +23,8 @@ NEAR = 64.0
 LARGEST_QUOTIENT = 64
 # A factor as near to 1 is what cut operands leave as well.
 NEAR_ONE = 2.0**-8
+# Of what a common factor changes: what may be left beside it. Numbers that show one, among so many.
+BESIDE, NUMBERS, LOOKED_AT = 1 / 32, 16, 1024
 POWERS = ((2.0, "squared"), (0.5, "the root is taken"), (-1.0, "the reciprocal"))
 
 
@@ -94,6 +96,17 @@ def _factors(trouble: Trouble) -> Iterator[float]:
     unit = np.abs(expected).max()
     yield float(np.dot(actual / unit, expected / unit) / np.dot(expected / unit, expected / unit))
     yield float(np.median(actual / expected))
+
+
+def is_uniform(trouble: Trouble) -> bool:
+    """Is the output the reference times one number, and nothing else?"""
+    factor = next(_factors(trouble), None) if trouble.floating and not trouble.confined else None
+    expected = trouble.expected
+    if factor is None or np.unique(expected.ravel()[:LOOKED_AT]).size < NUMBERS:
+        return False
+    with np.errstate(invalid="ignore", over="ignore"):
+        beside = np.abs(trouble.actual - factor * expected) <= BESIDE * np.abs((factor - 1) * expected)
+    return bool(np.count_nonzero(beside) >= NEARLY_ALL * beside.size)
 
 
 def _factor_words(trouble: Trouble, factor: float) -> str:

@@ -14,6 +14,7 @@ from pytest_probe.numerics import noise_ratio, regions
 from pytest_probe.numerics.dtypes import Float64Array, float_format, numpy_dtype, round_to
 from pytest_probe.numerics.ulp import ulp
 from pytest_probe.standards.device_modes.emulate import closer, emulations, judged, metrics_text
+from pytest_probe.standards.diagnosis.factors import is_uniform
 from pytest_probe.standards.diagnosis.trouble import ENOUGH, NEARLY_ALL, Cause, Trouble, wrong_elements
 
 NARROWER = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
@@ -45,6 +46,9 @@ class DeviceMode:
         if trouble.verdict.standard not in ("noise", "ties") or not trouble.whole:
             return None
         nearly = None
+        # Operands that are rounded, each another way, come to no common factor.
+        if any(behaviour.rounds for behaviour in self.behaviours) and is_uniform(trouble):
+            return None
         for behaviour in self.behaviours:
             for emulated in emulations(trouble.comparison, behaviour):
                 found = judged(trouble.standard, emulated) if self._near(trouble, emulated, behaviour) else None

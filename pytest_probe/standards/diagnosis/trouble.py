@@ -16,7 +16,7 @@ from pytest_probe.numerics.ulp import ulp
 from pytest_probe.standards.base import Standard
 from pytest_probe.standards.exact import correctly_rounded, identical
 from pytest_probe.standards.noise import stages
-from pytest_probe.standards.noise.standard import decide
+from pytest_probe.standards.noise.standard import decided
 
 # Of the wrong elements, what an explanation must make right; and of all, where it speaks of all.
 NEARLY_ALL = 0.95
@@ -186,7 +186,7 @@ def wrong_elements(comparison: Comparison, verdict: OutputVerdict) -> tuple[Bool
     half = ulp(np.abs(expected), comparison.precision) / 2
     if verdict.standard not in ("noise", "ties"):
         return ~identical(actual, rounded), half
-    stage = decide(comparison)
+    stage = decided(comparison, verdict)
     scale = stages.scale_of(comparison, stage.spread)
     ratios = stage.noise.ratios
     for limit in (stage.limits.largest, stage.limits.rms, 1.0, 0.0):

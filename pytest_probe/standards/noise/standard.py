@@ -126,6 +126,14 @@ def _share_judged(stage: Stage) -> tuple[Outcome, str]:
     )
 
 
+def decided(comparison: Comparison, verdict: OutputVerdict) -> Stage:
+    """What `decide` gives, which a verdict on this very comparison has already."""
+    if verdict.basis is None or verdict.basis[0] is not comparison:
+        return decide(comparison)
+    found: Stage = verdict.basis[1]
+    return found
+
+
 def decide(comparison: Comparison) -> Stage:
     """The first stage within its limits, else the first that unstable elements brought there, else the last with the
     limits of the rule."""
@@ -273,4 +281,5 @@ def _verdict(
         found,
         worst,
         noise_ratios=histogram(noise.ratios) if comparison.plotted else None,
+        basis=(comparison, stage) if outcome == "error" else None,
     )

@@ -15,6 +15,7 @@ from pytest_probe.core.comparison import Comparison, Evidence
 from pytest_probe.core.verdict import Diagnosis
 from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype, round_to
 from pytest_probe.standards.auto import Auto
+from pytest_probe.standards.device_modes.judge import judged_with_modes
 from pytest_probe.standards.diagnosis import diagnose
 from tests.support.asking import comparison, normal
 
@@ -213,3 +214,15 @@ def test_any_error_is_diagnosed(seed: int, dtype: str) -> None:
         assert found is not None
         assert 0 < found.wrong <= found.size
         assert found.where
+        assert diagnose(Auto(), asked, replace(verdict, basis=None)) == found
+
+
+def test_what_was_measured_counts_for_its_own_comparison_only() -> None:
+    asked = comparison(with_rows(slice(4, 6), 0.0), RIGHT, dtype="float32")
+    verdict = Auto().judge(asked)
+    other = comparison(with_rows(slice(7, 8), 0.0), RIGHT, dtype="float32")
+    found = diagnose(Auto(), other, verdict)
+    assert found is not None
+    assert (found.wrong, found.where) == (40, "row 7 of dim 0")
+    assert judged_with_modes(Auto(), asked, lambda: ()).basis is None
+    assert judged_with_modes(Auto(), asked, lambda: (), depth=lambda: "none").basis is None

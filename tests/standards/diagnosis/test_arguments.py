@@ -1,0 +1,93 @@
+"""Which changed arguments are run, and what they explain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from pytest_probe.core.comparison import Evidence
+from pytest_probe.numerics.dtypes import AnyArray
+from pytest_probe.standards.auto import Auto
+from pytest_probe.standards.diagnosis import diagnose
+from tests.support.asking import comparison, normal
+
+X, W, B = normal(24, 20), normal(40, 20), normal(40) * 3
+
+
+class Runs(Evidence):
+    """The reference on other arguments, and what it was asked for."""
+
+    def __init__(self, function: Callable[..., AnyArray], *given: AnyArray) -> None:
+        self._function = function
+        self._given = {f"input.{index}": value for index, value in enumerate(given)}
+        self.asked: list[Mapping[str, Any]] = []
+
+    def with_arguments(self, values: Mapping[str, Any]) -> AnyArray | None:
+        self.asked.append(values)
+        try:
+            return self._function(**{name.replace(".", ""): value for name, value in {**self._given, **values}.items()})
+        except ValueError:
+            return None
+
+
+def linear(input0: AnyArray, input1: AnyArray, input2: AnyArray) -> AnyArray:
+    return input0.astype(np.float64) @ input1.astype(np.float64).T + input2
+
+
+def hypotenuse(input0: AnyArray, input1: AnyArray) -> AnyArray:
+    return np.hypot(input0, input1)
+
+
+def cause(
+    api: str, function: Callable[..., AnyArray], given: tuple[AnyArray, ...], actual: AnyArray
+) -> tuple[str, int]:
+    """What the error looks like, and how many runs were made."""
+    right = function(*given)
+    evidence = Runs(function, *given)
+    asked = replace(comparison(actual, right, dtype="float32", api=api, args=given), evidence=evidence)
+    found = diagnose(Auto(), asked, Auto().judge(asked))
+    assert found is not None
+    return found.cause, len(evidence.asked)
+
+
+def cut(values: AnyArray, bits: int) -> AnyArray:
+    mask = np.uint32(2**32 - (1 << (24 - bits)))
+    return (values.astype(np.float32).view(np.uint32) & mask).view(np.float32)
+
+
+def test_cut_operands_are_found_among_many_widths() -> None:
+    x, w, b = (np.abs(value).astype(np.float32) for value in (X, W, B))
+    for bits in (8, 11, 15):
+        actual = linear(cut(x, bits), cut(w, bits), cut(b, bits))
+        words, _ = cause("Functional.linear", linear, (x, w, b), actual)
+        assert words == f"as with input, weight, bias cut to {bits} bits"
+
+
+def test_widths_that_move_too_little_are_not_run() -> None:
+    x, w, b = (value.astype(np.float32) for value in (X, W, B))
+    near = linear(x, w, b) + 1e-4 * normal(24, 40)
+    far = linear(x, w, b) + 3 * normal(24, 40)
+    _, runs = cause("Functional.linear", linear, (x, w, b), near)
+    _, fewer = cause("Functional.linear", linear, (x, w, b), far)
+    assert fewer < runs - 16
+
+
+def test_a_factor_is_not_looked_for_among_tensors() -> None:
+    words, runs = cause("Functional.linear", linear, (X, W, B), linear(X, W, B) * 1.001)
+    assert words == "all times 1.001"
+    _, all_of_them = cause("Functional.linear", linear, (X, W, B), linear(X, W, B) + 1e-3 * normal(24, 40))
+    assert runs < all_of_them / 3
+
+
+def test_what_works_element_by_element_depends_on_like_elements() -> None:
+    short = X.copy()
+    short[5:, -4:] = 0
+    words, runs = cause("Torch.hypot", hypotenuse, (X, X[::-1] * 3), hypotenuse(short, X[::-1] * 3))
+    assert words == "as with zeros for input"
+    everywhere = hypotenuse(X, X[::-1] * 3) + normal(24, 20)
+    _, others = cause("Torch.hypot", hypotenuse, (X, X[::-1] * 3), everywhere)
+    _, unknown = cause("Torch.nobody", hypotenuse, (X, X[::-1] * 3), everywhere)
+    assert runs < others < unknown / 2
