@@ -186,7 +186,7 @@ def wrong_elements(comparison: Comparison, verdict: OutputVerdict) -> tuple[Bool
     half = ulp(np.abs(expected), comparison.precision) / 2
     if verdict.standard not in ("noise", "ties"):
         return ~identical(actual, rounded), half
-    stage = decide(comparison)
+    stage = decide(comparison, stages.Measured())
     scale = stages.scale_of(comparison, stage.spread)
     ratios = stage.noise.ratios
     for limit in (stage.limits.largest, stage.limits.rms, 1.0, 0.0):
