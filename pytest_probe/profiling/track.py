@@ -146,14 +146,17 @@ class Track:
 
     def end_call(self, api: Api) -> None:
         """As end and note: what began last is one call."""
+        end = now()
         frames = self._frames
-        if not frames or frames[-1][0] is not api:
+        begun, outer, begin = frames.pop() if frames else (None, 0, 0)
+        if begun is not api:
+            if begun is not None:
+                frames.append((begun, outer, begin))
             begin, spent, inner = self.end(api)
             if begin:
                 self.note(api, begin, spent, inner)
             return
-        spent = now() - frames[-1][2]
-        _, outer, begin = frames.pop()
+        spent = end - begin
         log = self.calls[api]
         log += (begin, spent, self._inner)
         self._inner = outer + spent

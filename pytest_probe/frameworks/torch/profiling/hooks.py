@@ -145,9 +145,10 @@ class _Mode(TorchFunctionMode):
             return track.call(api, function, args, kwargs)
         start = number()
         result = track.call(api, function, args, kwargs)
-        if number() > start:
+        made = number() - start
+        if made > 0:
             timed.hooks = timed.hooks or self._nodes.hooks(timed.backward)
-            self._nodes.watch(timed.backward, timed.hooks, result, start)
+            self._nodes.watch(timed.backward, timed.hooks, result, start, made)
         return result
 
     def _learn(self, function: Any) -> Timed | None:

@@ -58,10 +58,10 @@ class Nodes:
         self._ours.update(hooks)
         return hooks
 
-    def watch(self, api: Api, hooks: Hooks, result: Any, start: int) -> None:
-        """After a call that made nodes: time those with numbers from start on. Raises nothing."""
+    def watch(self, api: Api, hooks: Hooks, result: Any, start: int, made: int) -> None:
+        """After a call that made so many nodes: time those with numbers from start on. Raises nothing."""
         try:
-            if not self._nested and number() == start + 1 and isinstance(result, torch.Tensor):
+            if made == 1 and not self._nested and isinstance(result, torch.Tensor):
                 # What most calls make: the node of their output.
                 node: Any = result.grad_fn
                 if node is not None and node._sequence_nr() >= start:
