@@ -14,6 +14,7 @@ from typing import Any
 
 from pytest_probe.core.dump import Argument, Call, DeviceSpec, Dump, Record, TensorSpec, named_tensors
 from pytest_probe.errors import RecordError
+from pytest_probe.execution.outlines import Outlines, outline
 from pytest_probe.numerics.dtypes import is_complex, is_floating
 
 
@@ -39,16 +40,32 @@ class Folds:
     _first: dict[int, Fold] = field(default_factory=dict)
 
     def add(self, dump: Dump, records: Iterable[Record]) -> None:
-        for record in records:
+        outlines: Outlines[Fold] = Outlines()
+        for place, record in enumerate(records):
+            told = outline(dump, record)
+            known = None if told is None else outlines.known(told, place, record)
+            if known is not None:
+                known.others += 1
+                self._first[id(record)] = known
+                continue
             try:
                 call = dump.decode(record)
             except RecordError:
                 continue
-            key = _digest(self._key(dump, record, call))
-            fold = self._by_key.setdefault(key, Fold(dump, record))
-            self._first[id(record)] = fold
-            if fold.record is not record:
-                self._take(fold, call)
+            fold = self._put(dump, record, call)
+            # Where tensors are stored, more than their ranges counts.
+            if told is not None and not call.partial and not _is_stored(call):
+                outlines.put(told, fold)
+        for fold, record in outlines.widening():
+            self._take(fold, dump.decode(record))
+
+    def _put(self, dump: Dump, record: Record, call: Call) -> Fold:
+        key = _digest(self._key(dump, record, call))
+        fold = self._first[id(record)] = self._by_key.setdefault(key, Fold(dump, record))
+        if fold.record is not record:
+            fold.others += 1
+            self._take(fold, call)
+        return fold
 
     def of(self, record: Record) -> Fold | None:
         """The fold that a record belongs to; None where it could not be decoded."""
@@ -67,7 +84,6 @@ class Folds:
 
     def _take(self, fold: Fold, call: Call) -> None:
         before = fold.call if fold.call is not None else fold.dump.decode(fold.record)
-        fold.others += 1
         if self.stored and _is_stored(before):
             fold.norm = max(fold.norm, _norm(before))
             if _norm(call) > fold.norm:

@@ -73,12 +73,37 @@ class Track:
         self._inner = 0
         self._frames: list[tuple[Api, int, int]] = []
 
-    def call(self, api: Api, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def call(
+        self, api: Api, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None
+    ) -> Any:
         """Make a call, and log its time; inside another one only where nested. Raises what the call raises."""
+        if self._open or api.clock is not None:
+            return self._call_inside(api, function, args, kwargs)
+        # What most calls pass. Nothing is around it that would ask how long it took.
+        self._open = 1
+        self._inner = 0
+        begin = now()
+        try:
+            result = function(*args, **kwargs) if kwargs else function(*args)
+        except BaseException:
+            self._close(self.failed[api], begin, 0, 0)
+            raise
+        spent = now() - begin
+        self._open = 0
+        log = self.calls[api]
+        log += (begin, spent, self._inner)
+        if len(log) >= _FULL:
+            self._fold(self)
+        return result
+
+    def _call_inside(
+        self, api: Api, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None
+    ) -> Any:
+        """Any call, also one that stands in another one, or that a device is waited for."""
         depth = self._open
         if depth:
             if not self._nested:
-                return function(*args, **kwargs)
+                return function(*args, **kwargs) if kwargs else function(*args)
         elif api.clock is not None:
             function = self._waiting(api, api.clock, function)
         outer = self._inner
@@ -86,13 +111,13 @@ class Track:
         self._open = depth + 1
         begin = now()
         try:
-            result = function(*args, **kwargs)
+            result = function(*args, **kwargs) if kwargs else function(*args)
         except BaseException:
             self._close(self.failed[api], begin, outer, depth)
             raise
         spent = now() - begin
         log = self.calls[api]
-        log.extend((begin, spent, self._inner))
+        log += (begin, spent, self._inner)
         self._inner = outer + spent
         self._open = depth
         if len(log) >= _FULL:
@@ -121,17 +146,19 @@ class Track:
 
     def end_call(self, api: Api) -> None:
         """As end and note: what began last is one call."""
+        end = now()
         frames = self._frames
-        if not frames or frames[-1][0] is not api:
+        begun, outer, begin = frames.pop() if frames else (None, 0, 0)
+        if begun is not api:
+            if begun is not None:
+                frames.append((begun, outer, begin))
             begin, spent, inner = self.end(api)
             if begin:
                 self.note(api, begin, spent, inner)
             return
-        spent = now() - frames[-1][2]
-        _, outer, begin = frames.pop()
-        self.stretches.append((api, begin, spent))
-        log = self.noted[api]
-        log.extend((begin, spent, self._inner))
+        spent = end - begin
+        log = self.calls[api]
+        log += (begin, spent, self._inner)
         self._inner = outer + spent
         self._open -= 1
         if len(log) >= _FULL:

@@ -20,7 +20,7 @@ from pytest_probe.numerics.dtypes import AnyArray, float_format
 from pytest_probe.numerics.ulp import ulp
 from pytest_probe.standards.noise import stages
 from pytest_probe.standards.noise import standard as rule
-from pytest_probe.standards.noise.stages import Stage
+from pytest_probe.standards.noise.stages import Measured, Stage
 from tests.evidence.clause import Clause, Off, narrow_only, normal, without_runs
 from tests.support.emulated import to_bits
 
@@ -205,8 +205,8 @@ def negative_reals() -> list[Tensor]:
 # What stands in for a clause
 
 
-def as_another_device(comparison: Comparison) -> Iterator[Stage]:
-    return in_turn(replace(comparison, case=replace(comparison.case, on_cpu=False)))
+def as_another_device(comparison: Comparison, known: Measured) -> Iterator[Stage]:
+    return in_turn(replace(comparison, case=replace(comparison.case, on_cpu=False)), known)
 
 
 def unclamped(values: AnyArray, draw: Draw, size: float, inward: bool) -> AnyArray:

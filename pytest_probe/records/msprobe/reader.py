@@ -22,6 +22,7 @@ from pytest_probe.records.fields import quoted
 from pytest_probe.records.msprobe.construct import ConstructFile
 from pytest_probe.records.msprobe.entries import decode, gradients
 from pytest_probe.records.msprobe.stack import StackFile
+from pytest_probe.records.msprobe.statistics import STATISTICS
 
 # Others are read all the same, with a note: what they mean is not known.
 READ_TASKS = ("statistics", "tensor", "structure", "overflow_check", "acc_check")
@@ -74,6 +75,7 @@ class MsprobeReader:
             notes=(*notes, *(f"unknown top-level key {key!r}" for key in header if key not in _KEYS)),
             damage=damage,
             skipped=dict(skipped),
+            statistics=STATISTICS,
         )
 
 

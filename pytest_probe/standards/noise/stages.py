@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -69,6 +69,15 @@ class Stage:
         return ", ".join(parts)
 
 
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What was measured of an output, whatever its limits are: the stages of its float64 runs, and by their K the noise
+    without c RMS(S), of which only the largest and the RMS are kept."""
+
+    stages: list[Stage] = field(default_factory=list)
+    without_floor: dict[int, Noise] = field(default_factory=dict)
+
+
 def of_right(comparison: Comparison) -> Stage:
     """The first stage of an output whose elements are all the reference correctly rounded."""
     expected = comparison.expected
@@ -76,19 +85,28 @@ def of_right(comparison: Comparison) -> Stage:
     return Stage(noise, limits_of(comparison), STAGES[0], "float64", None, expected)
 
 
-def in_turn(comparison: Comparison) -> Iterator[Stage]:
-    """Stages as A grows: float64 runs at growing K, then the kernel's own rounding."""
+def in_turn(comparison: Comparison, known: Measured) -> Iterator[Stage]:
+    """Stages as A grows: float64 runs at growing K, then the kernel's own rounding. known has those that were measured
+    before, with other limits, and gets those that are measured here."""
     evidence = comparison.evidence
     limits = limits_of(comparison)
     runs: list[AnyArray] = []
     spread: Spread | None = None
-    for k in STAGES:
+    for index, k in enumerate(STAGES):
         before, runs = len(runs), evidence.perturbed(k)
         # The reference cannot be perturbed more often: another stage would say the same.
         if k and len(runs) == before:
             break
-        spread = _with_runs(comparison, spread, runs[before:])
-        yield _stage(comparison, spread, limits, len(runs), "float64")
+        if index < len(known.stages):
+            stage = _limited(comparison, known.stages[index], limits)
+            spread = stage.spread
+        else:
+            spread = _with_runs(comparison, spread, runs[before:])
+            stage = _stage(comparison, spread, limits, len(runs), "float64")
+            # The spread of a factory is its own.
+            if stage.spread is spread:
+                known.stages.append(stage)
+        yield stage
     if _chose_otherwise(comparison, runs):
         untied = run_spread(comparison, evidence.untied(CHOICES))
         if untied is not None and spread is not None:
@@ -238,10 +256,15 @@ def _stage(comparison: Comparison, spread: Spread | None, limits: Limits, k: int
         # A factory has no inputs to perturb: its numbers follow from two ends, with an error of theirs everywhere.
         size = comparison.roundoff * noise_ratio.root_mean_square(np.abs(expected[np.isfinite(expected)]))
         spread = Spread.of(np.full(expected.shape, size))
-    noise = noise_of(comparison, spread)
+    return _limited(comparison, Stage(noise_of(comparison, spread), limits, k, source, spread, expected), limits)
+
+
+def _limited(comparison: Comparison, stage: Stage, limits: Limits) -> Stage:
+    """The stage with these limits."""
+    noise = stage.noise
     if comparison.elementwise and noise.largest <= limits.largest and noise.rms > limits.rms:
-        limits = noise_ratio.for_copies(limits, expected)
-    return Stage(noise, limits, k, source, spread, expected)
+        limits = noise_ratio.for_copies(limits, comparison.expected)
+    return replace(stage, limits=limits)
 
 
 def run_spread(comparison: Comparison, runs: list[AnyArray]) -> Spread | None:

@@ -12,11 +12,11 @@ from pytest_probe.core.verdict import UNDECIDED, Metric, Outcome, OutputVerdict
 from pytest_probe.numerics import metrics, noise_ratio
 from pytest_probe.numerics.dtypes import AnyArray, float_format, round_to
 from pytest_probe.numerics.histogram import histogram
-from pytest_probe.numerics.noise_ratio import Bias
+from pytest_probe.numerics.noise_ratio import Bias, Noise, Spread
 from pytest_probe.standards.exact import Exact, elements
 from pytest_probe.standards.noise import cut_sums, edges, stages, steps
 from pytest_probe.standards.noise.instability import unstable
-from pytest_probe.standards.noise.stages import AMONG_THEMSELVES, BETWEEN_STEPS, EQUAL_TERMS, STAGES, Stage
+from pytest_probe.standards.noise.stages import AMONG_THEMSELVES, BETWEEN_STEPS, EQUAL_TERMS, STAGES, Measured, Stage
 from pytest_probe.standards.noise.summed_terms import summed_terms
 
 # Noise scales of a mean shift. The RMS limit beside known steps is 0.5, and a shift is no larger.
@@ -38,13 +38,14 @@ class NoiseStandard:
         measured = metrics.describe(comparison.actual, comparison.expected)
         if _is_right(comparison, measured):
             return _verdict(comparison, stages.of_right(comparison), "pass", measured=measured)
-        stage, outcome, reason = _decided(comparison)
+        known = Measured()
+        stage, outcome, reason = _decided(comparison, known)
         if outcome != "error" and summed_terms(comparison).assumed and _matters(comparison, stage):
             comparison = replace(comparison, terms=comparison.evidence.terms())
-            stage, outcome, reason = _decided(comparison)
+            stage, outcome, reason = _decided(comparison, known)
         if outcome == "error":
             beside = cut_sums.beside(comparison, stage.spread)
-            other = None if beside is None else _decided(beside)
+            other = None if beside is None else _decided(beside, Measured())
             if beside is not None and other is not None and other[1] == "pass":
                 return _verdict(beside, other[0], "pass", cut_sums.WORDS)
             narrower = _in_single(comparison)
@@ -66,12 +67,12 @@ def _in_single(comparison: Comparison) -> OutputVerdict | None:
     if comparison.single is None or not comparison.case.on_cpu:
         return None
     single = replace(comparison, roundoff=float_format("float32").roundoff, evidence=comparison.single, single=None)
-    stage, outcome, _ = _decided(single)
+    stage, outcome, _ = _decided(single, Measured())
     return _verdict(single, stage, "warning", IN_SINGLE) if outcome == "pass" else None
 
 
-def _decided(comparison: Comparison) -> tuple[Stage, Outcome, str]:
-    stage = decide(comparison)
+def _decided(comparison: Comparison, known: Measured) -> tuple[Stage, Outcome, str]:
+    stage = decide(comparison, known)
     if stage.unstable:
         return stage, *_beside_unstable(comparison, stage)
     trouble = _bias_beside_steps(comparison, stage) if stage.within_limits else stage.reason
@@ -129,19 +130,19 @@ def _share_judged(stage: Stage) -> tuple[Outcome, str]:
 def decided(comparison: Comparison, verdict: OutputVerdict) -> Stage:
     """What `decide` gives, which a verdict on this very comparison has already."""
     if verdict.basis is None or verdict.basis[0] is not comparison:
-        return decide(comparison)
+        return decide(comparison, Measured())
     found: Stage = verdict.basis[1]
     return found
 
 
-def decide(comparison: Comparison) -> Stage:
+def decide(comparison: Comparison, known: Measured) -> Stage:
     """The first stage within its limits, else the first that unstable elements brought there, else the last with the
     limits of the rule."""
     found: list[Stage] = []
     by_unstable: list[Stage] = []
-    for stage in stages.in_turn(comparison):
+    for stage in stages.in_turn(comparison, known):
         if stage.within_limits:
-            others = _without_unstable(comparison, stage)
+            others = _without_unstable(comparison, stage, known)
             if others is None:
                 return stage
             by_unstable.append(others)
@@ -152,14 +153,14 @@ def decide(comparison: Comparison) -> Stage:
     return next(stage for stage in reversed(found) if stage.source not in (AMONG_THEMSELVES, EQUAL_TERMS))
 
 
-def _without_unstable(comparison: Comparison, stage: Stage) -> Stage | None:
+def _without_unstable(comparison: Comparison, stage: Stage, known: Measured) -> Stage | None:
     """The stage where unstable elements grant the others nothing; None where that leaves it within its limits."""
     spread, floor = stage.spread, stages.floor_of(comparison)
     if spread is None or not floor:
         return None
     moved = replace(comparison, expected=stage.center)
     # It passes without c RMS(S), so that no unstable element granted anything.
-    if stages.noise_of(moved, spread, floor=0.0).within(stage.limits):
+    if _without_floor(moved, stage, spread, known).within(stage.limits):
         return None
     jumps = unstable(comparison, spread)
     if jumps is None or not jumps.any():
@@ -169,6 +170,16 @@ def _without_unstable(comparison: Comparison, stage: Stage) -> Stage | None:
     found = noise_ratio.noise_of_ratios(ratios, comparison.expected, stage.noise.undecided)
     count = int(np.count_nonzero(jumps))
     return None if found.within(stage.limits) else replace(stage, noise=found, unstable=count)
+
+
+def _without_floor(moved: Comparison, stage: Stage, spread: Spread, known: Measured) -> Noise:
+    """The noise of a stage without c RMS(S), as far as limits ask for it."""
+    if stage.source != "float64":
+        return stages.noise_of(moved, spread, floor=0.0)
+    if stage.k not in known.without_floor:
+        found = stages.noise_of(moved, spread, floor=0.0)
+        known.without_floor[stage.k] = replace(found, ratios=np.empty(0))
+    return known.without_floor[stage.k]
 
 
 def _beside_unstable(comparison: Comparison, stage: Stage) -> tuple[Outcome, str]:

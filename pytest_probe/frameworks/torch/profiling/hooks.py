@@ -14,7 +14,8 @@ from torch.overrides import TorchFunctionMode
 from pytest_probe.frameworks.base import Timing
 from pytest_probe.frameworks.torch.profiling.clocks import clock, waited
 from pytest_probe.frameworks.torch.profiling.entering import Entering
-from pytest_probe.frameworks.torch.profiling.nodes import Nodes
+from pytest_probe.frameworks.torch.profiling.handling import handing_over_to
+from pytest_probe.frameworks.torch.profiling.nodes import Hooks, Nodes, number
 from pytest_probe.frameworks.torch.recording.modes import Presence, patched
 from pytest_probe.frameworks.torch.recording.names import ALIASING, RecordedFunction, RecordedFunctions, by_operator
 from pytest_probe.profiling.shapes import ShapeRows
@@ -22,17 +23,19 @@ from pytest_probe.profiling.stopwatch import Stopwatch
 from pytest_probe.profiling.track import DeviceClock, Track
 
 FRAMEWORK = "pytorch"
+_grads = torch.is_grad_enabled
 _NONE: Mapping[str, Any] = {}
 
 
 class Timed:
     """A function that is timed: its row, and that of the operator for which torch has the same function."""
 
-    __slots__ = ("api", "backward", "operator", "python", "rows")
+    __slots__ = ("api", "backward", "hooks", "operator", "python", "rows")
 
     def __init__(self, stopwatch: Stopwatch, function: Any, rule: RecordedFunction, device: DeviceClock | None) -> None:
         self.api = stopwatch.api(FRAMEWORK, rule.name, clock=device)
         self.backward = stopwatch.api(FRAMEWORK, rule.name, "backward")
+        self.hooks: Hooks | None = None
         self.operator = None if rule.operator is None else Timed(stopwatch, function, rule.operator, device)
         # What is written in Python asks torch first whether a mode wants the call.
         self.python = isinstance(function, FunctionType)
@@ -58,6 +61,9 @@ class TorchTiming:
     def begin(self) -> None:
         self._presence.begin()
         self._patches.enter_context(patched(torch.autograd, "_engine_run_backward", self._run_backward))
+        self._patches.enter_context(handing_over_to(self._mode))
+        if self._nodes is not None:
+            self._patches.enter_context(self._nodes.registered_quickly())
         if isinstance(self._mode, _NestedMode):
             self._patches.enter_context(self._mode.entering.patched())
 
@@ -127,21 +133,23 @@ class _Mode(TorchFunctionMode):
             if by_operator(frame.f_code, frame.f_lasti):
                 timed = timed.operator
         if self._plain:
-            return (self._local.track or self._track()).call(timed.api, function, args, kwargs or _NONE)
-        return self._call(timed, function, args, kwargs or _NONE)
+            return (self._local.track or self._track()).call(timed.api, function, args, kwargs)
+        return self._call(timed, function, args, kwargs)
 
-    def _call(self, timed: Timed, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        api = timed.rows.of(args, kwargs) if self._by_shape else timed.api
-        inside = self._inside(timed, function)
-        if self._nodes is None:
-            return self._track().call(api, inside, args, kwargs)
-        start = self._nodes.count()
-        result = self._track().call(api, inside, args, kwargs)
-        self._nodes.watch(timed.backward, result, start)
+    def _call(
+        self, timed: Timed, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None
+    ) -> Any:
+        api = timed.rows.of(args, kwargs or _NONE) if self._by_shape else timed.api
+        track = self._local.track or self._track()
+        if self._nodes is None or not _grads():
+            return track.call(api, function, args, kwargs)
+        start = number()
+        result = track.call(api, function, args, kwargs)
+        made = number() - start
+        if made > 0:
+            timed.hooks = timed.hooks or self._nodes.hooks(timed.backward)
+            self._nodes.watch(timed.backward, timed.hooks, result, start, made)
         return result
-
-    def _inside(self, timed: Timed, function: Callable[..., Any]) -> Callable[..., Any]:
-        return function
 
     def _learn(self, function: Any) -> Timed | None:
         try:
@@ -158,13 +166,13 @@ class _NestedMode(_Mode):
         super().__init__(*args)
         self.entering = Entering(self)
 
-    def _call(self, timed: Timed, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def _call(
+        self, timed: Timed, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None
+    ) -> Any:
         if self.entering.again(function):
-            return function(*args, **kwargs)
-        return super()._call(timed, function, args, kwargs)
-
-    def _inside(self, timed: Timed, function: Callable[..., Any]) -> Callable[..., Any]:
-        return self.entering.inside(function) if timed.python else function
+            return function(*args, **(kwargs or _NONE))
+        inside = self.entering.inside(function) if timed.python else function
+        return super()._call(timed, inside, args, kwargs)
 
 
 class _Untimed(dict[Hashable, Timed | None]):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FunctionType
+from typing import Any, TypeAlias
 
 import torch
 
@@ -11,8 +14,9 @@ from pytest_probe.frameworks.torch.recording.gradients import ACCUMULATE, MOST_N
 from pytest_probe.profiling.stopwatch import Stopwatch
 from pytest_probe.profiling.track import Api, Track
 
-_grads = torch.is_grad_enabled
-_number = torch._C._autograd._get_sequence_nr
+Hooks: TypeAlias = tuple[Callable[..., None], Callable[..., None]]
+# That of the next node that this thread makes.
+number: Callable[[], int] = torch._C._autograd._get_sequence_nr
 
 # In a node's metadata: its time is counted for a call.
 _OWNED = "pytest_probe.profiling"
@@ -28,6 +32,7 @@ class Nodes:
         self._tell = stopwatch.tell
         # Calls of which some nodes have run.
         self.begun: set[_Several] = set()
+        self._ours: set[Callable[..., None]] = set()
         self.ended = False
 
     def end(self) -> None:
@@ -37,61 +42,89 @@ class Nodes:
             call.tell(self.track())
         self.begun.clear()
 
-    def count(self) -> int:
-        """Where the numbers of nodes stand that are made from now on; -1 where none are made."""
-        return _number() if _grads() else -1
+    def hooks(self, api: Api) -> Hooks:
+        """What runs before and after a node that is a call's only one. Autograd runs both on the node's thread."""
+        local, track = self.local, self.track
 
-    def watch(self, api: Api, result: Any, start: int) -> None:
-        """After a call: time its nodes, those with numbers from start on. Raises nothing."""
-        if 0 <= start < _number():
-            try:
-                self._watch(api, result, start)
-            except Exception as error:
-                found = f"{type(error).__name__}: {error}"
-                self._tell("nodes", f"pytest-probe: the gradients of a call of {api.name} have no time ({found})")
+        def before(gradients: Any) -> None:
+            if not self.ended:
+                (local.track or track()).begin(api)
 
-    def _watch(self, api: Api, result: Any, start: int) -> None:
-        made = _made(result, start)
+        def after(gradients: Any, incoming: Any) -> None:
+            if not self.ended:
+                (local.track or track()).end_call(api)
+
+        hooks = before, after
+        self._ours.update(hooks)
+        return hooks
+
+    def watch(self, api: Api, hooks: Hooks, result: Any, start: int, made: int) -> None:
+        """After a call that made so many nodes: time those with numbers from start on. Raises nothing."""
+        try:
+            if made == 1 and not self._nested and isinstance(result, torch.Tensor):
+                # What most calls make: the node of their output.
+                node: Any = result.grad_fn
+                if node is not None and node._sequence_nr() >= start:
+                    node.register_prehook(hooks[0])
+                    node.register_hook(hooks[1])
+            else:
+                self._watch(api, hooks, _made(result, start))
+        except Exception as error:
+            found = f"{type(error).__name__}: {error}"
+            self._tell("nodes", f"pytest-probe: the gradients of a call of {api.name} have no time ({found})")
+
+    def _watch(self, api: Api, hooks: Hooks, made: Sequence[Any]) -> None:
         if self._nested:
             # They belong to the innermost call.
             made = [node for node in made if _OWNED not in node.metadata]
             for node in made:
                 node.metadata[_OWNED] = True
-        timer = _Node(self, api) if len(made) == 1 else _Several(self, api, len(made))
+        if len(made) != 1:
+            several = _Several(self, api, len(made))
+            hooks = several.before, several.after
         for node in made:
-            node.register_prehook(timer.before)
-            node.register_hook(timer.after)
+            node.register_prehook(hooks[0])
+            node.register_hook(hooks[1])
+
+    @contextmanager
+    def registered_quickly(self) -> Iterator[None]:
+        """While it lasts our hooks get no handle, which would remove them: to make one takes longer than the rest."""
+        function: Any = torch.autograd.Function
+        original, before, ours = function._register_hook, vars(function).get("_register_hook"), self._ours
+
+        def register(registered: Any, hook: Any) -> tuple[Any, Any]:
+            # Hooks of the program's need not be hashable.
+            if registered is None and type(hook) is FunctionType and hook in ours:
+                hooks: OrderedDict[Any, Any] = OrderedDict()
+                hooks[None] = hook
+                return hooks, None
+            found: tuple[Any, Any] = original(registered, hook)
+            return found
+
+        function._register_hook = staticmethod(register)
+        try:
+            yield
+        finally:
+            if before is not None:
+                function._register_hook = before
+            else:
+                del function._register_hook
 
 
-class _Node:
-    """A call's only node. Autograd runs a node's hooks on the thread that runs the node."""
-
-    __slots__ = ("_api", "_owner")
-
-    def __init__(self, owner: Nodes, api: Api) -> None:
-        self._owner = owner
-        self._api = api
-
-    def before(self, gradients: Any) -> None:
-        owner = self._owner
-        if not owner.ended:
-            (owner.local.track or owner.track()).begin(self._api)
-
-    def after(self, gradients: Any, incoming: Any) -> None:
-        owner = self._owner
-        if not owner.ended:
-            (owner.local.track or owner.track()).end_call(self._api)
-
-
-class _Several(_Node):
+class _Several:
     """The nodes of one call, whose times are added up."""
 
-    __slots__ = ("_begin", "_inner", "_left", "_nodes", "_spent")
+    __slots__ = ("_api", "_begin", "_inner", "_left", "_nodes", "_owner", "_spent")
 
     def __init__(self, owner: Nodes, api: Api, nodes: int) -> None:
-        super().__init__(owner, api)
+        self._owner = owner
+        self._api = api
         self._nodes = self._left = nodes
         self._begin = self._spent = self._inner = 0
+
+    def before(self, gradients: Any) -> None:
+        if not self._owner.ended:
+            self._owner.track().begin(self._api)
 
     def after(self, gradients: Any, incoming: Any) -> None:
         owner = self._owner
@@ -118,10 +151,6 @@ class _Several(_Node):
 
 def _made(result: Any, start: int) -> Sequence[Any]:
     """The nodes between outputs and inputs."""
-    if isinstance(result, torch.Tensor) and _number() == start + 1:
-        # What most calls make: the node of their output.
-        node: Any = result.grad_fn
-        return () if node is None or node._sequence_nr() < start else (node,)
     found: list[Any] = [tensor.grad_fn for tensor in _tensors(result) if tensor.grad_fn is not None]
     known: dict[Any, None] = {}
     while found and len(known) < MOST_NODES:

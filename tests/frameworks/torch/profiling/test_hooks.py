@@ -214,6 +214,67 @@ def test_a_graph_that_lives_longer_than_the_timing_goes_on_working() -> None:
     assert torch.equal(x.grad, x.detach().exp())  # type: ignore[arg-type]
 
 
+class Unhashable:
+    """As a dataclass is that compares by its fields."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, *gradients: Any) -> None:
+        self.calls += 1
+
+
+def test_hooks_of_the_program_stand_beside_those_of_the_timing() -> None:
+    x = torch.ones(3, requires_grad=True)
+    hooks = [Unhashable() for _ in range(4)]
+    with timing(backward=True) as found:
+        y = x.exp()
+        node: Any = y.grad_fn
+        handles = [node.register_prehook(hooks[0]), node.register_hook(hooks[1])]
+        handles += [node.register_prehook(hooks[2]), node.register_hook(hooks[3])]
+        handles[2].remove()
+        handles[3].remove()
+        y.sum().backward(retain_graph=True)
+    # The graph lives on.
+    handles.append(node.register_hook(hooks[2]))
+    y.sum().backward()
+    assert [hook.calls for hook in hooks] == [2, 2, 1, 0]
+    assert counts(found)["Tensor.exp backward"] == 1
+
+
+def test_torch_registers_hooks_and_hands_calls_over_as_before() -> None:
+    before = (torch.autograd.Function._register_hook, F.handle_torch_function)  # type: ignore[attr-defined]
+    with timing(backward=True), timing(backward=True):
+        assert F.handle_torch_function is not before[1]  # type: ignore[attr-defined]
+    assert (torch.autograd.Function._register_hook, F.handle_torch_function) == before  # type: ignore[attr-defined]
+    assert "_register_hook" not in vars(torch.autograd.Function)
+
+
+def test_a_module_that_is_imported_meanwhile_goes_on_working() -> None:
+    with timing():
+        from torch.overrides import handle_torch_function
+    with Other():
+        assert torch.equal(handle_torch_function(F.relu, (a,), a), a)
+    assert type(handle_torch_function(F.relu, (a.as_subclass(Subclass),), a.as_subclass(Subclass))) is Subclass
+    with timing() as found:
+        assert torch.equal(handle_torch_function(F.relu, (a,), a, inplace=False), a)
+    assert counts(found)["Functional.relu"] == 1
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_what_a_function_in_python_raises_leaves_the_mode_on(nested: bool) -> None:
+    with timing(nested=nested) as found:
+        with pytest.raises(IndexError, match="Dimension out of range"):
+            F.softmax(a, 7)
+        with pytest.raises(TypeError, match="unsupported operand"):
+            object() - a  # type: ignore[operator]
+        F.softmax(a, 0)
+    ((_, spent),) = [row for row in found.rows() if row[0].name == "Functional.softmax"]
+    assert (spent.calls, spent.errors) == (1, 1)
+
+
 def test_shapes_are_told() -> None:
     with timing(by_shape=True) as found:
         torch.cat([a, b])
@@ -245,16 +306,17 @@ def test_tensors_that_tell_no_shape_reach_the_program_as_they_are() -> None:
 def test_a_graph_that_cannot_be_walked_is_told_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(result: Any, start: int) -> Any:
+    def broken(self: Any, *args: Any) -> Any:
         raise RuntimeError("no nodes")
 
-    monkeypatch.setattr(nodes, "_made", broken)
+    monkeypatch.setattr(nodes.Nodes, "_watch", broken)
     x = torch.ones(3, requires_grad=True)
-    assert timed(lambda: x.exp().sum().backward(), backward=True)["Tensor.exp"] == 1
+    found = timed(lambda: x.exp().aminmax()[0].sum().backward(), backward=True)
+    assert found["Tensor.exp"] == found["Tensor.aminmax"] == found["Tensor.sum"] == 1
     assert x.grad is not None
     # Where Paddle has been imported, its own note about gradients stands beside this one.
     assert [record.message for record in caplog.records if "no nodes" in record.message] == [
-        "pytest-probe: the gradients of a call of Tensor.exp have no time (RuntimeError: no nodes)"
+        "pytest-probe: the gradients of a call of Tensor.aminmax have no time (RuntimeError: no nodes)"
     ]
 
 
