@@ -24,13 +24,14 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Sides:
     """What both sides gave in one direction, by name, and verdicts on what differs in structure; sample tells that it
-    is part of one tensor."""
+    is part of one tensor, other_reading is the same in a reading of the record that the device is farther from."""
 
     replay: Replay
     actual: Mapping[str, Any]
     expected: Mapping[str, Any]
     structural: tuple[OutputVerdict, ...]
     sample: Sample | None = None
+    other_reading: Sides | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +55,9 @@ def named_gradients(gradients: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
 
 
 def nearest_structure(sides: list[Sides]) -> Sides:
-    """Of several readings of a record the one that the device's results are nearest to."""
-    return sides[0] if len(sides) == 1 else min(sides, key=lambda item: distance(item.actual, item.expected))
+    """Of the readings of a record the one that the device's results are nearest to, and beside it the other."""
+    nearest, *others = sorted(sides, key=lambda item: distance(item.actual, item.expected)) if sides[1:] else sides
+    return replace(nearest, other_reading=others[0]) if others else nearest
 
 
 def backward_sides(replay: Replay, actual: Mapping[str, Any], expected: Mapping[str, Any]) -> Sides:
