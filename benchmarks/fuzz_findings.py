@@ -129,6 +129,28 @@ def variance_of_a_constant() -> str:
     return f"float32 group_norm's gradient, constant group: off by {last:.3g} with channels last, {plain:.3g} without"
 
 
+def gradient_of_a_constant_row() -> str:
+    """The gradient of layer_norm's input where all numbers of a row are equal, by torch and by the formula."""
+    torch.manual_seed(0)
+    x, weight, gradient = torch.full((1, 512), 200.0), torch.randn(512), torch.randn(1, 512)
+
+    def of_input(dtype: torch.dtype) -> torch.Tensor:
+        row = x.to(dtype, copy=True).requires_grad_()
+        output = torch.nn.functional.layer_norm(row, (512,), weight.to(dtype), None, 1e-12)
+        return torch.autograd.grad(output, row, gradient.to(dtype))[0].double()
+
+    def by_formula() -> torch.Tensor:
+        apart = x - x.mean(-1, keepdim=True)
+        scale = (apart.square().mean(-1, keepdim=True) + 1e-12).rsqrt()
+        whole, normal = gradient * weight, apart * scale
+        along = normal * (whole * normal).mean(-1, keepdim=True)
+        return (scale * (whole - whole.mean(-1, keepdim=True) - along)).double()
+
+    wanted = of_input(torch.float64)
+    off, plain = (((found - wanted).norm() / wanted.norm()).item() for found in (of_input(torch.float32), by_formula()))
+    return f"float32 layer_norm's gradient, constant row: off by {off:.3g}, {plain:.3g} by the formula in float32"
+
+
 def nan_in_a_query() -> str:
     """Attention of a query in which one number is NaN, by the flash kernel and by the formula."""
     torch.manual_seed(0)
@@ -156,6 +178,7 @@ if __name__ == "__main__":
         gradient_of_images,
         unasked_gradient,
         variance_of_a_constant,
+        gradient_of_a_constant_row,
         nan_in_a_query,
     ):
         print(found())

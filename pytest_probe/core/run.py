@@ -48,7 +48,7 @@ class Steps:
     once; elsewhere: its kernels are an accelerator's, which compute in float32 inside; products: of 16-bit operands,
     also where the CPU has those in float32; separate: attention is made of kernels that round. kernels are those that
     run in the call's own dtypes; what they compute in float32 is not rounded to dtype. by_chance: what is no number of
-    dtype becomes either neighbour."""
+    dtype becomes either neighbour. computed: what is rounded was computed in float32, and is off by what seed draws."""
 
     dtype: str
     fine: bool
@@ -59,6 +59,7 @@ class Steps:
     products: bool = False
     separate: bool = False
     by_chance: bool = False
+    computed: bool = False
     kernels: tuple[Kernel, ...] = ()
 
 

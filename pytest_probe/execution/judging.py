@@ -51,7 +51,8 @@ class Judging:
         if self._runs(case, replay) > 1:
             return replace(self._repeated(case, compared), forward=kept)
         outputs, worst = self._outputs(case, compared)
-        return Checked(case, verdict_on(compared.replay, self.setup.conditions.standard, outputs), kept, worst)
+        read = compared.replay if len(compared.sides) > 1 else worst.replay
+        return Checked(case, verdict_on(read, self.setup.conditions.standard, outputs), kept, worst)
 
     def _compared(self, case: Case, replay: Replay) -> Compared:
         """Both sides in the case's direction."""
@@ -79,12 +80,23 @@ class Judging:
 
     def _outputs(self, case: Case, compared: Compared) -> tuple[tuple[OutputVerdict, ...], Sides]:
         """The verdict on each output, and both sides of the worst."""
-        judged = [(sides, self._by_sides(case, sides)) for sides in compared.sides]
+        judged = [self._in_either_reading(case, sides) for sides in compared.sides]
         if self.setup.conditions.baseline:
             judged = [(sides, _with_crc_of_whole(sides, outputs, compared)) for sides, outputs in judged]
         # -1: nothing at all was judged on that side.
         worst = max(judged, key=lambda item: max((SEVERITY[output.verdict] for output in item[1]), default=-1))
         return tuple(output for _, outputs in judged for output in outputs), worst[0]
+
+    def _in_either_reading(self, case: Case, sides: Sides) -> tuple[Sides, tuple[OutputVerdict, ...]]:
+        """The verdicts on each output; in the other reading where only that explains them. What a device rounds to 16
+        bits between its steps may bring its results nearer to the wrong reading."""
+        judged, other = self._by_sides(case, sides), sides.other_reading
+        if other is not None and any(output.verdict == "error" for output in judged):
+            other = replace(other, structural=sides.structural)
+            others = self._by_sides(case, other)
+            if not any(output.verdict == "error" for output in others):
+                return other, others
+        return sides, judged
 
     def _by_sides(self, case: Case, sides: Sides) -> tuple[OutputVerdict, ...]:
         try:

@@ -256,6 +256,8 @@ class PerturbedRuns:
             way = replace(way, jitter=Jitter(0.0, int(generator.integers(2**62))))
         elif way.steps is not None and way.steps.fine:
             way = replace(way, steps=replace(way.steps, seed=int(generator.integers(2**62))))
+        elif way.steps is not None and kind == "coarse" and shrink and not how.together:
+            way = replace(way, steps=replace(way.steps, seed=int(generator.integers(2**62)), computed=True))
         draw = _apart(generator)
         alike = how.together or kind == "slight"
         move = functools.partial(by_value, salt=int(generator.integers(2**62))) if alike else draw

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
 from pytest_probe import frameworks
 from pytest_probe.core.arguments import Arguments, BoundCall, Leaf, floats_of, with_leaves
 from pytest_probe.core.case import Demands
@@ -19,12 +21,14 @@ from pytest_probe.execution.caching.results import CachedResults, Keep, Made
 from pytest_probe.execution.caching.runs import kept_run, taken_run
 from pytest_probe.execution.prepare import default_dtype
 from pytest_probe.numerics.closeness import reference_array, same_bytes
-from pytest_probe.numerics.dtypes import AnyArray
+from pytest_probe.numerics.dtypes import AnyArray, is_floating
 
 if TYPE_CHECKING:
     from pytest_probe.execution.large.contractions import Contraction
     from pytest_probe.frameworks.base import Framework
 
+# By what an argument is moved to see whether the call writes to it: far more than a roundoff.
+ANOTHER = 2.0**-10
 # How a reference runs, but for its device.
 FLOAT64 = Way(dtype="float64")
 # Two functions that are compared were recorded by nobody.
@@ -189,6 +193,26 @@ class Reference:
             if name not in self.run.changed and not same_bytes(self.run.after(name), reference_array(leaf.array))
         )
         return self.run.changed.union(silent)
+
+    def writes(self, name: str) -> bool:
+        """Does the call write to an argument that is as it was? A running mean stays what it is beside a batch that has
+        the same; another value shows what the call does."""
+        leaf = self.leaves[name]
+        if self.contraction is not None or not is_floating(leaf.array.dtype):
+            return False
+        values = reference_array(leaf.array)
+        other = np.where(values == 0, ANOTHER, values * (1 + ANOTHER))
+        try:
+            run = self.again({**self.leaves, name: replace(leaf, array=other)}, self.way, None)
+        except MemoryError:
+            raise
+        except Exception:  # beyond the call's domain
+            return False
+        return not same_bytes(run.after(name), other)
+
+    def with_written(self, names: frozenset[str]) -> Reference:
+        """The reference of which these arguments count as changed, though they are as they were."""
+        return replace(self, run=replace(self.run, changed=self.run.changed | names))
 
     def again(self, leaves: Mapping[str, Leaf], way: Way, wanted: Wanted | None) -> Run:
         """The reference's call on other values of the same arguments."""

@@ -14,7 +14,7 @@ from pytest_probe.core.run import Run
 from pytest_probe.core.verdict import OutputVerdict
 from pytest_probe.errors import NoReference
 from pytest_probe.execution.replay import Replay
-from pytest_probe.numerics.closeness import distance, same_bytes, widened_dtype
+from pytest_probe.numerics.closeness import distance, reference_array, same_bytes, widened_dtype
 from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype
 
 if TYPE_CHECKING:
@@ -24,13 +24,14 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Sides:
     """What both sides gave in one direction, by name, and verdicts on what differs in structure; sample tells that it
-    is part of one tensor."""
+    is part of one tensor, other_reading is the same in a reading of the record that the device is farther from."""
 
     replay: Replay
     actual: Mapping[str, Any]
     expected: Mapping[str, Any]
     structural: tuple[OutputVerdict, ...]
     sample: Sample | None = None
+    other_reading: Sides | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +55,9 @@ def named_gradients(gradients: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
 
 
 def nearest_structure(sides: list[Sides]) -> Sides:
-    """Of several readings of a record the one that the device's results are nearest to."""
-    return sides[0] if len(sides) == 1 else min(sides, key=lambda item: distance(item.actual, item.expected))
+    """Of the readings of a record the one that the device's results are nearest to, and beside it the other."""
+    nearest, *others = sorted(sides, key=lambda item: distance(item.actual, item.expected)) if sides[1:] else sides
+    return replace(nearest, other_reading=others[0]) if others else nearest
 
 
 def backward_sides(replay: Replay, actual: Mapping[str, Any], expected: Mapping[str, Any]) -> Sides:
@@ -84,6 +86,9 @@ def _one_sided(actual: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterat
 
 def forward_sides(replay: Replay) -> Sides:
     """Return values and changed arguments of both sides."""
+    written = frozenset(name for name in _changed_on_device_alone(replay) if replay.reference.writes(name))
+    if written:
+        replay = replace(replay, reference=replay.reference.with_written(written))
     reference = replay.reference
     actual, expected = dict(replay.actual.outputs), dict(reference.run.outputs)
     # What is changed and returned is judged once, as an output.
@@ -94,7 +99,10 @@ def forward_sides(replay: Replay) -> Sides:
         words = f"not judged, because a dump does not store what the call wrote there: {', '.join(beside)}"
         replay, beside = replace(replay, reference=replace(reference, notes=(*reference.notes, words))), []
     for name in beside:
-        actual[name], expected[name] = replay.actual.after(name), reference.run.after(name)
+        # A run that was kept has no values of what it left as it was.
+        before = reference_array(reference.leaves[name].array) if name in written else None
+        expected[name] = reference.run.after(name) if before is None else before
+        actual[name] = replay.actual.after(name)
     one_sided = sorted(actual.keys() ^ expected.keys())
     troubles = [_missing(name, actual.get(name), expected.get(name)) for name in one_sided]
     return Sides(replay, actual, expected, (*troubles, *changed_arguments(replay)))
@@ -102,10 +110,16 @@ def forward_sides(replay: Replay) -> Sides:
 
 def changed_arguments(replay: Replay) -> Iterator[OutputVerdict]:
     """Verdicts on arguments that only the device changed."""
+    for name in _changed_on_device_alone(replay):
+        array = replay.reference.leaves[name].array
+        reason = "the device changed this argument; the reference does not change it"
+        yield OutputVerdict(name, array.shape, array.dtype.name, "error", "mutated", reason)
+
+
+def _changed_on_device_alone(replay: Replay) -> Iterator[str]:
     for name, leaf in replay.reference.leaves.items():
         if name not in replay.reference.changed and not same_bytes(replay.actual.after(name), leaf.array):
-            reason = "the device changed this argument; the reference does not change it"
-            yield OutputVerdict(name, leaf.array.shape, leaf.array.dtype.name, "error", "mutated", reason)
+            yield name
 
 
 def _missing(name: str, actual: Any, expected: Any) -> OutputVerdict:

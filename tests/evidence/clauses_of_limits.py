@@ -11,8 +11,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from pytest_probe.execution import comparisons, resolve, run
-from pytest_probe.numerics import noise_ratio
+from pytest_probe.core.comparison import Comparison
+from pytest_probe.execution import comparisons, judging, resolve, run, structure
+from pytest_probe.numerics import closeness, noise_ratio
 from pytest_probe.numerics.dtypes import AnyArray, round_to, widen
 from pytest_probe.numerics.noise_ratio import Bias
 from pytest_probe.standards.api_class import classes_of
@@ -192,6 +193,38 @@ def classes() -> list[Tensor]:
     generator = torch.Generator().manual_seed(1)
     x = torch.randn((7, 10, 30), generator=generator).half()
     return [x, torch.randint(0, 10, (7, 30), generator=generator)]
+
+
+def halves_of_three() -> list[Any]:
+    """Logits at which the CPU's 16-bit steps lead away from its own reading of 0.1, nearer to that of 16 bit."""
+    generator = torch.Generator().manual_seed(20)
+    logits = (torch.randint(-16, 16, (64, 3), generator=generator) + 0.5).to(BRAIN)
+    return [logits, torch.randint(0, 3, (64,), generator=generator), None, None, -100, None, "none", 0.1]
+
+
+def near_equal_logits() -> list[Any]:
+    logits = normal(64, 100, scale=0.016, dtype=HALF)
+    return [logits, torch.arange(64), None, None, -100, None, "mean", 0.1]
+
+
+def overflowing_weights() -> list[Any]:
+    """Losses of both signs, each beyond float16."""
+    logits = torch.tensor([[60000.0, -60000, 0], [0, 50000, -60000], [-40000, 0, 60000]]).to(HALF)
+    return [logits, torch.tensor([1, 0, 2]), torch.tensor([2000.0, -2000, 1]).to(HALF), None, -100, None, "sum"]
+
+
+def nearest_alone(sides: list[structure.Sides]) -> structure.Sides:
+    return min(sides, key=lambda item: closeness.distance(item.actual, item.expected))
+
+
+@torch.library.custom_op("evidence::nan_in_half", mutates_args=(), schema="(Tensor x) -> Tensor")
+def nan_in_half(x: Tensor) -> Tensor:
+    """A kernel whose fault is in float16 alone."""
+    return torch.tanh(x) * (math.nan if x.dtype is HALF else 1.0)
+
+
+def both_lost(comparison: Comparison, theirs: AnyArray) -> AnyArray:
+    return np.isnan(theirs) & np.isnan(widen(comparison.actual))
 
 
 def without_bias(place: int) -> Off:
@@ -374,6 +407,33 @@ CLAUSES = (
         ((steps, "CPU_LARGEST", math.inf), (steps, "CPU_RMS", math.inf), (steps, "LOST_DIGITS", math.inf),
          (steps, "unlike_rounding", no_trouble)),
         "error", "pass", api="Torch.prod", place="other",
+    ),
+    Clause(
+        "as-cpu: NaN of 16-bit steps", "float16 cross_entropy whose weighted losses overflow, torch's own kernel",
+        F.cross_entropy, F.cross_entropy, overflowing_weights,
+        ((steps, "_lost_in_steps", lambda comparison, theirs: np.zeros(theirs.shape, bool)),),
+        "pass", "error", api="Functional.cross_entropy", place="other",
+    ),
+    Clause(
+        "as-cpu: NaN only of 16-bit steps", "float16 tanh that is NaN on the CPU as well, on another device",
+        nan_in_half, nan_in_half, lambda: [normal(30, dtype=HALF)], ((steps, "_lost_in_steps", both_lost),),
+        "error", "pass", place="other",
+    ),
+    Clause(
+        "as-cpu: the same bias", "gradient of float16 cross_entropy of nearly equal logits, torch's own kernel",
+        F.cross_entropy, F.cross_entropy, near_equal_logits,
+        ((rule, "_biased_as_cpu", lambda comparison, stage: False),),
+        "pass", "error", api="Functional.cross_entropy", backward=True, place="other", key="b",
+    ),
+    Clause(
+        "as-cpu: that bias alone", "bfloat16 matmul plus 1e-4 on another device",
+        off_by(1.0, 1e-4), torch.matmul, cancelling, ((rule, "_biased_as_cpu", lambda comparison, stage: True),),
+        "error", "pass", api="Torch.matmul", place="other",
+    ),
+    Clause(
+        "either reading", "gradient of bfloat16 cross_entropy with label_smoothing 0.1, torch's own kernel",
+        F.cross_entropy, F.cross_entropy, halves_of_three, ((judging, "nearest_structure", nearest_alone),),
+        "pass", "error", api="Functional.cross_entropy", backward=True, place="other",
     ),
     Clause(
         "scalars in float32", "x > 0.1 for float32 numbers 0.1",

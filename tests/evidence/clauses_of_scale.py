@@ -15,6 +15,7 @@ from pytest_probe.core.comparison import Comparison
 from pytest_probe.core.verdict import OutputVerdict
 from pytest_probe.execution import comparisons, perturbed
 from pytest_probe.execution.perturbed import Draw
+from pytest_probe.frameworks.torch import rounding
 from pytest_probe.numerics import noise_ratio
 from pytest_probe.numerics.dtypes import AnyArray, float_format
 from pytest_probe.numerics.ulp import ulp
@@ -40,6 +41,22 @@ in_turn, measure, allowed, gap, move = (
 
 def determinants(rows: Tensor) -> tuple[Tensor, ...]:
     return tuple(row[0] * row[3] - row[1] * row[2] for row in rows)
+
+
+def normalised(x: Tensor, weight: Tensor) -> Tensor:
+    return F.layer_norm(x, [8], weight)
+
+
+def with_gradient_off(x: Tensor, weight: Tensor) -> Tensor:
+    """The weight's gradient is two roundoffs too large."""
+    factor = 1 + 2.0**-10
+    return F.layer_norm(x, [8], weight * factor - weight.detach() * (factor - 1))
+
+
+def near_a_tie() -> list[Tensor]:
+    """A row of which 1 / std is 1.07e-8 from the middle of two float16 numbers, as a share of itself."""
+    row = [0.73388671875, -1.1806640625, 0.779296875, -1.2939453125, 1.5859375, 0.34375, 0.1773681640625, 1.5888671875]
+    return [torch.tensor([row], dtype=HALF), torch.ones(8, dtype=HALF)]
 
 
 def halves(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -379,6 +396,16 @@ CLAUSES = (
         "c = 0 element by element", "naive expm1",
         narrow_only(lambda x: torch.exp(x) - 1, torch.expm1), torch.expm1, decades(1),
         ((stages, "floor_of", lambda comparison: noise_ratio.FLOOR),), "error", "pass", api="Torch.expm1",
+    ),
+    Clause(
+        "steps are computed before they are rounded", "gradient of float16 layer_norm's weight, torch's own kernel",
+        normalised, normalised, near_a_tie, ((rounding, "COMPUTED", 0.0),), "pass", "error",
+        api="Functional.layer_norm", backward=True,
+    ),
+    Clause(
+        "steps are computed in float32", "the same, two roundoffs too large",
+        with_gradient_off, normalised, near_a_tie, ((rounding, "COMPUTED", 2.0**-9),), "error", "pass",
+        api="Functional.layer_norm", backward=True,
     ),
     Clause(
         "complex by modulus", "complex square of negative reals by polar coordinates",

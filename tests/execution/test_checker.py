@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from pytest_probe.core.arguments import Arguments
 from pytest_probe.core.verdict import Verdict
-from pytest_probe.execution import Case, floating_dtypes, preview
+from pytest_probe.execution import Case, Checker, Conditions, floating_dtypes, preview
 from pytest_probe.execution.verdicts import _range
 from pytest_probe.registry import Registry
 from tests.execution.conftest import Make, Plant, failed, judged, normal
@@ -53,6 +53,26 @@ def test_a_device_that_changes_what_it_should_not(bench: Make, plant: Plant) -> 
     found = made.check()
     assert failed(found) == {"input.1": "mutated"}
     assert found.reason == "input.1: the device changed this argument; the reference does not change it"
+
+
+def converged() -> tuple[Any, ...]:
+    """A batch of normalisation whose running mean is its own: 0.9 m + 0.1 m is m in float64, not in float32."""
+    return torch.full((4, 3, 5), 12.0), torch.full((3,), 12.0), torch.ones(3), None, None, True
+
+
+def wrong_mean(x: torch.Tensor, mean: torch.Tensor, *rest: Any) -> torch.Tensor:
+    found = F.batch_norm(x, mean, *rest)
+    mean.mul_(1.0001)
+    return found
+
+
+@pytest.mark.parametrize(("function", "wrong"), [(F.batch_norm, {}), (wrong_mean, {"input.1": "noise"})])
+def test_an_argument_that_the_reference_leaves_as_it_was_by_chance(function: Any, wrong: dict[str, str]) -> None:
+    found = Checker(Conditions(device="cpu"), Registry.default()).compare(
+        function, F.batch_norm, converged(), api="Functional.batch_norm"
+    )[-1]
+    assert judged(found) == ["output.0", "input.1", "input.2"]
+    assert failed(found) == wrong
 
 
 def test_foreach(bench: Make, plant: Plant) -> None:

@@ -44,6 +44,8 @@ def _convolution_elsewhere(rounded: Callable[[torch.Tensor], torch.Tensor], x: A
     return result if bias is None else rounded(result) + bias.view(-1, *[1] * (weight.ndim - 2))
 
 
+# What a float32 kernel's number may be off by before it is rounded to 16 bit: four roundoffs of float32.
+COMPUTED = 2.0**-22
 # Functions that no library rounds correctly.
 LIBRARY = frozenset(
     "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh sigmoid erf "
@@ -112,7 +114,8 @@ class StepsMode(SplittingMode):
     granted. With `fine`, kernels are split by torch's own decompositions, and a library's functions are off by up to
     a float32 ulp, as seed draws it: correctly rounded ones may all meet a number that the reference lies on.
     wide are arguments of a wider dtype; kernels those of the call in its own dtypes, one for one. by_chance: what is no
-    number of dtype becomes one of its neighbours there, as seed draws.
+    number of dtype becomes one of its neighbours there, as seed draws. computed: what is rounded is off by a few
+    roundoffs of float32 before, as seed draws.
     """
 
     def __init__(
@@ -124,9 +127,11 @@ class StepsMode(SplittingMode):
         kernels: Iterable[Kernel] = (),
         *,
         by_chance: bool = False,
+        computed: bool = False,
     ) -> None:
         super().__init__()
         self.by_chance = by_chance
+        self.computed = computed
         self.dtype = dtype
         self.fine = fine
         self.wide = {_storage(tensor) for tensor in wide}
@@ -216,6 +221,9 @@ class StepsMode(SplittingMode):
     def _narrowed(self, tensor: torch.Tensor) -> torch.Tensor:
         """Rounded to dtype. No rounding leads beyond its range where another device's steps are guessed in 16 bit: who
         overflows there, and divides by inf, has lost the number."""
+        if self.computed:
+            drawn = torch.rand(tensor.shape, generator=self.generator, dtype=torch.float64)
+            tensor = tensor * (1 + COMPUTED * (2 * drawn - 1).to(tensor.device))
         rounded = tensor.to(self.dtype)
         if self.by_chance:
             return self._either_side(tensor, rounded)

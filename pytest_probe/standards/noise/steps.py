@@ -135,13 +135,15 @@ def _divided(errors: AnyArray, scale: AnyArray) -> AnyArray:
 def by_cpu_result(comparison: Comparison, stage: Stage) -> str | None:
     """Why the output passes beside the framework's own CPU kernel in the case's dtype; None where it does not.
 
-    What that kernel makes NaN, or of another dtype, says nothing; an overflow excuses an overflow of its sign.
+    What that kernel makes NaN, or of another dtype, says nothing; an overflow excuses an overflow of its sign. NaN does
+    where known 16-bit steps give NaN as well: it is the difference of two sums that overflow.
     """
     result = comparison.evidence.cpu_result()
     if result is None or result.dtype != comparison.actual.dtype:
         return None
     theirs, wide = widen(result), widen(comparison.actual)
-    alike = np.isinf(theirs) & (theirs == wide) & np.isfinite(comparison.expected)
+    alike = (np.isinf(theirs) & (theirs == wide)) | _lost_in_steps(comparison, theirs)
+    alike &= np.isfinite(comparison.expected)
     theirs = np.where(np.isfinite(theirs), theirs, comparison.expected)
     ours = stages.noise_beside(comparison, stage, np.where(alike, comparison.expected, wide))
     if ours.within(stage.limits):
@@ -160,6 +162,15 @@ def by_cpu_result(comparison: Comparison, stage: Stage) -> str | None:
     if unlike_rounding(errors[0], errors[1:], comparison.expected):
         return None
     return f"as-cpu: the CPU's own kernel has as large an error ({seen.largest:,.4g})"
+
+
+def _lost_in_steps(comparison: Comparison, theirs: AnyArray) -> BoolArray:
+    """Where the output, the CPU's result and all of its known 16-bit steps are NaN."""
+    lost = np.isnan(theirs) & np.isnan(widen(comparison.actual))
+    if lost.any():
+        samples = comparison.evidence.narrow_steps(DRAWN) if comparison.case.narrow else []
+        lost &= np.logical_and.reduce([np.isnan(sample) for sample in samples]) if samples else False
+    return lost
 
 
 def truncates(comparison: Comparison) -> bool:

@@ -180,6 +180,19 @@ def test_rsqrt_in_vectors_rounds_once() -> None:
     assert same(under(torch.rsqrt, x[::2]), rounded(x[::2].sqrt()).reciprocal())
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    ("own", "shown"),
+    [((1, 2), (32, 2)), ((32, 1), (32, 2)), ((1, 64), (32, 64)), ((2, 1), (2, 33)), ((3, 1, 70), (3, 40, 70))],
+)
+def test_vectors_follow_the_loops_over_a_broadcast_tensor(
+    dtype: torch.dtype, own: tuple[int, ...], shown: tuple[int, ...]
+) -> None:
+    """The innermost loop runs along the output's last dimension, also where the tensor is shown several times there."""
+    x = torch.rand(own, generator=torch.Generator().manual_seed(0)).to(dtype).add(1)
+    assert same(under(torch.rsqrt, x.double().expand(shown), dtype=dtype).to(dtype), x.expand(shown).rsqrt())
+
+
 def scaled(y: torch.Tensor, alpha: float) -> torch.Tensor:
     """Times the rounded alpha, and rounded where no vector holds it, or vectors do not fuse."""
     product = y * rounded(torch.tensor(alpha, dtype=torch.float64))
