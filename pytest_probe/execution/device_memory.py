@@ -62,11 +62,12 @@ class DeviceMemory:
     def had(self, needed: Callable[[], int], first: Callable[[], Given], again: Callable[[], Given]) -> Given:
         """What first gives, or, where it raises DeviceMemoryError, what again gives alone on the device; needed gives
         the bytes of the case's tensors. Raises TooLargeForDevice where that raises it, too."""
-        try:
-            with self._turn(needed, alone=self.crowds(needed, ALONE)):
+        with self._turn(needed, alone=self.crowds(needed, ALONE)):
+            try:
                 return first()
-        except DeviceMemoryError as error:
-            given_back(error)
+            except DeviceMemoryError as error:
+                # In here: what its frames hold has to be free before another process has its turn.
+                given_back(error)
         with self._turn(needed, alone=True):
             self._release()
             try:

@@ -12,7 +12,9 @@ import torch
 
 from pytest_probe.core.dump import Call, Dump, Record, Surroundings, TensorSpec
 from pytest_probe.core.verdict import Verdict
+from pytest_probe.errors import DeviceMemoryError
 from pytest_probe.execution import Case, Checked, Checker, Conditions
+from pytest_probe.execution.device_memory import DeviceMemory
 from pytest_probe.frameworks import unavailable
 from pytest_probe.registry import Registry
 from tests.support.devices import Emulated
@@ -109,3 +111,32 @@ def test_other_errors_are_not_tried_again(framework: str, error: Exception, foun
     device = Failing(raised, range(1))
     assert kinds(check(framework, device))[0] == found
     assert len(device.made) == 1
+
+
+class Shared:
+    """Of a framework what a device's memory asks for: each release notes how many tensors somebody still has."""
+
+    def __init__(self) -> None:
+        self.made: list[weakref.ref[Any]] = []
+        self.had: list[int] = []
+
+    def memory_left(self, device: object) -> int:
+        return 1000
+
+    def release_memory(self, device: object) -> None:
+        self.had.append(sum(one() is not None for one in self.made))
+
+
+def test_what_an_error_held_is_free_before_another_process_has_its_turn(tmp_path: Path) -> None:
+    """Else that process, alone on the device, finds it too full."""
+    shared: Any = Shared()
+
+    def first() -> str:
+        tensor = torch.empty(120)
+        shared.made.append(weakref.ref(tensor))
+        raise DeviceMemoryError("out of memory")
+
+    memory = DeviceMemory(shared, Emulated("other"), tmp_path)
+    assert memory.had(lambda: 480, first, lambda: "found") == "found"
+    # At the end of its turn, and at the beginning and the end of the one that it has alone.
+    assert shared.had == [0, 0, 0]

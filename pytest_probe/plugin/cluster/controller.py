@@ -100,6 +100,7 @@ class Cluster:
             if remote:
                 self._run_there(session, remote)
         finally:
+            self._reporting.know(nodes=self.told())
             self._pool.end()
         _raise_stop(session)
         return True
@@ -138,7 +139,6 @@ class Cluster:
                 break
             self._feed()
             self._wait()
-        self._reporting.know(nodes=self.told())
 
     def _wait(self) -> None:
         for event in self._pool.wait(TICK):
