@@ -29,6 +29,8 @@ DeviceMemoryError, a MemoryError, is caught by whoever runs a case: a second try
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class ProbeError(Exception):
     """Base of all errors; its text is meant for the user, and complete."""
@@ -75,6 +77,16 @@ class RecordError(ProbeError):
         super().__init__(f"{where}: found {found}, expected {wanted}")
         self.entry = entry
         self.field = field
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """By its words: pickle would call __init__ with them."""
+        return _unpickled, (type(self), self.args, vars(self))
+
+
+def _unpickled(kind: type[RecordError], args: tuple[Any, ...], fields: dict[str, Any]) -> RecordError:
+    error = kind.__new__(kind, *args)
+    vars(error).update(fields)
+    return error
 
 
 class NotRecorded(RecordError):

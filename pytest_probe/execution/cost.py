@@ -5,8 +5,8 @@ from __future__ import annotations
 import heapq
 import math
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
 
 from pytest_probe import frameworks
 from pytest_probe.core.case import Case
@@ -15,6 +15,7 @@ from pytest_probe.errors import RecordError
 from pytest_probe.execution.large.contractions import contraction, contraction_kind
 from pytest_probe.standards.api_class import classes_of
 
+T = TypeVar("T")
 # Milliseconds of one core, of the dumps in tests/data and in cases: what any case takes, each of its tensors, and each
 # of their elements, which is made, run on both sides, and measured.
 CASE, TENSOR, ELEMENT = 1.0, 0.15, 3e-4
@@ -28,25 +29,33 @@ BACKWARD = 2.0
 _SHAPES = re.compile(rb"\[[\d,\s]*\]")
 
 
+class ByShapes(Generic[T]):
+    """An estimate for cases. Of those with equal APIs, dtypes and shapes the first one is decoded."""
+
+    def __init__(self, estimate: Callable[[Case], T]) -> None:
+        self._estimate = estimate
+        self._known: dict[object, T] = {}
+
+    def of(self, case: Case) -> T:
+        key = case.dump.framework, case.api, case.dtype, _shapes(case.record.forward)
+        if key[3] is None:
+            return self._estimate(case)
+        if key not in self._known:
+            self._known[key] = self._estimate(case)
+        return self._known[key]
+
+
 class Costs:
     """Estimates of one process. They depend on a record's API, shapes and plain arguments alone, so that all machines
-    have the same ones. Of records with equal shapes the first one is decoded."""
+    have the same ones."""
 
     def __init__(self) -> None:
-        self._known: dict[object, float] = {}
+        self._forward = ByShapes(forward_cost)
 
     def of(self, case: Case) -> float:
         """Milliseconds, roughly."""
-        forward = self._forward(case)
+        forward = self._forward.of(case)
         return forward * BACKWARD if case.direction == "backward" else forward
-
-    def _forward(self, case: Case) -> float:
-        key = case.dump.framework, case.api, shapes_of(case.record.forward)
-        if key[2] is None:
-            return forward_cost(case)
-        if key not in self._known:
-            self._known[key] = forward_cost(case)
-        return self._known[key]
 
 
 def forward_cost(case: Case) -> float:
@@ -80,7 +89,7 @@ def _normalises(api: str) -> bool:
     return api.endswith("_norm")
 
 
-def shapes_of(entry: Any) -> object:
+def _shapes(entry: Any) -> object:
     """What tells the shapes of an entry that is still JSON; None for any other."""
     try:
         return tuple(_SHAPES.findall(memoryview(entry)))

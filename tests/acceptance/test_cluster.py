@@ -295,6 +295,41 @@ def test_tensors_go_with_the_cases_where_nodes_cannot_read_them(pytester: pytest
     assert results(pytester, "shipped") == results(pytester, "read")
 
 
+def test_a_reader_of_the_projects_own(pytester: pytest.Pytester) -> None:
+    """Its functions cannot be sent: the controller decodes, and says what cannot be."""
+    (pytester.path / "calls.txt").write_text("my format\n")
+    pytester.makeconftest(
+        """
+        from pytest_probe.core.dump import Call, Dump, Record, TensorSpec
+        from pytest_probe.errors import RecordError
+
+        class Reader:
+            name = "mine"
+
+            def sniff(self, path, head):
+                return head.startswith(b"my format")
+
+            def read(self, path):
+                def decode(record):
+                    if record.number:
+                        raise RecordError(path, record.name, "input", "nothing", "a tensor")
+                    x = TensorSpec("float32", (3,), 1.0, -1.0, 0.0, 1.0)
+                    return Call((x,), {}, (x,), None)
+
+                records = tuple(Record(f"Torch.neg.{number}", "Torch", "neg", number, b"") for number in range(2))
+                return Dump(path, "pytorch", "", "", records, decode, lambda entry: ())
+
+        def pytest_probe_register(registry):
+            registry.readers.insert(0, Reader())
+        """
+    )
+    args = ["--probe-dump=calls.txt", "--probe-device=cpu"]
+    run(pytester, *args, "--probe-out=serial")
+    run(pytester, *args, "--probe-cluster=ray", "--probe-out=cluster")
+    assert results(pytester, "cluster") == results(pytester, "serial")
+    assert "found nothing, expected a tensor" in str(results(pytester, "cluster"))
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [

@@ -21,7 +21,7 @@ from pytest_probe.plugin.cluster.messages import Death, Outcome, Place, Ran, Rea
 from pytest_probe.plugin.cluster.pool import Event, Lost, Pool
 from pytest_probe.plugin.cluster.reports import Reports
 from pytest_probe.plugin.cluster.sending import Sending
-from pytest_probe.plugin.cluster.sizes import Sizes
+from pytest_probe.plugin.cluster.sizes import sizes_of
 from pytest_probe.plugin.cluster.starting import start_of
 from pytest_probe.plugin.items import ProbeItem
 from pytest_probe.plugin.order import costs_of, sharing_runs
@@ -127,7 +127,7 @@ class Cluster:
 
     def _run_there(self, session: pytest.Session, items: Sequence[ProbeItem]) -> None:
         self._groups: list[list[ProbeItem]] = sharing_runs(items)  # type: ignore[assignment]
-        self._sizes = Sizes().of_groups(self._groups)
+        self._sizes = sizes_of(self._groups)
         self._dealing = Dealing(costs_of(self._groups), self._sizes)
         self._waiting = len(self._groups)
         self._skip_too_large()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_probe.core.dump import Call, Direction, Dump, Frame, Record
+from pytest_probe.errors import RecordError
 from pytest_probe.reports.death import Ending
 from pytest_probe.reports.running import Running
 from pytest_probe.settings import Settings
@@ -73,7 +74,8 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class SentCase:
-    """An item. record is raw; call is the decoded record where it was folded."""
+    """An item. record is raw. call is the decoded record where the controller decodes it, or why that cannot be: where
+    records were folded, and where what decodes them cannot be sent."""
 
     nodeid: str
     dump: SentDump
@@ -86,7 +88,7 @@ class SentCase:
     modules: tuple[str, ...] = ()
     folded: int = 0
     command: str = ""
-    call: Call | None = None
+    call: Call | RecordError | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import pickle
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from pytest_probe.core import archive
-from pytest_probe.core.dump import Call, Dump, Frame, TensorSpec, named_tensors
+from pytest_probe.core.dump import Call, Dump, Frame, Record, TensorSpec, named_tensors
 from pytest_probe.errors import RecordError
 from pytest_probe.plugin.cluster.messages import SentCase, SentDump
 from pytest_probe.plugin.items import ProbeItem
@@ -24,6 +25,11 @@ def no_modules(entry: str) -> tuple[str, ...]:
     return ()
 
 
+def decoded_here(record: Record) -> Call:
+    """In the place of what cannot be sent: each case has its call."""
+    raise AssertionError(f"{record.name} was sent without its call")
+
+
 class Sending:
     """shipped are the dumps whose files nodes cannot read."""
 
@@ -35,10 +41,11 @@ class Sending:
     def case(self, item: ProbeItem) -> SentCase:
         """An item; its record stays raw."""
         case, entry = item.case, f"{item.case.record.name}.{item.case.direction}"
+        sent = self._dump(item.dump_path)
         plots = self._probe.settings.plots
         return SentCase(
             item.nodeid,
-            self._dump(item.dump_path),
+            sent,
             case.record,
             case.direction,
             case.dtype,
@@ -48,7 +55,7 @@ class Sending:
             case.dump.modules(entry) if plots else (),
             item.folded,
             item.command,
-            _decoded(item) if item.folded else None,
+            _decoded(item) if item.folded or sent.dump.decode is decoded_here else None,
         )
 
     def files(self, item: ProbeItem) -> Iterator[tuple[str, Path]]:
@@ -58,7 +65,7 @@ class Sending:
             return
         dump = self._probe.read(item.dump_path)
         call = _decoded(item)
-        for name in () if call is None else _names(call):
+        for name in () if isinstance(call, RecordError) else _names(call):
             for kind, folders in (("tensors", dump.data_dirs), ("gradients", dump.gradient_dirs)):
                 path = _found(dump, folders, name)
                 if path is not None:
@@ -68,17 +75,27 @@ class Sending:
         if path not in self._dumps:
             dump = self._probe.read(path)
             bare = replace(dump, records=(), notes=(), damage=(), skipped={}, stack=no_frames, modules=no_modules)
-            sent = replace(bare, observed=None), path in self._shipped
-            self._dumps[path] = SentDump(len(self._dumps), path, self._probe.label(path), *sent)
+            decode = dump.decode if _can_be_sent(dump.decode) else decoded_here
+            found = replace(bare, observed=None, decode=decode)
+            self._dumps[path] = SentDump(len(self._dumps), path, self._probe.label(path), found, path in self._shipped)
         return self._dumps[path]
 
 
-def _decoded(item: ProbeItem) -> Call | None:
-    """None for a record that cannot be decoded: its item says why."""
+def _decoded(item: ProbeItem) -> Call | RecordError:
+    """The call, or why there is none, which its item says."""
     try:
         return item.case.dump.decode(item.case.record)
-    except RecordError:
-        return None
+    except RecordError as error:
+        return error
+
+
+def _can_be_sent(decode: Callable[[Record], Call]) -> bool:
+    """Not where it is a function inside another one, as in a reader of the project's own."""
+    try:
+        pickle.dumps(decode)
+    except Exception:  # whatever the reader's own objects raise
+        return False
+    return True
 
 
 def _names(call: Call) -> set[str]:

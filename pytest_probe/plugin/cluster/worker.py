@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_probe.core.dump import Call, Dump, Record
-from pytest_probe.errors import ProbeError
+from pytest_probe.errors import ProbeError, RecordError
 from pytest_probe.plugin.cluster.channel import END, Channel
 from pytest_probe.plugin.cluster.messages import Ran, Ready, SentCase, SentDump, Start, Told
 from pytest_probe.plugin.gate import gate_in_worker
@@ -226,6 +226,8 @@ def _with_record(dump: Dump, record: Record, case: SentCase) -> Dump:
     call = case.call
 
     def decoded(wanted: Record) -> Call:
+        if isinstance(call, RecordError):
+            raise call
         return dump.decode(wanted) if call is None else call
 
     return replace(
