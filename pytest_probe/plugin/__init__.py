@@ -186,7 +186,7 @@ def _configure(config: pytest.Config) -> None:
 
         setup.configure(config, state)
     if not xdist.is_worker(config):
-        from pytest_probe.plugin.freeing import Freeing
+        from pytest_probe.plugin.carrying import Freeing
         from pytest_probe.plugin.reporting import Reporting
 
         config.pluginmanager.register(Reporting(state), "probe-reporting")

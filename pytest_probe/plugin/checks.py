@@ -10,7 +10,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
-import msgspec
 import pytest
 
 from pytest_probe.baselines.gate import Judgement
@@ -24,6 +23,7 @@ from pytest_probe.errors import NoKernel, SettingsError
 from pytest_probe.execution import Case, Checked, Checker, PreparedCall
 from pytest_probe.execution.api_names import known_api
 from pytest_probe.inputs.streams import Streams
+from pytest_probe.plugin.carrying import carry
 from pytest_probe.plugin.commands import test_command
 from pytest_probe.plugin.details import details_of
 from pytest_probe.plugin.marker import Marked
@@ -333,8 +333,7 @@ def complete(item: pytest.Item, report: pytest.TestReport, call: pytest.CallInfo
     worst = max(results, key=lambda outcome: SEVERITY[outcome.verdict])
     item.user_properties[:] = [*junit.others(item.user_properties), *junit.properties(worst)]
     report.user_properties = list(item.user_properties)
-    report.probe = msgspec.to_builtins(worst)  # type: ignore[attr-defined]
-    report.probe_checks = msgspec.to_builtins(results)  # type: ignore[attr-defined]
+    carry(report, worst, results)
     failure = call.excinfo.value if call.excinfo is not None else None
     crash = getattr(report.longrepr, "reprcrash", None)
     if isinstance(failure, CheckFailed) and crash is not None:

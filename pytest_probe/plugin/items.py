@@ -9,7 +9,6 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-import msgspec
 import pytest
 
 from pytest_probe.baselines.gate import Judgement
@@ -19,6 +18,7 @@ from pytest_probe.core.printable import printable, printable_line
 from pytest_probe.core.result import PortableId, Result
 from pytest_probe.core.verdict import SLOWER, Verdict
 from pytest_probe.execution import Case
+from pytest_probe.plugin.carrying import carry
 from pytest_probe.plugin.commands import item_command
 from pytest_probe.plugin.details import details_of
 from pytest_probe.plugin.saving import save, saved_file, saves
@@ -167,7 +167,7 @@ class NoticeItem(pytest.Item):
         mine = junit.properties(outcome)
         self.user_properties = [*junit.others(self.user_properties), *mine]
         report.user_properties = list(self.user_properties)
-        report.probe = msgspec.to_builtins(outcome)  # type: ignore[attr-defined]
+        carry(report, outcome, [outcome])
 
     def forget(self) -> None:
         """Drop what a run of the item left."""

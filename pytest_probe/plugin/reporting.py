@@ -12,7 +12,6 @@ from glob import escape
 from importlib.metadata import version
 from typing import Any
 
-import msgspec
 import pytest
 
 from pytest_probe import frameworks
@@ -25,6 +24,7 @@ from pytest_probe.core.whole_file import replacing
 from pytest_probe.execution.large.forecast import sampled_cases
 from pytest_probe.options import standards
 from pytest_probe.plugin import limit
+from pytest_probe.plugin.carrying import carried
 from pytest_probe.plugin.collectors import DAMAGED
 from pytest_probe.plugin.disk import fail, unwritten
 from pytest_probe.plugin.gate import GateRun
@@ -39,7 +39,7 @@ from pytest_probe.reports.markdown import Failing, Page
 from pytest_probe.reports.msprobe_csv.checker import write_csv
 from pytest_probe.reports.overflow import Overflows, Place
 from pytest_probe.reports.paddleapex_csv import write_measurements
-from pytest_probe.reports.results_file import RESULTS, RUN, ResultsWriter, digest
+from pytest_probe.reports.results_file import RESULTS, RUN, ResultsWriter, digest, results_in
 from pytest_probe.reports.running import FOLDER, clear
 from pytest_probe.reports.tally import Tally
 from pytest_probe.selection import apis_of, closest, matches
@@ -68,7 +68,7 @@ class Reporting:
         self._tally = Tally()
         self._overflows = Overflows()
         self._finished = 0
-        self._held: dict[str, list[Result]] = {}
+        self._held: dict[str, str] = {}
         self._repeated: set[str] = set()
         self._failing: dict[str, Failing] = {}
         self._trouble: list[str] = []
@@ -169,25 +169,25 @@ class Reporting:
         self._note_failure(report)
         if report.outcome not in OUTCOMES:
             self._repeated.add(item)
-        elif results := _results(report):
-            self._held[item] = results
+        elif lines := carried(report):
+            self._held[item] = lines
             self._repeated.discard(item)
         # "???" is xdist's word for the one report of an item whose worker died.
         if report.when not in ("teardown", "???"):
             return
-        results = self._held.pop(item, [])
+        lines = self._held.pop(item, "")
         if item in self._repeated:
             self._repeated.discard(item)
             report.user_properties = junit.others(report.user_properties)
             return
         self._finished += 1
-        self._count(results)
+        self._keep(lines)
 
     def _note_failure(self, report: pytest.TestReport) -> None:
         """Remember an item with results that failed, until it is run again."""
         if report.outcome not in OUTCOMES or (report.when == "setup" and report.passed):
             self._failing.pop(report.nodeid, None)
-        if report.failed and (results := _results(report)):
+        if report.failed and (results := results_in(carried(report))):
             file, line, _ = report.location
             crash = getattr(getattr(report.longrepr, "reprcrash", None), "message", "")
             worst = max(results, key=lambda result: SEVERITY[result.verdict])
@@ -202,30 +202,34 @@ class Reporting:
 
     def take_over(self, results: Iterable[Result]) -> None:
         """Count what an earlier run found and wrote."""
-        self._count(results, written=True)
-
-    def _count(self, results: Iterable[Result], *, written: bool = False) -> None:
         for result in results:
-            self._tally.add(result)
-            self._overflows.add(result)
-            if self.gate is not None:
-                self.gate.add(result)
-            if self._files is not None:
-                self._files.add(result)
-            if result.portable_id.entry == DAMAGED:
-                self._told.add(result.portable_id)
-            if not self._unsaved:
-                self._unsaved = next((note for note in result.notes if note.startswith(NOT_SAVED)), "")
-            if self._probe.benchmark is not None:
-                self._seen.add(result.portable_id)
-            if self._writer is not None and not written:
-                self._writer.write(result)
+            self._count(result)
+
+    def _keep(self, lines: str) -> None:
+        for result in results_in(lines):
+            self._count(result)
+        if self._writer is not None:
+            self._writer.write(lines)
+
+    def _count(self, result: Result) -> None:
+        self._tally.add(result)
+        self._overflows.add(result)
+        if self.gate is not None:
+            self.gate.add(result)
+        if self._files is not None:
+            self._files.add(result)
+        if result.portable_id.entry == DAMAGED:
+            self._told.add(result.portable_id)
+        if not self._unsaved:
+            self._unsaved = next((note for note in result.notes if note.startswith(NOT_SAVED)), "")
+        if self._probe.benchmark is not None:
+            self._seen.add(result.portable_id)
 
     def pytest_report_teststatus(self, report: Any) -> tuple[str, str, str | tuple[str, dict[str, bool]]] | None:
         outcome = getattr(report, "probe", None)
         if outcome is None or hasattr(report, "wasxfail"):
             return None
-        folded = f" +{outcome['folded']}" if outcome.get("folded") else ""
+        folded = f" +{outcome['folded']}" if outcome["folded"] else ""
         if outcome["verdict"] == "warning" and report.passed:
             return "warned", "w", (f"WARNED{folded}", {"yellow": True})
         if folded and report.when == "call" and report.outcome in LETTERS:
@@ -281,8 +285,8 @@ class Reporting:
     # Innermost: the summary, which pytest writes around all others, tells what happened here.
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> Generator[None, None, None]:
-        for results in self._held.values():  # of items that something kept from their end
-            self._count(results)
+        for lines in self._held.values():  # of items that something kept from their end
+            self._keep(lines)
         try:
             yield
         except OSError as error:
@@ -352,12 +356,6 @@ class Reporting:
             self._trouble.append(lost)
         if writer.trouble:
             self._trouble.insert(0, writer.trouble)
-
-
-def _results(report: pytest.TestReport) -> list[Result]:
-    """What a report carries, as builtins: a result of an item, or those of a test's checks."""
-    outcome = getattr(report, "probe", None)
-    return [] if outcome is None else msgspec.convert(getattr(report, "probe_checks", [outcome]), list[Result])
 
 
 def _conditions(probe: Probe, devices: list[dict[str, str]]) -> list[str]:

@@ -8,12 +8,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import pytest
 
 from pytest_probe.core import archive
 from pytest_probe.core.result import PortableId, Result
 from pytest_probe.core.verdict import SEVERITY
+from pytest_probe.plugin.carrying import carry
 from pytest_probe.plugin.collectors import node_of_file
 from pytest_probe.plugin.items import NoticeItem
 from pytest_probe.plugin.session import Probe, address
@@ -21,7 +21,7 @@ from pytest_probe.plugin.xdist import DEATHS_OF_A_CASE, result_of
 from pytest_probe.reports import junit
 from pytest_probe.reports.death import Ending, verdict_on
 from pytest_probe.reports.earlier import Earlier, result_names
-from pytest_probe.reports.results_file import RESULTS, ResultsWriter
+from pytest_probe.reports.results_file import RESULTS, ResultsWriter, lines_of
 from pytest_probe.reports.running import FOLDER, TIMER, Deaths, told_timeout
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _write_deaths(probe: Probe, writer: ResultsWriter) -> None:
         ended = death.id == out_of_time
         if death.id not in known and (ended or times >= DEATHS_OF_A_CASE):
             verdict = verdict_on(death, Ending(None), times=times, timed_out=ended)
-            writer.write(result_of(probe, PortableId.parse(death.id), verdict, probe.device, death.folded))
+            writer.write(lines_of([result_of(probe, PortableId.parse(death.id), verdict, probe.device, death.folded)]))
     (folder / TIMER).unlink(missing_ok=True)
 
 
@@ -188,7 +188,7 @@ class Resumed:
             report.user_properties = list(properties)
             report.probe_resumed = True  # type: ignore[attr-defined]
             if when == "call":
-                report.probe = msgspec.to_builtins(result)  # type: ignore[attr-defined]
+                carry(report, result, [result])
             yield report
 
 

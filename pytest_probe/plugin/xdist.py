@@ -13,7 +13,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import msgspec
 import pytest
 from msgspec import structs
 
@@ -23,6 +22,7 @@ from pytest_probe.core.run import RECORDED
 from pytest_probe.core.verdict import Verdict
 from pytest_probe.errors import SettingsError
 from pytest_probe.plugin import packing
+from pytest_probe.plugin.carrying import carry
 from pytest_probe.plugin.commands import item_command, search_command
 from pytest_probe.plugin.session import TABLE, Probe
 from pytest_probe.reports.death import TIMER_STATUS, Ending, memory_kills, verdict_on
@@ -302,7 +302,7 @@ def say(report: pytest.TestReport, path: Path, result: Result, command: str, dev
     else:
         where = f" on {device}" if device else ""
         report.longrepr = f"{result.portable_id.name}{where}: {result.reason}\nto reproduce: {command}"
-    report.probe = msgspec.to_builtins(result)  # type: ignore[attr-defined]
+    carry(report, result, [result])
     report.user_properties = list(properties(result))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
@@ -20,6 +20,7 @@ from pytest_probe.reports.earlier import Earlier
 
 SCHEMA = 1
 RESULTS, RUN = "results.jsonl", "run.json"
+_LINES, _RESULTS = msgspec.json.Encoder(), msgspec.json.Decoder(Result)
 
 
 class ResultsWriter:
@@ -54,13 +55,14 @@ class ResultsWriter:
         except OSError as error:
             raise SettingsError("--probe-out", str(folder), f"it cannot be written to: {error.strerror}") from None
 
-    def write(self, result: Result) -> None:
+    def write(self, lines: str) -> None:
+        """Append lines of results as they are."""
         if self.trouble:
             return
-        line = memoryview(msgspec.json.encode(result) + b"\n")
+        left = memoryview(lines.encode())
         try:
-            while line:
-                line = line[self._file.write(line) :]
+            while left:
+                left = left[self._file.write(left) :]
             self._kept = self._file.tell()
         except OSError as error:
             self.trouble = (
@@ -112,6 +114,16 @@ def digest(path: Path) -> str:
         while block := file.read(1 << 20):
             state.update(block)
     return f"sha256:{state.hexdigest()}"
+
+
+def lines_of(results: Iterable[Result]) -> str:
+    """Results as lines of `results.jsonl`."""
+    return _LINES.encode_lines(results).decode()
+
+
+def results_in(lines: str) -> list[Result]:
+    """The results behind what `lines_of` made."""
+    return _RESULTS.decode_lines(lines)
 
 
 def read_results(path: Path) -> Iterator[Result]:

@@ -16,7 +16,7 @@ from pytest_probe.core.result import PortableId, Result
 from pytest_probe.core.whole_file import replacing
 from pytest_probe.errors import ResultsError, SettingsError
 from pytest_probe.reports.earlier import EarlierDump
-from pytest_probe.reports.results_file import RESULTS, RUN, ResultsWriter, read_results
+from pytest_probe.reports.results_file import RESULTS, RUN, ResultsWriter, lines_of, read_results
 
 ITEMS = "shard.json"
 COMMAND = "merge"
@@ -220,7 +220,7 @@ def write(folder: Path, run: Mapping[str, Any], results: Iterable[Result]) -> No
         folder.mkdir(parents=True, exist_ok=True)
         writer = ResultsWriter(folder, run)
         for result in results:
-            writer.write(result)
+            writer.write(lines_of([result]))
         writer.close()
         trouble = writer.trouble
     except OSError as error:

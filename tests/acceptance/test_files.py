@@ -71,6 +71,27 @@ def results_and_run_are_whole(pytester: pytest.Pytester) -> None:
     assert sorted(names) == [*tables, "results.jsonl", "run.json"]
 
 
+def test_lines_are_written_as_the_worker_made_them(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    """The controller neither reads a result field by field nor writes it anew: spaces stay."""
+    make_dump()
+    pytester.makeconftest(
+        """
+        import pytest
+
+        @pytest.hookimpl(wrapper=True, tryfirst=True)
+        def pytest_runtest_makereport(item, call):
+            report = yield
+            if hasattr(item.config, "workerinput") and hasattr(report, "probe_results"):
+                report.probe_results = report.probe_results.replace("{", "{  ", 1)
+            return report
+        """
+    )
+    pytester.runpytest("--probe-dump=dump.json", "--probe-out=out", "-n1").assert_outcomes(passed=5, skipped=1)
+    lines = (pytester.path / "out/results.jsonl").read_text().splitlines()
+    assert len(lines) == 6
+    assert all(line.startswith('{  "id"') for line in lines)
+
+
 def test_a_folder_with_results_is_refused(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump()
     pytester.runpytest("--probe-dump=dump.json", "--probe-out=out")

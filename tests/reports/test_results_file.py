@@ -13,7 +13,7 @@ from pytest_probe.core.result import PortableId, Result, plain
 from pytest_probe.core.verdict import Element, Metric, Outcome, OutputVerdict, Verdict
 from pytest_probe.errors import ResultsError, SettingsError
 from pytest_probe.reports.junit import properties
-from pytest_probe.reports.results_file import ResultsWriter, digest, read_results
+from pytest_probe.reports.results_file import ResultsWriter, digest, lines_of, read_results
 from pytest_probe.reports.tally import Tally
 
 
@@ -115,7 +115,7 @@ def test_tally_ranks_apis_by_noise_ratio() -> None:
 
 def test_writer_flushes_every_line_and_completes_the_run(tmp_path: Path) -> None:
     writer = ResultsWriter(tmp_path / "deep/out", {"seed": 3})
-    writer.write(outcome())
+    writer.write(lines_of([outcome()]))
     lines = (tmp_path / "deep/out/results.jsonl").read_text().splitlines()
     assert [msgspec.json.decode(line, type=Result) for line in lines] == [outcome()]
     assert json.loads((tmp_path / "deep/out/run.json").read_text()) == {"schema": 1, "seed": 3}
@@ -126,7 +126,7 @@ def test_writer_flushes_every_line_and_completes_the_run(tmp_path: Path) -> None
 def test_writer_takes_a_folder_without_results_only(tmp_path: Path) -> None:
     ResultsWriter(tmp_path, {}).close()
     writer = ResultsWriter(tmp_path, {})
-    writer.write(outcome())
+    writer.write(lines_of([outcome()]))
     writer.close()
     with pytest.raises(SettingsError, match=r"it holds results\.jsonl of another run; give a new folder"):
         ResultsWriter(tmp_path, {})
