@@ -195,7 +195,7 @@ def _configure(config: pytest.Config) -> None:
         from pytest_probe.plugin import resume
 
         resume.configure(config, state)
-    xdist.register_packing(config, state)
+    xdist.register_channel(config, state)
     progress.configure(config, state, distributes=xdist.is_controller(config))
     if xdist.is_controller(config):
         controller = xdist.Controller(state)

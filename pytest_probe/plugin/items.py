@@ -83,9 +83,9 @@ class NoticeItem(pytest.Item):
 
     @property
     def ihook(self) -> pluggy.HookRelay:
-        """Those of the dump, but for pytest's way of keeping what is logged."""
+        """Those of the dump, in which other plugins are left out where we do the same for less."""
         assert self.parent is not None
-        hooks: pluggy.HookRelay = self.probe.quiet.hooks(self.parent.ihook)
+        hooks: pluggy.HookRelay = self.probe.item_hooks.of(self.parent.ihook)
         return hooks
 
     @property

@@ -7,7 +7,7 @@ item: torch has 42 of them.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -81,44 +81,8 @@ class Phase:
             self._logs.end(item, self._when)
 
 
-class Hooks:
-    """The hooks of an item, but for what pytest's plugin does in those around it."""
-
-    def __init__(self, relay: Any, plugins: pytest.PytestPluginManager, logs: Logs) -> None:
-        self._relay, self._plugins, self._logs = relay, plugins, logs
-
-    def __getattr__(self, name: str) -> Any:
-        hook = getattr(self._relay, name)
-        if name in PHASES:
-            kept = {implementation.plugin for implementation in hook.get_hookimpls()}
-            every = getattr(self._plugins.hook, name).get_hookimpls()
-            others = {implementation.plugin for implementation in every} - kept
-            less = self._plugins.subset_hook_caller(name, [*others, self._plugins.get_plugin(PYTESTS)])
-            hook = Phase(less, self._logs, PHASES[name])
-        self.__dict__[name] = hook
-        return hook
-
-
-class Quiet:
-    """Gives items their hooks; the very ones that they have where pytest's plugin is asked for more."""
-
-    def __init__(self, config: pytest.Config) -> None:
-        self._plugins = config.pluginmanager
-        self._logs = _logs(config)
-        self._usual: Hooks | None = None
-
-    def hooks(self, relay: Any) -> Any:
-        if self._logs is None:
-            return relay
-        # Those of a folder with conftests beside it are made anew each time, as pytest makes them.
-        if relay is not self._plugins.hook:
-            return Hooks(relay, self._plugins, self._logs)
-        if self._usual is None:
-            self._usual = Hooks(relay, self._plugins, self._logs)
-        return self._usual
-
-
-def _logs(config: pytest.Config) -> Logs | None:
+def logs_of(config: pytest.Config) -> Logs | None:
+    """None where pytest's plugin is asked for more."""
     formatter: logging.Formatter | None = getattr(config.pluginmanager.get_plugin(PYTESTS), "formatter", None)
     if formatter is None or config.getini("log_cli"):
         return None

@@ -14,12 +14,18 @@ import pytest
 
 # The key of a report that is one string of bytes, beside the one by which pytest knows its reports.
 PACKED = "probe_packed"
+MARK = "probe_packs"
 TYPE = "$report_type"
 
 
 def mark(report: pytest.TestReport) -> None:
     """Let this report travel as bytes."""
-    report.probe_packs = True  # type: ignore[attr-defined]
+    setattr(report, MARK, True)
+
+
+def is_marked(report: object) -> bool:
+    """Is it one of an item of ours?"""
+    return hasattr(report, MARK)
 
 
 class InWorker:
@@ -28,7 +34,7 @@ class InWorker:
     @pytest.hookimpl(wrapper=True)
     def pytest_report_to_serializable(self, report: object) -> Generator[None, Any, Any]:
         data = yield
-        if data is None or not getattr(report, "probe_packs", False):
+        if data is None or not is_marked(report):
             return data
         try:
             return {TYPE: data[TYPE], PACKED: msgspec.msgpack.encode(data)}

@@ -37,7 +37,7 @@ from pytest_probe.options import NAMED
 from pytest_probe.plugin.details import ShownInDetail
 from pytest_probe.plugin.dump_folders import DumpFolders
 from pytest_probe.plugin.gate import gate_in_worker
-from pytest_probe.plugin.logs import Quiet
+from pytest_probe.plugin.item_hooks import ItemHooks
 from pytest_probe.records import captured, find_dumps, is_part, labels, read_dump, recognised, stable
 from pytest_probe.registry import Registry
 from pytest_probe.reports.running import FOLDER
@@ -126,8 +126,8 @@ class Probe:
         self.gate: Gate | None = gate_in_worker(settings, worker["probe_gate"]) if "probe_gate" in worker else None
 
     @cached_property
-    def quiet(self) -> Quiet:
-        return Quiet(self.config)
+    def item_hooks(self) -> ItemHooks:
+        return ItemHooks(self.config)
 
     @cached_property
     def device(self) -> str | None:

@@ -21,7 +21,7 @@ from pytest_probe.core.result import PortableId, Result
 from pytest_probe.core.run import RECORDED
 from pytest_probe.core.verdict import Verdict
 from pytest_probe.errors import SettingsError
-from pytest_probe.plugin import packing
+from pytest_probe.plugin import packing, phases
 from pytest_probe.plugin.carrying import carry
 from pytest_probe.plugin.commands import item_command, search_command
 from pytest_probe.plugin.session import TABLE, Probe
@@ -67,12 +67,15 @@ def on_cluster(probe: Probe) -> bool:
     return probe.settings.cluster is not None and not is_worker(config) and not config.option.collectonly
 
 
-def register_packing(config: pytest.Config, probe: Probe) -> None:
+def register_channel(config: pytest.Config, probe: Probe) -> None:
     """On both ends of a channel between processes."""
     if is_worker(config):
         config.pluginmanager.register(packing.InWorker(), "probe-packing")
+        if phases.sender_of(config) is not None:
+            config.pluginmanager.register(phases.InWorker(config), phases.NAME)
     elif is_controller(config) or on_cluster(probe):
         config.pluginmanager.register(packing.InController(), "probe-packing")
+        config.pluginmanager.register(phases.InController(config), phases.NAME)
 
 
 def check_devices(config: pytest.Config, probe: Probe) -> None:
@@ -123,7 +126,6 @@ class Controller:
         self._slots: dict[Any, int] = {}
         self._unexplained = 0
         self._deselected = 0
-        self._died: pytest.TestReport | None = None
         self._ended: dict[Any, str] = {}
         self.folder = probe.running_folder or Path(tempfile.mkdtemp(prefix="pytest-probe-"))
         self._deaths = Deaths(probe.running_folder)
@@ -245,8 +247,9 @@ class Controller:
         report.location = (str(path), None, f"{crashed.name} ")
         died = result_of(self._probe, crashed, verdict, device, death.folded)
         say(report, path, died, self._command(path, crashed, device), device)
-        # What reads reports knows the run of an item, and its teardown.
-        report.when, self._died = "call", report
+        # What reads reports knows the run of an item, and its teardown: without that junit shows no properties.
+        report.when = "call"
+        phases.frame(report, started=phases.is_shown(self._probe.config))
 
     def _command(self, path: Path, crashed: PortableId, device: str | None) -> str:
         if crashed.is_search:
@@ -258,8 +261,6 @@ class Controller:
         yield
         if report.when == "teardown":
             self._ended[getattr(report, "node", None)] = report.nodeid
-        if report is self._died and not report.passed:
-            self._probe.config.hook.pytest_runtest_logreport(report=end_of(report))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
@@ -304,14 +305,6 @@ def say(report: pytest.TestReport, path: Path, result: Result, command: str, dev
         report.longrepr = f"{result.portable_id.name}{where}: {result.reason}\nto reproduce: {command}"
     carry(report, result, [result])
     report.user_properties = list(properties(result))
-
-
-def end_of(died: pytest.TestReport) -> pytest.TestReport:
-    """The teardown that a dead worker cannot report, without which junit shows no properties and others no item."""
-    end = pytest.TestReport(died.nodeid, died.location, died.keywords, "passed", None, "teardown")
-    end.user_properties = died.user_properties
-    end.node = died.node  # type: ignore[attr-defined]
-    return end
 
 
 def result_of(probe: Probe, identity: PortableId, verdict: Verdict, device: str | None, folded: int) -> Result:

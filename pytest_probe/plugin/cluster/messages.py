@@ -104,13 +104,11 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """An item, by its place in what was sent, has ended. reports are as pytest serialises them; where short is true, a
-    setup and a teardown passed that said nothing, and only the call's is there. files are those of --probe-out, by
-    their path in it, that the process could not write there."""
+    """An item, by its place in what was sent, has ended. reports are as pytest serialises them. files are those of
+    --probe-out, by their path in it, that the process could not write there."""
 
     item: int
     reports: list[dict[str, Any]]
-    short: bool
     files: Mapping[str, bytes] = field(default_factory=dict)
 
 

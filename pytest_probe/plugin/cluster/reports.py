@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from pytest_probe.core.verdict import Verdict
+from pytest_probe.plugin import phases
 from pytest_probe.plugin.cluster.messages import Ran
 from pytest_probe.plugin.commands import item_command
 from pytest_probe.plugin.items import ProbeItem
@@ -24,13 +23,15 @@ class Reports:
     def ran(self, item: ProbeItem, ran: Ran) -> None:
         """The reports of an item's run, as if it had run here."""
         hook = self._config.hook
-        hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         reports = [hook.pytest_report_from_serializable(config=self._config, data=data) for data in ran.reports]
-        for report in _framed(reports[0]) if ran.short else reports:
-            if report.when == "teardown":
-                vars(report)["probe_share"] = item.share
+        phases.tell_share(reports[-1], item.share)
+        is_whole = not phases.is_framed(reports[0])
+        if is_whole:
+            hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        for report in reports:
             hook.pytest_runtest_logreport(report=report)
-        hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        if is_whole:
+            hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
     def decided(self, item: ProbeItem, verdict: Verdict, device: str | None) -> None:
         """What the controller says of a case that no process can."""
@@ -38,20 +39,5 @@ class Reports:
         command = item_command(self._probe, item.dump_path, item.name, item.case.dtype, device)
         result = result_of(self._probe, item.portable_id, verdict, device, item.folded)
         say(report, item.dump_path, result, command, device)
-        hook = self._config.hook
-        hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-        for each in _framed(report):
-            hook.pytest_runtest_logreport(report=each)
-        hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
-
-
-def _framed(report: pytest.TestReport) -> Iterator[pytest.TestReport]:
-    """The report of a call, between a setup and a teardown that passed and said nothing."""
-    for when in ("setup", "call", "teardown"):
-        if when == "call":
-            yield report
-            continue
-        phase = pytest.TestReport(report.nodeid, report.location, report.keywords, "passed", None, when)
-        # junit takes an item's properties from its last report.
-        phase.user_properties = report.user_properties if when == "teardown" else []
-        yield phase
+        phases.frame(report)
+        self._config.hook.pytest_runtest_logreport(report=report)

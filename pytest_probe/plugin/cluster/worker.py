@@ -24,6 +24,7 @@ from pytest_probe.plugin.cluster.channel import END, Channel
 from pytest_probe.plugin.cluster.messages import Ran, Ready, SentCase, SentDump, Start, Told
 from pytest_probe.plugin.gate import gate_in_worker
 from pytest_probe.plugin.items import ProbeItem
+from pytest_probe.plugin.phases import shortened
 from pytest_probe.plugin.session import STATE, Probe, registry_of
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 # prctl(2): the signal that this process gets when its parent dies.
 _PR_SET_PDEATHSIG = 1
-_PHASES = ["setup", "call", "teardown"]
 
 
 def main() -> int:
@@ -204,10 +204,10 @@ class Worker:
 
     def _ran(self, config: pytest.Config, number: int) -> Ran:
         reports, self._reports = self._reports, []
-        short = [report.when for report in reports] == _PHASES and not any(map(_says, (reports[0], reports[2])))
-        kept = [reports[1]] if short else reports
-        serialised = [config.hook.pytest_report_to_serializable(config=config, report=report) for report in kept]
-        return Ran(number, serialised, short, self._taken())
+        serialised = [
+            config.hook.pytest_report_to_serializable(config=config, report=report) for report in shortened(reports)
+        ]
+        return Ran(number, serialised, self._taken())
 
     def _taken(self) -> dict[str, bytes]:
         """The files that this item wrote apart, by their path in --probe-out."""
@@ -240,11 +240,6 @@ def _reads(path: Path, content: bytes) -> bool:
         return path.read_bytes() == content
     except OSError:
         return False
-
-
-def _says(report: pytest.TestReport) -> bool:
-    """Is there more to it than that it passed?"""
-    return not report.passed or bool(report.sections)
 
 
 if __name__ == "__main__":
