@@ -106,7 +106,10 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "reports/overflow.py": {"a kind of overflows": "normal"},
     "reports/shards.py": {"settings": "mode repeat"},
     "reports/terminal.py": {"English words": "all index item median take"},
-    "settings.py": {"options": "mode repeat", "a value of an option": "all"},
+    "settings/choices.py": {"a value of an option": "all"},
+    "settings/parse.py": {"options": "mode repeat"},
+    "settings/settings.py": {"options": "mode repeat", "a value of an option": "all"},
+    "settings/values.py": {"options": "mode repeat"},
     "standards/auto.py": {"a class": "random"},
     "standards/baseline_metrics.py": {"a class": "random", "a metric": "mode"},
     "standards/classes/distributions.py": {

@@ -13,7 +13,7 @@ from pytest_probe.core.printable import printable
 from pytest_probe.errors import SettingsError
 from pytest_probe.reports.msprobe_csv.compare import ComparedRow, compare, write_compared
 from pytest_probe.reports.msprobe_csv.rows import read_rows
-from pytest_probe.settings import check_name
+from pytest_probe.settings.choices import check_name
 from pytest_probe.standards.tools import COMPARES, DEFAULT
 
 SHOWN = 20

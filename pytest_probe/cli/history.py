@@ -16,7 +16,7 @@ from pytest_probe.core.printable import printable
 from pytest_probe.errors import SettingsError
 from pytest_probe.reports.history.file import METRICS, opened
 from pytest_probe.reports.history.queries import Point, Run, Worse, apis, points, previous, runs, worse
-from pytest_probe.settings import check_name
+from pytest_probe.settings.choices import check_name
 
 FIRST = "noise_ratio"
 # Columns of a bar, and cases that are listed.

@@ -15,7 +15,7 @@ from pytest_probe.reports.paddleapex_csv import write_measurements
 from pytest_probe.reports.shards import Shard, check, joined, run_of, write
 from pytest_probe.reports.tally import Tally
 from pytest_probe.reports.terminal import summary_lines
-from pytest_probe.settings import ACCURACY
+from pytest_probe.settings.choices import ACCURACY
 
 FAILED = 1
 

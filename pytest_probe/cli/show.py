@@ -28,7 +28,7 @@ from pytest_probe.records import find_dumps, labels, read_dump
 from pytest_probe.registry import Registry
 from pytest_probe.reports.terminal import holds
 from pytest_probe.selection import Selection, apis_of, closest, matches, select
-from pytest_probe.settings import DIRECTION_CHOICES, DTYPE_CHOICES, check_name
+from pytest_probe.settings.choices import DIRECTION_CHOICES, DTYPE_CHOICES, check_name
 
 SIZES = ((1_000, "up to 1,000 elements"), (1_000_000, "up to 1,000,000"), (1_000_000_000, "up to 1,000,000,000"))
 LARGER = "larger"

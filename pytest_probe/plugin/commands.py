@@ -8,7 +8,7 @@ from glob import escape
 from pathlib import Path
 
 from pytest_probe.plugin.session import TABLE, Probe, address
-from pytest_probe.settings import moves_rootdir
+from pytest_probe.settings.dump_paths import moves_rootdir
 
 
 def item_command(probe: Probe, path: Path, name: str, dtype: str | None, device: str | None) -> str:

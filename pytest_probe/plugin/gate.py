@@ -16,7 +16,7 @@ from pytest_probe.core.result import PortableId, Result
 from pytest_probe.errors import SettingsError
 from pytest_probe.reports.gate import GateTally
 from pytest_probe.reports.terminal import count
-from pytest_probe.settings import Settings
+from pytest_probe.settings.settings import Settings
 
 
 class GateRun:

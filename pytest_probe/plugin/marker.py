@@ -17,7 +17,7 @@ from pytest_probe.execution import Case, floating_dtypes
 from pytest_probe.plugin.session import state_of
 from pytest_probe.records import NO_SUCH, asked_for, labels
 from pytest_probe.selection import Selection, apis_of, closest, select
-from pytest_probe.settings import DIRECTION_CHOICES, DTYPE_CHOICES, check_name
+from pytest_probe.settings.choices import DIRECTION_CHOICES, DTYPE_CHOICES, check_name
 
 if TYPE_CHECKING:
     from _pytest.mark import ParameterSet

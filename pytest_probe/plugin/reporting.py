@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
-import re
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable
 from datetime import datetime, timezone
 from functools import cache
-from glob import escape
 from importlib.metadata import version
 from typing import Any
 
@@ -16,14 +14,12 @@ import pytest
 
 from pytest_probe import frameworks
 from pytest_probe.baselines.times import check_benchmark
-from pytest_probe.core.dump import Dump, Frame, Record
+from pytest_probe.core.dump import Dump, Frame
 from pytest_probe.core.printable import printable, printable_line
 from pytest_probe.core.result import PortableId, Result
 from pytest_probe.core.verdict import SEVERITY
 from pytest_probe.core.whole_file import replacing
-from pytest_probe.execution.large.forecast import sampled_cases
-from pytest_probe.options import standards
-from pytest_probe.plugin import limit
+from pytest_probe.plugin import header
 from pytest_probe.plugin.carrying import carried
 from pytest_probe.plugin.collectors import DAMAGED
 from pytest_probe.plugin.disk import fail, unwritten
@@ -42,19 +38,7 @@ from pytest_probe.reports.paddleapex_csv import write_measurements
 from pytest_probe.reports.results_file import RESULTS, RUN, ResultsWriter, digest, results_in
 from pytest_probe.reports.running import FOLDER, clear
 from pytest_probe.reports.tally import Tally
-from pytest_probe.selection import apis_of, closest, matches
-from pytest_probe.settings import Settings
-from pytest_probe.standards.api_class import classes_of
-from pytest_probe.standards.tools import COMPARES
-from pytest_probe.standards.tools.table import BENCHMARK, packaged
 
-# What our own standards judge by; those of tools have a line of help.
-DECIDES = {
-    "auto": "noise or the API's class decides; msprobe's tables warn",
-    "noise": "noise decides",
-    "exact": "the correctly rounded reference, bit for bit",
-    "finite": "is what is inf or NaN explained by the reference?",
-}
 # What else a report's outcome is called is an attempt that another plugin repeats.
 OUTCOMES = ("passed", "failed", "skipped")
 LETTERS = {"passed": ".", "failed": "F", "skipped": "s"}
@@ -79,14 +63,7 @@ class Reporting:
         # What the devices are decides whether a baseline's bits can be compared.
         later = told_by_workers(probe)
         devices = self._described() if self._runs and not later and self._needs_devices(dumps) else []
-        self._header = [
-            *terminal.header(_conditions(probe, devices), _decides(probe), dumps)[later:],
-            *_state(devices),
-            *_searching(probe),
-            *_unmatched(probe, dumps),
-            *(_sampled(probe, dumps) if devices or later else []),
-            *limit.header(probe.config, probe.settings.timeout),
-        ]
+        self._header = header.header(probe, devices, dumps, later=later)
         self._damaged = probe.damaged() if self._runs else {}
         self._told: set[PortableId] = set()
         out = probe.settings.out
@@ -137,7 +114,7 @@ class Reporting:
         """Take over what the workers say of their devices, where this process imports no framework."""
         reporter = self._probe.config.pluginmanager.getplugin("terminalreporter")
         if reporter is not None and reporter.verbosity >= 0:
-            for line in (*terminal.header(_conditions(self._probe, devices), "", [])[:1], *_state(devices)):
+            for line in header.of_devices(self._probe, devices):
                 reporter.write_line(line)
         self.know(devices=devices)
 
@@ -356,97 +333,6 @@ class Reporting:
             self._trouble.append(lost)
         if writer.trouble:
             self._trouble.insert(0, writer.trouble)
-
-
-def _conditions(probe: Probe, devices: list[dict[str, str]]) -> list[str]:
-    settings = probe.settings
-    names = [device["device"] for device in devices] or list(settings.devices) or ["default device"]
-    framework = dict.fromkeys(f"{device['framework']} {device['version']}" for device in devices)
-    dtypes = "+".join(dtype or "recorded" for dtype in settings.selection.dtypes)
-    mode = [f"mode {','.join(settings.mode)}"] if settings.measures else []
-    given = [f"dtype {dtypes}", f"inputs {settings.inputs}", *_drawn(settings), *mode]
-    modes = dict.fromkeys(device["modes"] for device in devices if device["modes"] != "none")
-    allowed = [f"{mode} allowed" for mode in modes]
-    emulated = ["16 bit emulated in float32"] if settings.emulate else []
-    return [" ".join(dict.fromkeys(names)), *framework, *given, *allowed, *emulated]
-
-
-def _drawn(settings: Settings) -> list[str]:
-    """How inputs are drawn and how often the device runs on them: an update of a baseline draws anew for each run."""
-    if settings.update and settings.repeat > 1:
-        return [f"seeds {settings.seed} to {settings.seed + settings.repeat - 1}"]
-    return [f"seed {settings.seed}", f"repeat {settings.repeat}"]
-
-
-def _decides(probe: Probe) -> str:
-    """The standard, what it judges by, and what may change its verdicts."""
-    settings = probe.settings
-    if not settings.judges:
-        return "results are measured, and not judged"
-    decides = DECIDES.get(settings.standard) or standards().get(settings.standard) or "of this project"
-    words = [f"standard {settings.standard}: {decides}"]
-    if settings.standards_file is not None:
-        words.append(f"with the rules of {settings.standards_file.name}")
-    if settings.benchmark is not None:
-        by_ratios = settings.standard in COMPARES
-        words.append(f"beside {settings.benchmark.name}" + ("" if by_ratios else ", where an error is a warning"))
-    return "; ".join([*words, *(["warnings fail"] if settings.strict else [])])
-
-
-def _state(devices: Sequence[Mapping[str, str]]) -> list[str]:
-    """A line for what the process has set, as far as it is known when the run begins."""
-    found = dict.fromkeys(device["state"] for device in devices if "state" in device)
-    return [f"probe: this process has set: {words}; references run without it" for words in found]
-
-
-def _searching(probe: Probe) -> list[str]:
-    """A line for a search in this process, which no call may end."""
-    if probe.settings.fuzz is None or is_controller(probe.config):
-        return []
-    return [
-        "probe: a drawn call that ends the process, or hangs, ends this run; "
-        "with -n or --probe-isolate it is a finding, and the search goes on"
-    ]
-
-
-def _unmatched(probe: Probe, dumps: Sequence[tuple[str, Dump]]) -> list[str]:
-    """A line for each option and each registered name that no record of the dumps matches."""
-    settings, registry = probe.settings, probe.registry
-    if not dumps or settings.collect:
-        return []
-    records = [record for _, dump in dumps for record in dump.records]
-    apis = apis_of(dump for _, dump in dumps)
-    named = [("--probe-api", glob) for glob in settings.selection.apis if not matches(glob, records)]
-    named += [("--probe-skip-api", glob) for glob in settings.selection.skip_apis if not matches(glob, records)]
-    named += [("-m", name) for name in _marked(probe.config.option.markexpr) if not matches(escape(name), records)]
-    for family, keys in (("registry.calls", registry.calls), ("registry.references", registry.references)):
-        named += [(family, key) for key in keys if key not in apis]
-    found = [f"probe: {where}: {name} matches no record{closest(name, apis)}" for where, name in named]
-    return found + [f"probe: {line}" for line in _misspelled(settings, records, apis)]
-
-
-def _marked(expression: str) -> list[str]:
-    """The APIs that -m "probe(api=...)" names."""
-    calls = re.findall(r"probe\(([^)]*)\)", expression)
-    return [name for call in calls for name in re.findall(r"api\s*=\s*['\"]([^'\"]*)['\"]", call)]
-
-
-def _misspelled(settings: Settings, records: Sequence[Record], apis: set[str]) -> Iterator[str]:
-    """What a file of rules names and no record has, though one is close. The file may be for other dumps as well, so
-    that an API that is known is no misspelling."""
-    rules = settings.rules
-    for name in dict.fromkeys([*(entry.pattern for entry in rules.entries), *rules.white_list, *rules.black_list]):
-        known = classes_of(frameworks.signatures().canonical(name)) or packaged().listing(name) != BENCHMARK
-        meant = "" if known or matches(name, records) else closest(name, apis)
-        if meant:
-            yield f"{settings.standards_file}: {name} matches no record{meant}"
-
-
-def _sampled(probe: Probe, dumps: Sequence[tuple[str, Dump]]) -> list[str]:
-    """A line for cases that are too large for a reference in full."""
-    settings = probe.settings
-    cases = sampled_cases((dump for _, dump in dumps), settings.selection.admits, settings.flops)
-    return [terminal.sampled(cases * len(settings.selection.dtypes), settings.flops)] if cases else []
 
 
 def _run(probe: Probe, devices: list[dict[str, str]]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import pytest
 
 from pytest_probe.options import OPTIONS
-from pytest_probe.settings import CONFIG_FILES
+from pytest_probe.settings.dump_paths import CONFIG_FILES
 
 FLAGS = frozenset(option.flag for option in OPTIONS if option.cli and option.kind != "flag")
 

@@ -9,7 +9,7 @@ from pytest_probe.baselines.baseline import Baseline
 from pytest_probe.baselines.benchmark import Benchmark
 from pytest_probe.core.printable import printable_line
 from pytest_probe.core.result import Result
-from pytest_probe.settings import Settings
+from pytest_probe.settings.settings import Settings
 
 if TYPE_CHECKING:
     from pytest_probe.reports.history.file import HistoryRun

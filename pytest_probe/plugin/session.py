@@ -41,7 +41,9 @@ from pytest_probe.plugin.item_hooks import ItemHooks
 from pytest_probe.records import captured, find_dumps, is_part, labels, read_dump, recognised, stable
 from pytest_probe.registry import Registry
 from pytest_probe.reports.running import FOLDER
-from pytest_probe.settings import Settings, check_name, parse
+from pytest_probe.settings.choices import check_name
+from pytest_probe.settings.parse import parse
+from pytest_probe.settings.settings import Settings
 from pytest_probe.standards import standards
 from pytest_probe.standards.tools.table import packaged
 from pytest_probe.user_errors import reporting_failures_of

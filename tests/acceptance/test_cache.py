@@ -15,7 +15,7 @@ import torch.nn.functional as F
 
 from pytest_probe.execution.caching.entry import Part
 from pytest_probe.frameworks.torch import calls
-from pytest_probe.settings import parse
+from pytest_probe.settings.parse import parse
 from tests.support.writing import entries, write_dump
 
 RUN = ("--probe-dump=dump.json", "--probe-device=cpu")

@@ -15,7 +15,7 @@ from pytest_probe.plugin import xdist
 from pytest_probe.plugin.session import make_probe
 from pytest_probe.reports import death
 from pytest_probe.reports.running import Running
-from pytest_probe.settings import Settings
+from pytest_probe.settings.settings import Settings
 from tests.acceptance.conftest import DumpMaker, entries
 from tests.support.devices import Emulated
 

@@ -11,7 +11,7 @@ from pytest_probe.core.dump import Call, Direction, Dump, Frame, Record
 from pytest_probe.errors import RecordError
 from pytest_probe.reports.death import Ending
 from pytest_probe.reports.running import Running
-from pytest_probe.settings import Settings
+from pytest_probe.settings.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)

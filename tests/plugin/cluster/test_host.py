@@ -17,7 +17,7 @@ from pytest_probe.core.dump import Dump
 from pytest_probe.plugin.cluster.host import Host
 from pytest_probe.plugin.cluster.messages import Outcome, Place, Ran, SentCase, SentDump, Start, Told
 from pytest_probe.plugin.cluster.sending import no_frames, no_modules
-from pytest_probe.settings import Settings
+from pytest_probe.settings.settings import Settings
 from tests.acceptance.conftest import entries
 
 PLACE = Place("0123456789abcdef", "node", 0, 1)

@@ -1,0 +1,1 @@
+"""What a run was asked to do: read from the command line and the ini file, and checked."""

@@ -1,0 +1,58 @@
+"""The dumps that were given, and whether pytest can address them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_probe.errors import DumpError, SettingsError
+from pytest_probe.records import asked_for, expanded
+from pytest_probe.settings.written import Written
+
+if TYPE_CHECKING:
+    pass
+
+CONFIG_FILES = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
+
+
+def moves_rootdir(root: Path, path: Path) -> bool:
+    """Would this path as a positional argument make pytest choose another rootdir, with another ini file?"""
+    if not path.is_relative_to(root):
+        return True
+    below = (folder for folder in path.parents if folder != root and folder.is_relative_to(root))
+    return any((folder / name).is_file() for folder in below for name in (*CONFIG_FILES, "setup.py"))
+
+
+def dumps(written: Written) -> tuple[Path, ...]:
+    """The files and folders that were given, with those that match a pattern in its place."""
+    return tuple(found for path in written.paths("dump") for found in _expanded(written.name("dump"), path))
+
+
+def _expanded(option: str, path: Path) -> list[Path]:
+    try:
+        return expanded(path)
+    except DumpError as error:
+        raise SettingsError(option, str(path), error.problem) from None
+
+
+def files_of(written: Written, paths: Iterable[Path]) -> tuple[Path, ...]:
+    """The dumps in these files and folders, each once."""
+    return tuple(dict.fromkeys(file for path in paths for file in _dump_files(written.name("dump"), path)))
+
+
+def _dump_files(option: str, path: Path) -> list[Path]:
+    found = asked_for(option, path)
+    for file in found:
+        _check_utf8(option, file)
+        if "[" in str(file) or "::" in str(file):
+            wanted = "pytest cannot address a path with '[' or '::' in it; rename it or link to it"
+            raise SettingsError(option, str(file), wanted)
+    return found
+
+
+def _check_utf8(option: str, path: Path) -> None:
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise SettingsError(option, str(path), "its name is not UTF-8; rename it or link to it") from None
