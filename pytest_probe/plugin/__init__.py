@@ -218,13 +218,15 @@ def _configure(config: pytest.Config) -> None:
 def _extend_args(config: pytest.Config, probe: Probe) -> None:
     """Let pytest collect the dumps of --probe-dump: alone, or beside the paths that the user gave. Those of an ini file
     are collected beside what pytest collects anyway."""
-    from pytest_probe.plugin.session import address
+    from pytest_probe.plugin.run_dumps import address
 
-    alone = (probe.asked or probe.fuzzes_table) and not _paths_given(config) and "dump" not in probe.settings.from_ini
+    alone = (
+        (probe.dumps.asked or probe.fuzzes_table) and not _paths_given(config) and "dump" not in probe.settings.from_ini
+    )
     args = [] if alone else list(config.args)
     folders = [path for arg in args if os.path.isdir(path := config.invocation_params.dir / arg)]
     # pytest 8 forgets a folder's other files where one of them is an argument as well; it finds the dump there anyway.
-    dumps = (address(path) for path in probe.asked if not any(path.is_relative_to(folder) for folder in folders))
+    dumps = (address(path) for path in probe.dumps.asked if not any(path.is_relative_to(folder) for folder in folders))
     config.args[:] = [*args, *(dump for dump in dumps if dump not in args)]
 
 
@@ -235,11 +237,11 @@ class Collection:
         self._probe = probe
 
     def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-        if self._probe.inside(file_path):
+        if self._probe.dumps.inside(file_path):
             from pytest_probe.plugin.collectors import ArchiveFile
 
             return ArchiveFile.of(self._probe, file_path, parent)
-        if not (self._probe.is_dump(file_path) or self._is_found(file_path)):
+        if not (self._probe.dumps.is_dump(file_path) or self._is_found(file_path)):
             return None
         from pytest_probe.plugin.collectors import ProbeFile
 
@@ -247,17 +249,17 @@ class Collection:
 
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
         """A dump that was given is collected, wherever it lies."""
-        return False if self._probe.is_dump(collection_path) or self._probe.below(collection_path) else None
+        return False if self._probe.dumps.is_dump(collection_path) or self._probe.dumps.below(collection_path) else None
 
     def pytest_collect_directory(self, path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-        if not self._probe.folders.hold(path):
+        if not self._probe.dumps.folders.hold(path):
             return None
         from pytest_probe.plugin.collectors import DumpFolder
 
         return DumpFolder.of(self._probe, path, parent)
 
     def _is_found(self, path: Path) -> bool:
-        return self._probe.settings.collect and path.suffix != ".py" and self._probe.finds(path)
+        return self._probe.settings.collect and path.suffix != ".py" and self._probe.dumps.finds(path)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> None:

@@ -16,7 +16,8 @@ from pytest_probe.core.verdict import Verdict
 from pytest_probe.errors import DumpError, RecordError
 from pytest_probe.execution import floating_dtypes
 from pytest_probe.plugin.items import NoticeItem, ProbeItem
-from pytest_probe.plugin.session import Probe, address
+from pytest_probe.plugin.run_dumps import address
+from pytest_probe.plugin.session import Probe
 from pytest_probe.records import stable
 from pytest_probe.reports import terminal
 from pytest_probe.selection import select
@@ -50,10 +51,10 @@ class DumpFolder(pytest.Collector):
         return self.parent.ihook
 
     def collect(self) -> Iterator[pytest.Collector]:
-        for path in self.probe.below(self.path):
-            if self.probe.is_dump(path):
+        for path in self.probe.dumps.below(self.path):
+            if self.probe.dumps.is_dump(path):
                 yield ProbeFile.of(self.probe, path, self)
-            elif self.probe.inside(path):
+            elif self.probe.dumps.inside(path):
                 yield ArchiveFile.of(self.probe, path, self)
             else:
                 yield DumpFolder.of(self.probe, path, self)
@@ -77,7 +78,7 @@ class ArchiveFile(pytest.Collector):
         return self.parent.ihook
 
     def collect(self) -> Iterator[pytest.Collector]:
-        for dump in self.probe.inside(self.path):
+        for dump in self.probe.dumps.inside(self.path):
             name = address(dump).partition("::")[2]
             node = f"{node_of_file(self.probe, self.path)}::{name}"
             yield ProbeFile.from_parent(self, path=self.path, dump_path=dump, probe=self.probe, name=name, nodeid=node)
@@ -94,7 +95,7 @@ class ProbeFile(pytest.Collector):
         super().__init__(**kwargs)
         self.probe = probe
         self.dump_path = dump_path
-        probe.know(dump_path)
+        probe.dumps.know(dump_path)
 
     @classmethod
     def of(cls, probe: Probe, path: Path, parent: pytest.Collector) -> ProbeFile:
@@ -113,7 +114,7 @@ class ProbeFile(pytest.Collector):
 
     def _collect(self) -> Iterator[pytest.Item]:
         try:
-            dump = self.probe.read(self.dump_path)
+            dump = self.probe.dumps.read(self.dump_path)
         except DumpError as error:
             yield self._notice(DAMAGED, "error", str(error))
             return

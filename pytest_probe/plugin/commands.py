@@ -7,7 +7,8 @@ import shlex
 from glob import escape
 from pathlib import Path
 
-from pytest_probe.plugin.session import TABLE, Probe, address
+from pytest_probe.plugin.run_dumps import address
+from pytest_probe.plugin.session import TABLE, Probe
 from pytest_probe.settings.dump_paths import moves_rootdir
 
 

@@ -175,7 +175,7 @@ class NoticeItem(pytest.Item):
 
     @property
     def portable_id(self) -> PortableId:
-        return PortableId(self.probe.label(self.dump_path), self.name)
+        return PortableId(self.probe.dumps.label(self.dump_path), self.name)
 
     def result(self, verdict: Verdict, duration: float) -> Result:
         return Result.of(verdict, self.portable_id, api="", direction="", dtype="", device="", duration=duration)
@@ -231,7 +231,7 @@ class ProbeItem(NoticeItem):
 
     @property
     def portable_id(self) -> PortableId:
-        return self.case.portable_id(self.probe.label(self.dump_path))
+        return self.case.portable_id(self.probe.dumps.label(self.dump_path))
 
     def judge(self) -> Verdict:
         checked = self.probe.check(self.case)
@@ -269,7 +269,7 @@ class ProbeItem(NoticeItem):
         return self.probe.name_of(self.probe.device, self.case.dump.framework)
 
     def _file(self) -> Path:
-        return saved_file(self.probe, self.probe.label(self.dump_path), self.name)
+        return saved_file(self.probe, self.probe.dumps.label(self.dump_path), self.name)
 
     def _command(self) -> str:
         device = self.probe.device if self.probe.settings.devices else None

@@ -43,7 +43,7 @@ def parameters(config: pytest.Config, mark: pytest.Mark, folder: Path) -> list[P
         probe = state_of(config)
         paths = _dumps(mark.kwargs["dump"], folder, config.rootpath)
         named = dict(labels(sorted(paths)))
-        dumps = {path: _sound(probe.read(path)) for path in paths}
+        dumps = {path: _sound(probe.dumps.read(path)) for path in paths}
         found = [
             _parameter(marked, f"{named[path]}-" if len(paths) > 1 else "")
             for path, dump in dumps.items()

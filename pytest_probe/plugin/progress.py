@@ -52,8 +52,8 @@ class Begin:
 
 def _only_dumps(config: pytest.Config, probe: Probe) -> bool:
     """Does the run collect nothing but dumps? Tests of the user's own have letters of their own."""
-    places = (archive.split(path) for path in probe.dumps)
-    files = {path if place is None else place[0] for path, place in zip(probe.dumps, places, strict=True)}
+    places = (archive.split(path) for path in probe.dumps.paths)
+    files = {path if place is None else place[0] for path, place in zip(probe.dumps.paths, places, strict=True)}
     given = (Path(os.path.normpath(config.invocation_params.dir / arg.split("::")[0])) for arg in config.args)
     return bool(files) and all(path in files for path in given)
 

@@ -59,12 +59,12 @@ class Reporting:
         self._remarks: list[str] = []
         self._unsaved = ""
         self._runs = not probe.config.option.collectonly
-        dumps = probe.readable()
+        dumps = probe.dumps.readable()
         # What the devices are decides whether a baseline's bits can be compared.
         later = told_by_workers(probe)
         devices = self._described() if self._runs and not later and self._needs_devices(dumps) else []
         self._header = header.header(probe, devices, dumps, later=later)
-        self._damaged = probe.damaged() if self._runs else {}
+        self._damaged = probe.dumps.damaged() if self._runs else {}
         self._told: set[PortableId] = set()
         out = probe.settings.out
         needs_run = out or probe.benchmark or probe.settings.baseline or probe.settings.has_run_files
@@ -79,7 +79,7 @@ class Reporting:
             before = None if probe.gate is None else probe.gate.baseline
             self._files = RunFiles(probe.settings, run, probe.benchmark, before)
         if is_controller(probe.config):
-            probe.forget()
+            probe.dumps.forget()
         if probe.benchmark is not None and run:
             probe.benchmark.check(run)
             if probe.settings.times:
@@ -237,7 +237,7 @@ class Reporting:
     def _place(self) -> Place:
         """Finds where a case stands in the order of its dump's calls: forward first, then backward in reverse; and the
         line of the user's that made the call."""
-        dumps = dict(self._probe.readable())
+        dumps = dict(self._probe.dumps.readable())
 
         @cache
         def place(id: PortableId) -> tuple[tuple[int, ...], Frame | None]:
@@ -305,7 +305,7 @@ class Reporting:
 
     def _untold(self) -> list[str]:
         """Damage of which no item told: -k and the like may have left it out, which makes no dump whole."""
-        label = self._probe.label
+        label = self._probe.dumps.label
         left_out = (text for path, text in self._damaged.items() if PortableId(label(path), DAMAGED) not in self._told)
         return [f"{text}\nThis fails the run, although its item {DAMAGED} was left out" for text in left_out]
 
@@ -344,8 +344,8 @@ def _run(probe: Probe, devices: list[dict[str, str]]) -> dict[str, Any]:
         "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
         "devices": devices,
         "dumps": [
-            {"label": probe.label(path), "path": printable_line(str(path)), "digest": digest(path)}
-            for path in probe.dumps
+            {"label": probe.dumps.label(path), "path": printable_line(str(path)), "digest": digest(path)}
+            for path in probe.dumps.paths
         ],
         "started": _now(),
         "finished": None,

@@ -16,7 +16,8 @@ from pytest_probe.core.verdict import SEVERITY
 from pytest_probe.plugin.carrying import carry
 from pytest_probe.plugin.collectors import node_of_file
 from pytest_probe.plugin.items import NoticeItem
-from pytest_probe.plugin.session import Probe, address
+from pytest_probe.plugin.run_dumps import address
+from pytest_probe.plugin.session import Probe
 from pytest_probe.plugin.xdist import DEATHS_OF_A_CASE, result_of
 from pytest_probe.reports import junit
 from pytest_probe.reports.death import Ending, verdict_on
@@ -108,7 +109,7 @@ class Resumed:
         self._reporting = reporting
         self._earlier = earlier
         self._size = earlier.size
-        self._nodes = {probe.label(path): _node(probe, path) for path in probe.dumps}
+        self._nodes = {probe.dumps.label(path): _node(probe, path) for path in probe.dumps.paths}
         self._count = 0
         self._replaying = False
 

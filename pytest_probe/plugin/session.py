@@ -1,9 +1,8 @@
-"""What the items of one process share: the settings, the dumps that were read, the checker."""
+"""What the items of one process share: the settings, the dumps, the checker."""
 
 from __future__ import annotations
 
 import math
-import os
 import secrets
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,7 +10,6 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from importlib.util import find_spec
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,23 +20,20 @@ from pytest_probe.baselines.benchmark import Benchmark
 from pytest_probe.baselines.gate import Gate, Judgement
 from pytest_probe.baselines.kept import kept
 from pytest_probe.baselines.times import OtherTimes, slower
-from pytest_probe.core import archive, clock
+from pytest_probe.core import clock
 from pytest_probe.core.case import Case
 from pytest_probe.core.dump import Dump
 from pytest_probe.core.fatal_call import AnnouncedCall
-from pytest_probe.core.garbage_collection import paused_gc
 from pytest_probe.core.measurement import CaseTime
-from pytest_probe.core.printable import printable_line
 from pytest_probe.core.result import PortableId
 from pytest_probe.core.signature import signature
 from pytest_probe.core.verdict import SEVERITY, Verdict
-from pytest_probe.errors import DumpError, ProbeError, RecordError, SettingsError, Unsupported
+from pytest_probe.errors import ProbeError, RecordError, SettingsError, Unsupported
 from pytest_probe.options import NAMED
 from pytest_probe.plugin.details import ShownInDetail
-from pytest_probe.plugin.dump_folders import DumpFolders
 from pytest_probe.plugin.gate import gate_in_worker
 from pytest_probe.plugin.item_hooks import ItemHooks
-from pytest_probe.records import captured, find_dumps, is_part, labels, read_dump, recognised, stable
+from pytest_probe.plugin.run_dumps import RunDumps
 from pytest_probe.registry import Registry
 from pytest_probe.reports.running import FOLDER
 from pytest_probe.settings.choices import check_name
@@ -69,10 +64,7 @@ def own_seed() -> int:
 
 
 class Probe:
-    """One process of a run. `device` is the device under test as the user named it, None for the framework's default.
-
-    asked are the dumps of --probe-dump, dumps those and the ones among the positional arguments.
-    """
+    """One process of a run. device: the one under test as the user named it, None for the framework's default."""
 
     def __init__(
         self, config: pytest.Config, settings: Settings, registry: Registry, positional: Sequence[str] = ()
@@ -84,20 +76,7 @@ class Probe:
         self.workers: int = worker.get("workercount", 1)
         self._slot: int | None = worker.get("probe_slot")
         self._given_device: str | None = worker.get("probe_device") or next(iter(settings.devices), None)
-        self.asked = settings.dump_files
-        given = {arg: self._named(arg) for arg in positional}
-        named = [path for paths in given.values() for path in paths]
-        self.dumps = tuple(dict.fromkeys([*self.asked, *named]))
-        collected = config.args if "dump" in settings.from_ini else positional
-        others = [self._path(arg) for arg in collected if not given.get(arg)]
-        self.folders = DumpFolders(config, [*settings.dumps, *named], others)
-        self._given = frozenset(self.dumps)
-        self._whole = {
-            path for arg, paths in given.items() for path in paths if arg.count("::") == ("::" in address(path))
-        }
-        self._known = set(self.dumps)
-        self._read: dict[Path, Dump] = {}
-        self._labels: dict[Path, str] = {}
+        self.dumps = RunDumps(config, settings, registry.readers, positional)
         self._kept: Checked | None = None
         self._checkers: dict[int, Checker] = {}
         # Has a case left the device in a state in which every other one would fail?
@@ -121,7 +100,6 @@ class Probe:
         self._patience = PATIENCE
         self._places: tuple[Dump | None, Mapping[str, int]] = (None, {})
         self.shown = ShownInDetail()
-        self._frameworks: dict[Path, str] = {}
         self._names: dict[tuple[str | None, str], str] = {}
         # The process that reports opens the gate, and carries it to the workers.
         self.carried_gate: dict[str, Any] | None = None
@@ -149,7 +127,7 @@ class Probe:
     @property
     def fuzzes_table(self) -> bool:
         """Are APIs searched by the table alone, since no dump was given?"""
-        return self.settings.fuzz is not None and not self.dumps and not self.settings.collect
+        return self.settings.fuzz is not None and not self.dumps.paths and not self.settings.collect
 
     @cached_property
     def tabled_apis(self) -> tuple[str, ...]:
@@ -220,14 +198,10 @@ class Probe:
     def frameworks(self) -> tuple[str, ...]:
         """The frameworks that the dumps' calls run with, by the names that dumps give them; the default one where no
         dump names one that is here."""
-        named = {dump.framework for _, dump in self.readable()}
+        named = {dump.framework for _, dump in self.dumps.readable()}
         return tuple(name for name in frameworks.MODULES if name in named and not frameworks.unavailable(name)) or (
             frameworks.DEFAULT,
         )
-
-    def framework_of(self, path: Path) -> str:
-        """The framework of a dump that was read, the default one of any other."""
-        return self._frameworks.get(path, frameworks.DEFAULT)
 
     @property
     def device_name(self) -> str:
@@ -284,23 +258,6 @@ class Probe:
             checker = self.checker if device in (None, self.device) else self.checker_of(device)
             self._names[key] = checker.setup_of(framework).describe().get("device") or device or ""
         return self._names[key]
-
-    def read(self, path: Path) -> Dump:
-        """The dump at this path, read once. Raises DumpError."""
-        if path not in self._read:
-            with paused_gc():
-                dump = read_dump(path, self.registry.readers)
-            if self.settings.data_dir is not None:
-                dump = replace(dump, data_dirs=(self.settings.data_dir,), gradient_dirs=(), anywhere=True)
-            self._read[path] = dump
-            self._frameworks[path] = dump.framework
-        return self._read[path]
-
-    def take_over(self, path: Path, label: str, dump: Dump) -> None:
-        """Know a dump that another process read, by the label that it has there."""
-        self.dumps = tuple(dict.fromkeys([*self.dumps, path]))
-        self._known.add(path)
-        self._read[path], self._frameworks[path], self._labels[path] = dump, dump.framework, label
 
     def check(self, case: Case) -> Checked:
         """Check a case. What it leaves is kept for the case after it, and dropped first where that is of another
@@ -359,6 +316,11 @@ class Probe:
         verdict = replace(verdict, time=time)
         return slower(verdict) if time.is_slower else verdict
 
+    def of_item(self, nodeid: str) -> tuple[Path, str]:
+        """The dump of an item, or what stands for it, and the item's name."""
+        file, _, name = nodeid.partition("::")
+        return (TABLE, name) if self.fuzzes_table and file == TABLE.name else self.dumps.of_item(nodeid)
+
     def place_of(self, case: Case) -> int | None:
         """The place of a case's record in its dump, from 0; None for one that a test made."""
         return None if case.pair is not None else self.places(case.dump).get(case.record.name)
@@ -379,120 +341,10 @@ class Probe:
                 self._signed = key, ""
         return self._signed[1]
 
-    def readable(self) -> list[tuple[str, Dump]]:
-        """The given dumps with their labels, those left out that cannot be read: their items say why."""
-        found = []
-        for path in self.dumps:
-            with suppress(DumpError):
-                found.append((self.label(path), self.read(path)))
-        return found
-
-    def damaged(self) -> dict[Path, str]:
-        """What is wrong with the given dumps as a whole. Those are left out of which the user named single items."""
-        found = {}
-        for path in self.dumps:
-            if path not in self.asked and path not in self._whole:
-                continue
-            try:
-                text = "\n".join(self.read(path).damage)
-            except DumpError as error:
-                text = str(error)
-            if text:
-                found[path] = text
-        return found
-
-    def forget(self) -> None:
-        """Drop the dumps that were read: a controller of workers runs none of them."""
-        self._read.clear()
-
-    def recognises(self, path: Path) -> bool:
-        """Is this file a dump?"""
-        return recognised(path, self.registry.readers)
-
-    def finds(self, path: Path) -> bool:
-        """Is this file a dump, and no part of another one?"""
-        return self.recognises(path) and not is_part(path, self.registry.readers)
-
-    def _named(self, arg: str) -> list[Path]:
-        """The dumps that a positional argument names, which may be the node id of one's item."""
-        path = self._path(arg)
-        if path.suffix == ".py" or not path.is_file():
-            return []
-        if not archive.is_archive(path):
-            return [path] if self.recognises(path) else []
-        with suppress(DumpError):
-            names = arg.split("::")[1:2]
-            found = find_dumps(path, self.registry.readers)
-            return [dump for dump in found if not names or address(dump).split("::")[1:] == names]
-        return []
-
-    def _path(self, arg: str) -> Path:
-        return Path(os.path.normpath(self.config.invocation_params.dir / arg.split("::")[0]))
-
-    def is_dump(self, path: Path) -> bool:
-        """Was it given, by an option or as a positional argument?"""
-        return path in self._given
-
-    def below(self, folder: Path) -> Sequence[Path]:
-        """What lies in this folder and is a given dump, or leads to one."""
-        return self._below.get(folder, ())
-
-    def inside(self, path: Path) -> Sequence[Path]:
-        """The given dumps in this archive."""
-        return self._inside.get(path, ())
-
-    @cached_property
-    def _inside(self) -> Mapping[Path, Sequence[Path]]:
-        found: dict[Path, list[Path]] = {}
-        for dump in self.dumps:
-            place = archive.split(dump)
-            if place is not None:
-                found.setdefault(place[0], []).append(dump)
-        return found
-
-    def of_item(self, nodeid: str) -> tuple[Path, str]:
-        """The dump of an item, and the item's name."""
-        file, _, name = nodeid.partition("::")
-        if self.fuzzes_table and file == TABLE.name:
-            return TABLE, name
-        path = captured(self.config.rootpath / file)
-        for dump in self.inside(path):
-            start = f"{address(dump).partition('::')[2]}::"
-            if name.startswith(start):
-                return dump, name.removeprefix(start)
-        return path, name
-
-    @cached_property
-    def _below(self) -> Mapping[Path, Sequence[Path]]:
-        found: dict[Path, dict[Path, None]] = {}
-        for dump in self.dumps:
-            for path, folder in pairwise((dump, *dump.parents)):
-                found.setdefault(folder, {})[path] = None
-        return {folder: tuple(paths) for folder, paths in found.items()}
-
-    def know(self, path: Path) -> None:
-        """Count a dump that pytest found itself among those that were given."""
-        if path not in self._known:
-            self._known.add(path)
-            self._labels.clear()
-
-    def label(self, path: Path) -> str:
-        """The dump's part of portable ids: its shortest unique path tail."""
-        self.know(path)
-        if not self._labels:
-            self._labels = {path: printable_line(label) for path, label in labels(sorted(self._known)).items()}
-        return self._labels[path]
-
 
 def _factor(time: CaseTime) -> float:
     """How many times as long it took as elsewhere."""
     return math.inf if time.beside is None else time.beside.ratio
-
-
-def address(path: Path) -> str:
-    """A dump as pytest's command line takes it: its path, or that of its archive with its name there."""
-    place = archive.split(path)
-    return str(path) if place is None else f"{place[0]}::{stable(path).relative_to(stable(place[0])).as_posix()}"
 
 
 def state_of(config: pytest.Config) -> Probe:
@@ -509,8 +361,8 @@ def make_probe(config: pytest.Config, positional: Iterable[str] = ()) -> Probe:
     registry = registry_of(config, settings)
     check_name("--probe-standard", settings.standard, registry.standards)
     probe = Probe(config, settings, registry, positional)
-    if settings.data_dir is not None and len(probe.dumps) > 1:
-        wanted = f"the run has {len(probe.dumps)} dumps, and each has its own folder of tensors; give one dump"
+    if settings.data_dir is not None and len(probe.dumps.paths) > 1:
+        wanted = f"the run has {len(probe.dumps.paths)} dumps, and each has its own folder of tensors; give one dump"
         raise SettingsError("--probe-data-dir", str(settings.data_dir), wanted)
     return probe
 

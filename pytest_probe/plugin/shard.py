@@ -44,7 +44,7 @@ class _Order:
     """The order of the calls: dump by dump, record by record, forward before backward; then the user's own tests."""
 
     def __init__(self, probe: Probe, groups: Iterable[Iterable[pytest.Item]]) -> None:
-        self._dumps = {path: place for place, path in enumerate(probe.dumps)}
+        self._dumps = {path: place for place, path in enumerate(probe.dumps.paths)}
         dumps = {
             id(item.case.dump): item.case.dump for group in groups for item in group if isinstance(item, ProbeItem)
         }

@@ -196,7 +196,7 @@ class Controller:
             return
         if node not in self._ended:
             self._unexplained -= 1
-        death = structs.replace(death, id=f"{self._probe.label(path)}::{name}")
+        death = structs.replace(death, id=f"{self._probe.dumps.label(path)}::{name}")
         times = self._deaths.add(death) if ending.killed or death.call is None else 1
         disturbed = ending.killed and times < DEATHS_OF_A_CASE
         timed_out = ending.status == TIMER_STATUS and 0 < death.deadline <= time.time()
@@ -211,7 +211,7 @@ class Controller:
 
     def _is_ours(self, path: Path) -> bool:
         probe = self._probe
-        return probe.is_dump(path) or path == TABLE or (path.suffix != ".py" and probe.recognises(path))
+        return probe.dumps.is_dump(path) or path == TABLE or (path.suffix != ".py" and probe.dumps.recognises(path))
 
     def _passing_over(self, id: str, call: AnnouncedCall, verdict: Verdict) -> tuple[Verdict, bool]:
         """Note a drawn call that ended its process, for the next one to pass over. The verdict on a search that is
@@ -310,9 +310,9 @@ def say(report: pytest.TestReport, path: Path, result: Result, command: str, dev
 def result_of(probe: Probe, identity: PortableId, verdict: Verdict, device: str | None, folded: int) -> Result:
     """The result of a case that a process died of; device as the worker was given it; folded counts the cases that it
     stands for."""
-    paths = {probe.label(path): path for path in probe.dumps}
+    paths = {probe.dumps.label(path): path for path in probe.dumps.paths}
     path = paths.get(identity.label)
-    framework = probe.framework_of(path) if path is not None else probe.frameworks[0]
+    framework = probe.dumps.framework_of(path) if path is not None else probe.frameworks[0]
     return Result.of(
         verdict,
         identity,

@@ -46,8 +46,8 @@ def alive(monkeypatch: pytest.MonkeyPatch) -> Iterator[Alive]:
 
 
 def check(probe: Probe, record: int = 0, direction: Direction = "forward") -> str:
-    (path,) = probe.dumps
-    dump = probe.read(path)
+    (path,) = probe.dumps.paths
+    dump = probe.dumps.read(path)
     return probe.check(Case(dump, dump.records[record], direction)).verdict.verdict
 
 
@@ -83,7 +83,7 @@ def test_another_record_frees_the_last(probe: Probe, alive: Alive, monkeypatch: 
 
 def test_a_record_of_another_dump_is_another(probe: Probe, alive: Alive) -> None:
     check(probe)
-    (path,) = probe.dumps
+    (path,) = probe.dumps.paths
     dump = read_dump(path)
     assert probe.check(Case(dump, dump.records[0], "backward")).verdict.verdict == "pass"
     assert len(alive) == 2

@@ -50,7 +50,7 @@ class Sending:
             case.direction,
             case.dtype,
             next(iter(item.extra_keyword_matches), None),
-            self._probe.places(self._probe.read(item.dump_path)).get(case.record.name) if plots else None,
+            self._probe.places(self._probe.dumps.read(item.dump_path)).get(case.record.name) if plots else None,
             case.dump.stack(entry),
             case.dump.modules(entry) if plots else (),
             item.folded,
@@ -63,7 +63,7 @@ class Sending:
         sent = self._dump(item.dump_path)
         if not sent.shipped or self._probe.settings.inputs == "generated":
             return
-        dump = self._probe.read(item.dump_path)
+        dump = self._probe.dumps.read(item.dump_path)
         call = _decoded(item)
         for name in () if isinstance(call, RecordError) else _names(call):
             for kind, folders in (("tensors", dump.data_dirs), ("gradients", dump.gradient_dirs)):
@@ -73,11 +73,13 @@ class Sending:
 
     def _dump(self, path: Path) -> SentDump:
         if path not in self._dumps:
-            dump = self._probe.read(path)
+            dump = self._probe.dumps.read(path)
             bare = replace(dump, records=(), notes=(), damage=(), skipped={}, stack=no_frames, modules=no_modules)
             decode = dump.decode if _can_be_sent(dump.decode) else decoded_here
             found = replace(bare, observed=None, decode=decode)
-            self._dumps[path] = SentDump(len(self._dumps), path, self._probe.label(path), found, path in self._shipped)
+            self._dumps[path] = SentDump(
+                len(self._dumps), path, self._probe.dumps.label(path), found, path in self._shipped
+            )
         return self._dumps[path]
 
 

@@ -44,7 +44,7 @@ def configure(config: pytest.Config, probe: Probe) -> None:
 def shipped(probe: Probe, pool: Pool) -> frozenset[Path]:
     """The dumps whose files some node cannot read, so that they go with the cases. Raises SettingsError where that is
     too much."""
-    needed = {dump.path: _folders(probe, dump) for _, dump in probe.readable()}
+    needed = {dump.path: _folders(probe, dump) for _, dump in probe.dumps.readable()}
     files = {path: _file(path) for path in needed}
     sizes = [(file, file.stat().st_size) for file in dict.fromkeys(files.values())]
     missing = pool.unreadable(sizes, [folder for folders in needed.values() for folder in folders])

@@ -121,7 +121,7 @@ class Worker:
                 folder = self._files / str(sent.number)
                 gradients = (folder / "gradients",) if dump.gradient_dirs else ()
                 dump = replace(dump, data_dirs=(folder / "tensors",), gradient_dirs=gradients, anywhere=True)
-            probe.take_over(sent.path, sent.label, dump)
+            probe.dumps.take_over(sent.path, sent.label, dump)
             self._dumps[sent.number] = dump
         return self._dumps[sent.number]
 
