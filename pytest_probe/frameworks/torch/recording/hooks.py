@@ -42,6 +42,7 @@ _default = torch.get_default_dtype
 _dispatching = torch._C._len_torch_dispatch_stack
 _seeing = torch._C._len_torch_function_stack
 _Plain = torch._C.DisableTorchFunction
+_Tensor = torch.Tensor
 
 
 class TorchHooks(CallHooks):
@@ -182,10 +183,11 @@ class TorchHooks(CallHooks):
         try:
             if asking is not None:
                 _set_grads(False)
-            leaves, other = self._values.leaves, self._values.other
+            values = self._values
+            leaves, other, put_off = values.leaves, values.other, values.put_off
             trees = [leaves.get(type(value), other)(value) for value in args]
             named = {key: leaves.get(type(value), other)(value) for key, value in kwargs.items()} if kwargs else {}
-            if type(kwargs.get("device")) in (str, int):
+            if kwargs and type(kwargs.get("device")) in (str, int):
                 # As msprobe's dumps: its checker, and a replay elsewhere, look for a device at this keyword. The call
                 # itself says where there is none of that name.
                 with suppress(RuntimeError):
@@ -197,7 +199,9 @@ class TorchHooks(CallHooks):
                 probe = _WITHOUT_GRADIENTS
             if asking is not None and self._backward:
                 _find_wanting(asking, args, trees, kwargs)
-            return self._entry(name, trees, named, frame, probe)
+            entry = self._entry(name, trees, named, frame, probe)
+            entry.complete = values.put_off == put_off
+            return entry
         except Exception as error:
             recorder.failed(f"{name}.forward", error)
             return None
@@ -217,9 +221,12 @@ class TorchHooks(CallHooks):
         try:
             if grads:
                 _set_grads(False)
-            several = isinstance(result, (list, tuple)) and type(result) is not torch.Size
+            kind, values = type(result), self._values
+            several = kind is not _Tensor and isinstance(result, (list, tuple)) and kind is not torch.Size
             outputs: Sequence[Any] = result if several else (result,)
-            trees = [self._values.take(value) for value in outputs]
+            leaves, other, put_off = values.leaves, values.other, values.put_off
+            trees = [leaves.get(type(value), other)(value) for value in outputs]
+            entry.complete &= values.put_off == put_off
             if self._outputs:
                 entry.body.output = trees
             if asking:
@@ -229,7 +236,7 @@ class TorchHooks(CallHooks):
             if self._overflow:
                 self._uninitialised.written(outputs)
             if self._forward and (overflows or not self._overflow):
-                recorder.put(entry, self._values.taken())
+                recorder.put(entry, values.taken())
         except Exception as error:
             recorder.failed(entry.name, error)
         finally:
