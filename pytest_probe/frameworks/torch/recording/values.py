@@ -116,6 +116,7 @@ class Values(Snapshots):
         self._twins: deque[tuple[Seen, Seen]] = deque()
         self._known: dict[int, Known] = {}
         self._memories: dict[int, Memory] = {}
+        self._shapes: dict[torch.Size, torch.Size] = {}
         self.leaves.update(self._of_torch())
 
     pythons = _PYTHONS
@@ -188,6 +189,8 @@ class Values(Snapshots):
         """known is the snapshot of a tensor that begins at the same place, unchanged."""
         try:
             shape, dtype = tensor.shape, tensor.dtype
+            # One for all that are alike: Python's garbage collection runs the more often, the more are kept.
+            shape = self._shapes.setdefault(shape, shape)
         except RuntimeError:  # nested tensors have many shapes
             return {"type": "torch.nested"}
         seen = Seen("torch.Tensor", _DTYPES[dtype], shape, tensor.requires_grad, address=address)
@@ -317,6 +320,7 @@ class Values(Snapshots):
     def forget(self) -> None:
         """What was written since is not known, as between stop and start."""
         self._known.clear()
+        self._shapes.clear()
         memories = self._memories.items()
         self._memories = {key: one for key, one in memories if not one.counted and one.storage() is not None}
 
