@@ -44,9 +44,6 @@ class ApexFiles:
         # By key: the slot of the next tensor or value.
         self._slots: dict[str, int] = {}
 
-    def prepare(self, entry: NamedEntry) -> None:
-        """Its tensors are read when it is written."""
-
     def open(self, folder: Path) -> None:
         self._folder = folder
 

@@ -11,7 +11,7 @@ from msgspec import UNSET
 from pytest_probe.core.dump import TENSOR_FOLDER
 from pytest_probe.recording.encoding import encoded, save_data
 from pytest_probe.recording.growing_json import GrowingFile, write_json
-from pytest_probe.recording.snapshot import EncodedForward, ForwardEntry, NamedEntry, Parent, backward_of, forward_of
+from pytest_probe.recording.snapshot import NamedEntry, Parent, backward_of, forward_of
 
 
 class DumpFiles:
@@ -21,11 +21,6 @@ class DumpFiles:
         self._header = header
         self._stacks: dict[int, list[str]] = {}
         self._parents: dict[str, Parent] = {}
-
-    def prepare(self, entry: NamedEntry) -> None:
-        # Its parts, which Python's garbage collection would look at, go at once.
-        if self._header["dump_data_dir"] is None and type(entry.body) is ForwardEntry:
-            entry.body = EncodedForward(encoded(entry))
 
     def open(self, folder: Path) -> None:
         self._folder = folder

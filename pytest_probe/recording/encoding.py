@@ -10,15 +10,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import UNSET
 
-from pytest_probe.recording.snapshot import (
-    BackwardEntry,
-    EncodedForward,
-    ForwardEntry,
-    Json,
-    NamedEntry,
-    seen_tensors,
-    tuple_places,
-)
+from pytest_probe.recording.snapshot import BackwardEntry, ForwardEntry, Json, NamedEntry, seen_tensors, tuple_places
 
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 # What may hold a tuple: looking for one in every leaf would cost as much as encoding it.
@@ -30,8 +22,6 @@ _LONGEST = 200
 def encoded(entry: NamedEntry) -> bytes:
     """The body of an entry; one that JSON cannot hold says why in its place."""
     try:
-        if type(entry.body) is EncodedForward:
-            return entry.body.text
         if type(entry.body) is ForwardEntry:
             _mark_tuples(entry.body)
         return _encode(entry.body)

@@ -20,8 +20,6 @@ class Snapshots:
 
     def __init__(self, scalars: bool) -> None:
         self._taken = 0
-        # How many of the snapshots that were given out have statistics that were put off.
-        self.put_off = 0
 
         def plain(kind: str) -> Callable[[Any], Tree]:
             return (lambda value: PlainEntry(kind, value)) if scalars else (lambda value: {})

@@ -91,12 +91,6 @@ class ForwardEntry(msgspec.Struct, omit_defaults=True, gc=False):
         self.probe = {**({} if self.probe is UNSET else self.probe), key: value}
 
 
-class EncodedForward(msgspec.Struct, gc=False):
-    """The body of a forward entry as JSON."""
-
-    text: bytes
-
-
 class BackwardEntry(msgspec.Struct, gc=False):
     """The body of a backward entry: the gradients that came to the floating outputs, and those that left for the
     floating inputs, in the order of outputs and arguments; None where there was none. probe has the places of both."""
@@ -107,13 +101,12 @@ class BackwardEntry(msgspec.Struct, gc=False):
 
 
 class NamedEntry(msgspec.Struct, gc=False):
-    """An entry on its way to the writer; where is its stack's number. complete: all that it has is known already."""
+    """An entry on its way to the writer; where is its stack's number."""
 
     name: str
     body: Json
     where: int = -1
     parent: Parent = UNSET
-    complete: bool = False
 
 
 def backward_of(parent: Parent) -> Parent:

@@ -80,7 +80,7 @@ def fill_small_from(address: int, count: int, number: int, seen: Seen) -> bool:
     seen.max, seen.min, seen.mean, seen.norm = high, low, total / count, math.sqrt(squares)
     seen.zeros = zeros / count if zeros else 0
     # What has one value only is told by its extremes.
-    return math.isfinite(squares) and (high == low or not frequent(repeats, count))
+    return math.isfinite(squares) and (not repeats or high == low or not frequent(repeats, count))
 
 
 def fill_sample_from(address: int, number: int, where: Places, seen: Seen) -> bool:

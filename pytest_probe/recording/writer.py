@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from pytest_probe.recording.disk import DiskFills, check_room
 from pytest_probe.recording.outcome import Outcome
-from pytest_probe.recording.snapshot import EncodedForward, ForwardEntry, NamedEntry
+from pytest_probe.recording.snapshot import ForwardEntry, NamedEntry
 
 log = logging.getLogger("pytest_probe")
 
@@ -39,10 +39,7 @@ class EntrySource(Protocol):
 
 
 class StepFiles(Protocol):
-    """The files of one step, in one layout. Each but `prepare` raises OSError."""
-
-    def prepare(self, entry: NamedEntry) -> None:
-        """An entry that is complete was made, on the program's thread: put it into the form that takes least memory."""
+    """The files of one step, in one layout. Each raises OSError."""
 
     def open(self, folder: Path) -> None:
         """The folder is there, and the first entries come."""
@@ -85,8 +82,6 @@ class Writer:
         dropped."""
         if self._failed:
             return False
-        if entry.complete:
-            self._files.prepare(entry)
         self._queue.append((entry, size))
         if size:
             with self._lock:
@@ -174,7 +169,7 @@ class Writer:
             self._queue.popleft()
         with self._lock:
             self._bytes -= sum(size for _, size in entries)
-        calls = sum(type(entry.body) in (ForwardEntry, EncodedForward) for entry, _ in entries)
+        calls = sum(type(entry.body) is ForwardEntry for entry, _ in entries)
         self.outcome = self.outcome.plus(Outcome(calls, count, steps=not self.outcome.steps))
         self._room.set()
 

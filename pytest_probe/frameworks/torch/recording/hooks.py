@@ -183,8 +183,7 @@ class TorchHooks(CallHooks):
         try:
             if asking is not None:
                 _set_grads(False)
-            values = self._values
-            leaves, other, put_off = values.leaves, values.other, values.put_off
+            leaves, other = self._values.leaves, self._values.other
             trees = [leaves.get(type(value), other)(value) for value in args]
             named = {key: leaves.get(type(value), other)(value) for key, value in kwargs.items()} if kwargs else {}
             if kwargs and type(kwargs.get("device")) in (str, int):
@@ -199,9 +198,7 @@ class TorchHooks(CallHooks):
                 probe = _WITHOUT_GRADIENTS
             if asking is not None and self._backward:
                 _find_wanting(asking, args, trees, kwargs)
-            entry = self._entry(name, trees, named, frame, probe)
-            entry.complete = values.put_off == put_off
-            return entry
+            return self._entry(name, trees, named, frame, probe)
         except Exception as error:
             recorder.failed(f"{name}.forward", error)
             return None
@@ -221,12 +218,11 @@ class TorchHooks(CallHooks):
         try:
             if grads:
                 _set_grads(False)
-            kind, values = type(result), self._values
+            kind = type(result)
             several = kind is not _Tensor and isinstance(result, (list, tuple)) and kind is not torch.Size
             outputs: Sequence[Any] = result if several else (result,)
-            leaves, other, put_off = values.leaves, values.other, values.put_off
+            leaves, other = self._values.leaves, self._values.other
             trees = [leaves.get(type(value), other)(value) for value in outputs]
-            entry.complete &= values.put_off == put_off
             if self._outputs:
                 entry.body.output = trees
             if asking:
@@ -236,7 +232,7 @@ class TorchHooks(CallHooks):
             if self._overflow:
                 self._uninitialised.written(outputs)
             if self._forward and (overflows or not self._overflow):
-                recorder.put(entry, values.taken())
+                recorder.put(entry, self._values.taken())
         except Exception as error:
             recorder.failed(entry.name, error)
         finally:

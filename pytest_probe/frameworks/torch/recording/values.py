@@ -72,14 +72,12 @@ class Memory(msgspec.Struct, gc=False):
 
 
 class Known(msgspec.Struct, gc=False):
-    """What was seen at an address: on which memory, its version then, the snapshot, where its elements lie, and whether
-    the statistics were put off."""
+    """What was seen at an address: on which memory, its version then, the snapshot, and where its elements lie."""
 
     memory: Memory
     version: int
     seen: Seen
     layout: Layout
-    put_off: bool
 
 
 def _fill(seen: Seen, first: Seen) -> None:
@@ -181,7 +179,6 @@ class Values(Snapshots):
             return self._new(tensor, address, None)
         shown = seen.shape == tensor.shape and seen.requires_grad is tensor.requires_grad
         if shown and seen.stride is UNSET and tensor.is_contiguous() and seen.dtype is _DTYPES[tensor.dtype]:
-            self.put_off += known.put_off
             return seen
         return self._new(tensor, address, known)
 
@@ -212,25 +209,17 @@ class Values(Snapshots):
             self._taken += seen.data.nbytes
         if self._counts:
             if known is not None and known.layout == layout and known.seen.dtype == seen.dtype:
-                self._repeat(seen, known)
+                self._twins.append((seen, known.seen))
                 return seen
-            before, negative = self.put_off, tensor.is_neg()
+            negative = tensor.is_neg()
             self._count(tensor, seen, layout, size * width, negative)
             # Tensors of inference mode have no versions.
             if self._remembers and not (negative or tensor.is_inference()):
                 version = tensor._version
                 memory = self._memory(storage, begin, version)
                 if memory.counted:
-                    self._known[address] = Known(memory, version, seen, layout, self.put_off != before)
+                    self._known[address] = Known(memory, version, seen, layout)
         return seen
-
-    def _repeat(self, seen: Seen, known: Known) -> None:
-        """Fill in the statistics of the same elements as an earlier snapshot's."""
-        if known.put_off:
-            self._twins.append((seen, known.seen))
-            self.put_off += 1
-        else:
-            _fill(seen, known.seen)
 
     def _memory(self, storage: torch.UntypedStorage, address: int, version: int) -> Memory:
         """What is known of the storage at an address, now that a tensor of this version was seen on it."""
@@ -263,7 +252,6 @@ class Values(Snapshots):
         if not tensor.is_cpu:
             sample = tensor.as_strided(where.shape, where.strides).clone() if looked else None
             self._far.append((vector(tensor), sample, where, seen))
-            self.put_off += 1
             return
         try:
             self._count_large(tensor, seen, layout, negative)
@@ -285,7 +273,6 @@ class Values(Snapshots):
         if number < 0 or not fill_small_from(address, size // self._widths[dtype], number, seen):
             # A third of what a tensor's copy costs.
             self._small.append((string_at(address, size), dtype, seen))
-            self.put_off += 1
 
     def _count_large(self, tensor: torch.Tensor, seen: Seen, layout: Layout, negative: bool) -> None:
         """Fill in the statistics of a large CPU tensor."""
@@ -302,7 +289,6 @@ class Values(Snapshots):
         number = self._compiled.get(dtype, -1)
         if number < 0 or not fill_sample_from(seen.address, number, where, seen):
             self._samples.append((copied(seen.address, dtype.itemsize, where), dtype, where, seen))
-            self.put_off += 1
 
     def distrust(self, value: Any) -> None:
         """The memory of these tensors may be written to without torch counting it."""
