@@ -213,8 +213,8 @@ static const way wide = {WIDE, fused_measure, wide_repeats};
 #endif
 
 #ifdef WIDEST
-/* Integers and bool alone, int64 four to six times as fast. Of floats the sums would have other last digits, and extremes that
- * are zeros another sign. */
+/* Integers and bool alone, int64 four to six times as fast. Of floats the sums would have other last digits, and
+ * extremes that are zeros another sign. */
 __attribute__((target(WIDEST))) static void widest_measure(statistics *found, const char *address, Py_ssize_t count,
                                                            enum dtype dtype) {
     if (dtype >= FLOAT16)
