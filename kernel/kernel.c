@@ -15,16 +15,23 @@
 #endif
 
 /* What recording/kernel.py expects: to be raised with every change of what is taken or given back. */
-#define REVISION 1
+#define REVISION 2
 
 /* Elements from which on other threads may run meanwhile; fewer take less time than another thread might keep. */
 #define LONG 1048576
 
+/* Elements of a sample at most. */
+#define SAMPLED 1024
+
 #define INLINE static inline __attribute__((always_inline))
 
-/* The same code once more for CPUs with wider instructions; which one runs is found out when it is loaded. */
+/* The same code again for CPUs with wider instructions; which one runs is found out when it is loaded. */
 #if defined(__x86_64__) && !defined(BASELINE)
 #define WIDE "avx2"
+#define FUSED "avx2,fma"
+#ifndef NARROW
+#define WIDEST "avx512f,avx512bw,avx512dq,avx512vl"
+#endif
 #endif
 
 /* As recording/kernel.py numbers them. */
@@ -66,8 +73,6 @@ INLINE float from_float16(uint16_t half) {
     uint32_t bits = size + (size >= (31u << 23) ? 224u << 23 : 112u << 23);
     return from_bits((size < (1u << 23) ? small : bits) | sign);
 }
-
-INLINE uint8_t from_bool(uint8_t byte) { return byte != 0; }
 
 #define AS_IT_IS(value) (value)
 
@@ -115,7 +120,16 @@ INLINE uint8_t from_bool(uint8_t byte) { return byte != 0; }
         found->repeats = repeats;                                                                                      \
     }
 
-STATISTICS(of_bool, uint8_t, from_bool, uint8_t, natural)
+/* Of bytes, of which any but 0 is true. */
+INLINE void of_bool(statistics *found, const char *address, Py_ssize_t count) {
+    uint64_t trues = 0;
+    _Pragma("omp simd reduction(+ : trues)")
+    for (Py_ssize_t index = 0; index < count; index++) trues += address[index] != 0;
+    found->high.natural = trues > 0;
+    found->low.natural = trues == (uint64_t)count;
+    found->sum = found->squares = (double)trues;
+}
+
 STATISTICS(of_uint8, uint8_t, AS_IT_IS, uint8_t, natural)
 STATISTICS(of_uint16, uint16_t, AS_IT_IS, uint16_t, natural)
 STATISTICS(of_uint32, uint32_t, AS_IT_IS, uint32_t, natural)
@@ -168,18 +182,47 @@ typedef struct {
     void (*repeats)(masses *, const char *, Py_ssize_t, enum dtype);
 } way;
 
-#define WAY(NAME, INSTRUCTIONS, TARGET)                                                                                \
-    TARGET static void NAME##_measure(statistics *found, const char *address, Py_ssize_t count, enum dtype dtype) {    \
+#define MEASURE(NAME, ATTRIBUTES)                                                                                      \
+    ATTRIBUTES static void NAME(statistics *found, const char *address, Py_ssize_t count, enum dtype dtype) {          \
         of_any(found, address, count, dtype);                                                                          \
-    }                                                                                                                  \
-    TARGET static void NAME##_repeats(masses *found, const char *address, Py_ssize_t count, enum dtype dtype) {        \
+    }
+#define REPEATS(NAME, ATTRIBUTES)                                                                                      \
+    ATTRIBUTES static void NAME(masses *found, const char *address, Py_ssize_t count, enum dtype dtype) {              \
         in_any(found, address, count, dtype);                                                                          \
-    }                                                                                                                  \
-    static const way NAME = {INSTRUCTIONS, NAME##_measure, NAME##_repeats};
+    }
 
-WAY(baseline, "baseline", )
+MEASURE(baseline_measure, )
+REPEATS(baseline_repeats, )
+static const way baseline = {"baseline", baseline_measure, baseline_repeats};
+
 #ifdef WIDE
-WAY(wide, WIDE, __attribute__((target(WIDE))))
+/* Not to be taken into what is compiled for more instructions. */
+MEASURE(wide_measure, __attribute__((target(WIDE), noinline)))
+REPEATS(wide_repeats, __attribute__((target(WIDE))))
+
+/* The square of a float of 32 bits is exact in float64, so that adding it in one instruction changes nothing but the
+ * time. Of float64 it would take longer: each such addition waits for the one before. */
+__attribute__((target(FUSED))) static void fused_measure(statistics *found, const char *address, Py_ssize_t count,
+                                                         enum dtype dtype) {
+    if (dtype == FLOAT64)
+        wide_measure(found, address, count, dtype);
+    else
+        of_any(found, address, count, dtype);
+}
+static const way wide = {WIDE, fused_measure, wide_repeats};
+#endif
+
+#ifdef WIDEST
+/* Integers and bool alone, int64 four to six times as fast. Of floats the sums would have other last digits, and
+ * extremes that are zeros another sign. */
+__attribute__((target(WIDEST))) static void widest_measure(statistics *found, const char *address, Py_ssize_t count,
+                                                           enum dtype dtype) {
+    if (dtype >= FLOAT16)
+        fused_measure(found, address, count, dtype);
+    else
+        of_any(found, address, count, dtype);
+}
+static const way widest = {"avx512", widest_measure, wide_repeats};
 #endif
 
 static const way *chosen = &baseline;
@@ -187,18 +230,30 @@ static const way *chosen = &baseline;
 static void choose(void) {
 #ifdef WIDE
     __builtin_cpu_init();
-    if (__builtin_cpu_supports(WIDE)) chosen = &wide;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) chosen = &wide;
+#endif
+#ifdef WIDEST
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl") && chosen == &wide)
+        chosen = &widest;
 #endif
 }
 
-static PyObject *tuple_of(const statistics *found, enum dtype dtype) {
-    if (dtype >= FLOAT16)
-        return Py_BuildValue("(dddd)", found->high.real, found->low.real, found->sum, found->squares);
-    if (dtype >= INT8)
-        return Py_BuildValue("(LLdd)", (long long)found->high.whole, (long long)found->low.whole, found->sum,
-                             found->squares);
-    return Py_BuildValue("(KKdd)", (unsigned long long)found->high.natural, (unsigned long long)found->low.natural,
-                         found->sum, found->squares);
+static PyObject *extreme(const statistics *found, enum dtype dtype, int high) {
+    if (dtype >= FLOAT16) return PyFloat_FromDouble(high ? found->high.real : found->low.real);
+    if (dtype >= INT8) return PyLong_FromLongLong(high ? found->high.whole : found->low.whole);
+    return PyLong_FromUnsignedLongLong(high ? found->high.natural : found->low.natural);
+}
+
+/* Takes the values over, of which NULL stands for an error that is set. */
+static PyObject *tuple_of(PyObject **values, Py_ssize_t count) {
+    PyObject *tuple = PyTuple_New(count);
+    for (Py_ssize_t index = 0; index < count; index++) {
+        if (tuple && values[index] && PyTuple_SetItem(tuple, index, values[index]) == 0) continue;
+        if (!tuple || !values[index]) Py_XDECREF(values[index]);
+        Py_CLEAR(tuple);
+    }
+    return tuple;
 }
 
 /* Elements in memory, as Python gives them. */
@@ -208,14 +263,10 @@ typedef struct {
     enum dtype dtype;
 } elements;
 
-static int taken(elements *found, PyObject *const *given, Py_ssize_t count_given, enum dtype first) {
-    if (count_given != 3) {
-        PyErr_SetString(PyExc_TypeError, "give an address, a count and a dtype's number");
-        return 0;
-    }
-    found->address = PyLong_AsVoidPtr(given[0]);
-    found->count = PyLong_AsSsize_t(given[1]);
-    long dtype = PyLong_AsLong(given[2]);
+static int taken(elements *found, PyObject *address, PyObject *count, PyObject *number, enum dtype first) {
+    found->address = PyLong_AsVoidPtr(address);
+    found->count = PyLong_AsSsize_t(count);
+    long dtype = PyLong_AsLong(number);
     if (PyErr_Occurred()) return 0;
     if (!found->address || found->count < 1 || dtype < (long)first || dtype > FLOAT64) {
         PyErr_SetString(PyExc_ValueError, "give an address, a count from 1 on and a dtype's number");
@@ -225,32 +276,88 @@ static int taken(elements *found, PyObject *const *given, Py_ssize_t count_given
     return 1;
 }
 
+static int are_three(Py_ssize_t count_given) {
+    if (count_given != 3) PyErr_SetString(PyExc_TypeError, "give an address, a count and a dtype's number");
+    return count_given == 3;
+}
+
+static void measure_all(statistics *found, const elements *all) {
+    if (all->count < LONG) {
+        chosen->measure(found, all->address, all->count, all->dtype);
+    } else {
+        Py_BEGIN_ALLOW_THREADS
+        chosen->measure(found, all->address, all->count, all->dtype);
+        Py_END_ALLOW_THREADS
+    }
+}
+
 static PyObject *measure(PyObject *module, PyObject *const *given, Py_ssize_t count_given) {
     (void)module;
     elements all;
     statistics found;
-    if (!taken(&all, given, count_given, BOOL)) return NULL;
-    if (all.count < LONG) {
-        chosen->measure(&found, all.address, all.count, all.dtype);
-    } else {
-        Py_BEGIN_ALLOW_THREADS
-        chosen->measure(&found, all.address, all.count, all.dtype);
-        Py_END_ALLOW_THREADS
-    }
-    return tuple_of(&found, all.dtype);
+    if (!are_three(count_given) || !taken(&all, given[0], given[1], given[2], BOOL)) return NULL;
+    measure_all(&found, &all);
+    PyObject *values[] = {extreme(&found, all.dtype, 1), extreme(&found, all.dtype, 0), PyFloat_FromDouble(found.sum),
+                          PyFloat_FromDouble(found.squares)};
+    return tuple_of(values, 4);
 }
 
-static PyObject *repeats(PyObject *module, PyObject *const *given, Py_ssize_t count_given) {
+static PyObject *summary(PyObject *module, PyObject *const *given, Py_ssize_t count_given) {
     (void)module;
     elements all;
-    masses found;
-    if (!taken(&all, given, count_given, FLOAT16)) return NULL;
+    statistics found;
+    masses often;
+    if (!are_three(count_given) || !taken(&all, given[0], given[1], given[2], FLOAT16)) return NULL;
     if (all.count > UINT_MAX) {
         PyErr_SetString(PyExc_OverflowError, "more elements than an unsigned int counts");
         return NULL;
     }
-    chosen->repeats(&found, all.address, all.count, all.dtype);
-    return Py_BuildValue("(II)", found.zeros, found.repeats);
+    measure_all(&found, &all);
+    chosen->repeats(&often, all.address, all.count, all.dtype);
+    PyObject *values[] = {PyFloat_FromDouble(found.high.real), PyFloat_FromDouble(found.low.real),
+                          PyFloat_FromDouble(found.sum),       PyFloat_FromDouble(found.squares),
+                          PyLong_FromUnsignedLong(often.zeros), PyLong_FromUnsignedLong(often.repeats)};
+    return tuple_of(values, 6);
+}
+
+/* Three whole numbers of a tuple. */
+static int three(Py_ssize_t *found, PyObject *tuple) {
+    if (!PyTuple_Check(tuple) || PyTuple_Size(tuple) != 3) {
+        PyErr_SetString(PyExc_ValueError, "give tuples of three extents and of three strides");
+        return 0;
+    }
+    for (Py_ssize_t index = 0; index < 3; index++) found[index] = PyLong_AsSsize_t(PyTuple_GetItem(tuple, index));
+    return !PyErr_Occurred();
+}
+
+static const Py_ssize_t widths[] = {1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8};
+
+static PyObject *sample(PyObject *module, PyObject *const *given, Py_ssize_t count_given) {
+    (void)module;
+    elements all;
+    masses often;
+    Py_ssize_t extents[3], strides[3];
+    char gathered[SAMPLED * 8], *end = gathered;
+    if (count_given != 4) {
+        PyErr_SetString(PyExc_TypeError, "give an address, three extents, three strides and a dtype's number");
+        return NULL;
+    }
+    if (!three(extents, given[1]) || !three(strides, given[2])) return NULL;
+    for (int place = 0; place < 3; place++)
+        if (extents[place] < 1 || extents[place] > SAMPLED || strides[place] < 0) extents[0] = SAMPLED + 1;
+    all.count = extents[0] > SAMPLED ? 0 : extents[0] * extents[1] * extents[2];
+    PyObject *count = PyLong_FromSsize_t(all.count > SAMPLED ? 0 : all.count);
+    int fine = count && taken(&all, given[0], count, given[3], FLOAT16);
+    Py_XDECREF(count);
+    if (!fine) return NULL;
+    Py_ssize_t width = widths[all.dtype];
+    for (Py_ssize_t row = 0; row < extents[0]; row++)
+        for (Py_ssize_t piece = 0; piece < extents[1]; piece++)
+            for (Py_ssize_t place = 0; place < extents[2]; place++, end += width)
+                memcpy(end, all.address + (row * strides[0] + piece * strides[1] + place * strides[2]) * width,
+                       (size_t)width);
+    chosen->repeats(&often, gathered, all.count, all.dtype);
+    return Py_BuildValue("(II)", often.zeros, often.repeats);
 }
 
 static int add_contents(PyObject *module) {
@@ -263,9 +370,12 @@ static PyMethodDef methods[] = {
     {"measure", (PyCFunction)(void (*)(void))measure, METH_FASTCALL,
      "measure(address, count, dtype) -> (maximum, minimum, sum, sum of squares)\n\n"
      "Of count elements at an address, of a dtype by its number. Integers have integers as extremes."},
-    {"repeats", (PyCFunction)(void (*)(void))repeats, METH_FASTCALL,
-     "repeats(address, count, dtype) -> (zeros, elements equal to the one before)\n\n"
-     "Of few elements of a floating dtype."},
+    {"summary", (PyCFunction)(void (*)(void))summary, METH_FASTCALL,
+     "summary(address, count, dtype) -> (maximum, minimum, sum, sum of squares, zeros, repeats)\n\n"
+     "As measure, of elements of a floating dtype; repeats are those that equal the one before."},
+    {"sample", (PyCFunction)(void (*)(void))sample, METH_FASTCALL,
+     "sample(address, extents, strides, dtype) -> (zeros, repeats)\n\n"
+     "As summary, of at most 1,024 elements. Three extents and, in elements, three strides, the innermost last."},
     {NULL, NULL, 0, NULL},
 };
 

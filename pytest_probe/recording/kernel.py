@@ -7,7 +7,7 @@ from types import ModuleType
 
 NAME = "pytest_probe.recording._kernel"
 # Of the source that this was written for; another one takes or gives something else.
-REVISION = 1
+REVISION = 2
 # By their numbers.
 DTYPES = (
     *("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
@@ -29,8 +29,8 @@ def loaded(name: str = NAME) -> tuple[ModuleType | None, str]:
 
 
 # measure(address, count, dtype) gives maximum, minimum, sum and sum of squares of so many elements, 1 at least, that
-# lie one behind the other, of a dtype by its number; repeats gives, of floats, how many are 0 and how many equal the
-# one before.
+# lie one behind the other, of a dtype by its number; summary gives, of floats, also how many are 0 and how many equal
+# the one before. sample(address, extents, strides, dtype) gives these two of floats that lie apart, 1,024 at most.
 compiled, _said = loaded()
 
 

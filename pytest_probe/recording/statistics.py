@@ -10,6 +10,7 @@ from msgspec import UNSET
 
 from pytest_probe.recording import kernel
 from pytest_probe.recording.masses import fill_masses, frequent
+from pytest_probe.recording.samples import Places
 from pytest_probe.recording.snapshot import Seen, json_number
 
 _ROW = 1024  # elements whose squares are summed in float32
@@ -75,12 +76,20 @@ def fill_small_from(address: int, count: int, number: int, seen: Seen) -> bool:
     if number < _FLOAT:
         kept = number != _BOOL and 1 < count <= KEPT and seen.stride is UNSET
         return not kept and fill_from(address, count, number, seen)
-    if not fill_from(address, count, number, seen):
-        return False
-    zeros, repeats = kernel.compiled.repeats(address, count, number)  # type: ignore[union-attr]
+    high, low, total, squares, zeros, repeats = kernel.compiled.summary(address, count, number)  # type: ignore[union-attr]
+    seen.max, seen.min, seen.mean, seen.norm = high, low, total / count, math.sqrt(squares)
     seen.zeros = zeros / count if zeros else 0
     # What has one value only is told by its extremes.
-    return seen.max == seen.min or not frequent(repeats, count)
+    return math.isfinite(squares) and (not repeats or high == low or not frequent(repeats, count))
+
+
+def fill_sample_from(address: int, number: int, where: Places, seen: Seen) -> bool:
+    """Fill in the masses of a large floating tensor by its sample, by the kernel, which is there. False where a value
+    may stand many times in it."""
+    zeros, repeats = kernel.compiled.sample(address, where.shape, where.strides, number)  # type: ignore[union-attr]
+    count = math.prod(where.shape)
+    seen.zeros = zeros / count if zeros else 0
+    return not frequent(repeats, count)
 
 
 def unusual(seen: Seen, wide: np.ndarray) -> None:

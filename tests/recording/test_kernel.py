@@ -63,8 +63,10 @@ def check_sizes(compiled: ModuleType, name: str) -> None:
 
 
 def check_masses(compiled: ModuleType, array: np.ndarray, name: str) -> None:
-    found = compiled.repeats(array.ctypes.data, array.size, kernel.DTYPES.index(name))
-    assert found == (np.count_nonzero(array == 0), np.count_nonzero(array[1:] == array[:-1]))
+    told = (array.ctypes.data, array.size, kernel.DTYPES.index(name))
+    found = compiled.summary(*told)
+    assert found[4:] == (np.count_nonzero(array == 0), np.count_nonzero(array[1:] == array[:-1]))
+    assert repr(found[:4]) == repr(compiled.measure(*told))
 
 
 @pytest.mark.parametrize("name", kernel.DTYPES)
@@ -81,6 +83,27 @@ def check_repeats(compiled: ModuleType, name: str) -> None:
     few = np.random.default_rng(0).integers(-2, 3, 4099).astype(dtype_of(name))
     for array in (few, unaligned(few, 1), few[:1], np.array([0.0, -0.0, math.nan, math.nan], dtype_of(name))):
         check_masses(compiled, array, name)
+
+
+# Extents and strides of rows, pieces and elements side by side, with gaps and without.
+SAMPLES = [((1, 1, 1), (0, 0, 0)), ((32, 2, 4), (64, 30, 1)), ((5, 3, 2), (1, 200, 7)), ((16, 16, 4), (64, 4, 1))]
+
+
+@pytest.mark.parametrize(("extents", "strides"), SAMPLES)
+@pytest.mark.parametrize("name", FLOATS)
+def test_samples(compiled: ModuleType, name: str, extents: tuple[int, ...], strides: tuple[int, ...]) -> None:
+    check_sample(compiled, name, extents, strides)
+
+
+def check_sample(compiled: ModuleType, name: str, extents: tuple[int, ...], strides: tuple[int, ...]) -> None:
+    """Beside NumPy's view of the same places. The memory ends with the last of them."""
+    dtype = dtype_of(name)
+    last = sum((extent - 1) * stride for extent, stride in zip(extents, strides, strict=True))
+    memory = unaligned(np.random.default_rng(0).integers(-2, 3, last + 1).astype(dtype), 1)
+    steps = [stride * dtype.itemsize for stride in strides]
+    taken = np.lib.stride_tricks.as_strided(memory, extents, steps).reshape(-1)
+    found = compiled.sample(memory.ctypes.data, extents, strides, kernel.DTYPES.index(name))
+    assert found == (np.count_nonzero(taken == 0), np.count_nonzero(taken[1:] == taken[:-1]))
 
 
 @given(name=st.sampled_from(kernel.DTYPES), size=st.integers(1, 300), seed=st.integers(0, 2**32 - 1))
@@ -140,12 +163,35 @@ def test_any_byte_but_zero_is_true(compiled: ModuleType) -> None:
     ],
 )
 def test_what_cannot_be_meant_is_refused(compiled: ModuleType, arguments: tuple[Any, ...], error: type) -> None:
-    for function in (compiled.measure, compiled.repeats):
+    for function in (compiled.measure, compiled.summary):
         with pytest.raises(error):
             function(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ((), TypeError),
+        ((0, (1, 1, 1), (1, 1, 1), 12), ValueError),
+        ((1, (1, 1), (1, 1, 1), 12), ValueError),
+        ((1, [1, 1, 1], (1, 1, 1), 12), ValueError),
+        ((1, (1, 1, "1"), (1, 1, 1), 12), TypeError),
+        ((1, (1, 0, 1), (1, 1, 1), 12), ValueError),
+        ((1, (-1, 1, 1), (1, 1, 1), 12), ValueError),
+        ((1, (1, 1, 1), (1, -1, 1), 12), ValueError),
+        ((1, (1025, 1, 1), (1, 1, 1), 12), ValueError),
+        ((1, (64, 8, 4), (1, 1, 1), 12), ValueError),
+        ((1, (1, 1, 1), (1, 1, 1), 8), ValueError),
+    ],
+)
+def test_samples_that_cannot_be_meant_are_refused(
+    compiled: ModuleType, arguments: tuple[Any, ...], error: type
+) -> None:
+    with pytest.raises(error):
+        compiled.sample(*arguments)
 
 
 def test_no_integers_repeat(compiled: ModuleType) -> None:
     array = np.zeros(3, np.int32)
     with pytest.raises(ValueError, match="dtype's number"):
-        compiled.repeats(array.ctypes.data, 3, kernel.DTYPES.index("int32"))
+        compiled.summary(array.ctypes.data, 3, kernel.DTYPES.index("int32"))

@@ -59,20 +59,24 @@ for name in tests.kernel.DTYPES:
     tests.check_sizes(_kernel, name)
 for name in tests.FLOATS:
     tests.check_repeats(_kernel, name)
+    for extents, strides in tests.SAMPLES:
+        tests.check_sample(_kernel, name, extents, strides)
     tests.check_strange(_kernel, name, math.nan)
     tests.check_strange(_kernel, name, -math.inf)
 print(_kernel.INSTRUCTIONS)
 """
 
 
-@pytest.mark.parametrize("variant", ["", "-DBASELINE"])
+@pytest.mark.parametrize("variant", ["", "-DNARROW", "-DBASELINE"])
 def test_the_sanitizers_find_nothing(variant: str, tmp_path: Path) -> None:
-    """ASan and UBSan, with this CPU's instructions and as on a CPU of an unknown kind."""
+    """ASan and UBSan, with this CPU's instructions, without AVX-512 and as on a CPU of an unknown kind."""
     checks = "-fsanitize=address,undefined -fno-sanitize-recover=all"
     library = sanitizer()
     path = kernels.built(tmp_path, CFLAGS=f"{checks} {variant}", LDFLAGS=checks)
     told = kernels.run(BESIDE_NUMPY, folder=path.parent, LD_PRELOAD=library, ASAN_OPTIONS="detect_leaks=0")
-    assert (told.returncode, told.stdout) == (0, "baseline\n" if variant else f"{instructions()}\n"), told.stderr
+    narrower = {"": instructions(), "-DNARROW": instructions().replace("avx512", "avx2"), "-DBASELINE": "baseline"}
+    expected = narrower[variant]
+    assert (told.returncode, told.stdout) == (0, f"{expected}\n"), told.stderr
 
 
 def test_the_sanitizers_would_find_a_step_too_far(tmp_path: Path) -> None:
@@ -99,8 +103,10 @@ def instructions() -> str:
     """The widest that this CPU has of those that the kernel uses."""
     if platform.machine() not in ("x86_64", "AMD64"):
         return "baseline"
-    flags = Path("/proc/cpuinfo").read_text()
-    return "avx2" if " avx2 " in flags else "baseline"
+    flags = set(Path("/proc/cpuinfo").read_text().split())
+    if {"avx512f", "avx512bw", "avx512dq", "avx512vl", "fma"} <= flags:
+        return "avx512"
+    return "avx2" if {"avx2", "fma"} <= flags else "baseline"
 
 
 @pytest.mark.parametrize("compiler", ["false", "/nowhere/cc"])

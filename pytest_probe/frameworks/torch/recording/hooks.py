@@ -42,6 +42,7 @@ _default = torch.get_default_dtype
 _dispatching = torch._C._len_torch_dispatch_stack
 _seeing = torch._C._len_torch_function_stack
 _Plain = torch._C.DisableTorchFunction
+_Tensor = torch.Tensor
 
 
 class TorchHooks(CallHooks):
@@ -185,7 +186,7 @@ class TorchHooks(CallHooks):
             leaves, other = self._values.leaves, self._values.other
             trees = [leaves.get(type(value), other)(value) for value in args]
             named = {key: leaves.get(type(value), other)(value) for key, value in kwargs.items()} if kwargs else {}
-            if type(kwargs.get("device")) in (str, int):
+            if kwargs and type(kwargs.get("device")) in (str, int):
                 # As msprobe's dumps: its checker, and a replay elsewhere, look for a device at this keyword. The call
                 # itself says where there is none of that name.
                 with suppress(RuntimeError):
@@ -217,9 +218,11 @@ class TorchHooks(CallHooks):
         try:
             if grads:
                 _set_grads(False)
-            several = isinstance(result, (list, tuple)) and type(result) is not torch.Size
+            kind = type(result)
+            several = kind is not _Tensor and isinstance(result, (list, tuple)) and kind is not torch.Size
             outputs: Sequence[Any] = result if several else (result,)
-            trees = [self._values.take(value) for value in outputs]
+            leaves, other = self._values.leaves, self._values.other
+            trees = [leaves.get(type(value), other)(value) for value in outputs]
             if self._outputs:
                 entry.body.output = trees
             if asking:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from ctypes import string_at
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -30,7 +30,7 @@ from pytest_probe.recording.config import CaptureConfig
 from pytest_probe.recording.plain import Snapshots
 from pytest_probe.recording.samples import Layout, Places, copied, laid_out, look_at_samples, places, reach
 from pytest_probe.recording.snapshot import MemoryFormat, PlainEntry, Seen, Tree
-from pytest_probe.recording.statistics import fill_from, fill_small_from, unpack
+from pytest_probe.recording.statistics import fill_from, fill_sample_from, fill_small_from, unpack
 
 SMALL_BYTES = 16_384  # bytes up to which a copy, and statistics of many together, cost less than statistics at once
 TOGETHER = 131_072  # bytes of many tensors: what the cache holds
@@ -60,6 +60,7 @@ _FUNCTIONS = tuple(getattr(kind.__torch_function__, "__func__", kind.__torch_fun
 
 
 _NOWHERE = Places((0, 0, 0), (0, 0, 0), 0)
+_STRIDED = torch.strided  # asked for at every tensor
 
 
 class Memory(msgspec.Struct, gc=False):
@@ -70,8 +71,13 @@ class Memory(msgspec.Struct, gc=False):
     counted: bool
 
 
-# The memory seen at an address, its version then, the snapshot, and where its elements lie.
-Known: TypeAlias = tuple[Memory, int, Seen, Layout]
+class Known(msgspec.Struct, gc=False):
+    """What was seen at an address: on which memory, its version then, the snapshot, and where its elements lie."""
+
+    memory: Memory
+    version: int
+    seen: Seen
+    layout: Layout
 
 
 def _fill(seen: Seen, first: Seen) -> None:
@@ -97,7 +103,9 @@ class Values(Snapshots):
         self._widths = {dtype: dtype.itemsize if _kind(dtype) in config.kinds else 0 for dtype in _DTYPES}
         self._counts = config.task in ("statistics", "tensor")
         self._sums = config.summary == "md5"
+        self._remembers = self._shelf is None and not self._sums
         self._compiled = compiled_dtypes()
+        self._compiled_small = {} if self._sums else self._compiled
         # What was put off: copies of small tensors, statistics that other devices compute, samples of large tensors,
         # and snapshots of the same elements as an earlier one.
         self._small: deque[tuple[bytes, torch.dtype, Seen]] = deque()
@@ -106,6 +114,7 @@ class Values(Snapshots):
         self._twins: deque[tuple[Seen, Seen]] = deque()
         self._known: dict[int, Known] = {}
         self._memories: dict[int, Memory] = {}
+        self._shapes: dict[torch.Size, torch.Size] = {}
         self.leaves.update(self._of_torch())
 
     pythons = _PYTHONS
@@ -155,18 +164,18 @@ class Values(Snapshots):
     def tensor(self, tensor: torch.Tensor) -> Tree:
         """The snapshot of a plain tensor: the one that was made before, where torch's version counter says that nothing
         was written since."""
-        if tensor.layout is not torch.strided:
+        if tensor.layout is not _STRIDED:
             return self._strange(tensor)
         address = tensor.data_ptr()
         known = self._known.get(address)
         # A negative view has other numbers than its memory.
         if known is None or tensor.is_neg():
             return self._new(tensor, address, None)
-        memory, version, seen, _ = known
+        memory, seen = known.memory, known.seen
         # The storage lives, so that it is the same memory, and no tensor on it was written to.
         if memory.storage() is not tensor.untyped_storage() or not memory.counted:
             return self._new(tensor, address, None)
-        if not tensor._version == version == memory.version:
+        if not tensor._version == known.version == memory.version:
             return self._new(tensor, address, None)
         shown = seen.shape == tensor.shape and seen.requires_grad is tensor.requires_grad
         if shown and seen.stride is UNSET and tensor.is_contiguous() and seen.dtype is _DTYPES[tensor.dtype]:
@@ -177,6 +186,8 @@ class Values(Snapshots):
         """known is the snapshot of a tensor that begins at the same place, unchanged."""
         try:
             shape, dtype = tensor.shape, tensor.dtype
+            # One for all that are alike: Python's garbage collection runs the more often, the more are kept.
+            shape = self._shapes.setdefault(shape, shape)
         except RuntimeError:  # nested tensors have many shapes
             return {"type": "torch.nested"}
         seen = Seen("torch.Tensor", _DTYPES[dtype], shape, tensor.requires_grad, address=address)
@@ -197,16 +208,17 @@ class Values(Snapshots):
             seen.data = tensor.detach().to(place, copy=True, memory_format=torch.contiguous_format)
             self._taken += seen.data.nbytes
         if self._counts:
-            if known is not None and known[3] == layout and known[2].dtype == seen.dtype:
-                self._twins.append((seen, known[2]))
+            if known is not None and known.layout == layout and known.seen.dtype == seen.dtype:
+                self._twins.append((seen, known.seen))
                 return seen
-            self._count(tensor, seen, layout, size * width)
+            negative = tensor.is_neg()
+            self._count(tensor, seen, layout, size * width, negative)
             # Tensors of inference mode have no versions.
-            if not (self._shelf is not None or self._sums or tensor.is_inference() or tensor.is_neg()):
+            if self._remembers and not (negative or tensor.is_inference()):
                 version = tensor._version
                 memory = self._memory(storage, begin, version)
                 if memory.counted:
-                    self._known[address] = (memory, version, seen, layout)
+                    self._known[address] = Known(memory, version, seen, layout)
         return seen
 
     def _memory(self, storage: torch.UntypedStorage, address: int, version: int) -> Memory:
@@ -227,50 +239,56 @@ class Values(Snapshots):
             memory.version = version
         return memory
 
-    def _count(self, tensor: torch.Tensor, seen: Seen, layout: Layout, size: int) -> None:
-        """Fill in the statistics of so many bytes, or put that off."""
-        if tensor.is_cpu and size <= SMALL_BYTES:
-            self._count_small(tensor, seen, layout, size)
+    def _count(self, tensor: torch.Tensor, seen: Seen, layout: Layout, size: int, negative: bool) -> None:
+        """Fill in the statistics of so many bytes, or put that off; negative: of a view whose numbers are those of its
+        memory with the other sign."""
+        if size <= SMALL_BYTES and tensor.is_cpu:
+            self._count_small(tensor, seen, layout, size, negative)
             return
         if self._sums:
             seen.crc = crc(tensor)
-        looked = tensor.is_floating_point() and not tensor.is_neg()
+        looked = not negative and tensor.is_floating_point()
         where = places(tensor.shape, layout, seen.stride is UNSET) if looked else _NOWHERE
         if not tensor.is_cpu:
             sample = tensor.as_strided(where.shape, where.strides).clone() if looked else None
             self._far.append((vector(tensor), sample, where, seen))
             return
         try:
-            self._count_large(tensor, seen, layout)
+            self._count_large(tensor, seen, layout, negative)
             # By now a cache holds some of it.
             if looked:
-                self._samples.append((copied(seen.address, tensor.dtype.itemsize, where), tensor.dtype, where, seen))
+                self._look(tensor.dtype, seen, where)
         except Exception as error:
             seen.failed = f"{type(error).__name__}: {error}"
 
-    def _count_small(self, tensor: torch.Tensor, seen: Seen, layout: Layout, size: int) -> None:
+    def _count_small(self, tensor: torch.Tensor, seen: Seen, layout: Layout, size: int, negative: bool) -> None:
         """Fill in the statistics of so many bytes of a CPU tensor, or copy them."""
-        address: int = seen.address
-        # For all but a checksum any order will do.
-        whole = isinstance(layout, int) and (not self._sums or tensor.is_contiguous())
-        if not whole or tensor.is_conj() or tensor.is_neg():
+        address, dtype = seen.address, tensor.dtype
+        number = self._compiled_small.get(dtype, -1)
+        # For all but a checksum any order will do. The kernel knows no complex numbers, which alone are conjugate.
+        plain = number >= 0 or not (tensor.is_conj() or (self._sums and not tensor.is_contiguous()))
+        if negative or not plain or not isinstance(layout, int):
             tensor = tensor.resolve_conj().resolve_neg().contiguous()
             address = tensor.data_ptr()
-        dtype = tensor.dtype
-        number = -1 if self._sums else self._compiled.get(dtype, -1)
-        if number < 0 or not fill_small_from(address, size // dtype.itemsize, number, seen):
+        if number < 0 or not fill_small_from(address, size // self._widths[dtype], number, seen):
             # A third of what a tensor's copy costs.
             self._small.append((string_at(address, size), dtype, seen))
 
-    def _count_large(self, tensor: torch.Tensor, seen: Seen, layout: Layout) -> None:
+    def _count_large(self, tensor: torch.Tensor, seen: Seen, layout: Layout, negative: bool) -> None:
         """Fill in the statistics of a large CPU tensor."""
         # In the order of the memory, where it has no gaps.
         flat = None if isinstance(layout, int) else tensor.reshape(-1).contiguous()
         address = seen.address if flat is None else flat.data_ptr()
         count = layout if isinstance(layout, int) else tensor.numel()
-        number = -1 if tensor.is_neg() else self._compiled.get(tensor.dtype, -1)
+        number = -1 if negative else self._compiled.get(tensor.dtype, -1)
         if number < 0 or not faster_alone(count) or not fill_from(address, count, number, seen):
             count_large(tensor.as_strided((count,), (1,)) if flat is None else flat, seen)
+
+    def _look(self, dtype: torch.dtype, seen: Seen, where: Places) -> None:
+        """Fill in the masses of a large CPU tensor by its sample, or copy that."""
+        number = self._compiled.get(dtype, -1)
+        if number < 0 or not fill_sample_from(seen.address, number, where, seen):
+            self._samples.append((copied(seen.address, dtype.itemsize, where), dtype, where, seen))
 
     def distrust(self, value: Any) -> None:
         """The memory of these tensors may be written to without torch counting it."""
@@ -288,6 +306,7 @@ class Values(Snapshots):
     def forget(self) -> None:
         """What was written since is not known, as between stop and start."""
         self._known.clear()
+        self._shapes.clear()
         memories = self._memories.items()
         self._memories = {key: one for key, one in memories if not one.counted and one.storage() is not None}
 
