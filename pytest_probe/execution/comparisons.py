@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -93,8 +93,7 @@ def comparisons(
     how = Perturbation(
         f"{call.api}\0{seed}", direction, SINGLE, narrowest, None, together, fixed, "attention" in classes
     )
-    # Outputs of one call may be of both kinds; runs are made when they are asked for.
-    runs = {roundoff: PerturbedRuns(replay, replace(how, roundoff=roundoff)) for roundoff in (SINGLE, DOUBLE)}
+    runs = _Runs(replay, how)
     alternatives, dependence = Alternatives(replay, how), Dependence(replay, direction)
     on_cpu = replay.source.name == "cpu"
     case = ComparedCase(
@@ -109,6 +108,7 @@ def comparisons(
         reference=reference.run.outputs,
         incoming=replay.incoming,
     )
+    shared = replay, direction, alternatives, dependence
     told = {verdict.name for verdict in sides.structural}
     for name in (name for name in sides.expected if name in sides.actual and name not in told):
         actual, expected = _as_arrays(sides.actual[name], sides.expected[name], floats)
@@ -118,12 +118,26 @@ def comparisons(
             continue
         precision = _precision(reference, name, actual.dtype)
         roundoff = DOUBLE if precision.name in WIDE else SINGLE
-        run_name, shared = name.removeprefix("grad."), (replay, direction, alternatives, dependence)
-        single, evidence = (
-            CaseEvidence(runs[u], run_name, expected.shape, actual.dtype, *shared) for u in (SINGLE, roundoff)
-        )
+        of_output = name.removeprefix("grad."), expected.shape, actual.dtype, *shared
+        evidence = CaseEvidence(runs.of(roundoff), *of_output)
         mixed = roundoff == DOUBLE and any(dtype.name not in WIDE for dtype in floats.values())
-        yield Comparison(name, case, actual, expected, precision, roundoff, evidence, single=single if mixed else None)
+        single = CaseEvidence(runs.of(SINGLE), *of_output) if mixed else None
+        yield Comparison(name, case, actual, expected, precision, roundoff, evidence, single=single)
+
+
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """The perturbed runs of a case, by roundoff: outputs of one call may be of both kinds."""
+
+    replay: Replay
+    how: Perturbation
+    made: dict[float, PerturbedRuns] = field(default_factory=dict)
+
+    def of(self, roundoff: float) -> PerturbedRuns:
+        if roundoff not in self.made:
+            how = self.how if self.how.roundoff == roundoff else replace(self.how, roundoff=roundoff)
+            self.made[roundoff] = PerturbedRuns(self.replay, how)
+        return self.made[roundoff]
 
 
 def _with_arrays(bound: BoundCall) -> BoundCall:

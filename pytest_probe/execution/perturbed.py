@@ -44,27 +44,29 @@ _STREAMS = RandomStreams()
 NUMPY_COMPLEX: Mapping[str, type] = {"float32": np.complex64, "float64": np.complex128}
 
 
-def ways(
-    narrow: str, reference: Way, wide: frozenset[str] = frozenset(), kernels: tuple[Kernel, ...] = ()
-) -> Mapping[RunKind, Way]:
-    """How each kind of perturbed run is made, for outputs of dtype `narrow`; wide names arguments that are wider.
-    Kernels of float32 and those split into steps are the CPU's: another device's may be what is tested."""
-    rounded = Steps(narrow, fine=False, wide=wide, kernels=kernels)
-    return {
-        "float64": reference,
-        "nudged": reference,
-        "shrunk": reference,
-        "narrowed": reference,
-        "neighbours": reference,
-        "untied": reference,
-        "slight": reference,
-        "float32": Way(dtype="float32"),
-        "fine": Way(dtype="float64", steps=Steps("float32", fine=True)),
-        "chance": Way(dtype="float64", steps=Steps("float32", fine=True, by_chance=True)),
-        "coarse": Way(dtype="float64", steps=rounded),
-        "rounded": Way(dtype="float64", steps=rounded),
-        "narrow": Way(dtype="float64", steps=Steps(narrow, fine=True)),
-    }
+# Kinds that run as the reference does, on other inputs.
+AS_REFERENCE: frozenset[RunKind] = frozenset(
+    ("float64", "nudged", "shrunk", "narrowed", "neighbours", "untied", "slight")
+)
+# Those of float32 are the CPU's kernels, and split into its steps: another device's may be what is tested.
+OF_FLOAT32: Mapping[RunKind, Way] = {
+    "float32": Way(dtype="float32"),
+    "fine": Way(dtype="float64", steps=Steps("float32", fine=True)),
+    "chance": Way(dtype="float64", steps=Steps("float32", fine=True, by_chance=True)),
+}
+
+
+def way_of(
+    kind: RunKind, narrow: str, reference: Way, wide: frozenset[str] = frozenset(), kernels: tuple[Kernel, ...] = ()
+) -> Way:
+    """How a kind of perturbed run is made, for outputs of dtype `narrow`; wide names arguments that are wider."""
+    if kind in AS_REFERENCE:
+        return reference
+    if kind in OF_FLOAT32:
+        return OF_FLOAT32[kind]
+    fine = kind == "narrow"
+    steps = Steps(narrow, fine=True) if fine else Steps(narrow, fine=False, wide=wide, kernels=kernels)
+    return Way(dtype="float64", steps=steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,9 +248,7 @@ class PerturbedRuns:
     ) -> dict[str, AnyArray]:
         how = self._how
         size = self._size(kind) * shrink
-        kernels = self._kernels if kind in ("coarse", "rounded") else ()
-        own = self._own(kind)
-        way = own or replace(ways(how.narrow, reference.way, self._wide(), kernels)[kind], mode=how.mode)
+        way = self._way(kind, reference)
         # One way of moving at a time: inside the call, by what flushing may lose, or by a library's ulp.
         if how.inside:
             way, size = replace(way, jitter=Jitter(size, int(generator.integers(2**62)))), 0.0
@@ -268,6 +268,16 @@ class PerturbedRuns:
             return results(reference.again(leaves, way, None), reference.changed)
         incoming = {name: perturbed(array, draw, size, inward, dtype) for name, array in self._incoming.items()}
         return reference.framework.gradients(reference.again(leaves, way, reference.wanted), incoming)
+
+    def _way(self, kind: RunKind, reference: Reference) -> Way:
+        """How a run of a kind is made, under the mode that is assumed."""
+        own = self._own(kind)
+        if own is not None:
+            return own
+        rounds = kind in ("coarse", "rounded")
+        wide, kernels = (self._wide(), self._kernels) if rounds else (frozenset[str](), ())
+        way = way_of(kind, self._how.narrow, reference.way, wide, kernels)
+        return way if way.mode is self._how.mode else replace(way, mode=self._how.mode)
 
     def _moved_leaves(
         self,

@@ -12,7 +12,6 @@ from pytest_probe.core.arguments import (
     floats_of,
     map_tree,
     mapped,
-    named_leaves,
     with_leaves,
     with_value,
 )
@@ -51,7 +50,7 @@ def test_map_tree(tree: Any, changed: Any) -> None:
 
 def test_names_of_arguments() -> None:
     arguments = Arguments((leaf(1), [leaf(2), (3, leaf(4))]), {"a": leaf(5), "b": {"c": leaf(6)}}, None)
-    values = {name: float(item.array[0]) for name, item in named_leaves(arguments).items()}
+    values = {name: float(item.array[0]) for name, item in arguments.tensors.items()}
     assert values == {"input.0": 1, "input.1.0": 2, "input.1.1.1": 4, "kwargs.a": 5, "kwargs.b.c": 6}
     names: list[str] = []
 
@@ -66,8 +65,8 @@ def test_names_of_arguments() -> None:
 
 def test_with_leaves() -> None:
     arguments = Arguments((leaf(1), [leaf(2), 3]), {"a": leaf(4)}, None)
-    found = with_leaves(arguments, {name: leaf(7) for name in named_leaves(arguments)})
-    assert {float(item.array[0]) for item in named_leaves(found).values()} == {7.0}
+    found = with_leaves(arguments, {name: leaf(7) for name in arguments.tensors})
+    assert {float(item.array[0]) for item in found.tensors.values()} == {7.0}
     assert found.args[1][1] == 3
 
 
