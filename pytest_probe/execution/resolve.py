@@ -43,6 +43,7 @@ from pytest_probe.execution.structure import (
     shapes_fit,
     widened_dtypes_fit,
 )
+from pytest_probe.frameworks.base import LookedUp
 from pytest_probe.numerics.closeness import equal_in_float64, reference_array, same_bytes
 from pytest_probe.numerics.dtypes import float_format, numpy_dtype
 from pytest_probe.standards.api_class import classes_of, details
@@ -164,7 +165,7 @@ class Resolver:
         # Names that a capture shortened may mean several functions; the record tells which fits.
         made = []
         for api in self.framework.candidates(record.namespace, record.api, self.namespaces):
-            function = functools.partial(_look_up_and_call, api.lookup)
+            function = LookedUp(api.lookup)
             wide = self._reference_of(name, reference or function, arguments)
             notes = (f"taken as {api.path}",) if api.elsewhere else ()
             under_test, lookup = call or function, api.lookup if reference is None else None
@@ -385,18 +386,6 @@ def _corner(large: Contraction, arguments: Arguments, call: Call) -> tuple[Argum
         for spec in call.output_specs()
     ]
     return with_leaves(arguments, leaves), replace(call, outputs=tuple(specs) or None)
-
-
-def looked_up(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function itself, where one is given that looks it up at every call."""
-    if isinstance(function, functools.partial) and function.func is _look_up_and_call:
-        found: Callable[..., Any] = function.args[0]()
-        return found
-    return function
-
-
-def _look_up_and_call(lookup: Callable[[], Callable[..., Any]], *args: Any, **kwargs: Any) -> Any:
-    return lookup()(*args, **kwargs)
 
 
 def _qualified_name(function: Callable[..., Any]) -> str:

@@ -21,8 +21,8 @@ from pytest_probe.execution.gradients import incoming
 from pytest_probe.execution.prepare import default_dtype
 from pytest_probe.execution.replay import Candidate, Replay
 from pytest_probe.execution.replays import Replays
-from pytest_probe.execution.resolve import looked_up
 from pytest_probe.execution.structure import described, dtypes_fit, recorded, shapes_fit
+from pytest_probe.frameworks.base import looked_up
 from pytest_probe.inputs.streams import Streams
 from pytest_probe.numerics.closeness import same_bytes
 from pytest_probe.numerics.dtypes import AnyArray, is_floating, round_to, widen
