@@ -184,14 +184,13 @@ def _fits(value: Any) -> bool:
 
 
 def _structure(name: str, actual: AnyArray, expected: AnyArray) -> OutputVerdict | None:
-    shape, dtype = actual.shape, actual.dtype.name
-    if shape != expected.shape:
-        reason = f"shape {list(shape)}, the reference has {list(expected.shape)}"
-        return OutputVerdict(name, shape, dtype, "error", "structure", reason)
-    if widened_dtype(actual.dtype) != widened_dtype(expected.dtype):
-        reason = f"dtype {dtype}, the reference has {expected.dtype.name}"
-        return OutputVerdict(name, shape, dtype, "error", "structure", reason)
-    return None
+    if actual.shape != expected.shape:
+        reason = f"shape {list(actual.shape)}, the reference has {list(expected.shape)}"
+    elif widened_dtype(actual.dtype) != widened_dtype(expected.dtype):
+        reason = f"dtype {actual.dtype.name}, the reference has {expected.dtype.name}"
+    else:
+        return None
+    return OutputVerdict(name, actual.shape, actual.dtype.name, "error", "structure", reason)
 
 
 def _precision(reference: Reference, name: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
