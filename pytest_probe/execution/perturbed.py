@@ -296,7 +296,7 @@ class PerturbedRuns:
             key = id(leaf.array), name in self._how.fixed
             if key not in moved:
                 moved[key] = perturbed(before(leaf.array), move, 0.0 if key[1] else size, inward, dtype)
-            leaves[name] = replace(leaf, array=moved[key])
+            leaves[name] = Leaf(moved[key], leaf.requires_grad, leaf.strides, leaf.offset)
         return leaves
 
 
@@ -320,7 +320,7 @@ def perturbed(array: AnyArray, draw: Draw, size: float, inward: bool, dtype: str
         return (parts[0] + 1j * parts[1]).astype(NUMPY_COMPLEX.get(dtype, array.dtype))
     if not is_floating(array.dtype):
         return array
-    return _moved(widen(array), draw, size, inward).astype(dtype or array.dtype)
+    return _moved(widen(array), draw, size, inward).astype(dtype or array.dtype, copy=False)
 
 
 def untied(array: AnyArray) -> AnyArray:
@@ -354,12 +354,18 @@ def _moved(values: AnyArray, draw: Draw, size: float, inward: bool) -> AnyArray:
     if not values.size:
         return values
     # Uniform from -1 to 1 has a variance of 1/3.
-    xi = 3.0**0.5 * (2 * draw(values) - 1)
-    low, high = np.min(values), np.max(values)
+    xi = np.asarray(draw(values))
+    xi *= 2
+    xi -= 1
+    xi *= 3.0**0.5
+    low, high = values.min(), values.max()
     if inward or low == high:
         # A constant has no range of its own to stay in: towards zero, where few functions have an edge.
         return np.asarray(values * (1.0 - size * np.abs(xi)))
-    moved = np.asarray(values * (1.0 + size * xi))
+    xi *= size
+    xi += 1
+    xi *= values
+    moved: AnyArray = xi
     # inf and NaN have no neighbours to move to; the range is that of the finite numbers.
     if not (np.isfinite(low) and np.isfinite(high)):
         finite = values[np.isfinite(values)]
