@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,37 @@ def test_names_of_arguments() -> None:
     copy = mapped(arguments, named)
     assert copy == arguments
     assert names == ["input.0", "input.1.0", "input.1.1.0", "input.1.1.1", "kwargs.a", "kwargs.b.c"]
+
+
+def test_leaves_that_are_no_tensors_have_names_too() -> None:
+    arguments = Arguments((leaf(1), [2.0, None]), {"a": "x", "b": MappingProxyType({"c": True})}, None)
+    assert [name for name, _ in arguments.named] == ["input.0", "input.1.0", "input.1.1", "kwargs.a", "kwargs.b.c"]
+    assert [value for _, value in arguments.named][1:] == [2.0, None, "x", True]
+
+
+def test_dtypes_are_those_of_real_and_complex_numbers() -> None:
+    integers, numbers = Leaf(np.zeros(1, np.int64)), Leaf(np.zeros(1, np.complex64))
+    assert Arguments((leaf(1), integers), {"a": numbers}, None).dtypes == {
+        "input.0": np.dtype(np.float32),
+        "kwargs.a": np.dtype(np.complex64),
+    }
+
+
+def test_arguments_are_bound_once_for_each_api() -> None:
+    asked: list[str] = []
+
+    def bind(api: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> BoundCall:
+        asked.append(api)
+        return BoundCall(api, api, False, True, {"input": args[0], **kwargs}, {}, {})
+
+    arguments = Arguments((3,), {"dim": 1}, None)
+    first = arguments.bound("softmax", bind)
+    assert first.given == {"input": 3, "dim": 1}
+    assert arguments.bound("softmax", bind) is first
+    assert arguments.bound("sum", bind).api == "sum"
+    assert asked == ["softmax", "sum"]
+    # Other arguments are bound anew.
+    assert with_value(arguments, "kwargs.dim", 0).bound("softmax", bind).given == {"input": 3, "dim": 0}
 
 
 def test_with_leaves() -> None:
