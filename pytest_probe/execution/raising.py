@@ -23,10 +23,19 @@ class NothingRaised:
             shown = [("default" if action == "error" else action, *rest) for action, *rest in warnings.filters]
             warnings.resetwarnings()
             warnings.filters[:] = shown  # type: ignore[index]
-        self._further.__enter__()
+        try:
+            self._further.__enter__()
+        except BaseException:
+            self._put_back()
+            raise
 
     def __exit__(self, *raised: object) -> None:
-        self._further.__exit__(None, None, None)
+        try:
+            self._further.__exit__(None, None, None)
+        finally:
+            self._put_back()
+
+    def _put_back(self) -> None:
         if self._warnings is not None:
             self._warnings.__exit__(None, None, None)
         self._numpy.__exit__(None, None, None)

@@ -38,9 +38,8 @@ def to_tensor(array: np.ndarray) -> torch.Tensor:
 
 def to_wide_tensor(array: np.ndarray, dtype: str) -> torch.Tensor:
     """The same with floats as dtype (complex: of twice that width), copied once."""
-    wide = getattr(torch, dtype)
-    if array.dtype == np.float32 and wide is not torch.float32:
-        return torch.from_numpy(in_order(array)).to(wide)
+    if array.dtype == np.float32 and dtype != "float32":
+        return torch.from_numpy(in_order(array)).to(getattr(torch, dtype))
     return widened(to_tensor(array), dtype)
 
 
