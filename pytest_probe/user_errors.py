@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import linecache
 import signal
 import site
@@ -31,26 +32,31 @@ class _Interrupts(threading.local):
 _interrupts = _Interrupts()
 
 
-@contextmanager
-def noting_interrupts() -> Iterator[None]:
+# What `signal` itself calls: that looks for each handler among its enumerations, at ten times the cost.
+_signal: Any = importlib.import_module("_signal")
+
+
+class noting_interrupts:
     """In here `ends_run` tells the user's Ctrl-C from a KeyboardInterrupt that a call raised itself."""
-    handler = signal.getsignal(signal.SIGINT)
-    _interrupts.noting, _interrupts.came = True, False
-    # Ctrl-C raises in the main thread only, and nowhere if the signal is ignored (`nohup pytest &`).
-    watched = callable(handler) and threading.current_thread() is threading.main_thread()
 
-    def note(number: int, frame: FrameType | None) -> Any:
-        _interrupts.came = True
-        return handler(number, frame) if callable(handler) else None
+    def __enter__(self) -> None:
+        self._handler = _signal.getsignal(signal.SIGINT)
+        _interrupts.noting, _interrupts.came = True, False
+        # Ctrl-C raises in the main thread only, and nowhere if the signal is ignored (`nohup pytest &`).
+        self._watched = callable(self._handler) and threading.current_thread() is threading.main_thread()
+        self._note = partial(_noted, self._handler)
+        if self._watched:
+            _signal.signal(signal.SIGINT, self._note)
 
-    try:
-        if watched:
-            signal.signal(signal.SIGINT, note)
-        yield
-    finally:
+    def __exit__(self, *raised: object) -> None:
         _interrupts.noting = False
-        if watched and signal.getsignal(signal.SIGINT) is note:
-            signal.signal(signal.SIGINT, handler)
+        if self._watched and _signal.getsignal(signal.SIGINT) is self._note:
+            _signal.signal(signal.SIGINT, self._handler)
+
+
+def _noted(handler: Callable[..., Any], number: int, frame: FrameType | None) -> Any:
+    _interrupts.came = True
+    return handler(number, frame)
 
 
 def ends_run(error: BaseException) -> bool:

@@ -13,7 +13,6 @@ import hypothesis.core
 
 from benchmarks.fuzzing.faults import Fault
 from pytest_probe import frameworks
-from pytest_probe.core.arguments import named_leaves
 from pytest_probe.core.dump import Direction
 from pytest_probe.execution import Checker, Conditions
 from pytest_probe.execution.fuzzing.search import Effort, Findings, Search, wrong
@@ -63,7 +62,7 @@ def size(fault: Fault, device: str, findings: Findings) -> int:
     assert findings.failed is not None
     faulty = checker(fault.api, fault.kernel, device)
     shown = shrunk(trials(faulty, fault.api, ("forward",)), findings.failed[1], wrong, faulty)
-    return max(math.prod(leaf.array.shape) for leaf in named_leaves(shown.arguments).values())
+    return max(math.prod(leaf.array.shape) for leaf in shown.arguments.tensors.values())
 
 
 def found(fault: Fault, device: str, seeds: Sequence[int], examples: int) -> list[Findings]:

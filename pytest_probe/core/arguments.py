@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from pytest_probe.core.dump import leaves
+from pytest_probe.core.dump import ATOMS, TREES, leaves
 from pytest_probe.numerics.dtypes import is_complex, is_floating
 
 
@@ -45,6 +46,34 @@ class Arguments:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     gradients: tuple[Leaf | None, ...] | None
+
+    @cached_property
+    def named(self) -> tuple[tuple[str, Any], ...]:
+        """All leaves of the tree, tensors or not, by name."""
+        return (*leaves(self.args, "input"), *leaves(self.kwargs, "kwargs"))
+
+    @cached_property
+    def tensors(self) -> Mapping[str, Leaf]:
+        """All tensor arguments by name."""
+        return {name: value for name, value in self.named if isinstance(value, Leaf)}
+
+    @cached_property
+    def dtypes(self) -> Mapping[str, np.dtype[Any]]:
+        """The dtypes of the tensors that hold real or complex numbers, by name."""
+        return floats_of(self.tensors)
+
+    def bound(self, api: str, bind: Bind) -> BoundCall:
+        """The arguments by the names of an API's parameters, as its framework binds them; bound once."""
+        if api not in self._bound:
+            self._bound[api] = bind(api, self.args, self.kwargs)
+        return self._bound[api]
+
+    @cached_property
+    def _bound(self) -> dict[str, BoundCall]:
+        return {}
+
+
+Bind: TypeAlias = "Callable[[str, tuple[Any, ...], dict[str, Any]], BoundCall]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,25 +120,26 @@ class BoundCall:
         return replace(self, given=given)
 
 
-def named_leaves(arguments: Arguments) -> dict[str, Leaf]:
-    """All tensor arguments by name."""
-    trees = itertools.chain(leaves(arguments.args, "input"), leaves(dict(arguments.kwargs), "kwargs"))
-    return {name: value for name, value in trees if isinstance(value, Leaf)}
+LEAVES = ATOMS | {Leaf, Array}
 
 
 def mapped(arguments: Arguments, change: Callable[[Any, str], Any]) -> Arguments:
     """The arguments with every leaf of the tree (tensor or not) replaced by change(leaf, name)."""
     args, kwargs = map_tree(arguments.args, "input", change), map_tree(arguments.kwargs, "kwargs", change)
-    return replace(arguments, args=args, kwargs=kwargs)
+    return Arguments(args, kwargs, arguments.gradients)
 
 
 def map_tree(tree: Any, path: str, change: Callable[[Any, str], Any]) -> Any:
     """A tree of lists, tuples and dicts with every leaf replaced by change(leaf, path); a path is "input.1.0"."""
     if isinstance(tree, (list, tuple)):
-        return type(tree)([map_tree(value, f"{path}.{index}", change) for index, value in enumerate(tree)])
-    if isinstance(tree, Mapping):
-        return {key: map_tree(value, f"{path}.{key}", change) for key, value in tree.items()}
+        return type(tree)([_mapped(value, f"{path}.{index}", change) for index, value in enumerate(tree)])
+    if isinstance(tree, TREES):
+        return {key: _mapped(value, f"{path}.{key}", change) for key, value in tree.items()}
     return change(tree, path)
+
+
+def _mapped(value: Any, path: str, change: Callable[[Any, str], Any]) -> Any:
+    return change(value, path) if type(value) in LEAVES else map_tree(value, path, change)
 
 
 def with_value(arguments: Arguments, path: str, value: Any) -> Arguments:
@@ -126,8 +156,5 @@ def with_leaves(arguments: Arguments, leaves: Mapping[str, Leaf]) -> Arguments:
 
 
 def floats_of(leaves: Mapping[str, Leaf]) -> dict[str, np.dtype[Any]]:
-    return {
-        name: leaf.array.dtype
-        for name, leaf in leaves.items()
-        if is_floating(leaf.array.dtype) or is_complex(leaf.array.dtype)
-    }
+    found = ((name, leaf.array.dtype) for name, leaf in leaves.items())
+    return {name: dtype for name, dtype in found if is_floating(dtype) or is_complex(dtype)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
@@ -257,16 +257,27 @@ class Reader(Protocol):
         """Read the dump. Raises DumpError where nothing in it can be used; anything less ends in `Dump.damage`."""
 
 
+# To ask an abstract class costs as much as all else that is done with a leaf. Most are known by their types.
+TREES = (dict, Mapping)
+NESTED = (list, tuple, *TREES)
+ATOMS: frozenset[type] = frozenset((int, float, bool, str, type(None), TensorSpec))
+
+
 def leaves(tree: Argument, path: str = "") -> Iterator[tuple[str, Argument]]:
     """All leaves of an argument tree, each with its dotted path ("0", "1.0", "mask")."""
     if isinstance(tree, (list, tuple)):
-        for index, value in enumerate(tree):
-            yield from leaves(value, f"{path}.{index}" if path else str(index))
-    elif isinstance(tree, Mapping):
-        for key, value in tree.items():
-            yield from leaves(value, f"{path}.{key}" if path else str(key))
+        items: Iterable[tuple[Any, Argument]] = enumerate(tree)
+    elif isinstance(tree, TREES):
+        items = tree.items()
     else:
         yield path, tree
+        return
+    for key, value in items:
+        place = f"{path}.{key}" if path else str(key)
+        if type(value) in ATOMS or not isinstance(value, NESTED):
+            yield place, value
+        else:
+            yield from leaves(value, place)
 
 
 def named_tensors(tree: Argument, path: str = "") -> Iterator[tuple[str, TensorSpec]]:

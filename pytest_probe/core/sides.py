@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Literal, TypeAlias
+from contextlib import AbstractContextManager, contextmanager
+from typing import Literal, ParamSpec, TypeAlias, TypeVar
 
 # "" is code of ours or of the project's, which is neither side's.
 Side: TypeAlias = Literal["", "device", "reference"]
 Listener: TypeAlias = Callable[[Side], None]
+Given = ParamSpec("Given")
+Found = TypeVar("Found")
 
 
 class _Sides:
@@ -26,25 +29,33 @@ def told(listener: Listener) -> Iterator[None]:
         _Sides.listener = before
 
 
-@contextmanager
-def device() -> Iterator[None]:
+def device() -> AbstractContextManager[None]:
     """The device under test runs in here."""
-    yield from _running("device")
+    return _OnDevice()
 
 
-@contextmanager
-def reference() -> Iterator[None]:
-    """The reference runs in here, or a run of evidence; inside `device` it is that one's."""
-    yield from _running(_Sides.current or "reference")
+class _OnDevice:
+    def __enter__(self) -> None:
+        self._before = _Sides.current
+        _set("device")
+
+    def __exit__(self, *raised: object) -> None:
+        _set(self._before)
 
 
-def _running(side: Side) -> Iterator[None]:
-    before = _Sides.current
-    _set(side)
-    try:
-        yield
-    finally:
-        _set(before)
+def reference(function: Callable[Given, Found]) -> Callable[Given, Found]:
+    """The reference runs in this function, or a run of evidence; inside `device` it is that one's."""
+
+    @functools.wraps(function)
+    def running(*args: Given.args, **kwargs: Given.kwargs) -> Found:
+        before = _Sides.current
+        _set(before or "reference")
+        try:
+            return function(*args, **kwargs)
+        finally:
+            _set(before)
+
+    return running
 
 
 def _set(side: Side) -> None:

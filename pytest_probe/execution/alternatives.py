@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pytest_probe.core.arguments import Arguments, Leaf, named_leaves, with_leaves, with_value
+from pytest_probe.core.arguments import Arguments, Leaf, with_leaves, with_value
 from pytest_probe.core.comparison import Assumption, Comparison, Evidence, RunKind
 from pytest_probe.core.device_modes import Mode
 from pytest_probe.core.dump import Direction
@@ -181,7 +181,7 @@ def computed(
 
 def _placed(arguments: Arguments, values: Mapping[str, Any]) -> tuple[Arguments, dict[str, Leaf]]:
     """The arguments with other values in some places, arrays where tensors stand; and the tensors."""
-    leaves = named_leaves(arguments)
+    leaves = dict(arguments.tensors)
     for place, value in values.items():
         if place in leaves:
             leaves[place] = replace(leaves[place], array=value)

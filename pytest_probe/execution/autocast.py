@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from pytest_probe.core.arguments import Arguments, floats_of, named_leaves, with_leaves
+from pytest_probe.core.arguments import Arguments, with_leaves
 from pytest_probe.core.dump import Call
 from pytest_probe.core.run import Run
 from pytest_probe.errors import DeviceRaised, ReplayDiffers, Unsupported
@@ -13,7 +13,7 @@ from pytest_probe.execution.prepare import rounded_leaves
 from pytest_probe.execution.replay import Reference
 from pytest_probe.execution.structure import described, dtypes_fit, outputs_agree, recorded
 from pytest_probe.numerics.closeness import near
-from pytest_probe.numerics.dtypes import NARROW_DTYPES, is_floating
+from pytest_probe.numerics.dtypes import NARROW_DTYPES, dtype_name, is_floating
 from pytest_probe.standards.api_class import classes_of
 
 Runs = Callable[[Reference], Run]
@@ -33,7 +33,7 @@ def possible_autocast(call: Call, arguments: Arguments, device: str) -> str:
 
 
 def _suggested(call: Call, arguments: Arguments) -> str:
-    names = {dtype.name for dtype in floats_of(named_leaves(arguments)).values()}
+    names = {dtype_name(dtype) for dtype in arguments.dtypes.values()}
     names |= {spec.dtype for spec in call.output_specs() if is_floating(spec.dtype)}
     narrow = [name for name in NARROW_DTYPES if name in names]
     return narrow[0] if narrow and len(names) > 1 else ""

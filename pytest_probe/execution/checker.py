@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_probe import frameworks, inputs
-from pytest_probe.core.arguments import Arguments, floats_of, named_leaves
+from pytest_probe.core.arguments import Arguments, floats_of
 from pytest_probe.core.case import DIRECTIONS, Case, Demands, Pair
 from pytest_probe.core.dump import Direction, Dump, Record
 from pytest_probe.core.measurement import CaseTime
@@ -357,7 +357,7 @@ def _bytes_on_device(case: Case) -> Callable[[], int]:
     @cache
     def needed() -> int:
         if case.pair is not None:
-            return sum(leaf.array.nbytes for leaf in named_leaves(case.pair.arguments).values())
+            return sum(leaf.array.nbytes for leaf in case.pair.arguments.tensors.values())
         try:
             return inputs.bytes_on_device(case.dump.decode(case.record), case.dtype)
         except RecordError:

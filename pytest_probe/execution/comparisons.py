@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,7 @@ from pytest_probe.standards.api_class import classes_of, details
 # u_c, the roundoff of the arithmetic inside: float32 for it and everything narrower, else float64.
 SINGLE, DOUBLE = 2.0**-24, 2.0**-53
 # Dtypes that are computed in float64; all others in float32.
-WIDE = ("float64", "complex128")
+WIDE = frozenset((np.dtype(np.float64), np.dtype(np.complex128)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +93,7 @@ def comparisons(
     how = Perturbation(
         f"{call.api}\0{seed}", direction, SINGLE, narrowest, None, together, fixed, "attention" in classes
     )
-    # Outputs of one call may be of both kinds; runs are made when they are asked for.
-    runs = {roundoff: PerturbedRuns(replay, replace(how, roundoff=roundoff)) for roundoff in (SINGLE, DOUBLE)}
+    runs = _Runs(replay, how)
     alternatives, dependence = Alternatives(replay, how), Dependence(replay, direction)
     on_cpu = replay.source.name == "cpu"
     case = ComparedCase(
@@ -109,6 +108,7 @@ def comparisons(
         reference=reference.run.outputs,
         incoming=replay.incoming,
     )
+    shared = replay, direction, alternatives, dependence
     told = {verdict.name for verdict in sides.structural}
     for name in (name for name in sides.expected if name in sides.actual and name not in told):
         actual, expected = _as_arrays(sides.actual[name], sides.expected[name], floats)
@@ -117,13 +117,27 @@ def comparisons(
             yield trouble
             continue
         precision = _precision(reference, name, actual.dtype)
-        roundoff = DOUBLE if precision.name in WIDE else SINGLE
-        run_name, shared = name.removeprefix("grad."), (replay, direction, alternatives, dependence)
-        single, evidence = (
-            CaseEvidence(runs[u], run_name, expected.shape, actual.dtype, *shared) for u in (SINGLE, roundoff)
-        )
-        mixed = roundoff == DOUBLE and any(dtype.name not in WIDE for dtype in floats.values())
-        yield Comparison(name, case, actual, expected, precision, roundoff, evidence, single=single if mixed else None)
+        roundoff = DOUBLE if precision in WIDE else SINGLE
+        of_output = name.removeprefix("grad."), expected.shape, actual.dtype, *shared
+        evidence = CaseEvidence(runs.of(roundoff), *of_output)
+        mixed = roundoff == DOUBLE and any(dtype not in WIDE for dtype in floats.values())
+        single = CaseEvidence(runs.of(SINGLE), *of_output) if mixed else None
+        yield Comparison(name, case, actual, expected, precision, roundoff, evidence, single=single)
+
+
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """The perturbed runs of a case, by roundoff: outputs of one call may be of both kinds."""
+
+    replay: Replay
+    how: Perturbation
+    made: dict[float, PerturbedRuns] = field(default_factory=dict)
+
+    def of(self, roundoff: float) -> PerturbedRuns:
+        if roundoff not in self.made:
+            how = self.how if self.how.roundoff == roundoff else replace(self.how, roundoff=roundoff)
+            self.made[roundoff] = PerturbedRuns(self.replay, how)
+        return self.made[roundoff]
 
 
 def _with_arrays(bound: BoundCall) -> BoundCall:
@@ -170,14 +184,13 @@ def _fits(value: Any) -> bool:
 
 
 def _structure(name: str, actual: AnyArray, expected: AnyArray) -> OutputVerdict | None:
-    shape, dtype = actual.shape, actual.dtype.name
-    if shape != expected.shape:
-        reason = f"shape {list(shape)}, the reference has {list(expected.shape)}"
-        return OutputVerdict(name, shape, dtype, "error", "structure", reason)
-    if widened_dtype(actual.dtype) != widened_dtype(expected.dtype):
-        reason = f"dtype {dtype}, the reference has {expected.dtype.name}"
-        return OutputVerdict(name, shape, dtype, "error", "structure", reason)
-    return None
+    if actual.shape != expected.shape:
+        reason = f"shape {list(actual.shape)}, the reference has {list(expected.shape)}"
+    elif widened_dtype(actual.dtype) != widened_dtype(expected.dtype):
+        reason = f"dtype {actual.dtype.name}, the reference has {expected.dtype.name}"
+    else:
+        return None
+    return OutputVerdict(name, actual.shape, actual.dtype.name, "error", "structure", reason)
 
 
 def _precision(reference: Reference, name: str, dtype: np.dtype[Any]) -> np.dtype[Any]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +24,7 @@ from pytest_probe.execution.caching.folder import Folder
 from pytest_probe.execution.caching.keys import digest, digest_of_array, package_digest
 from pytest_probe.execution.caching.results import CachedResults, Digests
 from pytest_probe.execution.device_memory import DeviceMemory, Waiting
-from pytest_probe.execution.raising import nothing_raised
+from pytest_probe.execution.raising import NothingRaised
 from pytest_probe.execution.replay import FLOAT64
 from pytest_probe.standards.diagnosis import Depth
 
@@ -173,12 +173,10 @@ class Setup:
         if not found.quick:
             self._spent[api] += 1 if found.by_runs else IN_VAIN
 
-    @contextmanager
-    def settled(self) -> Iterator[None]:
+    def settled(self) -> AbstractContextManager[None]:
         """What the process has set counts for nothing in here but where the device runs; NumPy and warnings raise
         nothing. Raises Unsupported where the framework cannot run here."""
-        with nothing_raised(), self.framework.fixed_state():
-            yield
+        return NothingRaised(self.framework.fixed_state())
 
     @cached_property
     def reference(self) -> Way:

@@ -50,14 +50,14 @@ class DeviceMemory:
         left = None if self._lock is None else self._framework.memory_left(self._device)
         return left is not None and needed() > left * share
 
-    def check(self, needed: int) -> None:
+    def check(self, needed: Callable[[], int]) -> None:
         """Raises DeviceMemoryError where the device has less than these bytes; none was taken."""
         left = self._framework.memory_left(self._device)
-        if left is None or needed <= left:
+        if left is None or needed() <= left:
             return
         left = self._left()
-        if left is not None and needed > left:
-            raise DeviceMemoryError(f"its arguments alone take {needed:,} bytes")
+        if left is not None and needed() > left:
+            raise DeviceMemoryError(f"its arguments alone take {needed():,} bytes")
 
     def had(self, needed: Callable[[], int], first: Callable[[], Given], again: Callable[[], Given]) -> Given:
         """What first gives, or, where it raises DeviceMemoryError, what again gives alone on the device; needed gives
@@ -103,14 +103,16 @@ class DeviceMemory:
         self._framework.release_memory(self._device)
 
 
-@contextmanager
-def noting_device_memory(framework: Framework) -> Iterator[None]:
+class noting_device_memory:
     """The device under test runs in here. Raises DeviceMemoryError where it says that its own memory ran out."""
-    try:
-        yield
-    except DeviceMemoryError:
-        raise
-    except MemoryError as error:
-        if framework.is_device_memory(error):
+
+    def __init__(self, framework: Framework) -> None:
+        self._framework = framework
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        ran_out = isinstance(error, MemoryError) and not isinstance(error, DeviceMemoryError)
+        if error is not None and ran_out and self._framework.is_device_memory(error):
             raise DeviceMemoryError(first_line(error)) from error
-        raise

@@ -44,27 +44,29 @@ _STREAMS = RandomStreams()
 NUMPY_COMPLEX: Mapping[str, type] = {"float32": np.complex64, "float64": np.complex128}
 
 
-def ways(
-    narrow: str, reference: Way, wide: frozenset[str] = frozenset(), kernels: tuple[Kernel, ...] = ()
-) -> Mapping[RunKind, Way]:
-    """How each kind of perturbed run is made, for outputs of dtype `narrow`; wide names arguments that are wider.
-    Kernels of float32 and those split into steps are the CPU's: another device's may be what is tested."""
-    rounded = Steps(narrow, fine=False, wide=wide, kernels=kernels)
-    return {
-        "float64": reference,
-        "nudged": reference,
-        "shrunk": reference,
-        "narrowed": reference,
-        "neighbours": reference,
-        "untied": reference,
-        "slight": reference,
-        "float32": Way(dtype="float32"),
-        "fine": Way(dtype="float64", steps=Steps("float32", fine=True)),
-        "chance": Way(dtype="float64", steps=Steps("float32", fine=True, by_chance=True)),
-        "coarse": Way(dtype="float64", steps=rounded),
-        "rounded": Way(dtype="float64", steps=rounded),
-        "narrow": Way(dtype="float64", steps=Steps(narrow, fine=True)),
-    }
+# Kinds that run as the reference does, on other inputs.
+AS_REFERENCE: frozenset[RunKind] = frozenset(
+    ("float64", "nudged", "shrunk", "narrowed", "neighbours", "untied", "slight")
+)
+# Those of float32 are the CPU's kernels, and split into its steps: another device's may be what is tested.
+OF_FLOAT32: Mapping[RunKind, Way] = {
+    "float32": Way(dtype="float32"),
+    "fine": Way(dtype="float64", steps=Steps("float32", fine=True)),
+    "chance": Way(dtype="float64", steps=Steps("float32", fine=True, by_chance=True)),
+}
+
+
+def way_of(
+    kind: RunKind, narrow: str, reference: Way, wide: frozenset[str] = frozenset(), kernels: tuple[Kernel, ...] = ()
+) -> Way:
+    """How a kind of perturbed run is made, for outputs of dtype `narrow`; wide names arguments that are wider."""
+    if kind in AS_REFERENCE:
+        return reference
+    if kind in OF_FLOAT32:
+        return OF_FLOAT32[kind]
+    fine = kind == "narrow"
+    steps = Steps(narrow, fine=True) if fine else Steps(narrow, fine=False, wide=wide, kernels=kernels)
+    return Way(dtype="float64", steps=steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,9 +248,7 @@ class PerturbedRuns:
     ) -> dict[str, AnyArray]:
         how = self._how
         size = self._size(kind) * shrink
-        kernels = self._kernels if kind in ("coarse", "rounded") else ()
-        own = self._own(kind)
-        way = own or replace(ways(how.narrow, reference.way, self._wide(), kernels)[kind], mode=how.mode)
+        way = self._way(kind, reference)
         # One way of moving at a time: inside the call, by what flushing may lose, or by a library's ulp.
         if how.inside:
             way, size = replace(way, jitter=Jitter(size, int(generator.integers(2**62)))), 0.0
@@ -269,6 +269,16 @@ class PerturbedRuns:
         incoming = {name: perturbed(array, draw, size, inward, dtype) for name, array in self._incoming.items()}
         return reference.framework.gradients(reference.again(leaves, way, reference.wanted), incoming)
 
+    def _way(self, kind: RunKind, reference: Reference) -> Way:
+        """How a run of a kind is made, under the mode that is assumed."""
+        own = self._own(kind)
+        if own is not None:
+            return own
+        rounds = kind in ("coarse", "rounded")
+        wide, kernels = (self._wide(), self._kernels) if rounds else (frozenset[str](), ())
+        way = way_of(kind, self._how.narrow, reference.way, wide, kernels)
+        return way if way.mode is self._how.mode else replace(way, mode=self._how.mode)
+
     def _moved_leaves(
         self,
         reference: Reference,
@@ -286,7 +296,7 @@ class PerturbedRuns:
             key = id(leaf.array), name in self._how.fixed
             if key not in moved:
                 moved[key] = perturbed(before(leaf.array), move, 0.0 if key[1] else size, inward, dtype)
-            leaves[name] = replace(leaf, array=moved[key])
+            leaves[name] = Leaf(moved[key], leaf.requires_grad, leaf.strides, leaf.offset)
         return leaves
 
 
@@ -310,7 +320,7 @@ def perturbed(array: AnyArray, draw: Draw, size: float, inward: bool, dtype: str
         return (parts[0] + 1j * parts[1]).astype(NUMPY_COMPLEX.get(dtype, array.dtype))
     if not is_floating(array.dtype):
         return array
-    return _moved(widen(array), draw, size, inward).astype(dtype or array.dtype)
+    return _moved(widen(array), draw, size, inward).astype(dtype or array.dtype, copy=False)
 
 
 def untied(array: AnyArray) -> AnyArray:
@@ -344,12 +354,18 @@ def _moved(values: AnyArray, draw: Draw, size: float, inward: bool) -> AnyArray:
     if not values.size:
         return values
     # Uniform from -1 to 1 has a variance of 1/3.
-    xi = 3.0**0.5 * (2 * draw(values) - 1)
-    low, high = np.min(values), np.max(values)
+    xi = np.asarray(draw(values))
+    xi *= 2
+    xi -= 1
+    xi *= 3.0**0.5
+    low, high = values.min(), values.max()
     if inward or low == high:
         # A constant has no range of its own to stay in: towards zero, where few functions have an edge.
         return np.asarray(values * (1.0 - size * np.abs(xi)))
-    moved = np.asarray(values * (1.0 + size * xi))
+    xi *= size
+    xi += 1
+    xi *= values
+    moved: AnyArray = xi
     # inf and NaN have no neighbours to move to; the range is that of the finite numbers.
     if not (np.isfinite(low) and np.isfinite(high)):
         finite = values[np.isfinite(values)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -15,11 +14,10 @@ from pytest_probe.core.arguments import (
     Leaf,
     floats_of,
     mapped,
-    named_leaves,
     with_leaves,
     with_value,
 )
-from pytest_probe.core.dump import Call, DtypeSpec, Lost, leaves
+from pytest_probe.core.dump import Call, DtypeSpec, Lost
 from pytest_probe.errors import Unsupported
 from pytest_probe.numerics.dtypes import float_format, is_floating, round_to, widen
 from pytest_probe.standards.api_class import classes_of, details
@@ -37,20 +35,19 @@ def as_tuples(arguments: Arguments) -> Arguments:
 
 def cast_of(name: str, arguments: Arguments) -> str:
     """The dtype that a call says it computes in, where some of its tensors are wider: softmax(x, dtype=bfloat16)."""
-    trees = itertools.chain(leaves(arguments.args, "input"), leaves(dict(arguments.kwargs), "kwargs"))
-    named = [value.name for _, value in trees if isinstance(value, DtypeSpec) and is_floating(value.name)]
+    named = [value.name for _, value in arguments.named if isinstance(value, DtypeSpec) and is_floating(value.name)]
     if len(named) != 1 or not classes_of(name).isdisjoint(NO_ARITHMETIC):
         return ""
     # A cast to a dtype as wide as the tensors' changes nothing.
     least = float_format(named[0]).precision
-    wider = (float_format(dtype).precision > least for dtype in floats_of(named_leaves(arguments)).values())
+    wider = (float_format(dtype).precision > least for dtype in arguments.dtypes.values())
     return named[0] if any(wider) else ""
 
 
 def cast_first(name: str, arguments: Arguments) -> Arguments:
     """The arguments rounded to that dtype, lest the rounding counts as the device's error."""
     cast = cast_of(name, arguments)
-    return arguments if not cast else with_leaves(arguments, rounded_leaves(named_leaves(arguments), cast))
+    return arguments if not cast else with_leaves(arguments, rounded_leaves(arguments.tensors, cast))
 
 
 def rounded_leaves(found: Mapping[str, Leaf], dtype: np.dtype[Any] | str) -> dict[str, Leaf]:
@@ -86,15 +83,15 @@ def sizes_by_float(name: str) -> bool:
 def with_float32(arguments: Arguments, default: str = "float64") -> Arguments:
     """Python floats rounded to float32, which kernels of tensors that are no wider compute in. Beside integers a float
     is of the framework's default dtype."""
-    integers = default == "float32" and bool(named_leaves(arguments)) and not floats_of(named_leaves(arguments))
-    if not integers and not within_float32(arguments):
+    integers = default == "float32" and bool(arguments.tensors) and not arguments.dtypes
+    if not any(type(value) is float for _, value in arguments.named) or not (integers or within_float32(arguments)):
         return arguments
     return mapped(arguments, lambda value, _: _as_float32(value) if type(value) is float else value)
 
 
 def within_float32(arguments: Arguments) -> bool:
     """Are there floating tensors, and none wider than float32 or complex64?"""
-    floats = floats_of(named_leaves(arguments)).values()
+    floats = arguments.dtypes.values()
     return bool(floats) and all(dtype.itemsize <= (8 if dtype.kind == "c" else 4) for dtype in floats)
 
 
@@ -161,6 +158,8 @@ def _rounded_float(value: Any, dtype: np.dtype[Any]) -> Any:
 def _filled(call: Call, arguments: Arguments, notes: list[str]) -> Arguments:
     """A lost positional argument is a dtype, or a device where the call then changes no dtype: the recorded output's
     dtype gives the recorded result either way."""
+    if not any(isinstance(value, Lost) for _, value in arguments.named):
+        return arguments
     outputs = call.output_specs()
 
     def fill(value: Any, name: str) -> Any:

@@ -137,7 +137,7 @@ class Reference:
     def bound(self) -> BoundCall:
         """The call's arguments by name."""
         arguments = self.candidate.arguments
-        return frameworks.signatures(self.framework.name).bind(self.candidate.api, arguments.args, arguments.kwargs)
+        return arguments.bound(self.candidate.api, frameworks.signatures(self.framework.name).bind)
 
     @property
     def is_emulated(self) -> bool:

@@ -95,12 +95,15 @@ class Replays:
         autocast = possible_autocast(call, arguments, device.name) if as_recorded else ""
         check_dtypes = as_recorded and not autocast
         reference = self.resolver.record(case.record, call, arguments, device, check_dtypes=check_dtypes)
-        return replace(self._emulated(reference), demands=case.demands), autocast
+        reference = self._emulated(reference)
+        return reference if reference.demands is case.demands else replace(reference, demands=case.demands), autocast
 
     def _emulated(self, reference: Reference) -> Reference:
         """The reference, with a note where the device computes 16 bit in float32."""
+        if not self.setup.conditions.emulate:
+            return reference
         sixteen = {dtype.name for dtype in floats_of(reference.leaves).values()} & set(NARROW_DTYPES)
-        if not self.setup.conditions.emulate or not sixteen:
+        if not sixteen:
             return reference
         if "own_dtype" in classes_of(reference.candidate.name):
             raise NoKernel(f"{reference.candidate.path} is defined by its dtype, which is emulated")
@@ -117,7 +120,7 @@ class Replays:
     def arguments(self, case: Case, call: Call) -> Arguments:
         """The arguments of a record's call, within the memory that may be taken. Raises Unsupported or RecordError."""
         inputs.check_size(call, case.dtype, self._memory)
-        self.setup.memory.check(inputs.arguments_on_device(call, case.dtype))
+        self.setup.memory.check(lambda: inputs.arguments_on_device(call, case.dtype))
         arguments = case.arguments or inputs.build(
             call,
             bound=frameworks.signatures(case.dump.framework).bind(case.api, call.args, call.kwargs),

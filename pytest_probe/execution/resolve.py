@@ -12,7 +12,7 @@ import numpy as np
 
 from pytest_probe import frameworks, inputs
 from pytest_probe.core import sides
-from pytest_probe.core.arguments import Arguments, BoundCall, floats_of, named_leaves, with_leaves
+from pytest_probe.core.arguments import Arguments, BoundCall, floats_of, with_leaves
 from pytest_probe.core.case import Pair
 from pytest_probe.core.dump import Call, Record
 from pytest_probe.core.run import Device, Run, Wanted, Way
@@ -43,6 +43,7 @@ from pytest_probe.execution.structure import (
     shapes_fit,
     widened_dtypes_fit,
 )
+from pytest_probe.frameworks.base import LookedUp
 from pytest_probe.numerics.closeness import equal_in_float64, reference_array, same_bytes
 from pytest_probe.numerics.dtypes import float_format, numpy_dtype
 from pytest_probe.standards.api_class import classes_of, details
@@ -88,10 +89,11 @@ class Resolver:
         shown = (arguments, call) if large is None else _corner(large, arguments, call)
         candidates = self._candidates(record, shown[0], listed=call.surroundings is not None)
         candidate, run, wanted = self._fitting(candidates, shown[1], record, device, check_dtypes)
-        candidate = replace(candidate, arguments=with_leaves(candidate.arguments, named_leaves(arguments)))
+        if large is not None:
+            candidate = replace(candidate, arguments=with_leaves(candidate.arguments, arguments.tensors))
         if run.outputs and all(isinstance(value, str) for value in run.outputs.values()):
             raise Unsupported(f"{candidate.path} returns text, which has no dtype to be judged in", "no numbers")
-        leaves, notes = named_leaves(arguments), (*notes, *candidate.notes)
+        leaves, notes = arguments.tensors, (*notes, *candidate.notes)
         return Reference(
             self.framework, candidate, call, leaves, run, wanted, self.way, notes, contraction=large, cached=self.cached
         )
@@ -106,7 +108,7 @@ class Resolver:
         return self._candidates(record, arguments, listed=call.surroundings is not None)
 
     def _bound(self, api: str, arguments: Arguments) -> BoundCall:
-        return frameworks.signatures(self.framework.name).bind(api, arguments.args, arguments.kwargs)
+        return arguments.bound(api, frameworks.signatures(self.framework.name).bind)
 
     def pair(self, pair: Pair, api: str, label: str) -> Reference:
         """The reference of a function that another one is compared with; api is the one that says whose judge decides,
@@ -128,9 +130,7 @@ class Resolver:
             advice = advice if "dtype" in said(error) else ""
             raise NoReference(f"the reference raised {exception_line(error)}{advice}") from error
         check_wide(run)
-        found = Reference(
-            self.framework, candidate, NO_CALL, named_leaves(arguments), run, wanted, demands=pair.demands
-        )
+        found = Reference(self.framework, candidate, NO_CALL, arguments.tensors, run, wanted, demands=pair.demands)
         if not run.outputs and not found.changed:
             raise NoReference("the reference returns nothing and changes no argument: there is nothing to judge")
         return found
@@ -148,7 +148,7 @@ class Resolver:
     def _large(self, found: Contraction | None, call: Call, arguments: Arguments) -> Contraction | None:
         """The contraction that the record is, where it is above the budget."""
         # A tensor that the contraction does not know of would not be cut with the others.
-        if found is None or found.flops <= self.budget or found.tensors != named_leaves(arguments).keys():
+        if found is None or found.flops <= self.budget or found.tensors != arguments.tensors.keys():
             return None
         specs = call.output_specs()
         return found if not specs or (len(specs) == 1 and found.fits(specs[0].shape)) else None
@@ -165,12 +165,15 @@ class Resolver:
         # Names that a capture shortened may mean several functions; the record tells which fits.
         made = []
         for api in self.framework.candidates(record.namespace, record.api, self.namespaces):
-            function = functools.partial(_look_up_and_call, api.lookup)
+            function = LookedUp(api.lookup)
             wide = self._reference_of(name, reference or function, arguments)
             notes = (f"taken as {api.path}",) if api.elsewhere else ()
-            under_test = call or function
-            found = Candidate(key, name, api.path, under_test, wide, arguments, api.in_place, replaced, notes)
-            made.append(replace(found, lookup=api.lookup if reference is None else None))
+            under_test, lookup = call or function, api.lookup if reference is None else None
+            made.append(
+                Candidate(
+                    key, name, api.path, under_test, wide, arguments, api.in_place, replaced, notes, lookup=lookup
+                )
+            )
         lists = not listed and any(isinstance(value, list) for value in (*arguments.args, *arguments.kwargs.values()))
         return made + [replace(item, arguments=as_tuples(item.arguments)) for item in made] if lists else made
 
@@ -178,7 +181,7 @@ class Resolver:
         """The device takes what it is not given from its own dtype: so must float64, there."""
         if not within_float32(arguments):
             return reference
-        floats = floats_of(named_leaves(arguments)).values()
+        floats = arguments.dtypes.values()
         return self.framework.as_single(reference, max(float_format(dtype).max for dtype in floats), name)
 
     def _fitting(
@@ -225,7 +228,7 @@ class Resolver:
         arguments, limit = candidate.arguments, inputs.bytes_of_run(self.memory)
         call = candidate.reference, arguments.args, arguments.kwargs
         counted = functools.partial(self.framework.bytes_inside, candidate.name, *call, self.way, limit)
-        key = None if self.cached is None else candidate.key(self.cached, named_leaves(arguments), self.way)
+        key = None if self.cached is None else candidate.key(self.cached, arguments.tensors, self.way)
         if self.cached is None or key is None:
             return counted()
         # 0 hangs on the memory that is left here, as what is beyond the limit may.
@@ -287,7 +290,7 @@ class Resolver:
 
     def _kept_run(self, candidate: Candidate, *, with_gradient: bool) -> tuple[Run, Wanted | None]:
         """`_run`, or what an earlier run kept of it."""
-        leaves = named_leaves(candidate.arguments)
+        leaves = candidate.arguments.tensors
         key = None if self.cached is None else candidate.key(self.cached, leaves, self.way)
         if self.cached is None or key is None:
             return self._run(candidate, with_gradient)
@@ -302,7 +305,7 @@ class Resolver:
     def _run(self, candidate: Candidate, with_gradient: bool) -> tuple[Run, Wanted | None]:
         """A reference run, able to give gradients of as many arguments as the framework can differentiate."""
         arguments = candidate.arguments
-        leaves = named_leaves(arguments)
+        leaves = arguments.tensors
         every = frozenset(floats_of(leaves)) - candidate.constant
         if with_gradient:
             run = self._differentiable(candidate, [Wanted(every, candidate.in_place), Wanted(every, True)])
@@ -376,25 +379,13 @@ def _corner(large: Contraction, arguments: Arguments, call: Call) -> tuple[Argum
     places = {index: np.arange(min(extent, CORNER)) for index, extent in large.extents.items()}
     leaves = {
         name: replace(leaf, array=cut(leaf.array, large.indices(name), places), strides=None, offset=0)
-        for name, leaf in named_leaves(arguments).items()
+        for name, leaf in arguments.tensors.items()
     }
     specs = [
         replace(spec, shape=np.shape(cut(np.broadcast_to(0, spec.shape), large.output, places)))
         for spec in call.output_specs()
     ]
     return with_leaves(arguments, leaves), replace(call, outputs=tuple(specs) or None)
-
-
-def looked_up(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function itself, where one is given that looks it up at every call."""
-    if isinstance(function, functools.partial) and function.func is _look_up_and_call:
-        found: Callable[..., Any] = function.args[0]()
-        return found
-    return function
-
-
-def _look_up_and_call(lookup: Callable[[], Callable[..., Any]], *args: Any, **kwargs: Any) -> Any:
-    return lookup()(*args, **kwargs)
 
 
 def _qualified_name(function: Callable[..., Any]) -> str:

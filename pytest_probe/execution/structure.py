@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -86,7 +86,8 @@ def _one_sided(actual: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterat
 
 def forward_sides(replay: Replay) -> Sides:
     """Return values and changed arguments of both sides."""
-    written = frozenset(name for name in _changed_on_device_alone(replay) if replay.reference.writes(name))
+    changed = tuple(_changed_on_device_alone(replay))
+    written = frozenset(name for name in changed if replay.reference.writes(name))
     if written:
         replay = replace(replay, reference=replay.reference.with_written(written))
     reference = replay.reference
@@ -105,20 +106,26 @@ def forward_sides(replay: Replay) -> Sides:
         actual[name] = replay.actual.after(name)
     one_sided = sorted(actual.keys() ^ expected.keys())
     troubles = [_missing(name, actual.get(name), expected.get(name)) for name in one_sided]
-    return Sides(replay, actual, expected, (*troubles, *changed_arguments(replay)))
+    alone = (name for name in changed if name not in written)
+    return Sides(replay, actual, expected, (*troubles, *_mutated(replay, alone)))
 
 
 def changed_arguments(replay: Replay) -> Iterator[OutputVerdict]:
     """Verdicts on arguments that only the device changed."""
-    for name in _changed_on_device_alone(replay):
+    return _mutated(replay, _changed_on_device_alone(replay))
+
+
+def _mutated(replay: Replay, names: Iterable[str]) -> Iterator[OutputVerdict]:
+    for name in names:
         array = replay.reference.leaves[name].array
         reason = "the device changed this argument; the reference does not change it"
         yield OutputVerdict(name, array.shape, array.dtype.name, "error", "mutated", reason)
 
 
 def _changed_on_device_alone(replay: Replay) -> Iterator[str]:
+    known = replay.reference.changed
     for name, leaf in replay.reference.leaves.items():
-        if name not in replay.reference.changed and not same_bytes(replay.actual.after(name), leaf.array):
+        if name not in known and not same_bytes(replay.actual.after(name), leaf.array):
             yield name
 
 

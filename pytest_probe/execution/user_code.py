@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pytest_probe.core.arguments import Arguments, named_leaves
+from pytest_probe.core.arguments import Arguments
 from pytest_probe.core.comparison import Comparison
 from pytest_probe.core.run import Device
 from pytest_probe.core.verdict import SEVERITY, OutputVerdict, Verdict
@@ -68,7 +68,7 @@ def inputs(hook: Callable[..., Any], case: Any, arguments: Arguments) -> Argumen
         return None
     if not isinstance(found, Arguments):
         raise HookFailed(f"{INPUTS} returned {_shown(found)}, expected arguments like those it was given, or None")
-    for name, leaf in named_leaves(found).items():
+    for name, leaf in found.tensors.items():
         if not isinstance(leaf.array, np.ndarray):
             raise HookFailed(f"{INPUTS} returned {_shown(leaf.array)} as the array of {name}, expected a NumPy array")
     return found

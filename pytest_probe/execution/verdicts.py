@@ -9,7 +9,7 @@ import numpy as np
 from pytest_probe.core.arguments import Array, Leaf, floats_of, mapped
 from pytest_probe.core.verdict import SEVERITY, ArgumentRow, OutputVerdict, Verdict, conclusion
 from pytest_probe.execution.replay import Replay
-from pytest_probe.numerics.dtypes import AnyArray, is_complex, widen
+from pytest_probe.numerics.dtypes import AnyArray, dtype_name, is_complex, widen
 
 # Elements whose range is taken at a time.
 PART = 1 << 20
@@ -20,7 +20,7 @@ def verdict_on(replay: Replay, standard: str, outputs: tuple[OutputVerdict, ...]
     outcome, reason = conclusion(outputs)
     rows = argument_rows(replay) if SEVERITY[outcome] > SEVERITY["pass"] else ()
     reference = replay.reference
-    names = sorted({dtype.name for dtype in floats_of(reference.leaves).values()})
+    names = sorted({dtype_name(dtype) for dtype in floats_of(reference.leaves).values()})
     replaced = reference.candidate.replaced
     return Verdict(outcome, standard, reason, "", "+".join(names), outputs, rows, reference.notes, replaced)
 

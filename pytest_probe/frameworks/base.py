@@ -34,6 +34,21 @@ class API:
 
 
 @dataclass(frozen=True, slots=True)
+class LookedUp:
+    """A function that is looked up at every call."""
+
+    lookup: Callable[[], Callable[..., Any]]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.lookup()(*args, **kwargs)
+
+
+def looked_up(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function itself, where one is given that looks it up at every call."""
+    return function.lookup() if isinstance(function, LookedUp) else function
+
+
+@dataclass(frozen=True, slots=True)
 class Functions:
     """A function and its reference, both to be called with these tensors as further keyword arguments; constant names
     those ("kwargs.module.running_mean") that no gradient is asked of."""

@@ -59,6 +59,7 @@ def operator_name(name: str) -> str | None:
     return OPERATORS.get(name, name)
 
 
+@functools.cache
 def works_in_place(api: str) -> bool:
     """Does the API's name say that it writes to its first argument?"""
     name = api.rsplit(".", 1)[-1]

@@ -56,7 +56,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 def is_floating(dtype: npt.DTypeLike) -> bool:
     """Is it a real floating dtype, bfloat16 and float8 included? Takes a dtype or a bare name."""
-    return _name(_resolve(dtype)) in _FLOATS
+    return dtype_name(_resolve(dtype)) in _FLOATS
 
 
 def is_complex(dtype: npt.DTypeLike) -> bool:
@@ -65,11 +65,13 @@ def is_complex(dtype: npt.DTypeLike) -> bool:
 
 
 def _resolve(dtype: npt.DTypeLike) -> np.dtype[Any]:
+    if isinstance(dtype, np.dtype):
+        return dtype
     return numpy_dtype(dtype) if isinstance(dtype, str) else np.dtype(dtype)
 
 
 @cache
-def _name(dtype: np.dtype[Any]) -> str:
+def dtype_name(dtype: np.dtype[Any]) -> str:
     """The dtype's name, which NumPy puts together anew each time, at the cost of a small array operation."""
     return dtype.name
 
@@ -100,6 +102,11 @@ class FloatFormat:
         """The largest power of two that the format has."""
         return 2.0 ** (math.frexp(self.max)[1] - 1)
 
+    @property
+    def beyond_max(self) -> float:
+        """The number that would follow the largest finite one."""
+        return self.max + self.top_binade * 2.0 ** (1 - self.precision)
+
     def spacing(self, values: Float64Array) -> Float64Array:
         """The distance between neighbours of the format in the binade of each value, as a new array.
 
@@ -124,7 +131,7 @@ def binades(values: Float64Array, out: Float64Array) -> Float64Array:
 
 def float_format(dtype: npt.DTypeLike) -> FloatFormat:
     """The format of a floating dtype, of the parts of a complex one. Raises ValueError on integers and bool."""
-    name = _name(_resolve(dtype))
+    name = dtype_name(_resolve(dtype))
     return _format(_COMPLEX_PARTS.get(name, name))
 
 

@@ -384,8 +384,8 @@ def _excess(actual: AnyArray, expected: AnyArray, dtype: npt.DTypeLike) -> AnyAr
 
 def _gap(actual: AnyArray, expected: AnyArray, dtype: npt.DTypeLike) -> tuple[AnyArray, AnyArray]:
     """The distance of real values and the ulp; inf counts as the number that would follow the largest finite one."""
-    largest = float_format(dtype).max
-    next_up = largest + float(ulp(largest, dtype))
+    form = float_format(dtype)
+    largest, next_up = form.max, form.beyond_max
     numbers, clipped = np.clip(actual, -next_up, next_up), expected
     beyond = np.abs(expected) > largest
     if beyond.any():

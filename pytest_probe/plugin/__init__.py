@@ -63,7 +63,10 @@ def pytest_load_initial_conftests(
 ) -> Generator[None, None, None]:
     given: Any = early_config.known_args_namespace
     if any(getattr(given, option.key) for option in options.OPTIONS if option.cli and option.kind != "flag"):
-        from pytest_probe.plugin import restart
+        from pytest_probe.core.garbage_collection import paused_gc
+
+        with paused_gc():
+            from pytest_probe.plugin import restart
 
         restart.with_equals(early_config)
     if given.probe_dump or early_config.getini("probe_dump") or any(map(_is_data_file, given.file_or_dir)):
@@ -111,10 +114,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("probe_capture") or config.getini("probe_capture"):
         _configure_capture(config)
     elif _may_probe(config):
+        from pytest_probe.core.garbage_collection import paused_gc
         from pytest_probe.errors import ProbeError
 
         try:
-            _configure(config)
+            with paused_gc():
+                _configure(config)
         except ProbeError as error:
             raise pytest.UsageError(str(error)) from None
     elif not hasattr(config, "workerinput"):

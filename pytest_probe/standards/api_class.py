@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from importlib import resources
 
@@ -23,7 +22,8 @@ def classes_of(name: str) -> frozenset[str]:
     )
 
 
-def details(classes: Iterable[str], kind: str) -> tuple[str, ...]:
+@functools.cache
+def details(classes: frozenset[str], kind: str) -> tuple[str, ...]:
     """The details of the entries of one class, sorted: ("target",) of "labels@target"."""
     return tuple(sorted(entry.removeprefix(f"{kind}@") for entry in classes if entry.startswith(f"{kind}@")))
 

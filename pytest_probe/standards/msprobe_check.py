@@ -9,7 +9,7 @@ import numpy as np
 
 from pytest_probe.core.comparison import Comparison
 from pytest_probe.core.verdict import TABLE_METRIC, OutputVerdict
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, widen
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, dtype_name, float_format, widen
 from pytest_probe.numerics.noise_ratio import FAN_IN_CAP, FAN_IN_START, nearest_run
 from pytest_probe.numerics.ulp import ulp
 from pytest_probe.standards.exact import correctly_rounded
@@ -31,7 +31,7 @@ def with_table(comparison: Comparison, verdict: OutputVerdict, table: Table, sta
     """The verdict, or a warning that names the table's metric."""
     if _is_right(comparison, verdict):
         return verdict
-    rule = table.rule(comparison.call.api, comparison.actual.dtype.name)
+    rule = table.rule(comparison.call.api, dtype_name(comparison.actual.dtype))
     if comparison.allowance.emulated or not is_float(comparison) or not _asked(rule, comparison):
         return verdict
     found = _judged(comparison, rule)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,6 @@ from pytest_probe.core.arguments import (
     floats_of,
     map_tree,
     mapped,
-    named_leaves,
     with_leaves,
     with_value,
 )
@@ -51,7 +51,7 @@ def test_map_tree(tree: Any, changed: Any) -> None:
 
 def test_names_of_arguments() -> None:
     arguments = Arguments((leaf(1), [leaf(2), (3, leaf(4))]), {"a": leaf(5), "b": {"c": leaf(6)}}, None)
-    values = {name: float(item.array[0]) for name, item in named_leaves(arguments).items()}
+    values = {name: float(item.array[0]) for name, item in arguments.tensors.items()}
     assert values == {"input.0": 1, "input.1.0": 2, "input.1.1.1": 4, "kwargs.a": 5, "kwargs.b.c": 6}
     names: list[str] = []
 
@@ -64,10 +64,41 @@ def test_names_of_arguments() -> None:
     assert names == ["input.0", "input.1.0", "input.1.1.0", "input.1.1.1", "kwargs.a", "kwargs.b.c"]
 
 
+def test_leaves_that_are_no_tensors_have_names_too() -> None:
+    arguments = Arguments((leaf(1), [2.0, None]), {"a": "x", "b": MappingProxyType({"c": True})}, None)
+    assert [name for name, _ in arguments.named] == ["input.0", "input.1.0", "input.1.1", "kwargs.a", "kwargs.b.c"]
+    assert [value for _, value in arguments.named][1:] == [2.0, None, "x", True]
+
+
+def test_dtypes_are_those_of_real_and_complex_numbers() -> None:
+    integers, numbers = Leaf(np.zeros(1, np.int64)), Leaf(np.zeros(1, np.complex64))
+    assert Arguments((leaf(1), integers), {"a": numbers}, None).dtypes == {
+        "input.0": np.dtype(np.float32),
+        "kwargs.a": np.dtype(np.complex64),
+    }
+
+
+def test_arguments_are_bound_once_for_each_api() -> None:
+    asked: list[str] = []
+
+    def bind(api: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> BoundCall:
+        asked.append(api)
+        return BoundCall(api, api, False, True, {"input": args[0], **kwargs}, {}, {})
+
+    arguments = Arguments((3,), {"dim": 1}, None)
+    first = arguments.bound("softmax", bind)
+    assert first.given == {"input": 3, "dim": 1}
+    assert arguments.bound("softmax", bind) is first
+    assert arguments.bound("sum", bind).api == "sum"
+    assert asked == ["softmax", "sum"]
+    # Other arguments are bound anew.
+    assert with_value(arguments, "kwargs.dim", 0).bound("softmax", bind).given == {"input": 3, "dim": 0}
+
+
 def test_with_leaves() -> None:
     arguments = Arguments((leaf(1), [leaf(2), 3]), {"a": leaf(4)}, None)
-    found = with_leaves(arguments, {name: leaf(7) for name in named_leaves(arguments)})
-    assert {float(item.array[0]) for item in named_leaves(found).values()} == {7.0}
+    found = with_leaves(arguments, {name: leaf(7) for name in arguments.tensors})
+    assert {float(item.array[0]) for item in found.tensors.values()} == {7.0}
     assert found.args[1][1] == 3
 
 

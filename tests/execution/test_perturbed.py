@@ -9,7 +9,8 @@ import torch
 
 from pytest_probe.core.comparison import RunKind
 from pytest_probe.core.dump import Direction
-from pytest_probe.execution.perturbed import Perturbation, PerturbedRuns, perturbed, ways
+from pytest_probe.core.run import Steps, Way
+from pytest_probe.execution.perturbed import Perturbation, PerturbedRuns, perturbed, way_of
 from pytest_probe.execution.replay import FLOAT64, Replay
 from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype
 from tests.support.replaying import leaf, normal, replay
@@ -136,13 +137,24 @@ def test_double_precision_has_no_float32_runs(kind: RunKind) -> None:
     assert made.output("output.0", kind, 4) == []
 
 
-def test_ways() -> None:
-    found = ways("bfloat16", FLOAT64)
-    known = "float64 nudged shrunk narrowed float32 fine chance coarse narrow rounded neighbours untied slight"
-    assert set(found) == set(known.split())
-    steps = found["coarse"].steps
-    assert steps is not None
-    assert (steps.dtype, steps.fine) == ("bfloat16", False)
+@pytest.mark.parametrize("kind", ["float64", "nudged", "shrunk", "narrowed", "neighbours", "untied", "slight"])
+def test_other_inputs_are_no_other_way(kind: RunKind) -> None:
+    assert way_of(kind, "bfloat16", FLOAT64) is FLOAT64
+
+
+@pytest.mark.parametrize(
+    ("kind", "way"),
+    [
+        ("float32", Way(dtype="float32")),
+        ("fine", Way(dtype="float64", steps=Steps("float32", fine=True))),
+        ("chance", Way(dtype="float64", steps=Steps("float32", fine=True, by_chance=True))),
+        ("coarse", Way(dtype="float64", steps=Steps("bfloat16", fine=False, wide=frozenset(("input.1",))))),
+        ("rounded", Way(dtype="float64", steps=Steps("bfloat16", fine=False, wide=frozenset(("input.1",))))),
+        ("narrow", Way(dtype="float64", steps=Steps("bfloat16", fine=True))),
+    ],
+)
+def test_ways(kind: RunKind, way: Way) -> None:
+    assert way_of(kind, "bfloat16", FLOAT64, frozenset(("input.1",))) == way
 
 
 def test_rounded_runs_are_on_the_inputs_of_narrowed_ones() -> None:

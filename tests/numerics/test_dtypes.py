@@ -186,6 +186,13 @@ def test_float_formats(
     assert float_format(numpy_dtype(name)) is layout
 
 
+@pytest.mark.parametrize(
+    ("dtype", "beyond"), [("float32", 2.0**128), ("float16", 2.0**16), ("float8_e4m3fn", 480.0), ("float64", math.inf)]
+)
+def test_the_number_behind_the_largest(dtype: str, beyond: float) -> None:
+    assert float_format(dtype).beyond_max == beyond
+
+
 def test_the_format_of_a_complex_dtype_is_that_of_its_parts() -> None:
     assert float_format("complex64") is float_format(np.float32)
     assert float_format(np.complex128) is float_format("float64")

@@ -92,7 +92,7 @@ def test_details_of_a_list() -> None:
     assert details(classes_of("histogram"), "noise_with") == ("density", "weight")
     assert details(classes_of("dropout2d"), "channel_dropout") == ("0",)
     assert details(classes_of("conv2d"), "terms_of_kernel") == ()
-    assert details({"eps", "eps_like@x", "eps@y"}, "eps") == ("y",)
+    assert details(frozenset(("eps", "eps_like@x", "eps@y")), "eps") == ("y",)
 
 
 def test_names_are_those_without_globs() -> None:

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from pytest_probe.core.arguments import Arguments, Leaf, map_tree, mapped, named_leaves
+from pytest_probe.core.arguments import Arguments, Leaf, map_tree, mapped
 from pytest_probe.core.dump import Call, TensorSpec
 
 # Calls that are made for it at most.
@@ -37,7 +37,7 @@ def cut(call: Call, arguments: Arguments, fails: Callable[[Call, Arguments], boo
 
 def _extents(arguments: Arguments) -> list[int]:
     """The different sizes of the tensors, the largest first."""
-    found = {extent for leaf in named_leaves(arguments).values() for extent in leaf.array.shape}
+    found = {extent for leaf in arguments.tensors.values() for extent in leaf.array.shape}
     return sorted((extent for extent in found if extent > 1), reverse=True)
 
 
@@ -50,7 +50,7 @@ def _parts(extent: int) -> list[slice]:
 
 def _smaller(call: Call, arguments: Arguments, extent: int) -> Iterator[tuple[Call, Arguments]]:
     """Calls in which that size is smaller: everywhere, in one place, everywhere but in one."""
-    sizes = {name: leaf.array.shape for name, leaf in named_leaves(arguments).items()}
+    sizes = {name: leaf.array.shape for name, leaf in arguments.tensors.items()}
     places = [(name, dim) for name, shape in sizes.items() for dim, size in enumerate(shape) if size == extent]
     groups = [places, *([place] for place in places), *([each for each in places if each != one] for one in places)]
     for group in dict.fromkeys(frozenset(group) for group in groups if group):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from pytest_probe.core.arguments import Arguments, Leaf, mapped, named_leaves
+from pytest_probe.core.arguments import Arguments, Leaf, mapped
 from pytest_probe.core.case import Case, Demands
 from pytest_probe.core.dump import Call, Direction, Dump, Record
 from pytest_probe.core.fatal_call import AnnouncedCall, FatalCall
@@ -138,7 +138,7 @@ def key_of(arguments: Arguments) -> str:
 
     structure = mapped(arguments, plain)
     digest.update(repr((structure.args, structure.kwargs)).encode())
-    for leaf in (*named_leaves(arguments).values(), *(each for each in arguments.gradients or () if each is not None)):
+    for leaf in (*arguments.tensors.values(), *(each for each in arguments.gradients or () if each is not None)):
         digest.update(np.ascontiguousarray(leaf.array).tobytes())
     return digest.hexdigest()
 

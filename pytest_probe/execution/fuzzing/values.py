@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pytest_probe.core.arguments import Arguments, Leaf, named_leaves, with_leaves
+from pytest_probe.core.arguments import Arguments, Leaf, with_leaves
 from pytest_probe.numerics.dtypes import AnyArray, is_floating, widen
 
 # Calls that are made for it at most.
@@ -26,12 +26,12 @@ def simplified(arguments: Arguments, fails: Callable[[Arguments], bool]) -> Argu
         left -= 1
         return left >= 0 and fails(changed)
 
-    for name, leaf in named_leaves(arguments).items():
+    for name, leaf in arguments.tensors.items():
         if not is_floating(leaf.array.dtype):
             continue
         arguments = _zeroed(arguments, name, leaf, still_fails)
         for change in (np.sign, _clipped, np.rint, _one_digit, _two_digits):
-            current = named_leaves(arguments)[name]
+            current = arguments.tensors[name]
             arguments = _changed(arguments, name, current, change, still_fails)
         arguments = _halved(arguments, name, still_fails)
     return arguments
@@ -47,9 +47,7 @@ def _zeroed(arguments: Arguments, name: str, leaf: Leaf, fails: Callable[[Argume
         if stop <= start or not np.any(flat[start:stop] != 0):
             continue
         flat[start:stop] = 0
-        tried = with_leaves(
-            arguments, {**named_leaves(arguments), name: replace(leaf, array=flat.reshape(array.shape))}
-        )
+        tried = with_leaves(arguments, {**arguments.tensors, name: replace(leaf, array=flat.reshape(array.shape))})
         if fails(tried):
             arguments, array = tried, flat.reshape(array.shape)
         elif stop - start > 1:
@@ -70,14 +68,14 @@ def _changed(
         array = np.asarray(np.where(np.isfinite(values), values, widen(leaf.array)).astype(leaf.array.dtype))
     if np.array_equal(array, leaf.array, equal_nan=array.dtype.kind == "f"):
         return arguments
-    tried = with_leaves(arguments, {**named_leaves(arguments), name: replace(leaf, array=array)})
+    tried = with_leaves(arguments, {**arguments.tensors, name: replace(leaf, array=array)})
     return tried if fails(tried) else arguments
 
 
 def _halved(arguments: Arguments, name: str, fails: Callable[[Arguments], bool]) -> Arguments:
     """Numbers beyond 1 halved, as long as the call fails."""
     for _ in range(12):
-        leaf = named_leaves(arguments)[name]
+        leaf = arguments.tensors[name]
         changed = _changed(arguments, name, leaf, _half_of_large, fails)
         if changed is arguments:
             break

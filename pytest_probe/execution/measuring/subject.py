@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pytest_probe import frameworks
-from pytest_probe.core.arguments import Arguments, BoundCall, Leaf, floats_of, named_leaves, with_leaves
+from pytest_probe.core.arguments import Arguments, BoundCall, Leaf, floats_of, with_leaves
 from pytest_probe.core.case import Case
 from pytest_probe.core.dump import Call
 from pytest_probe.core.measurement import Shape
@@ -21,8 +21,8 @@ from pytest_probe.execution.gradients import incoming
 from pytest_probe.execution.prepare import default_dtype
 from pytest_probe.execution.replay import Candidate, Replay
 from pytest_probe.execution.replays import Replays
-from pytest_probe.execution.resolve import looked_up
 from pytest_probe.execution.structure import described, dtypes_fit, recorded, shapes_fit
+from pytest_probe.frameworks.base import looked_up
 from pytest_probe.inputs.streams import Streams
 from pytest_probe.numerics.closeness import same_bytes
 from pytest_probe.numerics.dtypes import AnyArray, is_floating, round_to, widen
@@ -47,7 +47,7 @@ class Subject:
 
     @property
     def leaves(self) -> Mapping[str, Leaf]:
-        return named_leaves(self.call.arguments)
+        return self.call.arguments.tensors
 
     @property
     def input_bytes(self) -> int:
@@ -166,7 +166,7 @@ def _tries(
 
 def _written(run: Run, candidate: Candidate) -> frozenset[str]:
     """The arguments that the device changed: not every kernel that writes to one says so."""
-    leaves = named_leaves(candidate.arguments)
+    leaves = candidate.arguments.tensors
     silent = (name for name, leaf in leaves.items() if not same_bytes(run.after(name), leaf.array))
     return run.changed.union(silent)
 
@@ -178,7 +178,7 @@ def _run(framework: Framework, candidate: Candidate, way: Way, wanted: Wanted | 
 
 def _states(case: Case, candidate: Candidate, running: frozenset[str]) -> Iterator[Wanted | None]:
     """Which gradients the program recorded, likeliest first; running are statistics that the call updates."""
-    leaves: Mapping[str, Any] = named_leaves(candidate.arguments)
+    leaves: Mapping[str, Any] = candidate.arguments.tensors
     every = frozenset(floats_of(leaves)) - candidate.constant
     names = frozenset(name for name in every if leaves[name].requires_grad)
     if case.record.backward is not None and not names:

@@ -209,7 +209,7 @@ def left(bound: PaddleBound, result: Any) -> Run:
     outputs = dict(RESULTS.flattened(result))
     bring = _itself if bound.way.device is None and bound.way.place == "cpu" else _brought(bound.way)
 
-    @memory_errors()
+    @memory_errors
     def get(tensor: Tensor) -> np.ndarray:
         return to_array(bring(tensor.detach()))
 

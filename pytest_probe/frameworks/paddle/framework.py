@@ -89,11 +89,11 @@ class PaddleFramework:
     def clock(self, device: Device) -> Clock:
         return clocks.clock(device, own=isinstance(device, PaddleDevice))
 
-    @memory_errors()
+    @memory_errors
     def repeated(self, call: MeasuredCall) -> AbstractContextManager[Repeated]:
         return repeated.repeated(call)
 
-    @memory_errors()
+    @memory_errors
     def memory_use(self, device: Device, call: Callable[[], object]) -> MemoryUse | None:
         return memory_use.memory_use(_place_of(device), call)
 
@@ -176,8 +176,8 @@ class PaddleFramework:
     def apis(self) -> Iterable[str]:
         return allowlist.apis()
 
-    @sides.reference()
-    @memory_errors()
+    @sides.reference
+    @memory_errors
     def run(
         self,
         function: Callable[..., Any],
@@ -212,7 +212,7 @@ class PaddleFramework:
     def casts(self, path: str) -> bool:
         return False
 
-    @memory_errors()
+    @memory_errors
     def take(self, value: Any, device: Device) -> Any:
         return calls.taken(value, device)
 
@@ -223,11 +223,11 @@ class PaddleFramework:
                 raise SettingsError("probe.check", type(given).__name__, wanted)
         return Functions(function, reference)
 
-    @memory_errors()
+    @memory_errors
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any], way: Way, wanted: Wanted | None) -> Bound:
         return calls.bind_function(args, kwargs, way, wanted)
 
-    @memory_errors()
+    @memory_errors
     def left(self, bound: Bound, result: Any) -> Run:
         assert isinstance(bound, calls.PaddleBound)
         return calls.left(bound, result)
@@ -235,8 +235,8 @@ class PaddleFramework:
     def returned(self, run: Run) -> Returned:
         return calls.returned(run)
 
-    @sides.reference()
-    @memory_errors()
+    @sides.reference
+    @memory_errors
     def would_return(
         self,
         function: Callable[..., Any],
@@ -250,8 +250,8 @@ class PaddleFramework:
             raise NotImplementedError("Paddle has no tensors of a shape and a dtype alone")
         return calls.would_return(function, args, kwargs, way)
 
-    @sides.reference()
-    @memory_errors()
+    @sides.reference
+    @memory_errors
     def gradients(self, run: Run, seeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         return calls.gradients(run, seeds)
 
@@ -270,7 +270,7 @@ class PaddleFramework:
     def literal_script(self, found: LiteralCall) -> str:
         return LITERAL.text(found)
 
-    @memory_errors()
+    @memory_errors
     def save(self, path: Path, arrays: Mapping[str, np.ndarray]) -> None:
         paddle.save({name: to_tensor(array) for name, array in arrays.items()}, str(path))
 

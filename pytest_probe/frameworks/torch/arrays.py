@@ -36,6 +36,13 @@ def to_tensor(array: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(plain.view(np.int16 if carrier is torch.int16 else np.uint8)).clone().view(dtype)
 
 
+def to_wide_tensor(array: np.ndarray, dtype: str) -> torch.Tensor:
+    """The same with floats as dtype (complex: of twice that width), copied once."""
+    if array.dtype == np.float32 and dtype != "float32":
+        return torch.from_numpy(in_order(array)).to(getattr(torch, dtype))
+    return widened(to_tensor(array), dtype)
+
+
 def to_array(tensor: torch.Tensor) -> np.ndarray:
     """The tensor's values, in its dtype. Raises Unsupported where NumPy has no place for them."""
     tensor = tensor.detach()
@@ -45,7 +52,10 @@ def to_array(tensor: torch.Tensor) -> np.ndarray:
         raise Unsupported("a quantized tensor", "layout not supported")
     if tensor.dtype is torch.complex32:
         raise Unsupported("a tensor of dtype complex32, which NumPy does not have", "dtype not supported")
-    tensor = tensor.clone() if tensor._is_zerotensor() else tensor.resolve_conj().resolve_neg()
+    if tensor._is_zerotensor():
+        tensor = tensor.clone()
+    elif tensor.is_conj() or tensor.is_neg():
+        tensor = tensor.resolve_conj().resolve_neg()
     special = CARRIERS.get(tensor.dtype)
     if special is None:
         return np.asarray(tensor.numpy())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,7 +15,15 @@ from pytest_probe.core.arguments import Array, Leaf, map_tree
 from pytest_probe.core.dump import DeviceSpec, DtypeSpec, MemoryFormatSpec, SizeSpec
 from pytest_probe.core.run import Device, Returned, Run, Steps, Wanted, Way
 from pytest_probe.frameworks.results import PLAIN
-from pytest_probe.frameworks.torch.arrays import TORCH_COMPLEX, copied, laid_out, to_array, to_tensor, widened
+from pytest_probe.frameworks.torch.arrays import (
+    TORCH_COMPLEX,
+    copied,
+    laid_out,
+    to_array,
+    to_tensor,
+    to_wide_tensor,
+    widened,
+)
 from pytest_probe.frameworks.torch.autocast import KernelsMode
 from pytest_probe.frameworks.torch.backward import backward
 from pytest_probe.frameworks.torch.cpu16 import cpu_kernels
@@ -120,11 +129,10 @@ class Binder:
         return getattr(torch, self.way.dtype) if dtype.is_floating_point else dtype
 
     def _tensor(self, leaf: Leaf, name: str) -> torch.Tensor:
-        tensor = to_tensor(leaf.array)
         if self.way.device is None:
-            tensor = widened(tensor.to(self.way.place), self.way.dtype)
+            tensor = self._of_reference(leaf.array)
         else:
-            tensor = self.way.device.put(tensor)
+            tensor = self.way.device.put(to_tensor(leaf.array))
         if leaf.strides is not None or leaf.offset:
             tensor = laid_out(tensor, leaf.strides, leaf.offset)
         # The leaf keeps its gradient; the call gets the leaf, or a copy that it may write to.
@@ -135,30 +143,42 @@ class Binder:
         self.tensors[name] = tensor
         return tensor
 
+    def _of_reference(self, array: np.ndarray) -> torch.Tensor:
+        if self.way.place == "cpu":
+            return to_wide_tensor(array, self.way.dtype)
+        return widened(to_tensor(array).to(self.way.place), self.way.dtype)
+
 
 @contextlib.contextmanager
 def surroundings(way: Way, steps: StepsMode | KernelsMode | None, grad: bool) -> Iterator[None]:
     """State, default dtype, gradient mode, autocast and step rounding of one run; all restored."""
-    with contextlib.ExitStack() as stack:
-        if way.state != "fixed":
-            stack.enter_context(OfUser(way.state))
+    user = contextlib.nullcontext() if way.state == "fixed" else OfUser(way.state)
+    plain = steps is None and way.mode is None and not way.autocast
+    with user:
         default = torch.get_default_dtype()
-        stack.enter_context(torch.set_grad_enabled(grad))
+        with torch.set_grad_enabled(grad), contextlib.nullcontext() if plain else _modes(way, steps):
+            try:
+                if way.default or way.dtype == "float64":
+                    torch.set_default_dtype(getattr(torch, way.default or way.dtype))
+                yield
+            finally:
+                torch.set_default_dtype(default)
+
+
+@contextlib.contextmanager
+def _modes(way: Way, steps: StepsMode | KernelsMode | None) -> Iterator[None]:
+    """Autocast, device mode and step rounding of one run."""
+    with contextlib.ExitStack() as stack:
         if way.autocast:
             kind = "cpu" if way.device is None else place(way.device).type
             stack.enter_context(torch.autocast(kind, dtype=getattr(torch, way.autocast), cache_enabled=False))
         stack.enter_context(emulated(way.mode, way.jitter))
+        if isinstance(steps, StepsMode) and not steps.fine:
+            for mode in cpu_kernels(steps.dtype).modes():
+                stack.enter_context(mode)
         if steps is not None:
-            if isinstance(steps, StepsMode) and not steps.fine:
-                for mode in cpu_kernels(steps.dtype).modes():
-                    stack.enter_context(mode)
             stack.enter_context(steps)
-        try:
-            if way.default or way.dtype == "float64":
-                torch.set_default_dtype(getattr(torch, way.default or way.dtype))
-            yield
-        finally:
-            torch.set_default_dtype(default)
+        yield
 
 
 def run(
@@ -187,12 +207,7 @@ def left(bound: TorchBound, result: Any) -> Run:
     """What a call on bound arguments left; see Framework.left."""
     way = bound.way
     outputs = dict(RESULTS.flattened(result))
-    bring = torch.Tensor.cpu if way.device is None else way.device.get
-
-    @memory_errors()
-    def get(tensor: torch.Tensor) -> np.ndarray:
-        return to_array(bring(tensor.detach()))
-
+    get = functools.partial(_brought, torch.Tensor.cpu if way.device is None else way.device.get)
     owners = {id(tensor): name for name, tensor in bound.tensors.items()}
     return Run(
         outputs={
@@ -207,6 +222,11 @@ def left(bound: TorchBound, result: Any) -> Run:
         ),
         handle=(outputs, bound.leaves, way, bound.steps, get, result),
     )
+
+
+@memory_errors
+def _brought(bring: Callable[[torch.Tensor], torch.Tensor], tensor: torch.Tensor) -> np.ndarray:
+    return to_array(bring(tensor.detach()))
 
 
 def returned(run: Run) -> Returned:

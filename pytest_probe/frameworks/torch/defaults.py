@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from types import BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
+
+from pytest_probe.frameworks.base import looked_up
 
 # u_c of float32: what kernels of float32 and of all narrower dtypes compute in.
 EPS = torch.finfo(torch.float32).eps
@@ -60,6 +63,9 @@ DEFAULTS: Mapping[Any, Callable[[tuple[Any, ...], dict[str, Any]], CallArguments
 LIMITED = frozenset((torch.nan_to_num, torch.nan_to_num_, torch.Tensor.nan_to_num, torch.Tensor.nan_to_num_))
 
 
+COMPILED = (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
+
+
 class DefaultsMode(TorchFunctionMode):
     """Writes these defaults down, as they are for float32 and for tensors whose largest number this is."""
 
@@ -79,5 +85,19 @@ def _unchanged(args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallArguments:
 
 def as_single(function: Callable[..., Any], largest: float, /, *args: Any, **kwargs: Any) -> Any:
     """The function's result under these defaults."""
+    called = looked_up(function)
+    if runs_plain(called):
+        return called(*args, **kwargs)
     with DefaultsMode(largest):
-        return function(*args, **kwargs)
+        return called(*args, **kwargs)
+
+
+def runs_plain(function: Callable[..., Any]) -> bool:
+    """Is it one of torch's compiled functions without such a default? A mode would see nothing that it calls."""
+    if not isinstance(function, COMPILED) or function in LIMITED or function in DEFAULTS:
+        return False
+    if getattr(torch._C._VariableFunctions, function.__name__, None) is function:
+        return True
+    # A class of its methods, or the module that holds it.
+    owner = getattr(function, "__objclass__", None) or getattr(function, "__self__", None)
+    return str(getattr(owner, "__module__", None) or getattr(owner, "__name__", "")).startswith("torch.")

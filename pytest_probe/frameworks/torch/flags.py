@@ -33,7 +33,8 @@ def described() -> dict[str, str]:
 def plain_convolutions(dtype: str) -> bool:
     """Are the CPU's convolutions of a 16-bit dtype torch's own? Without AVX512 oneDNN takes none; it may be off."""
     name = {"bfloat16": "bf16", "float16": "fp16"}.get(dtype)
-    takes = _flag(torch.ops, f"mkldnn._is_mkldnn_{name}_supported")
+    # torch looks for an operator that is not there anew each time.
+    takes = None if name is None else _flag(torch.ops, f"mkldnn._is_mkldnn_{name}_supported")
     return name is not None and not (torch.backends.mkldnn.enabled and takes is not None and takes())
 
 

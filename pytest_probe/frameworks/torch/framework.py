@@ -100,11 +100,11 @@ class TorchFramework:
     def clock(self, device: Device) -> Clock:
         return clocks.clock(device, own=isinstance(device, TorchDevice))
 
-    @memory_errors()
+    @memory_errors
     def repeated(self, call: MeasuredCall) -> AbstractContextManager[Repeated]:
         return repeated.repeated(call)
 
-    @memory_errors()
+    @memory_errors
     def memory_use(self, device: Device, call: Callable[[], object]) -> MemoryUse | None:
         return memory_use.memory_use(calls.place(device), call)
 
@@ -189,8 +189,8 @@ class TorchFramework:
     def apis(self) -> Iterable[str]:
         return allowlist.apis()
 
-    @sides.reference()
-    @memory_errors()
+    @sides.reference
+    @memory_errors
     def run(
         self,
         function: Callable[..., Any],
@@ -204,7 +204,7 @@ class TorchFramework:
     def check_arguments(self, call: BoundCall) -> None:
         safety.check_arguments(call)
 
-    @sides.reference()
+    @sides.reference
     def bytes_inside(
         self,
         name: str,
@@ -226,18 +226,18 @@ class TorchFramework:
     def casts(self, path: str) -> bool:
         return autocast.casts(path)
 
-    @memory_errors()
+    @memory_errors
     def take(self, value: Any, device: Device) -> Any:
         return calls.taken(value, device)
 
     def functions(self, function: Callable[..., Any], reference: Callable[..., Any]) -> Functions:
         return modules.functions(function, reference)
 
-    @memory_errors()
+    @memory_errors
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any], way: Way, wanted: Wanted | None) -> calls.TorchBound:
         return calls.bind_function(args, kwargs, way, wanted)
 
-    @memory_errors()
+    @memory_errors
     def left(self, bound: Bound, result: Any) -> Run:
         assert isinstance(bound, calls.TorchBound)
         return calls.left(bound, result)
@@ -245,8 +245,8 @@ class TorchFramework:
     def returned(self, run: Run) -> Returned:
         return calls.returned(run)
 
-    @sides.reference()
-    @memory_errors()
+    @sides.reference
+    @memory_errors
     def would_return(
         self,
         function: Callable[..., Any],
@@ -259,13 +259,13 @@ class TorchFramework:
         way = way if computed else replace(way, device=TorchDevice("meta"))
         return calls.would_return(function, args, kwargs, way)
 
-    @sides.reference()
-    @memory_errors()
+    @sides.reference
+    @memory_errors
     def gradients(self, run: Run, seeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         return calls.gradients(run, seeds)
 
-    @sides.reference()
-    @memory_errors()
+    @sides.reference
+    @memory_errors
     def kernels(self, run: Callable[[], object]) -> tuple[Kernel, ...]:
         with autocast.WatchMode() as watch:
             run()
@@ -275,7 +275,7 @@ class TorchFramework:
         text = said(error).lower()
         return isinstance(error, NotImplementedError) or any(words in text for words in NO_KERNEL)
 
-    @memory_errors()
+    @memory_errors
     def load(self, file: Path | BinaryIO) -> np.ndarray:
         try:
             value = torch.load(file, map_location="cpu", weights_only=True)
@@ -293,7 +293,7 @@ class TorchFramework:
     def literal_script(self, found: LiteralCall) -> str:
         return LITERAL.text(found)
 
-    @memory_errors()
+    @memory_errors
     def save(self, path: Path, arrays: Mapping[str, np.ndarray]) -> None:
         # Through a file of Python's, which says what is wrong with the disk: torch's own says that it broke.
         with path.open("wb") as file:

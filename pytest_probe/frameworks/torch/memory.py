@@ -3,8 +3,10 @@ left."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import functools
+from collections.abc import Callable
+from contextlib import suppress
+from typing import ParamSpec, TypeVar
 
 import torch
 
@@ -13,20 +15,27 @@ from pytest_probe.user_errors import causes, first_line, said
 
 # What torch's allocators, oneDNN and C++ say, in lower case.
 DEVICE_RAN_OUT = "out of memory"
+Given = ParamSpec("Given")
+Found = TypeVar("Found")
 RAN_OUT = ("can't allocate memory", "cannot allocate memory", "not enough memory", DEVICE_RAN_OUT, "bad_alloc")
 
 
-@contextmanager
-def memory_errors() -> Iterator[None]:
-    """Raises MemoryError where torch, or code that it ran, says in words of its own that memory ran out."""
-    try:
-        yield
-    except MemoryError:
-        raise
-    except Exception as error:
-        if not _ran_out(error):
+def memory_errors(function: Callable[Given, Found]) -> Callable[Given, Found]:
+    """The function, which raises MemoryError where torch, or code that it ran, says in words of its own that memory ran
+    out."""
+
+    @functools.wraps(function)
+    def called(*args: Given.args, **kwargs: Given.kwargs) -> Found:
+        try:
+            return function(*args, **kwargs)
+        except MemoryError:
             raise
-        raise MemoryError(first_line(error)) from error
+        except Exception as error:
+            if not _ran_out(error):
+                raise
+            raise MemoryError(first_line(error)) from error
+
+    return called
 
 
 def memory_left(place: torch.device) -> int | None:

@@ -7,6 +7,7 @@ are not listed: their first argument is `input`.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -220,6 +221,7 @@ def written(dtype: str) -> tuple[str, str, str]:
     return "torch.Tensor", "torch.dtype", f"torch.{dtype}"
 
 
+@functools.cache
 def canonical(api: str) -> str:
     """The API's name without namespace, dunders, in-place mark and foreach prefix."""
     name = api.rsplit(".", 1)[-1]
@@ -247,11 +249,16 @@ def call(api: str, given: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str,
 
 def _text(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     """The signature of a name, or of one of the forms in which torch takes its arguments."""
-    namespace, _, name = api.partition(".")
     own = canonical(api) if api else ""
     form = FORMS[own](args, kwargs) if own in FORMS else ""
-    if form:
-        return form
+    return form or _usual(api)
+
+
+@functools.cache
+def _usual(api: str) -> str:
+    """The signature of a name."""
+    namespace, _, name = api.partition(".")
+    own = canonical(api) if api else ""
     plain = name if name.endswith("__") else name.rstrip("_")
     own_namespace = "Functional" if "functional" in namespace.lower() else namespace
     places = (f"{own_namespace}.{name}", f"{own_namespace}.{plain}")

@@ -57,8 +57,10 @@ def unbalanced(comparison: Comparison, stage: Stage) -> str:
     """What is wrong where unstable elements explain the errors one by one and not their sums: of equal values any may
     be chosen, and all runs agree on what the choice adds up to. "" where nothing is."""
     center, spread = stage.center, stage.spread
+    if spread is None or center.dtype.kind != "f" or center.ndim == 0:
+        return ""
     wide = widen(comparison.actual)
-    if spread is None or center.dtype.kind != "f" or center.ndim == 0 or not np.isfinite(wide).all():
+    if not np.isfinite(wide).all():
         return ""
     off = np.abs(wide - center)
     if not (np.isfinite(center).all() and (_beyond_rounding(comparison, off) & (off >= SMALL * spread.size)).any()):

@@ -14,6 +14,7 @@ from pytest_probe.numerics.dtypes import AnyArray, widen
 from pytest_probe.numerics.noise_ratio import Limits, Noise, Spread
 from pytest_probe.standards.noise.summed_terms import may_use_winograd, repeats, summed_terms
 
+WIDE = (np.dtype(np.float64), np.dtype(np.complex128))
 # Perturbed runs of each stage, so that most outputs pass without one.
 STAGES = (0, 1, 2, 4)
 # What results say in scale_from; decide() and the biases ask for them.
@@ -81,7 +82,7 @@ class Measured:
 def of_right(comparison: Comparison) -> Stage:
     """The first stage of an output whose elements are all the reference correctly rounded."""
     expected = comparison.expected
-    noise = Noise(np.broadcast_to(0.0, expected.shape), 0.0, 0.0, int(np.count_nonzero(expected)), 0)
+    noise = Noise(np.zeros(expected.shape), 0.0, 0.0, int(np.count_nonzero(expected)), 0)
     return Stage(noise, limits_of(comparison), STAGES[0], "float64", None, expected)
 
 
@@ -283,7 +284,7 @@ def pooled_spread(comparison: Comparison, spread: Spread | None) -> Spread | Non
 
 def limits_of(comparison: Comparison, *, equal_terms: bool = False) -> Limits:
     # The reference of float64 is computed in float64 as well, and errs as much as the device.
-    wide = 2.0 if comparison.precision.name in ("float64", "complex128") else 1.0
+    wide = 2.0 if comparison.precision in WIDE else 1.0
     return noise_ratio.limits_for(
         elementwise=comparison.elementwise,
         fan_in=summed_terms(comparison).count,

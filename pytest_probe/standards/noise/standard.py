@@ -10,7 +10,7 @@ import numpy as np
 from pytest_probe.core.comparison import Comparison
 from pytest_probe.core.verdict import UNDECIDED, Metric, Outcome, OutputVerdict
 from pytest_probe.numerics import metrics, noise_ratio
-from pytest_probe.numerics.dtypes import AnyArray, float_format, round_to
+from pytest_probe.numerics.dtypes import AnyArray, dtype_name, float_format, round_to
 from pytest_probe.numerics.histogram import histogram
 from pytest_probe.numerics.noise_ratio import Bias, Noise, Spread
 from pytest_probe.standards.exact import Exact, elements
@@ -298,7 +298,7 @@ def _verdict(
     return OutputVerdict(
         comparison.name,
         actual.shape,
-        actual.dtype.name,
+        dtype_name(actual.dtype),
         outcome,
         "noise",
         reason,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -33,18 +34,19 @@ def summed_terms(comparison: Comparison) -> Terms:
     if comparison.terms is not None:
         return Terms(comparison.terms)
     classes, gradient = comparison.classes, not comparison.name.startswith(("output", "input"))
-    forward = max((np.size(value) for value in comparison.case.reference.values()), default=1)
-    largest = max((array.size for array in comparison.call.arrays), default=forward)
+    forward = max((_elements(value) for value in comparison.case.reference.values()), default=1)
     size = max(_size(comparison), 1)
     terms = _of_product(comparison)
     if terms is not None:
         return Terms(max(1, forward * terms // size) if gradient else terms)
     # Of broadcast arguments a gradient sums what was shown several times.
-    if comparison.elementwise or classes & {"exact", "writes"}:
+    if comparison.elementwise or not classes.isdisjoint(("exact", "writes")):
         return Terms(max(1, forward // size))
+    arrays = comparison.call.arrays
+    largest = max((array.size for array in arrays), default=forward)
     if "terms_of_reduction" in classes:
         return Terms(max(1, max(largest, forward) // size))
-    rows = comparison.call.arrays[0].shape if comparison.call.arrays else ()
+    rows = arrays[0].shape if arrays else ()
     if "terms_of_row" in classes and rows:
         return Terms(max(max(rows), forward // size) if gradient else max(rows))
     return Terms(max(largest, forward), assumed=True)
@@ -72,6 +74,10 @@ def terms_of(comparison: Comparison, values: AnyArray) -> list[AnyArray]:
         return [values, np.exp(values - values.max()).astype(np.float32)]
 
 
+def _elements(value: Any) -> int:
+    return value.size if isinstance(value, np.ndarray) else int(np.size(value))
+
+
 def _size(comparison: Comparison) -> int:
     """Elements of the output, or gradient, as the call has it: a judge may compare sums of them."""
     found = comparison.call.at(comparison.name.removeprefix("grad."))
@@ -94,8 +100,8 @@ def _of_product(comparison: Comparison) -> int | None:
 
 def may_use_winograd(comparison: Comparison) -> bool:
     """Is it a convolution that may be computed by Winograd's F4?"""
-    weight = comparison.call.argument("weight")
-    if "terms_of_kernel" not in comparison.classes or not isinstance(weight, np.ndarray):
+    weight = comparison.call.argument("weight") if "terms_of_kernel" in comparison.classes else None
+    if not isinstance(weight, np.ndarray):
         return False
     stride = comparison.call.argument("stride")
     strides = stride if isinstance(stride, (list, tuple)) else [stride]

@@ -18,7 +18,7 @@ from pytest_probe.execution.measuring.ceilings import Ceilings
 from pytest_probe.execution.measuring.measure import SETS, input_sets
 from pytest_probe.execution.measuring.subject import Subject
 from pytest_probe.execution.measuring.throughput import Work, work
-from pytest_probe.execution.resolve import looked_up
+from pytest_probe.frameworks.base import looked_up
 from pytest_probe.frameworks.torch.framework import TorchFramework
 from pytest_probe.registry import Registry
 from tests.execution.conftest import Bench, Make, normal

@@ -23,6 +23,11 @@ available memory is only 14.420654GB.
 """
 
 
+@memory_errors
+def raising(error: Exception) -> None:
+    raise error
+
+
 @pytest.mark.parametrize(
     ("error", "of_device"),
     [
@@ -37,6 +42,6 @@ available memory is only 14.420654GB.
 def test_whose_memory_ran_out(error: Exception, of_device: bool) -> None:
     assert is_device_memory(error) is of_device
     expected = ValueError if isinstance(error, ValueError) else MemoryError
-    with pytest.raises(expected) as caught, memory_errors():
-        raise error
+    with pytest.raises(expected) as caught:
+        raising(error)
     assert is_device_memory(caught.value) is of_device

@@ -9,7 +9,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pytest_probe.frameworks.torch.defaults import EPS, as_single
+from pytest_probe.frameworks.base import LookedUp
+from pytest_probe.frameworks.torch.defaults import EPS, as_single, runs_plain
 
 SMALL = torch.linspace(1e-4, 1e-3, 8, dtype=torch.float64)
 LARGEST = torch.finfo(torch.float16).max
@@ -61,3 +62,23 @@ def test_what_stands_for_inf(function: Callable[..., Any]) -> None:
 
 def test_other_calls_stay() -> None:
     assert single(torch.add, SMALL, SMALL, alpha=2).equal(torch.add(SMALL, SMALL, alpha=2))
+
+
+@pytest.mark.parametrize("function", [torch.add, torch._foreach_norm, torch.Tensor.mul_, F.linear, torch.fft.fft])
+def test_compiled_functions_run_without_a_mode(function: Callable[..., Any]) -> None:
+    assert runs_plain(function)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [torch.rms_norm, torch.nan_to_num, torch.Tensor.nan_to_num_, torch.linalg.pinv, F.layer_norm, torch.norm, len],
+)
+def test_others_run_under_one(function: Callable[..., Any]) -> None:
+    assert not runs_plain(function)
+
+
+def test_a_function_is_looked_up_at_every_call() -> None:
+    calls: list[Callable[..., Any]] = [torch.exp, torch.log]
+    looked = LookedUp(lambda: calls.pop())
+    assert single(looked, SMALL).equal(SMALL.log())
+    assert single(looked, SMALL).equal(SMALL.exp())

@@ -11,6 +11,11 @@ from pytest_probe.errors import HookFailed
 from pytest_probe.frameworks.torch.memory import is_device_memory, memory_errors, memory_left, release_memory
 
 
+@memory_errors
+def raising(error: Exception) -> None:
+    raise error
+
+
 @pytest.mark.parametrize(
     "error",
     [
@@ -21,20 +26,22 @@ from pytest_probe.frameworks.torch.memory import is_device_memory, memory_errors
     ],
 )
 def test_what_ran_out_is_a_memory_error(error: Exception) -> None:
-    with pytest.raises(MemoryError), memory_errors():
-        raise error
-    with pytest.raises(MemoryError), memory_errors():
-        raise HookFailed("what a project's own code made of it") from error
+    with pytest.raises(MemoryError):
+        raising(error)
+    own = HookFailed("what a project's own code made of it")
+    own.__cause__ = error
+    with pytest.raises(MemoryError):
+        raising(own)
 
 
 def test_other_errors_stay() -> None:
-    with pytest.raises(RuntimeError, match="shape mismatch"), memory_errors():
-        raise RuntimeError("shape mismatch")
+    with pytest.raises(RuntimeError, match="shape mismatch"):
+        raising(RuntimeError("shape mismatch"))
 
 
 def test_a_real_allocation() -> None:
-    with pytest.raises(MemoryError, match="allocate"), memory_errors():
-        torch.empty(10**17)
+    with pytest.raises(MemoryError, match="allocate"):
+        memory_errors(torch.empty)(10**17)
 
 
 def test_what_a_device_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
