@@ -55,7 +55,8 @@ def test_strides_tell_the_layout_of_images_of_one_element(dtype: torch.dtype) ->
     assert not all_contiguous(x, grad)
     assert all_contiguous(grad, grad)
     kernel = torch.ops.aten.native_batch_norm_backward(grad, x, *saved, False, 1e-5, [True] * 3)
-    steps = batch_norm_backward(dtype, *map(wide, (grad, x, *saved)), False, 1e-5, [True] * 3)
+    backward: Callable[..., tuple[Any, ...]] = batch_norm_backward
+    steps = backward(dtype, *map(wide, (grad, x, *saved)), False, 1e-5, [True] * 3)
     exact = torch.ops.aten.native_batch_norm_backward(*map(wide, (grad, grad, *saved)), False, 1e-5, [True] * 3)[0]
     assert torch.equal(kernel[0], steps[0].to(dtype))
     assert not torch.equal(kernel[0], exact.to(dtype))
