@@ -451,6 +451,20 @@ def test_peaked_attention(dtype: torch.dtype) -> None:
         assert [found.verdict for found in compare(wrong, right, *args, api=api)] == ["pass", "error"]
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_fewer_queries_than_a_block_holds(dtype: torch.dtype) -> None:
+    """They see as many keys as a whole block does: which of those the processor's fast exp takes hangs on that."""
+    right = functools.partial(F.scaled_dot_product_attention, is_causal=True)
+    api = "Functional.scaled_dot_product_attention"
+    for seed in range(3):
+        generator = torch.Generator().manual_seed(seed)
+        key, value = (torch.randn(2, 4, 16, 8, generator=generator).to(dtype) for _ in range(2))
+        args = (torch.zeros(2, 4, 8, 8, dtype=dtype), key, value)
+        assert outcomes(right, *args, api=api) == ["pass", "pass"]
+        wrong = narrow_only(lambda out: (out.float() * (1 + torch.finfo(dtype).eps)).to(dtype), right)
+        assert compare(wrong, right, *args, api=api)[0].verdict == "error"
+
+
 def slanted(right: Function, place: int, factor: float, *args: torch.Tensor) -> torch.Tensor:
     """The right function, the gradient of one argument times a factor."""
     return right(*(Scaled.apply(item, factor) if number == place else item for number, item in enumerate(args)))

@@ -20,18 +20,17 @@ Places: TypeAlias = "frozenset[tuple[str, int]]"
 def cut(call: Call, arguments: Arguments, fails: Callable[[Call, Arguments], bool]) -> tuple[Call, Arguments]:
     """The call with as small sizes as are found in TRIES calls. Sizes that are equal are cut together, since most
     belong together; where they do not, the reference rejects the call, which then does not fail."""
-    left, changed = TRIES, True
-    while changed and left > 0:
-        changed = False
-        for extent in _extents(arguments):
-            smaller = _smaller(call, arguments, extent)
-            while left > 0 and not changed:
-                tried = next(smaller, None)
-                if tried is None:
-                    break
-                left -= 1
-                if fails(*tried):
-                    (call, arguments), changed = tried, True
+    tries, changed = iter(range(TRIES)), True
+    while changed:
+        changed, stuck = False, set[int]()
+        # What cannot be cut is tried again only when all else is cut.
+        while extents := [extent for extent in _extents(arguments) if extent not in stuck]:
+            smaller = _smaller(call, arguments, extents[0])
+            found = next((tried for tried, _ in zip(smaller, tries, strict=False) if fails(*tried)), None)
+            if found is None:
+                stuck.add(extents[0])
+            else:
+                (call, arguments), changed = found, True
     return call, arguments
 
 

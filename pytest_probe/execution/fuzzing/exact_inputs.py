@@ -3,6 +3,7 @@ by logarithms; where the inputs are whole numbers, or halves, nothing was rounde
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -11,24 +12,29 @@ import numpy as np
 from pytest_probe.core.arguments import Leaf
 from pytest_probe.core.verdict import OutputVerdict
 from pytest_probe.execution.checked import Checked
-from pytest_probe.numerics.dtypes import AnyArray, float_format, is_floating, widen
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, is_floating, widen
 from pytest_probe.numerics.ulp import ulp_distance
 
 
-def are_exact(leaves: Mapping[str, Leaf]) -> bool:
-    """Are all floating tensors whole numbers, or halves?"""
+def exact_elements(leaves: Mapping[str, Leaf]) -> BoolArray:
+    """In which elements are all floating tensors whole numbers, or halves? Shape: what the tensors broadcast to."""
     floats = [widen(leaf.array) for leaf in leaves.values() if is_floating(leaf.array.dtype)]
     with np.errstate(all="ignore"):
-        return all(bool(np.all(np.isfinite(values) & (2 * values == np.rint(2 * values)))) for values in floats)
+        exact = [np.isfinite(values) & (2 * values == np.rint(2 * values)) for values in floats]
+    return np.asarray(functools.reduce(np.logical_and, exact, np.True_))
 
 
 def by_ulp(checked: Checked, limit: float) -> Checked:
-    """The verdict on a forward that passed, with an error for each output that is more than `limit` units off."""
+    """The verdict on a forward that passed, with an error for each output that is more than `limit` units off. The
+    operator works element by element."""
     sides = checked.worst
-    if checked.verdict.verdict != "pass" or sides is None or not are_exact(sides.replay.reference.leaves):
+    if checked.verdict.verdict != "pass" or sides is None:
+        return checked
+    exact = exact_elements(sides.replay.reference.leaves)
+    if not exact.any():
         return checked
     outputs = tuple(
-        _judged(each, sides.actual.get(each.name), sides.expected.get(each.name), limit)
+        _judged(each, sides.actual.get(each.name), sides.expected.get(each.name), exact, limit)
         for each in checked.verdict.outputs
     )
     wrong = next((each for each in outputs if each.verdict == "error"), None)
@@ -38,12 +44,14 @@ def by_ulp(checked: Checked, limit: float) -> Checked:
     return replace(checked, verdict=verdict)
 
 
-def _judged(output: OutputVerdict, actual: AnyArray | None, expected: AnyArray | None, limit: float) -> OutputVerdict:
+def _judged(
+    output: OutputVerdict, actual: AnyArray | None, expected: AnyArray | None, exact: BoolArray, limit: float
+) -> OutputVerdict:
     if not isinstance(actual, np.ndarray) or expected is None or not is_floating(actual.dtype):
         return output
     form, wide = float_format(actual.dtype), np.abs(widen(expected))
     # A device may flush smaller numbers, and larger ones overflow.
-    usual = (wide >= 2.0**form.min_exponent) & (wide <= form.max) & np.isfinite(widen(actual))
+    usual = exact & (wide >= 2.0**form.min_exponent) & (wide <= form.max) & np.isfinite(widen(actual))
     off = float(ulp_distance(actual[usual], widen(expected)[usual], actual.dtype).max(initial=0.0))
     if off <= limit:
         return output

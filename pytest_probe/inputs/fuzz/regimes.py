@@ -52,6 +52,8 @@ class Reach:
 Law: TypeAlias = "Callable[[Reach, tuple[int, ...], np.random.Generator], Float64Array]"
 # The law of a record's own statistics; without a record, of standard normal numbers.
 RECORDED = "recorded"
+# The law of a tensor whose elements do not meet.
+MIXED = "mixed"
 # What stands somewhere in a tensor of these regimes, among normal numbers.
 _PLANTED_SHARE = 0.1
 # Numbers at which kernels change their way, times the sign: where exp overflows in float32 and float16, where tanh and
@@ -183,6 +185,17 @@ REGIMES: Mapping[str, Law] = {
 }
 
 
+def mixed(reach: Reach, shape: tuple[int, ...], rng: np.random.Generator) -> Float64Array:
+    """Each element by another law: where elements do not meet, one call is as many as it has elements."""
+    laws = tuple(REGIMES.values())
+    chosen = rng.integers(len(laws), size=shape)
+    values = np.empty(shape)
+    for place, law in enumerate(laws):
+        elements = chosen == place
+        values[elements] = law(reach, (int(np.count_nonzero(elements)),), rng)
+    return values
+
+
 # Laws of few different numbers, or such whose exponentials are alike, or but for one 0: rounding is alike in many terms
 # of a sum.
 FEW_NUMBERS = frozenset(
@@ -215,11 +228,9 @@ def floats(
     if regime == RECORDED:
         return alike(resized(spec, shape), rng) if spec is not None else rng.standard_normal(shape)
     reach = Reach.of(dtype, limits, 1 << max(math.prod(shape) - 1, 0).bit_length())
-    values = np.asarray(REGIMES[regime](reach, shape, rng))
-    if regime in ("inf", "nan"):
-        return values
+    values = np.asarray((mixed if regime == MIXED else REGIMES[regime])(reach, shape, rng))
     most = reach.form.max if reach.top >= math.log2(reach.form.max) else 2.0**reach.top
-    return np.asarray(np.clip(values, -most, most), np.float64)
+    return np.where(np.isfinite(values), np.clip(values, -most, most), values)
 
 
 def _signs(shape: tuple[int, ...], rng: np.random.Generator) -> Float64Array:

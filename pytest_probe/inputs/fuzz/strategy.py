@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pytest_probe.core.arguments import map_tree
 from pytest_probe.frameworks.binding import works_in_place
 from pytest_probe.inputs.fuzz.drawn import EXPANDED, LAYOUTS, DrawnCall, DrawnTensor
-from pytest_probe.inputs.fuzz.regimes import FEW_NUMBERS, RECORDED, REGIMES
+from pytest_probe.inputs.fuzz.regimes import FEW_NUMBERS, MIXED, RECORDED, REGIMES
 from pytest_probe.inputs.fuzz.templates import Choice, DimOf, Key, SizeOf, Template, TensorSlot
 from pytest_probe.inputs.generated import kind_of
 
@@ -86,8 +86,6 @@ class _Drawing:
         self._template = template
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._number = 0
-        self._largest = min(self._one_of(_ROOMS), template.elements or HUGE)
-        self._huge = self._largest > LARGEST
 
     def _one_of(self, values: tuple[Any, ...]) -> Any:
         if len(values) == 1:
@@ -100,9 +98,13 @@ class _Drawing:
 
     def call(self) -> DrawnCall:
         template = self._template
+        # First: hypothesis begins with calls in which only what is drawn first varies, and all else is as simple as can
+        # be. So small calls of each regime come soon.
+        self._regime = self._drawn_regime(_has_statistics(template))
+        self._alike = not self._coin()
         self._dtype = self._one_of(template.dtypes or ("",))
-        self._regime = self._one_of(_RECORDED_REGIMES if _has_statistics(template) else _REGIMES)
-        self._alike = self._coin()
+        self._largest = min(self._one_of(_ROOMS), template.elements or HUGE)
+        self._huge = self._largest > LARGEST
         self._grads = self._one_of(_ALL_GRADS)
         self._sizes = self._drawn_sizes()
         values = {key: self._tensor(slot, key) for key, slot in template.tensors.items()}
@@ -115,6 +117,11 @@ class _Drawing:
         else:
             args, kwargs = (map_tree(tree, "", lambda leaf, _: _filled(leaf, values)) for tree in template.arguments)
         return DrawnCall(template.api, tuple(args), kwargs, seed, template.signatures, template.limits)
+
+    def _drawn_regime(self, recorded: bool) -> str:
+        if self._template.elementwise and self._coin():
+            return MIXED
+        return str(self._one_of(_RECORDED_REGIMES if recorded else _REGIMES))
 
     def _drawn_sizes(self) -> dict[str, int | tuple[int, ...]]:
         found: dict[str, int | tuple[int, ...]] = {}
@@ -204,7 +211,7 @@ class _Drawing:
             return DrawnTensor(shape, dtype, layout, "", False, slot.recorded)
         regime = self._regime
         if not self._alike:
-            regime = self._one_of(_REGIMES if slot.recorded is None else _RECORDED_REGIMES)
+            regime = self._drawn_regime(slot.recorded is not None)
         few = self._template.few
         if few is not None and regime in FEW_NUMBERS and math.prod(shape) > few:
             regime = "gaussian"

@@ -20,6 +20,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     plain: dict[str, Any] = {}
     sizes: dict[str, tuple[int, ...]] = {}
     ulp: float | None = None
+    elementwise: bool = False
     power: float = 0.0
     few: int | None = None
     elements: int | None = None
@@ -30,7 +31,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def limits(self) -> dict[str, Any]:
         """What a template takes over as it is."""
-        names = ("ulp", "power", "few", "elements", "largest", "finite", "least")
+        names = ("ulp", "elementwise", "power", "few", "elements", "largest", "finite", "least")
         return {name: getattr(self, name) for name in names}
 
 

@@ -70,6 +70,7 @@ class Template:
     fixed: frozenset[str] = frozenset()
     differentiable: bool = True
     ulp: float | None = None
+    elementwise: bool = False
     power: float = 0.0
     few: int | None = None
     elements: int | None = None

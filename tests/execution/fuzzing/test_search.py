@@ -112,6 +112,20 @@ def test_each_call_is_announced_in_each_direction() -> None:
     assert told[1] == f"{told[0]}, backward"
 
 
+def test_no_call_is_made_twice() -> None:
+    told: list[str] = []
+
+    @contextmanager
+    def announced(call: AnnouncedCall) -> Iterator[None]:
+        told.append(str(call))
+        yield
+
+    template = tabled("Functional.softmax", frameworks.signatures(), ("float32",))
+    judging = replace(trials(checker(), "Functional.softmax", ("forward",)), announced=announced)
+    assert Search(judging, [template]).run(Effort(100, seed=1)).examples == 100
+    assert len(set(told)) == len(told) == 100
+
+
 def test_a_call_that_ended_a_process_is_passed_over(tmp_path: Path) -> None:
     """Its script makes it all the same; nothing but its reference runs here."""
     keys: list[AnnouncedCall] = []

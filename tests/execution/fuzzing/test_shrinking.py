@@ -35,3 +35,12 @@ def test_each_dimension_is_cut_as_far_as_the_call_fails(shapes: tuple[tuple[int,
 
     found = cut(*call(*shapes), fails)[1]
     assert [leaf.array.shape for leaf in found.args] == smallest
+
+
+def test_a_size_that_cannot_be_cut_takes_few_of_the_tries() -> None:
+    def fails(_: Call, arguments: Arguments) -> bool:
+        shapes = [leaf.array.shape for leaf in arguments.args]
+        return all(rows >= 1 and terms == 47 for rows, terms in shapes)
+
+    found = cut(*call((19, 47), (128, 47)), fails)[1]
+    assert [leaf.array.shape for leaf in found.args] == [(1, 47), (1, 47)]

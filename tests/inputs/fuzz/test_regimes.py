@@ -39,6 +39,21 @@ def test_products_and_sums_inside_do_not_overflow(regime: str, dtype: str) -> No
         assert np.sum(values**2) < inside.max
 
 
+def test_mixed_numbers_are_of_all_regimes() -> None:
+    values = floats("mixed", "float32", (4, 400), None, np.random.default_rng(0))
+    finite = values[np.isfinite(values)]
+    assert np.isnan(values).any()
+    assert np.isinf(values).any()
+    assert np.any((finite != 0) & (np.abs(finite) < 2.0**-126))
+    assert np.any(np.abs(finite) > 1e37)
+    assert np.any((finite % 1 == 0.5) & (np.abs(finite) < 64))
+
+
+def test_mixed_numbers_keep_to_the_limits() -> None:
+    values = floats("mixed", "float32", (1000,), None, np.random.default_rng(0), limits=Limits(largest=1e6))
+    assert np.max(np.abs(values[np.isfinite(values)])) <= 1e6 * (1 + 1e-12)
+
+
 def test_a_regime_is_the_same_for_the_same_seed() -> None:
     first, second = (floats("wide", "float32", (9,), None, np.random.default_rng(5)) for _ in range(2))
     assert first.tobytes() == second.tobytes()

@@ -50,6 +50,17 @@ def test_draws_have_empty_tensors_layouts_and_regimes() -> None:
     assert {len(tensor.shape) for tensor in found} >= {0, 1, 2, 3, 4}
 
 
+def test_elements_that_do_not_meet_have_regimes_of_their_own() -> None:
+    regimes = [call.args[0].regime for call in drawn(tabled("Torch.exp", SIGNATURES), 100)]
+    assert 30 < regimes.count("mixed") < 70
+    assert "mixed" not in {call.args[0].regime for call in drawn(tabled("Functional.softmax", SIGNATURES), 100)}
+
+
+def test_small_calls_of_other_regimes_come_first() -> None:
+    found = drawn(tabled("Functional.softmax", SIGNATURES, ("float32",)), 200)[:20]
+    assert len({call.args[0].regime for call in found if call.args[0].shape == (1,)}) >= 8
+
+
 def record(*args: Any, **kwargs: Any) -> Call:
     return Call(args, kwargs, None, None)
 

@@ -36,15 +36,16 @@ def cpu_flash_forward(
     scores = scaled_scores(query, key, causal, attn_mask, scale, torch.matmul)
     made = []
     for low, high in _query_blocks(query):
-        made.append(_rows(dtype, scores[..., low:high, :], value, min(high, key.shape[-2]) if causal else None))
+        made.append(_rows(dtype, scores[..., low:high, :], value, high if causal else None))
     out, total = (torch.cat(parts, -2) for parts in zip(*made, strict=True))
     return out, total.squeeze(-1)
 
 
 def _query_blocks(query: torch.Tensor) -> Iterator[tuple[int, int]]:
+    """The first query of each block, and the end of a whole one: so many keys are seen, also by fewer queries."""
     count = query.shape[-2]
     rows = next(size for least, size in QUERIES if count >= least)
-    return ((low, min(low + rows, count)) for low in range(0, count, rows))
+    return ((low, low + rows) for low in range(0, count, rows))
 
 
 def _rows(

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch._prims_common import suggest_memory_format
 
 from pytest_probe.frameworks.torch.cpu16.sequential import rounded_once
 
@@ -18,9 +19,11 @@ FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
 def all_contiguous(*tensors: torch.Tensor) -> bool:
-    """Are the tensors all dense in the order of their dimensions, or all with channels last?"""
+    """Are the tensors all dense in the order of their dimensions, or all with channels last? Where sizes of 1 make them
+    both, kernels go by the strides."""
     form = FORMATS.get(tensors[0].ndim, torch.contiguous_format)
-    return all(x.is_contiguous() for x in tensors) or all(x.is_contiguous(memory_format=form) for x in tensors)
+    dense = all(x.is_contiguous() or x.is_contiguous(memory_format=form) for x in tensors)
+    return dense and len({suggest_memory_format(x) for x in tensors}) == 1
 
 
 def scattered(*tensors: torch.Tensor | None) -> bool:

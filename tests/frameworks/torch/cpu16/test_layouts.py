@@ -46,6 +46,22 @@ def test_normalisation_is_the_kernels(weighs: bool, training: bool, layout: str,
         assert torch.equal(kernel, step.to(dtype))
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_strides_tell_the_layout_of_images_of_one_element(dtype: torch.dtype) -> None:
+    """Both are dense in either order; the kernel takes x for one with its channels last, and grad for one without."""
+    x = drawn(8, 16, 1, 1, seed=0).to(dtype).as_strided((8, 16, 1, 1), (16, 1, 16, 16))
+    grad, weight, mean, var = (drawn(*shape, seed=2).to(dtype) for shape in (x.shape, (16,), (16,), (16,)))
+    saved = (weight, mean, var.abs() + 0.5, None, None)
+    assert not all_contiguous(x, grad)
+    assert all_contiguous(grad, grad)
+    kernel = torch.ops.aten.native_batch_norm_backward(grad, x, *saved, False, 1e-5, [True] * 3)
+    backward: Callable[..., tuple[Any, ...]] = batch_norm_backward
+    steps = backward(dtype, *map(wide, (grad, x, *saved)), False, 1e-5, [True] * 3)
+    exact = torch.ops.aten.native_batch_norm_backward(*map(wide, (grad, grad, *saved)), False, 1e-5, [True] * 3)[0]
+    assert torch.equal(kernel[0], steps[0].to(dtype))
+    assert not torch.equal(kernel[0], exact.to(dtype))
+
+
 @pytest.mark.parametrize("apart", range(4))
 @pytest.mark.parametrize("training", [True, False])
 def test_parameters_whose_elements_lie_apart(training: bool, apart: int) -> None:
