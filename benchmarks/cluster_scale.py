@@ -2,7 +2,7 @@
 
 The costs are those of the items of cases/gpt, measured here in a run without workers and repeated; what decides are the
 estimates, as in a run. A host that is free takes the next part; the controller hears of it at once, or (last table)
-needs CONTROLLER_MS of its own for each case before it can deal out more: 0.19 by default, as cluster_cost.py measures.
+needs CONTROLLER_MS of its own for each case before it can deal out more: 0.16 by default, as cluster_cost.py measures.
 
 1. The share of the devices' time in which they idle: dealt out by --probe-cluster, and in equal shards, by number of
    cases in their order and by estimated cost as --probe-shard has them; then with calls that differ by 10^5, by factors
@@ -126,7 +126,7 @@ def equal(count: int, parts: int) -> list[int]:
 
 def main(args: Sequence[str]) -> None:
     cases, devices = int(args[0]) if args else 10**6, int(args[1]) if len(args) > 1 else 512
-    controller = float(args[2]) if len(args) > 2 else 0.19
+    controller = float(args[2]) if len(args) > 2 else 0.16
     with tempfile.TemporaryDirectory() as name:
         guessed, found = measured(Path(name) / "out")
     times = -(-cases // sum(len(record.directions) for record in records.read_dump(DUMP, records.READERS).records))
