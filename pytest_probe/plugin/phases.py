@@ -7,12 +7,13 @@ of the call, and that the item has ended.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
 from pytest_probe.plugin import packing
 
+Location: TypeAlias = tuple[str, int | None, str]
 _START = "pytest_runtest_logstart"
 NAME = "probe-phases"
 PHASES = ["setup", "call", "teardown"]
@@ -111,18 +112,29 @@ class InWorker:
         if packing.is_marked(report):
             self._reports.append(report)
 
-    def pytest_runtest_logfinish(self, nodeid: str, location: tuple[str, int | None, str]) -> None:
+    def pytest_runtest_logfinish(self, nodeid: str, location: Location) -> None:
+        if self._reports and not self._send(nodeid, location):
+            self._sender.pytest_runtest_logfinish(nodeid=nodeid, location=location)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        """What was reported is told also where the run stops before the item's end."""
+        try:
+            return (yield)
+        finally:
+            if self._reports:
+                self._send(item.nodeid, item.location)
+
+    def _send(self, nodeid: str, location: Location) -> bool:
+        """Is the call's report all that had to be sent?"""
         reports, self._reports = self._reports, []
-        if not reports:
-            return
         sent = shortened(reports, started=self._started)
-        is_whole = not is_framed(sent[0])
-        if is_whole and not self._started:
+        short = is_framed(sent[0])
+        if not (short or self._started):
             self._sender.pytest_runtest_logstart(nodeid=nodeid, location=location)
         for report in sent:
             self._sender.pytest_runtest_logreport(report=report)
-        if is_whole:
-            self._sender.pytest_runtest_logfinish(nodeid=nodeid, location=location)
+        return short
 
 
 class InController:

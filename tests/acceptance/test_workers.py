@@ -249,6 +249,24 @@ def test_who_hands_out_items_imports_no_framework(pytester: pytest.Pytester, mak
     assert [device["framework"] for device in found] == ["torch"]
 
 
+def test_a_case_that_failed_before_the_run_was_ended_is_told(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    """Reports are held until an item has ended, which it never does here."""
+    make_dump(data={"Functional.relu.0.forward": entries()["Functional.relu.0.forward"]})
+    pytester.makeconftest(
+        """
+        import pytest
+
+        def pytest_probe_register(registry):
+            registry.calls["Functional.relu"] = lambda x, inplace=False: x + 1
+
+        def pytest_runtest_teardown(item):
+            pytest.exit("enough")
+        """
+    )
+    result = pytester.runpytest("--probe-dump=dump.json", "-n1")
+    result.stdout.fnmatch_lines(["FAILED dump.json::Functional.relu.0.forward*"])
+
+
 def test_an_unknown_device_is_refused_before_a_test_runs(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump()
     result = pytester.runpytest("--probe-dump=dump.json", "-n2", "--probe-device=tpu", "--probe-out=out")

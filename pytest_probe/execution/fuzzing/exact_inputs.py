@@ -3,7 +3,6 @@ by logarithms; where the inputs are whole numbers, or halves, nothing was rounde
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -16,12 +15,23 @@ from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, is_f
 from pytest_probe.numerics.ulp import ulp_distance
 
 
-def exact_elements(leaves: Mapping[str, Leaf]) -> BoolArray:
-    """In which elements are all floating tensors whole numbers, or halves? Shape: what the tensors broadcast to."""
+def exact_elements(leaves: Mapping[str, Leaf], shape: tuple[int, ...]) -> BoolArray:
+    """For which elements of an output of this shape are all floating tensors whole numbers, or halves? A tensor that
+    does not broadcast to it, as an `out`, is one or is none as a whole."""
+    found = np.ones(shape, bool)
     floats = [widen(leaf.array) for leaf in leaves.values() if is_floating(leaf.array.dtype)]
     with np.errstate(all="ignore"):
-        exact = [np.isfinite(values) & (2 * values == np.rint(2 * values)) for values in floats]
-    return np.asarray(functools.reduce(np.logical_and, exact, np.True_))
+        for values in floats:
+            exact = np.isfinite(values) & (2 * values == np.rint(2 * values))
+            found &= exact if _broadcasts(values.shape, shape) else exact.all()
+    return found
+
+
+def _broadcasts(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    try:
+        return np.broadcast_shapes(shape, other) == other
+    except ValueError:
+        return False
 
 
 def by_ulp(checked: Checked, limit: float) -> Checked:
@@ -30,11 +40,9 @@ def by_ulp(checked: Checked, limit: float) -> Checked:
     sides = checked.worst
     if checked.verdict.verdict != "pass" or sides is None:
         return checked
-    exact = exact_elements(sides.replay.reference.leaves)
-    if not exact.any():
-        return checked
+    leaves = sides.replay.reference.leaves
     outputs = tuple(
-        _judged(each, sides.actual.get(each.name), sides.expected.get(each.name), exact, limit)
+        _judged(each, sides.actual.get(each.name), sides.expected.get(each.name), leaves, limit)
         for each in checked.verdict.outputs
     )
     wrong = next((each for each in outputs if each.verdict == "error"), None)
@@ -45,10 +53,15 @@ def by_ulp(checked: Checked, limit: float) -> Checked:
 
 
 def _judged(
-    output: OutputVerdict, actual: AnyArray | None, expected: AnyArray | None, exact: BoolArray, limit: float
+    output: OutputVerdict,
+    actual: AnyArray | None,
+    expected: AnyArray | None,
+    leaves: Mapping[str, Leaf],
+    limit: float,
 ) -> OutputVerdict:
     if not isinstance(actual, np.ndarray) or expected is None or not is_floating(actual.dtype):
         return output
+    exact = exact_elements(leaves, actual.shape)
     form, wide = float_format(actual.dtype), np.abs(widen(expected))
     # A device may flush smaller numbers, and larger ones overflow.
     usual = exact & (wide >= 2.0**form.min_exponent) & (wide <= form.max) & np.isfinite(widen(actual))

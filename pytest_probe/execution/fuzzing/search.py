@@ -152,7 +152,6 @@ class Search:
             # Of its first calls hypothesis draws nearly half as the simplest one.
             if drawn.with_seed in self._drawn:
                 hypothesis.reject()
-            self._drawn.add(drawn.with_seed)
         elif drawn.with_seed not in self._failing:
             if self._shrinks >= SHRINKS:
                 return
@@ -161,7 +160,10 @@ class Search:
         try:
             self._judge(drawn, self._trials.judged(call, drawn.arguments(call), drawn.with_seed))
         except Rejected:
+            self._drawn.add(drawn.with_seed)
             hypothesis.reject()
+        # Only now: what raises is tried again by hypothesis, and has to raise again.
+        self._drawn.add(drawn.with_seed)
 
     def _judge(self, drawn: DrawnCall, found: Judged) -> None:
         findings = self.findings

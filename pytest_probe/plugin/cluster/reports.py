@@ -24,6 +24,8 @@ class Reports:
         """The reports of an item's run, as if it had run here."""
         hook = self._config.hook
         reports = [hook.pytest_report_from_serializable(config=self._config, data=data) for data in ran.reports]
+        if not reports:  # a plugin ran the item, and reported nothing
+            return
         phases.tell_share(reports[-1], item.share)
         is_whole = not phases.is_framed(reports[0])
         if is_whole:

@@ -55,7 +55,15 @@ def test_kernels_that_are_right_pass_by_ulp(api: str) -> None:
 def test_whole_numbers_and_halves_are_exact() -> None:
     numbers = np.array([[1.0, 3.0, -0.5], [0.25, np.nan, np.inf]], np.float32)
     leaves = {"input.0": Leaf(numbers), "input.1": Leaf(np.array([7])), "input.2": Leaf(np.array([2.0, 0.1, 0.0]))}
-    assert exact_elements(leaves).tolist() == [[True, False, True], [False, False, False]]
+    assert exact_elements(leaves, (2, 3)).tolist() == [[True, False, True], [False, False, False]]
+
+
+def test_a_tensor_that_does_not_broadcast_counts_as_a_whole() -> None:
+    """As an `out` that is resized."""
+    numbers = np.array([[1.0, 0.1, -0.5]], np.float32)
+    nothing, inexact = Leaf(np.zeros(0, np.float32)), Leaf(np.full((2, 3), 0.1, np.float32))
+    assert exact_elements({"input.0": Leaf(numbers), "kwargs.out": nothing}, (1, 3)).tolist() == [[True, False, True]]
+    assert not exact_elements({"input.0": Leaf(numbers), "kwargs.out": inexact}, (1, 3)).any()
 
 
 def test_a_function_of_16_bit_sees_every_number() -> None:

@@ -126,6 +126,24 @@ def test_no_call_is_made_twice() -> None:
     assert len(set(told)) == len(told) == 100
 
 
+def test_an_exception_of_our_own_is_told_as_it_is() -> None:
+    """Hypothesis makes its call again, where it has to be raised again."""
+    made = 0
+
+    @contextmanager
+    def announced(call: AnnouncedCall) -> Iterator[None]:
+        nonlocal made
+        made += 1
+        if made >= 5:
+            raise ZeroDivisionError("ours")
+        yield
+
+    template = tabled("Functional.softmax", frameworks.signatures(), ("float32",))
+    judging = replace(trials(checker(), "Functional.softmax", ("forward",)), announced=announced)
+    with pytest.raises(ZeroDivisionError, match="ours"):
+        Search(judging, [template]).run(Effort(50, seed=1))
+
+
 def test_a_call_that_ended_a_process_is_passed_over(tmp_path: Path) -> None:
     """Its script makes it all the same; nothing but its reference runs here."""
     keys: list[AnnouncedCall] = []
