@@ -1,4 +1,4 @@
-"""What a project's own code did wrong, said by the lines of that code alone."""
+"""What a project's own code did wrong, said by the lines of that code alone; Ctrl-C, and memory that ran out."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache, partial, update_wrapper
+from functools import cache, partial, update_wrapper, wraps
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from pytest_probe.errors import HookFailed, ProbeError
+
+Given = ParamSpec("Given")
+Found = TypeVar("Found")
 
 # What an item's failure shows of an exception, so that all of it has ten lines.
 SHOWN_LINES, SHOWN_LETTERS, SHOWN_FRAMES = 4, 300, 2
@@ -57,6 +60,28 @@ class noting_interrupts:
 def _noted(handler: Callable[..., Any], number: int, frame: FrameType | None) -> Any:
     _interrupts.came = True
     return handler(number, frame)
+
+
+class MemoryErrors:
+    """A decorator for functions that run a framework: they raise MemoryError where an error says in words of its own
+    that memory ran out, as ran_out tells."""
+
+    def __init__(self, ran_out: Callable[[BaseException], bool]) -> None:
+        self._ran_out = ran_out
+
+    def __call__(self, function: Callable[Given, Found]) -> Callable[Given, Found]:
+        @wraps(function)
+        def called(*args: Given.args, **kwargs: Given.kwargs) -> Found:
+            try:
+                return function(*args, **kwargs)
+            except MemoryError:
+                raise
+            except Exception as error:
+                if not self._ran_out(error):
+                    raise
+                raise MemoryError(first_line(error)) from error
+
+        return called
 
 
 def ends_run(error: BaseException) -> bool:

@@ -21,6 +21,7 @@ from pytest_probe.execution.structure import Sides
 from pytest_probe.numerics.closeness import widened_dtype
 from pytest_probe.numerics.dtypes import (
     NARROW_DTYPES,
+    WIDE_DTYPES,
     AnyArray,
     float_format,
     is_complex,
@@ -32,8 +33,6 @@ from pytest_probe.standards.api_class import classes_of, details
 
 # u_c, the roundoff of the arithmetic inside: float32 for it and everything narrower, else float64.
 SINGLE, DOUBLE = 2.0**-24, 2.0**-53
-# Dtypes that are computed in float64; all others in float32.
-WIDE = frozenset((np.dtype(np.float64), np.dtype(np.complex128)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +116,10 @@ def comparisons(
             yield trouble
             continue
         precision = _precision(reference, name, actual.dtype)
-        roundoff = DOUBLE if precision in WIDE else SINGLE
+        roundoff = DOUBLE if precision in WIDE_DTYPES else SINGLE
         of_output = name.removeprefix("grad."), expected.shape, actual.dtype, *shared
         evidence = CaseEvidence(runs.of(roundoff), *of_output)
-        mixed = roundoff == DOUBLE and any(dtype not in WIDE for dtype in floats.values())
+        mixed = roundoff == DOUBLE and any(dtype not in WIDE_DTYPES for dtype in floats.values())
         single = CaseEvidence(runs.of(SINGLE), *of_output) if mixed else None
         yield Comparison(name, case, actual, expected, precision, roundoff, evidence, single=single)
 

@@ -24,7 +24,7 @@ def mark(report: pytest.TestReport) -> None:
 
 
 def is_marked(report: object) -> bool:
-    """Is it one of an item of ours?"""
+    """Was it marked? The reports of our items are."""
     return hasattr(report, MARK)
 
 

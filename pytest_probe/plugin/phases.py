@@ -7,16 +7,15 @@ of the call, and that the item has ended.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
 
 from pytest_probe.plugin import packing
 
-Location: TypeAlias = tuple[str, int | None, str]
 _START = "pytest_runtest_logstart"
 NAME = "probe-phases"
-PHASES = ["setup", "call", "teardown"]
+_PHASES = ["setup", "call", "teardown"]
 # What of a setup or teardown travels with the call's report, and as what.
 _AROUND = "probe_around"
 _OWN = ("duration", "start", "stop", "probe_share")
@@ -27,7 +26,7 @@ _OF_WORKER = ("node", "item_index", "worker_id", "testrun_uid")
 
 def shortened(reports: Sequence[pytest.TestReport], *, started: bool = False) -> Sequence[pytest.TestReport]:
     """The call's report alone where the others say nothing, else all. started: logstart was called before."""
-    if [report.when for report in reports] != PHASES:
+    if [report.when for report in reports] != _PHASES:
         return reports
     setup, call, teardown = reports
     if not (_says_nothing(setup, []) and _says_nothing(teardown, call.user_properties)):
@@ -43,13 +42,28 @@ def frame(call: pytest.TestReport, *, started: bool = False) -> None:
     setattr(call, _AROUND, {"started": started, "setup": {}, "teardown": {}})
 
 
-def is_framed(report: pytest.TestReport) -> bool:
+def _is_framed(report: pytest.TestReport) -> bool:
     return hasattr(report, _AROUND)
+
+
+def tell(listener: Any, item: pytest.Item, reports: Sequence[pytest.TestReport], *, started: bool = False) -> None:
+    """Call a listener's hooks for an item with these reports; framed ones bring its start and its end with them.
+    started: logstart was called before."""
+    if not reports:  # of other items, and of one that a plugin ran without reporting it
+        return
+    where = {"nodeid": item.nodeid, "location": item.location}
+    framed = _is_framed(reports[0])
+    if not (framed or started):
+        listener.pytest_runtest_logstart(**where)
+    for report in reports:
+        listener.pytest_runtest_logreport(report=report)
+    if not framed:
+        listener.pytest_runtest_logfinish(**where)
 
 
 def tell_share(last: pytest.TestReport, share: float) -> None:
     """With an item's last report, which share of the run's estimated cost the item was."""
-    own = _around(last)["teardown"] if is_framed(last) else vars(last)
+    own = _around(last)["teardown"] if _is_framed(last) else vars(last)
     own["probe_share"] = share
 
 
@@ -64,7 +78,7 @@ def _says_nothing(report: pytest.TestReport, properties: Sequence[tuple[str, obj
     return silent and vars(report).keys() <= _USUAL
 
 
-def phase_beside(call: pytest.TestReport, when: str, **own: Any) -> pytest.TestReport:
+def _phase_beside(call: pytest.TestReport, when: str, **own: Any) -> pytest.TestReport:
     """The report of a setup or teardown that passed, made from the call's."""
     extra = {key: vars(call)[key] for key in _OF_WORKER if hasattr(call, key)}
     # junit takes an item's properties from its last report.
@@ -112,29 +126,14 @@ class InWorker:
         if packing.is_marked(report):
             self._reports.append(report)
 
-    def pytest_runtest_logfinish(self, nodeid: str, location: Location) -> None:
-        if self._reports and not self._send(nodeid, location):
-            self._sender.pytest_runtest_logfinish(nodeid=nodeid, location=location)
-
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        """What was reported is told also where the run stops before the item's end."""
+        """Also where the run stops before the item's end."""
         try:
             return (yield)
         finally:
-            if self._reports:
-                self._send(item.nodeid, item.location)
-
-    def _send(self, nodeid: str, location: Location) -> bool:
-        """Is the call's report all that had to be sent?"""
-        reports, self._reports = self._reports, []
-        sent = shortened(reports, started=self._started)
-        short = is_framed(sent[0])
-        if not (short or self._started):
-            self._sender.pytest_runtest_logstart(nodeid=nodeid, location=location)
-        for report in sent:
-            self._sender.pytest_runtest_logreport(report=report)
-        return short
+            reports, self._reports = self._reports, []
+            tell(self._sender, item, shortened(reports, started=self._started), started=self._started)
 
 
 class InController:
@@ -151,7 +150,7 @@ class InController:
         where = {"nodeid": report.nodeid, "location": report.location}
         if not around["started"]:
             self._hook.pytest_runtest_logstart(**where)
-        self._hook.pytest_runtest_logreport(report=phase_beside(report, "setup", **around["setup"]))
+        self._hook.pytest_runtest_logreport(report=_phase_beside(report, "setup", **around["setup"]))
         yield
-        self._hook.pytest_runtest_logreport(report=phase_beside(report, "teardown", **around["teardown"]))
+        self._hook.pytest_runtest_logreport(report=_phase_beside(report, "teardown", **around["teardown"]))
         self._hook.pytest_runtest_logfinish(**where)

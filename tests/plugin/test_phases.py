@@ -68,7 +68,7 @@ def test_what_stayed_behind_is_reported_around_the_call(heard: Callable[..., lis
     start, before, during, after, finish = heard(*sent)
     assert (start, finish) == (("start", "dump.json::a"), ("finish", "dump.json::a"))
     assert during is call
-    assert not phases.is_framed(call)
+    assert not hasattr(call, "probe_around")
     for found, expected in ((before, setup), (after, teardown)):
         vars(expected).update(node=NODE, worker_id="gw0", item_index=4, testrun_uid="u")
         del vars(expected)[packing.MARK]

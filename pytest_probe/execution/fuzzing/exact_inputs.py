@@ -17,7 +17,7 @@ from pytest_probe.numerics.ulp import ulp_distance
 
 def exact_elements(leaves: Mapping[str, Leaf], shape: tuple[int, ...]) -> BoolArray:
     """For which elements of an output of this shape are all floating tensors whole numbers, or halves? A tensor that
-    does not broadcast to it, as an `out`, is one or is none as a whole."""
+    does not broadcast to it, as an `out`, counts as a whole: for all elements, or for none."""
     found = np.ones(shape, bool)
     floats = [widen(leaf.array) for leaf in leaves.values() if is_floating(leaf.array.dtype)]
     with np.errstate(all="ignore"):

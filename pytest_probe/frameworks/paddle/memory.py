@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-from typing import ParamSpec, TypeVar
-
-from pytest_probe.user_errors import causes, first_line, said
+from pytest_probe.user_errors import MemoryErrors, causes, said
 
 # What Paddle's allocators and C++ say, in lower case; on the CPU they raise MemoryError themselves.
 EXHAUSTED, DEVICE_RAN_OUT, HOST_RAN_OUT = "resourceexhausted", "out of memory", "fail to alloc memory"
-Given = ParamSpec("Given")
-Found = TypeVar("Found")
 RAN_OUT = (EXHAUSTED, DEVICE_RAN_OUT, HOST_RAN_OUT, "bad_alloc")
 
 
@@ -23,19 +17,9 @@ def is_device_memory(error: BaseException) -> bool:
     )
 
 
-def memory_errors(function: Callable[Given, Found]) -> Callable[Given, Found]:
-    """The function, which raises MemoryError where Paddle, or code that it ran, says in words of its own that memory
-    ran out."""
+def _ran_out(error: BaseException) -> bool:
+    """Does Paddle, or code that it ran, say so in words of its own?"""
+    return any(words in said(each).lower() for each in causes(error) for words in RAN_OUT)
 
-    @functools.wraps(function)
-    def called(*args: Given.args, **kwargs: Given.kwargs) -> Found:
-        try:
-            return function(*args, **kwargs)
-        except MemoryError:
-            raise
-        except Exception as error:
-            if not any(words in said(each).lower() for each in causes(error) for words in RAN_OUT):
-                raise
-            raise MemoryError(first_line(error)) from error
 
-    return called
+memory_errors = MemoryErrors(_ran_out)

@@ -3,39 +3,16 @@ left."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from contextlib import suppress
-from typing import ParamSpec, TypeVar
 
 import torch
 
 from pytest_probe.frameworks.torch.hardware import SILENT
-from pytest_probe.user_errors import causes, first_line, said
+from pytest_probe.user_errors import MemoryErrors, causes, said
 
 # What torch's allocators, oneDNN and C++ say, in lower case.
 DEVICE_RAN_OUT = "out of memory"
-Given = ParamSpec("Given")
-Found = TypeVar("Found")
 RAN_OUT = ("can't allocate memory", "cannot allocate memory", "not enough memory", DEVICE_RAN_OUT, "bad_alloc")
-
-
-def memory_errors(function: Callable[Given, Found]) -> Callable[Given, Found]:
-    """The function, which raises MemoryError where torch, or code that it ran, says in words of its own that memory ran
-    out."""
-
-    @functools.wraps(function)
-    def called(*args: Given.args, **kwargs: Given.kwargs) -> Found:
-        try:
-            return function(*args, **kwargs)
-        except MemoryError:
-            raise
-        except Exception as error:
-            if not _ran_out(error):
-                raise
-            raise MemoryError(first_line(error)) from error
-
-    return called
 
 
 def memory_left(place: torch.device) -> int | None:
@@ -70,3 +47,6 @@ def _ran_out(error: BaseException) -> bool:
         isinstance(each, torch.OutOfMemoryError | MemoryError) or any(words in said(each).lower() for words in RAN_OUT)
         for each in causes(error)
     )
+
+
+memory_errors = MemoryErrors(_ran_out)

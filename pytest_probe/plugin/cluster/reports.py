@@ -24,16 +24,9 @@ class Reports:
         """The reports of an item's run, as if it had run here."""
         hook = self._config.hook
         reports = [hook.pytest_report_from_serializable(config=self._config, data=data) for data in ran.reports]
-        if not reports:  # a plugin ran the item, and reported nothing
-            return
-        phases.tell_share(reports[-1], item.share)
-        is_whole = not phases.is_framed(reports[0])
-        if is_whole:
-            hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-        for report in reports:
-            hook.pytest_runtest_logreport(report=report)
-        if is_whole:
-            hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        for last in reports[-1:]:
+            phases.tell_share(last, item.share)
+        phases.tell(hook, item, reports)
 
     def decided(self, item: ProbeItem, verdict: Verdict, device: str | None) -> None:
         """What the controller says of a case that no process can."""

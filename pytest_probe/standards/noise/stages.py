@@ -10,11 +10,10 @@ import numpy as np
 
 from pytest_probe.core.comparison import Comparison
 from pytest_probe.numerics import noise_ratio
-from pytest_probe.numerics.dtypes import AnyArray, widen
+from pytest_probe.numerics.dtypes import WIDE_DTYPES, AnyArray, widen
 from pytest_probe.numerics.noise_ratio import Limits, Noise, Spread
 from pytest_probe.standards.noise.summed_terms import may_use_winograd, repeats, summed_terms
 
-WIDE = (np.dtype(np.float64), np.dtype(np.complex128))
 # Perturbed runs of each stage, so that most outputs pass without one.
 STAGES = (0, 1, 2, 4)
 # What results say in scale_from; decide() and the biases ask for them.
@@ -284,7 +283,7 @@ def pooled_spread(comparison: Comparison, spread: Spread | None) -> Spread | Non
 
 def limits_of(comparison: Comparison, *, equal_terms: bool = False) -> Limits:
     # The reference of float64 is computed in float64 as well, and errs as much as the device.
-    wide = 2.0 if comparison.precision in WIDE else 1.0
+    wide = 2.0 if comparison.precision in WIDE_DTYPES else 1.0
     return noise_ratio.limits_for(
         elementwise=comparison.elementwise,
         fan_in=summed_terms(comparison).count,

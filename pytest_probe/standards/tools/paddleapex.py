@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from pytest_probe.core.comparison import Comparison
 from pytest_probe.core.verdict import OutputVerdict
+from pytest_probe.numerics.dtypes import WIDE_DTYPES
 from pytest_probe.numerics.tool_metrics import Measures
 from pytest_probe.standards.tools.metrics import as_tool, is_dropout, is_float, refuse_random, verdict
 from pytest_probe.standards.tools.ratios import Ratios, compared
@@ -53,5 +54,5 @@ class PaddleApex(ThresholdTool, ThreeParty):
 
 def _in_float32(comparison: Comparison) -> str:
     """The benchmark is the same call in float32, whatever the device runs in."""
-    wide = not is_float(comparison) or comparison.actual.dtype.name in ("float64", "complex128")
+    wide = not is_float(comparison) or comparison.actual.dtype in WIDE_DTYPES
     return "float64" if wide else "float32"

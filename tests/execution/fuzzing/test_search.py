@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 import torch
@@ -25,6 +25,7 @@ from pytest_probe.inputs.fuzz.table import table
 from pytest_probe.inputs.fuzz.tabled import tabled
 from pytest_probe.inputs.fuzz.templates import Template, TensorSlot
 
+Announce: TypeAlias = "Callable[[AnnouncedCall], AbstractContextManager[None]]"
 # One search each takes seconds; benchmarks/fuzz_faults.py makes ten, and those of the others.
 QUICK = [fault for fault in FAULTS if fault.smallest is not None and fault.smallest <= 2]
 
@@ -95,14 +96,22 @@ def test_a_search_whose_calls_are_all_rejected_is_a_skip() -> None:
     assert "mat1 and mat2" in verdict.reason
 
 
-def test_each_call_is_announced_in_each_direction() -> None:
-    told: list[str] = []
+@pytest.fixture
+def told() -> list[str]:
+    """The calls that were announced."""
+    return []
 
-    @contextmanager
-    def announced(call: AnnouncedCall) -> Iterator[None]:
+
+@pytest.fixture
+def announced(told: list[str]) -> Announce:
+    def announce(call: AnnouncedCall) -> AbstractContextManager[None]:
         told.append(str(call))
-        yield
+        return nullcontext()
 
+    return announce
+
+
+def test_each_call_is_announced_in_each_direction(announced: Announce, told: list[str]) -> None:
     template = Template("Functional.relu", frameworks.signatures(), {"input": TensorSlot(Pattern.of("3 4"))})
     judging = replace(trials(checker(), "Functional.relu"), announced=announced)
     findings = Search(judging, [template]).run(Effort(20, seed=1))
@@ -112,14 +121,7 @@ def test_each_call_is_announced_in_each_direction() -> None:
     assert told[1] == f"{told[0]}, backward"
 
 
-def test_no_call_is_made_twice() -> None:
-    told: list[str] = []
-
-    @contextmanager
-    def announced(call: AnnouncedCall) -> Iterator[None]:
-        told.append(str(call))
-        yield
-
+def test_no_call_is_made_twice(announced: Announce, told: list[str]) -> None:
     template = tabled("Functional.softmax", frameworks.signatures(), ("float32",))
     judging = replace(trials(checker(), "Functional.softmax", ("forward",)), announced=announced)
     assert Search(judging, [template]).run(Effort(100, seed=1)).examples == 100
