@@ -1,12 +1,15 @@
 """--probe-timeout: a case that takes longer ends its process, which is the only end of a kernel that hangs.
 
-Native code that hangs holds the GIL, so that no Python thread can end it. faulthandler's timer can: it needs none.
+Native code that hangs holds the GIL, so that no Python thread can end it. An alarm of the system can: faulthandler
+writes the stacks then, and the signal ends the process. Where there is none, or others use it, faulthandler's timer
+does the same; it is a thread that each case has to start and to wait for.
 """
 
 from __future__ import annotations
 
 import faulthandler
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,14 +21,17 @@ import pytest
 
 from pytest_probe.reports.running import RunningFile
 
-# What the timer writes goes into a file that a run that goes on finds, and from there to stderr. A process of its own
-# does that, when its input ends: the one that hangs is at its end.
+# The stacks go into a file that a run that goes on finds, and from there to stderr. A process of its own does that,
+# when its input ends: the one that hangs is at its end.
 _COPY = """
 import sys
 with open(sys.argv[1], "rb") as file:
     sys.stdin.read()
-    sys.stderr.buffer.write(file.read())
+    stacks = file.read()
+    if stacks:
+        sys.stderr.buffer.write(sys.argv[2].encode() + stacks)
 """
+_WORDS = "\nprobe: a case took longer than --probe-timeout={:g} s, so this process was ended; its stacks:\n"
 
 
 def pytests_limit(config: pytest.Config) -> float:
@@ -52,17 +58,21 @@ def header(config: pytest.Config, seconds: float) -> list[str]:
 
 
 class Limit:
-    """Arms the timer for each case; seconds 0: never. told: what the timer writes has to outlast the process there,
-    None where another process survives to say so."""
+    """Sets the alarm for each case; seconds 0: never. told: the stacks have to outlast the process there, None where
+    another process survives to say so."""
 
     def __init__(self, config: pytest.Config, seconds: float, file: RunningFile | None, told: Path | None) -> None:
         other = pytests_limit(config)
         self._seconds = 0.0 if 0 < other < seconds else seconds
         self._file = file
-        self._armed = False
+        self._armed = self._by_alarm = False
         self._stderr = _stderr() if self._seconds else None
         self._told = None if told is None or self._stderr is None else _opened(told)
-        self._copier = None if self._told is None or self._stderr is None else _copier(self._told, self._stderr)
+        words = _WORDS.format(self._seconds)
+        self._copier = None if self._told is None or self._stderr is None else _copier(self._told, self._stderr, words)
+        self._may_alarm = self._seconds > 0 and _alarm_is_free()
+        if self._may_alarm:
+            faulthandler.register(signal.SIGALRM, file=self._file_of_stacks(), all_threads=True, chain=True)
 
     @contextmanager
     def case(self) -> Iterator[None]:
@@ -93,14 +103,23 @@ class Limit:
     def _arm(self) -> None:
         if self._file is not None:
             self._file.limit(self._seconds)
-        faulthandler.dump_traceback_later(self._seconds, exit=True, file=self._file_of_timer())
+        self._by_alarm = self._may_alarm and _alarm_is_free()
+        if self._by_alarm:
+            signal.setitimer(signal.ITIMER_REAL, self._seconds)
+        else:
+            faulthandler.dump_traceback_later(self._seconds, exit=True, file=self._file_of_stacks())
         self._armed = True
 
     def _disarm(self) -> None:
-        faulthandler.cancel_dump_traceback_later()
+        if self._by_alarm:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        else:
+            faulthandler.cancel_dump_traceback_later()
         self._armed = False
 
     def close(self) -> None:
+        if self._may_alarm:
+            faulthandler.unregister(signal.SIGALRM)
         for file in (None if self._copier is None else self._copier.stdin, self._stderr, self._told):
             if file is not None:
                 with suppress(OSError):
@@ -111,10 +130,17 @@ class Limit:
             with suppress(OSError):
                 os.unlink(self._told.name)
 
-    def _file_of_timer(self) -> IO[bytes]:
+    def _file_of_stacks(self) -> IO[bytes]:
         file = self._told or self._stderr
         assert file is not None
         return file
+
+
+def _alarm_is_free() -> bool:
+    """Does the system have an alarm that nobody uses? pytest-timeout does, and so may a function under test."""
+    if not hasattr(signal, "setitimer"):
+        return False
+    return signal.getsignal(signal.SIGALRM) is signal.SIG_DFL and not signal.getitimer(signal.ITIMER_REAL)[0]
 
 
 def _stderr() -> IO[bytes]:
@@ -131,6 +157,6 @@ def _opened(path: Path) -> IO[bytes] | None:
         return None
 
 
-def _copier(told: IO[bytes], stderr: IO[bytes]) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-I", "-S", "-c", _COPY, told.name]
+def _copier(told: IO[bytes], stderr: IO[bytes], words: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-I", "-S", "-c", _COPY, told.name, words]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=stderr)

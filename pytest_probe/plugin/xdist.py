@@ -6,7 +6,6 @@ import itertools
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Generator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +24,7 @@ from pytest_probe.plugin import packing, phases
 from pytest_probe.plugin.carrying import carry
 from pytest_probe.plugin.commands import item_command, search_command
 from pytest_probe.plugin.session import TABLE, Probe
-from pytest_probe.reports.death import TIMER_STATUS, Ending, memory_kills, verdict_on
+from pytest_probe.reports.death import Ending, by_limit, memory_kills, verdict_on
 from pytest_probe.reports.fatal_calls import note, of_search
 from pytest_probe.reports.junit import properties
 from pytest_probe.reports.running import Deaths, Running, file_of, read_running
@@ -199,7 +198,7 @@ class Controller:
         death = structs.replace(death, id=f"{self._probe.dumps.label(path)}::{name}")
         times = self._deaths.add(death) if ending.killed or death.call is None else 1
         disturbed = ending.killed and times < DEATHS_OF_A_CASE
-        timed_out = ending.status == TIMER_STATUS and 0 < death.deadline <= time.time()
+        timed_out = by_limit(death, ending.status)
         verdict = verdict_on(death, ending, times=times, timed_out=timed_out)
         goes_on = disturbed
         if death.call is not None and not disturbed:

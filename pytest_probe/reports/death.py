@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +15,8 @@ from pytest_probe.reports.running import Running
 CRASH, TIMEOUT = "crash", "timeout"
 # kill -9, as subprocess tells it, and where it has no name as well.
 KILLED = -9
-# What faulthandler ends a process with.
-TIMER_STATUS = 1
+# What a process ends with at its limit: by the alarm, SIGALRM where there is one, or by faulthandler's timer.
+LIMITED = (-14, 1)
 # What runs, in the sentence about a death.
 _WHAT = {"device": "the device ran it", "reference": "its reference ran", "": "it ran"}
 _VMSTAT = Path("/proc/vmstat")
@@ -41,6 +42,11 @@ class Ending:
         if self.status >= 0:
             return f"with exit status {self.status}"
         return f"by {_signal_name(-self.status)}"
+
+
+def by_limit(death: Running, status: int | None) -> bool:
+    """Was it --probe-timeout that ended the process?"""
+    return status in LIMITED and 0 < death.deadline <= time.time()
 
 
 def verdict_on(death: Running, ending: Ending, *, times: int, timed_out: bool) -> Verdict:

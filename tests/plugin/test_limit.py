@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 
@@ -26,5 +27,19 @@ with limit.case():
 def test_its_time_begins_when_it_has_waited() -> None:
     done = subprocess.run([sys.executable, "-c", WAITS], capture_output=True, text=True, timeout=50)
     assert done.stdout == "no case runs\nit waited\n"
+    assert done.returncode == -signal.SIGALRM
+    assert 'File "<string>", line 15 in <module>\n' in done.stderr
+
+
+BUSY = """
+import signal
+signal.signal(signal.SIGALRM, lambda *_: print("theirs", flush=True))
+signal.setitimer(signal.ITIMER_REAL, 0.5)
+"""
+
+
+def test_an_alarm_that_others_use_is_left_to_them() -> None:
+    done = subprocess.run([sys.executable, "-c", BUSY + WAITS], capture_output=True, text=True, timeout=50)
+    assert done.stdout == "no case runs\ntheirs\nit waited\n"
     assert done.returncode == 1
     assert "Timeout (0:00:01)!" in done.stderr

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -16,7 +15,7 @@ from typing import Any
 
 from pytest_probe.plugin.cluster.channel import END, Channel
 from pytest_probe.plugin.cluster.messages import Death, Outcome, Place, Ready, Start, Told
-from pytest_probe.reports.death import TIMER_STATUS, Ending, memory_kills
+from pytest_probe.reports.death import Ending, by_limit, memory_kills
 from pytest_probe.reports.running import file_of, read_running
 
 # Of what the process wrote to stderr before it died.
@@ -144,7 +143,7 @@ class Host:
         file = file_of(self._running, self._place.worker)
         running = read_running(file)
         file.unlink(missing_ok=True)
-        timed_out = status == TIMER_STATUS and 0 < running.deadline <= time.time()
+        timed_out = by_limit(running, status)
         return Death(running, Ending(status, ran_out), timed_out, refused.trouble if refused else self._said())
 
     def _said(self) -> str:
