@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import cache
+from functools import cache, cached_property
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -84,9 +84,18 @@ class NoticeItem(pytest.Item):
     @property
     def ihook(self) -> pluggy.HookRelay:
         """Those of the dump, in which other plugins are left out where we do the same for less."""
-        assert self.parent is not None
-        hooks: pluggy.HookRelay = self.probe.item_hooks.of(self.parent.ihook)
+        parent: Any = self.parent
+        hooks: pluggy.HookRelay = parent.probe.item_hooks.of(parent)
         return hooks
+
+    @cached_property
+    def location(self) -> tuple[str, int | None, str]:
+        """pytest's own, which looks at a path anew for each item: few stand in a dump."""
+        file, line, title = self.reportinfo()
+        shown = self.probe.shown_paths
+        if file not in shown:
+            shown[file] = super().location[0]
+        return shown[file], line, title
 
     @property
     def _above(self) -> ProbeParent:

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from importlib.util import find_spec
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,6 +102,8 @@ class Probe:
         self._places: tuple[Dump | None, Mapping[str, int]] = (None, {})
         self.shown = ShownInDetail()
         self._names: dict[tuple[str | None, str], str] = {}
+        # What pytest shows of the files in which items stand.
+        self.shown_paths: dict[PathLike[str] | str, str] = {}
         # The process that reports opens the gate, and carries it to the workers.
         self.carried_gate: dict[str, Any] | None = None
         self.gate: Gate | None = gate_in_worker(settings, worker["probe_gate"]) if "probe_gate" in worker else None
