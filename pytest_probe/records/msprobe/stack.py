@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ _SHARED = re.compile(rb"\s*\[\s*\[")
 # Where code lies that a user did not write; and the capture's own frames in a source tree.
 _INSTALLED = re.compile(r"^<frozen |[/\\](site-packages|dist-packages|lib/python3[^/]*|Python3\d*\\Lib)[/\\]", re.I)
 _TOOLS = re.compile(r"[/\\](msprobe|ptdbg_ascend|api_accuracy_checker|torch|torch_npu)[/\\]")
+# Frames that are kept, since the calls of a program share most of theirs.
+_KEPT = 4096
 
 
 class StackFile:
@@ -59,8 +61,13 @@ def user_frame(frames: Iterable[Frame]) -> Frame | None:
 
     A folder of the user's may be called torch: only where nothing else is left, its frames count.
     """
-    own = [frame for frame in frames if not _INSTALLED.search(frame.file)]
+    own = [frame for frame in frames if not _is_installed(frame.file)]
     return next((frame for frame in own if not _TOOLS.search(frame.file)), own[0] if own else None)
+
+
+@lru_cache(_KEPT)
+def _is_installed(file: str) -> bool:
+    return _INSTALLED.search(file) is not None
 
 
 def _decode(raw: msgspec.Raw, kind: Any) -> Any:
@@ -71,8 +78,11 @@ def _decode(raw: msgspec.Raw, kind: Any) -> Any:
 
 
 def _frame(line: object) -> Frame | None:
-    if not isinstance(line, str):
-        return None
+    return _frame_of(line) if isinstance(line, str) else None
+
+
+@lru_cache(_KEPT)
+def _frame_of(line: str) -> Frame | None:
     place, newline, code = line.partition("\n")
     match, place = _LINE.search(place), place.rstrip(" ")
     if not (newline and match and place.startswith(_FILE) and place.endswith(",")):
