@@ -8,6 +8,7 @@ import numpy as np
 from pytest_probe.core.comparison import Comparison
 from pytest_probe.numerics.dtypes import BoolArray, float_format
 from pytest_probe.numerics.noise_ratio import Spread, root_mean_square, spread_of
+from pytest_probe.standards.api_class import details
 
 # Perturbed runs, as many as the last stage of the rule has.
 RUNS = 4
@@ -19,8 +20,10 @@ STEPS, NARROW_STEPS, EVERYWHERE, VISIBLE = 4096.0, 16.0, 0.75, 0.01
 
 
 def unstable(comparison: Comparison, spread: Spread) -> BoolArray | None:
-    """Which elements are unstable; None where that cannot be told. spread is the scatter of the runs that the output is
-    judged by, of which some may jump where these do not."""
+    """Which elements are unstable; None where that cannot be told, and for sums of products, which choose nothing.
+    spread is the scatter of the runs that the output is judged by, of which some may jump where these do not."""
+    if details(comparison.classes, "contraction"):
+        return None
     expected, dtype = comparison.expected, comparison.actual.dtype
     moved = spread_of(comparison.evidence.perturbed(RUNS), expected, dtype)
     less = spread_of(comparison.evidence.perturbed_less(RUNS), expected, dtype)

@@ -83,8 +83,8 @@ def _decided(comparison: Comparison, known: Measured) -> tuple[Stage, Outcome, s
 
 
 def _matters(comparison: Comparison, stage: Stage) -> bool:
-    """May the output pass only since it is assumed to be a sum of many terms?"""
-    alone = replace(comparison, terms=1)
+    """May the output pass only since it is assumed to be a sum of many terms? Attention always is one of some."""
+    alone = replace(comparison, terms=noise_ratio.FAN_IN_START if "attention" in comparison.classes else 1)
     return not stages.noise_of(alone, stage.spread).within(stages.limits_of(alone))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,9 @@ from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.numerics.noise_ratio import Spread
 from pytest_probe.standards.noise.instability import unstable
 from pytest_probe.standards.noise.standard import NoiseStandard
-from tests.support.asking import comparison
+from tests.support import asking
 
+comparison = partial(asking.comparison, api="Functional.softmax")
 ONES = np.ones(100)
 STEP = 2.0**-20
 FIRST = (np.arange(100) == 0) * 1.0
@@ -63,6 +65,17 @@ def test_other_runs_may_jump_where_these_do_not() -> None:
 def test_runs_that_cannot_be_made_do_not_tell() -> None:
     asked = comparison(ONES, ONES, dtype="float32", runs={"float64": [ONES]})
     assert unstable(asked, Spread.of(FIRST)) is None
+
+
+def test_sums_of_products_choose_nothing() -> None:
+    """Their elements move in proportion to each factor, so no run is made to see whether they jump."""
+    made = runs(1.0)
+    told = {
+        api: asking.comparison(ONES, ONES, api=api, dtype="float32", runs=made)
+        for api in ("Torch.matmul", "Torch.sort")
+    }
+    assert unstable(told["Torch.matmul"], Spread.of(FIRST)) is None
+    assert unstable(told["Torch.sort"], Spread.of(FIRST)) is not None
 
 
 def test_one_element_that_jumps_grants_the_others_nothing() -> None:

@@ -286,3 +286,25 @@ def test_what_was_measured_serves_where_terms_are_counted_later(
     assert (found.verdict, found) == (outcome, alone)
     # Once more, to find out whether the terms matter.
     assert first == second + 1
+
+
+@pytest.mark.parametrize(
+    ("api", "error", "asked"),
+    [
+        ("Functional.scaled_dot_product_attention", 20, False),
+        ("Functional.scaled_dot_product_attention", 40, True),
+        ("Torch.made_up", 20, True),
+    ],
+)
+def test_terms_of_attention_are_counted_where_they_matter(api: str, error: int, asked: bool) -> None:
+    """Its elements are sums of some terms at least. Any other unknown function may work element by element."""
+    counted: list[bool] = []
+
+    class Asked(Given):
+        def terms(self) -> int:
+            counted.append(True)
+            return 4096
+
+    given = comparison(off(error), ONES, api=api, dtype="float32", terms=16_384)
+    assert NoiseStandard().judge(replace(given, evidence=Asked())).verdict == "pass"
+    assert counted == [True] * asked
