@@ -14,8 +14,9 @@ import warnings
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
@@ -34,8 +35,7 @@ from pytest_probe.registry import Registry  # noqa: E402
 SAMPLE = 4
 
 
-@dataclass(frozen=True)
-class Named:
+class Named(Struct, frozen=True):
     """A fault that was found, what it may be called, and what it was called."""
 
     entry: Entry

@@ -20,10 +20,11 @@ import sys
 import warnings
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 os.environ["OMP_NUM_THREADS"] = "1"
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -49,8 +50,7 @@ PLACES = {
 CPU = TorchDevice("cpu")
 
 
-@dataclass(frozen=True)
-class Subject:
+class Subject(Struct, frozen=True):
     """One API: its name in a dump, the function, aten's schemas of it, samples of torch's own tests."""
 
     name: str
@@ -83,8 +83,7 @@ def _split(place: str, name: str) -> tuple[str, str]:
     return ("torch", f"{below}.{name}") if below in ("linalg", "fft", "special") else (place, name)
 
 
-@dataclass(frozen=True)
-class Calls:
+class Calls(Struct, frozen=True):
     """The calls of one API, by their numbers; guarded: those that the checks of pytest_probe refuse are not made."""
 
     subject: Subject

@@ -17,10 +17,11 @@ import sys
 import warnings
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 os.environ["OMP_NUM_THREADS"] = "1"
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -41,8 +42,7 @@ KINDS = [62, 16, 4, 6, 6, 3, 3]
 COUNTS = [0, 1, 1, 2, 2, 2, 3, 3, 4, 5]
 
 
-@dataclass(frozen=True)
-class Draw:
+class Draw(Struct, frozen=True):
     """Odd arguments: Leaf in the place of a tensor."""
 
     rng: random.Random
@@ -73,8 +73,7 @@ class Draw:
         return [self.tensor(), *found[1:]] if method else found
 
 
-@dataclass(frozen=True)
-class Calls:
+class Calls(Struct, frozen=True):
     """The calls of one API, by their numbers."""
 
     name: str

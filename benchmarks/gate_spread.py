@@ -17,13 +17,13 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 from unittest import mock
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from pytest_probe import Checker, Conditions, Registry
 from pytest_probe.baselines.kept import kept, spread_of

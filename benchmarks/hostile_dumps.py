@@ -19,9 +19,10 @@ import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
+
+from msgspec import Struct, field
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -51,8 +52,7 @@ VERDICTS = ("pass", "warning", "error", "skip")
 WHOLE = ("damaged", "refused")
 
 
-@dataclass
-class Counts:
+class Counts(Struct):
     """Of the dumps of one level: how many, items by verdict and dumps by state, the most seconds and bytes."""
 
     dumps: int = 0
@@ -74,8 +74,7 @@ class Counts:
         return f"| {' | '.join(map(str, cells))} | {self.seconds:.1f} | {self.grown >> 20} |"
 
 
-@dataclass
-class Search:
+class Search(Struct):
     """Runs dump after dump, counts, and prints and keeps what it finds."""
 
     sandbox: Sandbox

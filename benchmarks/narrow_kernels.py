@@ -13,8 +13,10 @@ import sys
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
@@ -35,8 +37,7 @@ MEASURED = ("noise_ratio", "noise_ratio_limit", "noise_rms", "noise_rms_limit")
 SIZES = ((3, 5), (64, 64), (37, 1031))
 
 
-@dataclass
-class Score:
+class Score(Struct):
     """What was made of one API's outputs in one direction and dtype."""
 
     healthy: int = 0
@@ -50,8 +51,7 @@ class Score:
     alarms: list[str] = field(default_factory=list)
 
 
-@dataclass
-class Scoring:
+class Scoring(Struct):
     """Judges as auto does, and keeps score of it on mutated outputs."""
 
     unlisted: bool

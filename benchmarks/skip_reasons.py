@@ -12,8 +12,9 @@ import argparse
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from pytest_probe.core.dump import Dump
 from pytest_probe.core.verdict import Verdict
@@ -24,8 +25,7 @@ from pytest_probe.registry import Registry
 JUDGED = ("pass", "warning", "error")
 
 
-@dataclass
-class Kind:
+class Kind(Struct):
     """One kind of skip."""
 
     cases: int = 0

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from pytest_probe.core.dump import Reader
 from pytest_probe.core.run import Device
@@ -12,8 +13,7 @@ from pytest_probe.records import READERS
 from pytest_probe.standards import STANDARDS, Standard
 
 
-@dataclass
-class Registry:
+class Registry(Struct):
     """Readers are asked in their order. Calls and references are keyed by API ("NPU.npu_rms_norm"), namespaces by the
     first part of a recorded name ("NPU": "torch_npu"), devices by the part of --probe-device before ":"."""
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+
+from msgspec import Struct
 
 from pytest_probe.core.dump import Call, Direction, Dump, Record
 from pytest_probe.errors import RecordError
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(Struct, frozen=True):
     """What runs: names that match a glob of `apis` (all where there is none) and none of `skip_apis`.
 
     white_list and black_list name APIs as a file of msprobe's does, "conv2d"; an empty white_list admits all.

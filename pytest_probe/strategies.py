@@ -5,10 +5,10 @@ They draw what `--probe-fuzz` draws: shapes on both sides of what kernels are ti
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from hypothesis import strategies as st
+from msgspec import Struct
 
 from pytest_probe import frameworks
 from pytest_probe.core.run import Way
@@ -23,8 +23,7 @@ from pytest_probe.inputs.fuzz.templates import Template, TensorSlot
 __all__ = ["DrawnArguments", "calls", "tensors"]
 
 
-@dataclass(frozen=True)
-class DrawnArguments:
+class DrawnArguments(Struct, frozen=True):
     """The arguments of a call, tensors of torch's on the device, and their description, which hypothesis shows."""
 
     args: tuple[Any, ...]

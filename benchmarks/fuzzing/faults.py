@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
+from msgspec import Struct
 
 
-@dataclass(frozen=True)
-class Fault:
+class Fault(Struct, frozen=True):
     """A kernel with a fault, in the place of an API's. smallest is the number of elements of the largest tensor of the
     smallest call that fails; None where it depends on the numbers."""
 

@@ -7,9 +7,10 @@ import json
 import math
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, get_args
+
+from msgspec import Struct
 
 from pytest_probe.core.dump import Direction
 from tests.support import paddle_dumps
@@ -26,8 +27,7 @@ TENSORS = "dump_tensor_data"
 LARGEST = 20_000  # elements of a tensor: calls with larger ones are left out, so that an item takes milliseconds
 
 
-@dataclass(frozen=True)
-class Base:
+class Base(Struct, frozen=True):
     """A dump: its head without data, the entries of each call ("Functional.linear.0"), its stack.json, its tensors.
 
     PaddleAPEX's dumps have no head and no stack: all that they hold is entries, one for each call ("paddle.add*0").

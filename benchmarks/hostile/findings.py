@@ -7,8 +7,9 @@ import os
 import re
 import shutil
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from benchmarks.hostile.mutations import HostileDump
 from benchmarks.hostile.words import OUTSIDE
@@ -22,8 +23,7 @@ _BROKEN = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """A run with its items by verdict, what the dump as a whole was, and the findings, each in a line."""
 
     ran: Ran

@@ -7,10 +7,10 @@ import io
 import pickle
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from hypothesis import strategies as st
+from msgspec import Struct, field
 
 from benchmarks.hostile.bases import Base, Tree
 from benchmarks.hostile.words import (
@@ -70,8 +70,7 @@ SNIPPETS = [
 SPECIAL = ("FIFO", "folder", "link to outside", "link to itself", "link to /dev/zero", "empty")
 
 
-@dataclass(frozen=True)
-class HostileDump:
+class HostileDump(Struct, frozen=True):
     """Files by their names in the dump's folder, what special files to make there, and what was done, in words."""
 
     base: str
@@ -82,8 +81,7 @@ class HostileDump:
     special: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass
-class Change:
+class Change(Struct):
     """A dump as it is being changed."""
 
     draw: st.DrawFn

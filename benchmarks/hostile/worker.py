@@ -13,12 +13,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
+from msgspec import Struct
 
 from benchmarks.hostile.watching import Watch
 from pytest_probe.inputs.machine import available_memory
@@ -33,8 +33,7 @@ PLAIN = ("--probe-dump=dump/dump.json", "--probe-out=out", "--probe-timeout=0", 
 _CONTEXT = multiprocessing.get_context("fork")
 
 
-@dataclass(frozen=True)
-class Ran:
+class Ran(Struct, frozen=True):
     """One run: pytest's exit code, or how the process ended; what it touched; seconds of CPU; bytes that it grew by."""
 
     code: int | None

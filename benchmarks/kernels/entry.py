@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from msgspec import Struct
+from msgspec.structs import replace
 
 Function = Callable[..., Any]
 Inputs = Callable[[torch.dtype, torch.Generator], list[Any]]
@@ -19,8 +20,7 @@ DEVICES = (CPU, OTHER)
 ACCELERATOR = (OTHER,)
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """One kernel. fault says in a sentence what is wrong with it, "" where it is healthy.
 
     base is the healthy kernel that a fault is a change of. loose: the reference does not settle the result (random
@@ -48,8 +48,7 @@ class Entry:
         return not self.fault
 
 
-@dataclass(frozen=True)
-class Task:
+class Task(Struct, frozen=True):
     """What several entries have in common: the healthy kernel, the reference, the inputs."""
 
     name: str

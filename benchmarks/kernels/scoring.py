@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
+from msgspec import Struct
 
 from benchmarks.kernels.entry import Entry, Function
 from benchmarks.kernels.rounding import mapped
@@ -19,8 +19,7 @@ from tests.support.devices import Emulated
 CRASH = "crash"
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(Struct, frozen=True):
     """The worst verdict on an entry in a dtype on a device, or how it crashed."""
 
     entry: Entry

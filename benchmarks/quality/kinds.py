@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_probe import frameworks
 from pytest_probe.core.run import Device, Run, Wanted, Way
@@ -16,8 +17,7 @@ from pytest_probe.frameworks.base import Framework
 Surroundings: TypeAlias = Callable[[], contextlib.AbstractContextManager[Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(Struct, frozen=True):
     """A kind of device: what its runs happen in, none for the CPU itself, and the mode that allows it, "none" where
     none does.
 

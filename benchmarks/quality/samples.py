@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Protocol, TypeAlias
 
 import torch
 import torch.nn.functional as F
+from msgspec import Struct
 
 from pytest_probe.execution import Case, Checker
 
 LARGEST = 200_000  # elements of all tensors of one call
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(Struct, frozen=True):
     """One call; label names it in lists, cases makes it ready for a checker, seed is its framework's."""
 
     label: str
@@ -25,8 +24,7 @@ class Sample:
     seed: Callable[[int], object] = torch.manual_seed
 
 
-@dataclass(frozen=True, slots=True)
-class LeftOut:
+class LeftOut(Struct, frozen=True):
     """What a source has and cannot give, and why."""
 
     label: str
@@ -36,8 +34,7 @@ class LeftOut:
 Samples: TypeAlias = Iterator["Sample | LeftOut"]
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
+class Wish(Struct, frozen=True):
     """Which samples: so many an API, in a dtype, of the APIs that a pattern matches. tiny makes products subnormal."""
 
     dtype: str

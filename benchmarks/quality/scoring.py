@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from benchmarks.mutations import mutants
 from benchmarks.quality.kinds import Emulated, Kind, Watched
@@ -26,8 +27,7 @@ LOST = 64 * 2.0**-126
 NO_ONE_ANSWER = frozenset({"random", "uninitialised"})
 
 
-@dataclass
-class Score:
+class Score(Struct):
     """What one standard made of one source on one device in one dtype; lists are of the outputs that it got wrong.
 
     refused counts outputs of a device in a mode that is not allowed, and caught those that are found so.
@@ -43,16 +43,14 @@ class Score:
     passed: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """A standard's verdict, and that under the modes that are allowed; None where it decides nothing."""
 
     plain: OutputVerdict | None
     allowed: OutputVerdict | None
 
 
-@dataclass
-class Scoring:
+class Scoring(Struct):
     """In the place of a standard: asks all standards what a checker asks, on the healthy output and on mutated ones.
 
     Its own verdict is always a pass. A standard that knows no classes is not asked of outputs with no one right

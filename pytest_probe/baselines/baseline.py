@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import Struct, field
 
 from pytest_probe.core.baseline import KeptCase
 from pytest_probe.core.regular_file import opened
@@ -70,8 +70,7 @@ def _environment(device: Mapping[str, str], workers: int) -> dict[str, str]:
     return found
 
 
-@dataclass(frozen=True)
-class Baseline:
+class Baseline(Struct, frozen=True):
     """A baseline that was read: its first line, and its cases by id."""
 
     header: Header

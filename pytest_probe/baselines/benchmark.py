@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_probe import frameworks
 from pytest_probe.core.regular_file import opened
@@ -44,8 +45,7 @@ def _run_at(path: Path) -> OtherRun:
         raise ResultsError(str(path), str(error)) from None
 
 
-@dataclass(frozen=True, slots=True)
-class Benchmark:
+class Benchmark(Struct, frozen=True):
     """Another run: its results by portable id, and by that in any dtype; run is its run.json."""
 
     folder: Path

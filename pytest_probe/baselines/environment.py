@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
+
+from msgspec import Struct
 
 from pytest_probe.baselines.baseline import OPTION, Header
 from pytest_probe.errors import SettingsError
@@ -14,8 +15,7 @@ from pytest_probe.errors import SettingsError
 DEVICE = ("framework", "device", "hardware", "threads", "emulated")
 
 
-@dataclass(frozen=True, slots=True)
-class Comparable:
+class Comparable(Struct, frozen=True):
     """Whose bits can be compared: those of the same device on the same inputs. others: labels of dumps that are other
     files than the baseline's."""
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import zip_longest
 
-from msgspec import structs
+from msgspec import Struct, field, structs
 
 from pytest_probe.baselines.baseline import Baseline
 from pytest_probe.baselines.environment import Comparable
@@ -19,8 +18,7 @@ from pytest_probe.core.verdict import SEVERITY, Outcome
 METRICS, BITS = "metrics", "bits"
 
 
-@dataclass(frozen=True, slots=True)
-class OutputRows:
+class OutputRows(Struct, frozen=True):
     """One output beside the baseline; crcs where its bits differ."""
 
     name: str
@@ -33,8 +31,7 @@ class OutputRows:
         return next((row for row in self.rows if row.worse), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
+class Judgement(Struct, frozen=True):
     """What a case is beside the baseline, with what a report shows of it. before is its verdict there; fails tells that
     it fails the case, known that the case may fail, since it did before."""
 
@@ -45,8 +42,7 @@ class Judgement:
     known: bool = False
 
 
-@dataclass(frozen=True)
-class Gate:
+class Gate(Struct, frozen=True):
     """Compares cases with a baseline, None before the first one is written.
 
     counts_bits: other bits fail. update: nothing fails, since the baseline takes it. strict: a warning fails its item.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from pytest_probe.core.baseline import KeptOutput, Spread, number
 
@@ -15,8 +16,7 @@ NOISE_RATIO = 60.0
 MANY = 30
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Struct, frozen=True):
     """One metric, before and now. limit is the factor above which it alone makes the output worse, inf where it never
     does."""
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 
-from msgspec import structs
+from msgspec import Struct, structs
+from msgspec.structs import replace
 
 from pytest_probe.baselines.benchmark import OPTION as BENCHMARK_OPTION
 from pytest_probe.baselines.benchmark import Benchmark
@@ -18,8 +18,7 @@ from pytest_probe.core.verdict import SLOWER, Verdict
 from pytest_probe.errors import SettingsError
 
 
-@dataclass(frozen=True, slots=True)
-class OtherTimes:
+class OtherTimes(Struct, frozen=True):
     """Where times are compared. limit: above so many times the other one a case is slower, None where nothing fails;
     update: the baseline takes the times, so that nothing fails beside it."""
 

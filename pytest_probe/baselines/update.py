@@ -7,11 +7,11 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
+from msgspec import Struct
 
 from pytest_probe.baselines.baseline import Baseline, Header
 from pytest_probe.baselines.environment import comparable, differences
@@ -30,8 +30,7 @@ class NotWritten(ProbeError):
     """Why a baseline was not written, in one sentence."""
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(Struct, frozen=True):
     """How many cases of a baseline an update added, rewrote and removed, and how many it has now."""
 
     added: int

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from pytest_probe.baselines.baseline import Baseline
 from pytest_probe.baselines.environment import comparable, differences
@@ -42,8 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     return WORSE if found.is_worse else 0
 
 
-@dataclass(frozen=True)
-class Difference:
+class Difference(Struct, frozen=True):
     """Two baselines, each case of the newer one beside the same of the older one."""
 
     before: Baseline

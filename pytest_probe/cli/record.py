@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from pytest_probe.core import archive
 from pytest_probe.core.dump import Call, Dump, Frame, Gradients, Lost, Record, TensorSpec, leaves
@@ -25,8 +27,7 @@ _PARTIAL = (
 _NODE = "the gradients are those of the last autograd node, which are compared and not replayed"
 
 
-@dataclass(frozen=True, slots=True)
-class Described:
+class Described(Struct, frozen=True):
     """Describes the records of one dump. label is the dump's."""
 
     dump: Dump
@@ -80,7 +81,7 @@ class Described:
             return {"name": name, "type": kind, "value": None if isinstance(value, Lost) else _word(value)}
         found: dict[str, Any] = {"name": name, "type": "array" if value.ndarray else "tensor"}
         found |= {"dtype": value.dtype, "shape": list(value.shape), "requires_grad": value.requires_grad}
-        told = {each.name: getattr(value, each.name) for each in fields(value) if each.name not in _TOLD}
+        told = {field: told for field, told in asdict(value).items() if field not in _TOLD}
         found |= {key: _number(number) for key, number in told.items() if number is not None}
         if value.stride is not None:
             found["stride"] = list(value.stride)

@@ -9,11 +9,13 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from glob import escape
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_probe import frameworks
 from pytest_probe.cli.record import Described, text
@@ -35,8 +37,7 @@ LARGER = "larger"
 USAGE_ERROR = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(Struct, frozen=True):
     """One case as it is shown: dtype "" without floats, elements of all its tensors, verdict where it is skipped."""
 
     case: Case

@@ -16,11 +16,12 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO, Literal, Protocol
+
+from msgspec import Struct
 
 from pytest_probe.core import regular_file
 
@@ -35,8 +36,7 @@ _DAMAGED = (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, NotImple
 _UNPACK = "unpack it and give the folder"
 
 
-@dataclass(frozen=True, slots=True)
-class _Member:
+class _Member(Struct, frozen=True):
     """Unpacked size in bytes; offset is the first byte where the archive is a tar; refused says why it is not read."""
 
     size: int

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_probe.core.dump import ATOMS, TREES, leaves
 from pytest_probe.numerics.dtypes import is_complex, is_floating
 
 
-@dataclass(frozen=True, slots=True)
-class Leaf:
+class Leaf(Struct, frozen=True):
     """A tensor argument on its way to the framework: its values, already in the case's dtype.
 
     strides, in elements, lay it out as a test's own tensor was, or a recorded one; None: in order. offset is how many
@@ -28,16 +28,14 @@ class Leaf:
     offset: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Array:
+class Array(Struct, frozen=True):
     """An argument that is an array of NumPy's, and stays one: each run gets a copy, on the host, with floats as wide as
     those of the reference's tensors."""
 
     array: np.ndarray
 
 
-@dataclass(frozen=True)
-class Arguments:
+class Arguments(Struct, frozen=True, dict=True):
     """The arguments of a call with a Leaf for each tensor, an Array for each of NumPy's, everything else as recorded.
 
     gradients are the incoming gradients of the outputs; None where the record has no backward entry.
@@ -76,8 +74,7 @@ class Arguments:
 Bind: TypeAlias = "Callable[[str, tuple[Any, ...], dict[str, Any]], BoundCall]"
 
 
-@dataclass(frozen=True, slots=True)
-class BoundCall:
+class BoundCall(Struct, frozen=True):
     """A call whose arguments have the names of its API's parameters, as the framework's signature binds them.
 
     api is the name that a dump gives it ("Functional.linear"); name is the canonical one, which all spellings of the

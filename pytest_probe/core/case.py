@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from pytest_probe.core.arguments import Arguments
 from pytest_probe.core.dump import Call, Direction, Dump, Record, named_tensors
@@ -16,8 +17,7 @@ from pytest_probe.numerics.dtypes import is_complex, is_floating
 DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")
 
 
-@dataclass(frozen=True, slots=True)
-class Demands:
+class Demands(Struct, frozen=True):
     """What is asked of a caller's outputs beside their numbers: the dtype that the reference gives on the same
     arguments, and its strides. recorded: a record tells the dtypes, too; own: the reference, run in its own dtypes,
     tells them, and how many outputs there are; drawn: of many calls, of which the cheapest promise
@@ -30,8 +30,7 @@ class Demands:
     drawn: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
+class Pair(Struct, frozen=True):
     """A function under test, the reference of it, and what both are called with; constant names the arguments that no
     gradient is asked of."""
 
@@ -43,8 +42,7 @@ class Pair:
     constant: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(Struct, frozen=True):
     """A record made runnable in one direction and one dtype; dtype None: as recorded.
 
     pair is what runs where the case is no record of a dump but two functions (Checker.compare), arguments what the call

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pytest_probe.core.arguments import BoundCall
 from pytest_probe.core.device_modes import Mode
@@ -43,8 +44,7 @@ RunKind: TypeAlias = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Assumption:
+class Assumption(Struct, frozen=True):
     """What another reference assumes: a device mode, in a sample of its rounding where numbered, or another value of
     one argument, given by its parameter's name."""
 
@@ -148,8 +148,7 @@ class Evidence:
         return Transformed(self, change)
 
 
-@dataclass(frozen=True, slots=True)
-class Transformed(Evidence):
+class Transformed(Evidence, Struct, frozen=True):
     """Another evidence's runs, changed alike."""
 
     source: Evidence
@@ -162,8 +161,7 @@ class Transformed(Evidence):
         return self.source.alternative(comparison, assumption)
 
 
-@dataclass(frozen=True, slots=True)
-class ComparedCase:
+class ComparedCase(Struct, frozen=True):
     """What the comparisons of one case share.
 
     classes are those of the API in classes.yaml. narrow tells that tensors narrower than float32 take part; on_cpu that
@@ -184,8 +182,7 @@ class ComparedCase:
     incoming: Mapping[str, AnyArray] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Allowance:
+class Allowance(Struct, frozen=True):
     """What a device mode, or another argument, changes: limits are `factor` times as wide, each term of a sum may lose
     `lost`, and `emulated` tells that the reference is that of the mode or the argument."""
 
@@ -194,8 +191,7 @@ class Allowance:
     emulated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Struct, frozen=True):
     """One output of a case: a return value ("output.0"), a changed argument ("input.0") or a gradient ("grad.input.1").
 
     actual has the output's dtype, expected is float64, complex128, an integer type or bool; both have one shape.

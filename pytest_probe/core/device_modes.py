@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, get_args
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_probe.numerics.dtypes import NARROW_DTYPES
 
@@ -18,8 +20,7 @@ Attention: TypeAlias = Literal["fused", "early", "composed", "math"]
 SCOPE_WORD = " in "
 
 
-@dataclass(frozen=True, slots=True)
-class Mode:
+class Mode(Struct, frozen=True):
     """One way of arithmetic, emulated inside a run on the CPU.
 
     bits: significand bits that the operands of products are rounded to, 0 for all; split: each operand is the sum of
@@ -43,8 +44,7 @@ class Mode:
     approximate: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Behaviour:
+class Behaviour(Struct, frozen=True):
     """A device mode in words, and the modes that it may be.
 
     Devices differ in how they break ties, or cut; which it is, is tried. sampled: how a device rounds is known by size
@@ -132,7 +132,7 @@ def behaviour(name: str) -> Behaviour:
     found = MODES[plain]
     if not scope:
         return found
-    variants = tuple(replace(mode, scope=scope) for mode in found.variants)  # type: ignore[arg-type]
+    variants = tuple(replace(mode, scope=scope) for mode in found.variants)
     return replace(found, name=name, variants=variants)
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
+
+from msgspec import Struct, field
 
 Direction: TypeAlias = Literal["forward", "backward"]
 Number: TypeAlias = "float | int | bool"
@@ -17,8 +18,7 @@ FIELDS: Mapping[str, str] = {"input": "input_args", "kwargs": "input_kwargs", "g
 TENSOR_FOLDER = "dump_tensor_data"
 
 
-@dataclass(frozen=True, slots=True)
-class TensorSpec:
+class TensorSpec(Struct, frozen=True):
     """A tensor as a dump describes it.
 
     dtype is the bare NumPy-like name ("float32", "bfloat16", "complex64", "int64", "bool", "float8_e4m3fn").
@@ -75,36 +75,31 @@ class TensorSpec:
         return 1 + sum((extent - 1) * stride for extent, stride in zip(self.shape, self.stride, strict=True))
 
 
-@dataclass(frozen=True, slots=True)
-class DtypeSpec:
+class DtypeSpec(Struct, frozen=True):
     """A dtype that was passed as an argument, by its bare name."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceSpec:
+class DeviceSpec(Struct, frozen=True):
     """A device that was passed as an argument; the replay puts the device under test in its place."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryFormatSpec:
+class MemoryFormatSpec(Struct, frozen=True):
     """A memory format that was passed as an argument, as "channels_last"."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class SizeSpec:
+class SizeSpec(Struct, frozen=True):
     """A torch.Size that was passed as an argument."""
 
     shape: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
+class Lost(Struct, frozen=True):
     """An argument that the dump does not hold: `{}`, as positional dtypes and devices are written, or a gap."""
 
 
@@ -115,8 +110,7 @@ Argument: TypeAlias = Any
 Gradients: TypeAlias = "Mapping[str, TensorSpec | None]"
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
+class Surroundings(Struct, frozen=True):
     """What a capture of ours knows of a call beside its arguments, where others leave it to be guessed.
 
     autocast is the dtype that each kind of device was under ("cpu": "bfloat16"); where none was, there is none. default
@@ -129,8 +123,7 @@ class Surroundings:
     grad: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Struct, frozen=True):
     """A decoded record: the arguments of one call, what it returned, and the gradients that came back to it.
 
     outputs is None where the dump kept none. gradients holds the incoming gradients of the outputs, in their order
@@ -162,8 +155,7 @@ class Call:
         return [value for _, value in self.returned() if isinstance(value, TensorSpec)]
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(Struct, frozen=True):
     """One captured call of one API: its forward entry, and its backward entry where there is one.
 
     name is the entry name without direction ("Functional.linear.0"), namespace its first part ("Functional"), api
@@ -186,8 +178,7 @@ class Record:
         return ("forward",) if self.backward is None else ("forward", "backward")
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(Struct, frozen=True):
     """One stack frame: file, line number (from 1), function and source line."""
 
     file: str
@@ -201,8 +192,7 @@ def _no_modules(entry: str) -> tuple[str, ...]:
     return ()
 
 
-@dataclass(frozen=True)
-class Dump:
+class Dump(Struct, frozen=True):
     """A dump that was read; its records are raw until `decode` is asked.
 
     notes are remarks for the header (unknown keys, duplicate entries), damage is what makes the dump fail as a whole

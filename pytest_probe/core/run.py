@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
+from msgspec import Struct, field
 
 from pytest_probe.core.arguments import Arguments
 from pytest_probe.core.device_modes import Mode
@@ -40,8 +40,7 @@ State: TypeAlias = Literal["fixed", "recorded", "users"]
 Kernel: TypeAlias = tuple[str, bool]
 
 
-@dataclass(frozen=True, slots=True)
-class Steps:
+class Steps(Struct, frozen=True):
     """Round what passes from step to step inside a call to dtype; fine splits kernels into their decompositions, whose
     library functions are off by what seed draws. wide names the arguments that are wider than dtype themselves. own:
     the call runs in its own dtypes, as under an autocast inside it, each kernel's results being float64's, rounded
@@ -63,8 +62,7 @@ class Steps:
     kernels: tuple[Kernel, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Jitter:
+class Jitter(Struct, frozen=True):
     """Move the results of kernels, and the operands of products after their rounding, by `size` of themselves; before
     it by `unsure` of themselves and their row, all the same way, where they come from steps that rounded."""
 
@@ -73,8 +71,7 @@ class Jitter:
     unsure: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
+class Way(Struct, frozen=True):
     """How a run is made: on `device` in the arguments' own dtypes, or as a reference with all floats as `dtype`, there
     as under a device mode, with jitter where runs shall tell what rounding does under it; `place` is a reference's
     device. default is the framework's default dtype on a device, "" as it is under `state`."""
@@ -90,8 +87,7 @@ class Way:
     state: State = "fixed"
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(Struct, frozen=True):
     """Which arguments of a run require grad, by name: those are what it can give gradients of. `copies` where the call
     works in place; grad: the mode in which gradients are recorded is on."""
 
@@ -100,8 +96,7 @@ class Wanted:
     grad: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredCall:
+class MeasuredCall(Struct, frozen=True):
     """A call that is made again and again: on its way's device, on so many copies of the arguments (sets) in turn.
     wanted is what it records gradients for, writes names the arguments that it writes to. With incoming gradients, by
     output, the gradients of what is wanted are the call."""
@@ -115,8 +110,7 @@ class MeasuredCall:
     incoming: Mapping[str, np.ndarray] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryUse:
+class MemoryUse(Struct, frozen=True):
     """Bytes that a call held at its peak beyond what was there before it, and those that are left while its result is;
     source says what counted them."""
 
@@ -125,8 +119,7 @@ class MemoryUse:
     source: str
 
 
-@dataclass(slots=True)
-class Run:
+class Run(Struct):
     """What a run left.
 
     outputs holds every return value by name ("output.0", "output.1.0"): an array, or a Python scalar as itself.
@@ -150,8 +143,7 @@ def _released(name: str) -> np.ndarray:
     raise LookupError(f"{name}: the tensors of this run were let go")
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(Struct, frozen=True):
     """A tensor that a call returned, but for its values: place is what the framework calls the device that it lies on,
     there tells that it is the one the call was made on; strides are in elements."""
 
@@ -161,8 +153,7 @@ class Layout:
     strides: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Returned:
+class Returned(Struct, frozen=True):
     """What a call returned, but for the values: structure ("(tensor, tensor)", "{a: tensor}"), which is the same for
     lists and tuples, the layouts of the tensors by output, and the types of those outputs of which nothing can be
     compared."""

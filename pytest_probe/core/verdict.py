@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from msgspec import Struct, field
 
 from pytest_probe.core.measurement import CaseMemory, CaseTime
 
@@ -30,8 +31,7 @@ SLOWER = "slower"
 SEVERITY: Mapping[Outcome, int] = {"skip": 0, "pass": 1, "warning": 2, "error": 3}
 
 
-@dataclass(frozen=True, slots=True)
-class Element:
+class Element(Struct, frozen=True):
     """One element of an output: where it is, what the device gave, what the reference says.
 
     ulp is the distance in units of the output's dtype, ratio the noise ratio. Complex numbers are given as text.
@@ -44,8 +44,7 @@ class Element:
     ratio: float
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
+class Diagnosis(Struct, frozen=True):
     """What is wrong with an output that failed.
 
     wrong of `size` elements are; not_finite counts "NaN" and "inf" on the device's side and on the reference's. errors
@@ -66,8 +65,23 @@ class Diagnosis:
     by_runs: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class OutputVerdict:
+class Basis(Struct, frozen=True):
+    """What a standard measured, and of which comparison. All are equal: verdicts are told apart by what they say."""
+
+    comparison: object
+    measured: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Basis)
+
+    def __hash__(self) -> int:
+        return 0
+
+    def __repr__(self) -> str:
+        return "Basis()"
+
+
+class OutputVerdict(Struct, frozen=True):
     """The verdict on one output: a return value ("output.0"), a changed argument ("input.0") or a gradient
     ("grad.input.1", "grad.kwargs.weight").
 
@@ -90,7 +104,7 @@ class OutputVerdict:
     diagnosis: Diagnosis | None = None
     baseline: Mapping[str, Metric] = field(default_factory=dict)
     noise_ratios: Histogram | None = None
-    basis: Any = field(default=None, compare=False, repr=False)
+    basis: Basis | None = None
 
     @property
     def summary(self) -> str:
@@ -101,8 +115,7 @@ class OutputVerdict:
         return "; ".join(filter(None, parts))
 
 
-@dataclass(frozen=True, slots=True)
-class ArgumentRow:
+class ArgumentRow(Struct, frozen=True):
     """One argument as the failing item shows it: a tensor by shape, dtype and range, anything else by its value."""
 
     name: str
@@ -111,8 +124,7 @@ class ArgumentRow:
     value: str
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """The verdict on one case.
 
     kind groups skips in reports ("no kernel on the device"); reason is the whole sentence. dtype is what the case ran

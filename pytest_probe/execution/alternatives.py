@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pytest_probe.core.arguments import Arguments, Leaf, with_leaves, with_value
 from pytest_probe.core.comparison import Assumption, Comparison, Evidence, RunKind
@@ -32,8 +33,7 @@ INCOMING = "incoming."
 Results = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Alternative:
+class Alternative(Struct, frozen=True):
     """What the call gives under an assumption, twice more with unsure operands across their ties, and perturbed."""
 
     found: Results
@@ -41,8 +41,7 @@ class Alternative:
     runs: PerturbedRuns
 
 
-@dataclass(slots=True)
-class Alternatives:
+class Alternatives(Struct):
     """The alternatives of one case, each computed once for all its outputs."""
 
     replay: Replay
@@ -106,8 +105,7 @@ class Alternatives:
         return replace(mode, sums=self.perturbation.narrow)
 
 
-@dataclass(frozen=True, slots=True)
-class OutputRuns(Evidence):
+class OutputRuns(Evidence, Struct, frozen=True):
     """The perturbed runs of one output, but for those of another shape (unique values of perturbed inputs), and of runs
     in the call's own dtypes those of another dtype."""
 

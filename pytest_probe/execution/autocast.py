@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from pytest_probe.core.arguments import Arguments, with_leaves
 from pytest_probe.core.dump import Call

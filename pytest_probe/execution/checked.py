@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_probe.core.case import Case
 from pytest_probe.core.verdict import Verdict
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
     from pytest_probe.frameworks.base import Bound
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
+class Checked(Struct, frozen=True):
     """What checking a case leaves, for whoever keeps it until the next case.
 
     forward is the run of the record that its backward case shares, or why there is none; None where it is used up.
@@ -83,8 +83,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (np.ndarray, float, complex))
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedCall:
+class PreparedCall(Struct, frozen=True):
     """A record's arguments on the device, for a call that a test makes: tensors of its own, which it may write to."""
 
     case: Case

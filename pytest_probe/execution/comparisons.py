@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pytest_probe.core.arguments import Array, BoundCall, Leaf, floats_of
 from pytest_probe.core.comparison import Assumption, ComparedCase, Comparison
@@ -35,8 +36,7 @@ from pytest_probe.standards.api_class import classes_of, details
 SINGLE, DOUBLE = 2.0**-24, 2.0**-53
 
 
-@dataclass(frozen=True, slots=True)
-class CaseEvidence(OutputRuns):
+class CaseEvidence(OutputRuns, frozen=True):
     """Runs of one output of a replay, its alternatives, and the CPU's own result where that is another device."""
 
     replay: Replay
@@ -124,8 +124,7 @@ def comparisons(
         yield Comparison(name, case, actual, expected, precision, roundoff, evidence, single=single)
 
 
-@dataclass(frozen=True, slots=True)
-class _Runs:
+class _Runs(Struct, frozen=True):
     """The perturbed runs of a case, by roundoff: outputs of one call may be of both kinds."""
 
     replay: Replay

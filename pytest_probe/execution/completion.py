@@ -7,10 +7,11 @@ value for what is missing. Other dumps have all arguments, and pass through.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_probe import frameworks, inputs
 from pytest_probe.core.arguments import Arguments, map_tree, mapped, with_value
@@ -55,8 +56,7 @@ def check_complete(case: Case, call: Call) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Completing:
+class Completing(Struct, frozen=True):
     """Finds the arguments of partial calls; device says where what raises is asked again: the CPU."""
 
     framework: Framework

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_probe import frameworks
 from pytest_probe.core.case import Case
@@ -40,8 +41,7 @@ IN_VAIN = 5
 CACHE_SIZE = 10_000_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Conditions:
+class Conditions(Struct, frozen=True):
     """What a run was asked for: device None is the framework's own choice, workers share the machine's cores,
     repeat is how often the device runs each case, allow names device modes, or says "auto" for what the framework's
     flags allow, or "none". reference_device is where float64 runs, flops how many a product or a convolution may take

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pytest_probe.core.arguments import Leaf, with_leaves
 from pytest_probe.core.dump import Direction
@@ -25,8 +26,7 @@ NOTHING, NOTHING_OF_ALL = 2.0**-28, 2.0**-40
 Found = Mapping[str, AnyArray]
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
+class Exchange(Struct, frozen=True):
     """Chosen indices of one dimension of an argument, counted from its last, are exchanged."""
 
     argument: str
@@ -34,8 +34,7 @@ class Exchange:
     chosen: BoolArray
 
 
-@dataclass(slots=True)
-class Counts:
+class Counts(Struct):
     """What all exchanges tell of one output: do only elements at exchanged indices move, and how many values of each
     argument meet in one element?"""
 
@@ -54,8 +53,7 @@ class Counts:
         return max(2, round(max(self.values.values()))) if self.values else None
 
 
-@dataclass(slots=True)
-class Dependence:
+class Dependence(Struct):
     """What the outputs of one case depend on. A run for each dimension of each argument, made once for all outputs."""
 
     replay: Replay

@@ -5,18 +5,18 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_probe.core.verdict import NON_DETERMINISTIC, SEVERITY, Metric, OutputVerdict
 from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating, widen
 from pytest_probe.numerics.ulp import ulp_distance
 
 
-@dataclass(slots=True)
-class RunSpread:
+class RunSpread(Struct):
     """How far apart the runs of one output are.
 
     low and high are the extremes of each element (real and imaginary parts apart), disagree tells that they differ on

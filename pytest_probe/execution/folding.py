@@ -9,8 +9,10 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pytest_probe.core.dump import Argument, Call, DeviceSpec, Dump, Record, TensorSpec, named_tensors
 from pytest_probe.errors import RecordError
@@ -18,8 +20,7 @@ from pytest_probe.execution.outlines import Outlines, outline
 from pytest_probe.numerics.dtypes import is_complex, is_floating
 
 
-@dataclass
-class Fold:
+class Fold(Struct):
     """Records that are alike: the first one, the call that stands for all, how many others there are. norm is the
     largest of a whole call's, where stored tensors are taken from one record."""
 
@@ -30,8 +31,7 @@ class Fold:
     norm: float = -1.0
 
 
-@dataclass
-class Folds:
+class Folds(Struct):
     """The folds of a run. stored: tensors that a dump stores are inputs, so that a call has all of its from one record,
     and records of one dump alone are alike."""
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_probe.core.case import Case
 from pytest_probe.core.comparison import Comparison
@@ -37,8 +38,7 @@ from pytest_probe.user_errors import first_line
 UNREADABLE = (TypeError, ValueError, LookupError, AttributeError)
 
 
-@dataclass(frozen=True, slots=True)
-class Judging:
+class Judging(Struct, frozen=True):
     """Judges replays by a run's standard."""
 
     setup: Setup

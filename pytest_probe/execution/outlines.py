@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import compress
 from operator import gt, lt
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from pytest_probe.core.dump import Dump, Record
 
@@ -21,8 +21,7 @@ _Key: TypeAlias = "tuple[object, ...]"
 _NUMBERS = msgspec.json.Decoder(list[int | float])
 
 
-@dataclass(frozen=True, slots=True)
-class Outline:
+class Outline(Struct, frozen=True):
     """A record's text without the numbers, by a digest, and those of the numbers that tell how wide a call is."""
 
     key: _Key

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_probe.core.arguments import Leaf
 from pytest_probe.core.comparison import RunKind
@@ -69,8 +70,7 @@ def way_of(
     return Way(dtype="float64", steps=steps)
 
 
-@dataclass(frozen=True, slots=True)
-class Perturbation:
+class Perturbation(Struct, frozen=True):
     """How inputs and incoming gradients move.
 
     key seeds what is drawn; roundoff is u_c; narrow the dtype for `coarse` and `narrow` runs. together: equal values

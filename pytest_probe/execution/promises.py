@@ -9,7 +9,8 @@ counts on one of them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from pytest_probe.core.arguments import floats_of
 from pytest_probe.core.case import Demands

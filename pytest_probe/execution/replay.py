@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pytest_probe import frameworks
 from pytest_probe.core.arguments import Arguments, BoundCall, Leaf, floats_of, with_leaves
@@ -35,8 +36,7 @@ FLOAT64 = Way(dtype="float64")
 NO_CALL = Call((), {}, None, None)
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Struct, frozen=True):
     """One reading of a record: a function for each side, and the arguments, lists as tuples or not.
 
     api is the recorded API ("Functional.linear"), "" for a function of no known one; name its canonical name; path
@@ -67,8 +67,7 @@ class Candidate:
         return cached.key((of_call, arguments.args, arguments.kwargs, way, further))
 
 
-@dataclass(frozen=True)
-class Reference:
+class Reference(Struct, frozen=True, dict=True):
     """A call in float64: what every further run of it needs.
 
     leaves holds the arguments' arrays by name ("input.0", "kwargs.weight"); way is how it runs, run what it gave.
@@ -298,8 +297,7 @@ class Source(Protocol):
         """The gradients that such a replay's reference is asked for. Raises what forward raises."""
 
 
-@dataclass(frozen=True)
-class Replay:
+class Replay(Struct, frozen=True):
     """Both sides of a record's call. rounded is another reading of it: some kernels round a Python float to the 16-bit
     dtype of the tensors (x > 0.1 on a CPU), others don't. incoming holds the incoming gradients by output."""
 

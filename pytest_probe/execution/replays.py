@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_probe import frameworks, inputs
 from pytest_probe.core.arguments import Arguments, floats_of
@@ -27,8 +29,7 @@ from pytest_probe.standards.api_class import classes_of
 AdjustInputs = Callable[[Case, Arguments], Arguments | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Replays:
+class Replays(Struct, frozen=True):
     """Runs cases as a run's conditions say; adjust_inputs is the project's, cached what earlier runs kept of the
     case."""
 

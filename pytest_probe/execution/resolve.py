@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_probe import frameworks, inputs
 from pytest_probe.core import sides
@@ -56,8 +57,7 @@ if TYPE_CHECKING:
 CORNER = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Resolver:
+class Resolver(Struct, frozen=True):
     """Finds the calls of records. calls and references are the functions that a project registered, by API; namespaces
     those that it allows; budget is the FLOP of a contraction from which on only samples of it are computed; memory the
     bytes that may be taken; cached what earlier runs kept of the case."""

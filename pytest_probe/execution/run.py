@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_probe.core import sides
 from pytest_probe.core.run import Device, Run
@@ -23,8 +25,7 @@ if TYPE_CHECKING:
 Given = TypeVar("Given")
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceSource:
+class DeviceSource(Struct, frozen=True):
     """A device, which makes the call."""
 
     framework: Framework
@@ -98,8 +99,7 @@ def _asked(reference: Reference, names: frozenset[str]) -> Reference | None:
     return found if found.run.differentiable else None
 
 
-@dataclass(frozen=True, slots=True)
-class CallerResult:
+class CallerResult(Struct, frozen=True):
     """What a test returned that was given a record's arguments on the device; its gradients are the framework's."""
 
     source: DeviceSource

@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_probe.core.dump import Argument, Call, Record, SizeSpec, TensorSpec, named_tensors
 from pytest_probe.core.run import RECORDED, Run
@@ -25,8 +26,7 @@ AFTER_THE_CALL = "in-place input stored after the call"
 SCALARS = (bool, int, float, complex, str)
 
 
-@dataclass(frozen=True, slots=True)
-class StoredOutputs:
+class StoredOutputs(Struct, frozen=True):
     """A record's outputs, and the gradients of its arguments, as files of the dump hold them."""
 
     record: Record

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_probe.core.dump import Call, TensorSpec
 from pytest_probe.core.run import Run
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
     from pytest_probe.execution.large.sampler import Sample
 
 
-@dataclass(frozen=True, slots=True)
-class Sides:
+class Sides(Struct, frozen=True):
     """What both sides gave in one direction, by name, and verdicts on what differs in structure; sample tells that it
     is part of one tensor, other_reading is the same in a reading of the record that the device is farther from."""
 
@@ -34,8 +34,7 @@ class Sides:
     other_reading: Sides | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
+class Compared(Struct, frozen=True):
     """All that the source gave in one direction, and that beside the reference: in one piece, or in samples."""
 
     replay: Replay

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 import numpy as np
+from msgspec import Struct, field
 
 from pytest_probe.core.arguments import Arguments, BoundCall
 from pytest_probe.core.clock import Clock
@@ -18,8 +18,7 @@ from pytest_probe.recording.config import CaptureConfig
 from pytest_probe.recording.recorder import Hooks
 
 
-@dataclass(frozen=True, slots=True)
-class API:
+class API(Struct, frozen=True):
     """A call that the allow-list admits, by the path it was found under ("torch.linalg.svd").
 
     `lookup` finds the function anew at every call, so that what a user patches is what runs. in_place tells that its
@@ -33,8 +32,7 @@ class API:
     elsewhere: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class LookedUp:
+class LookedUp(Struct, frozen=True):
     """A function that is looked up at every call."""
 
     lookup: Callable[[], Callable[..., Any]]
@@ -48,8 +46,7 @@ def looked_up(function: Callable[..., Any]) -> Callable[..., Any]:
     return function.lookup() if isinstance(function, LookedUp) else function
 
 
-@dataclass(frozen=True, slots=True)
-class Functions:
+class Functions(Struct, frozen=True):
     """A function and its reference, both to be called with these tensors as further keyword arguments; constant names
     those ("kwargs.module.running_mean") that no gradient is asked of."""
 
@@ -59,8 +56,7 @@ class Functions:
     constant: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class LiteralCall:
+class LiteralCall(Struct, frozen=True):
     """A call for a script of its own: path is the function's ("torch.nn.functional.linear"), arguments hold its values,
     wanted the arguments whose gradients are compared (none: the outputs are), seeds the incoming gradients by output.
     actual is what another function gave, which a project registered in the place of this one.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from pytest_probe.core.arguments import BoundCall
 
@@ -16,8 +17,7 @@ OPERATORS = {"truediv": "div", "floordiv": "floor_divide", "mod": "remainder", "
 PREFIXED = frozenset("add sub mul div truediv floordiv mod pow matmul and or xor lshift rshift".split())
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
+class Signature(Struct, frozen=True):
     """Parameters of an API by canonical name. aliases leads from the framework's keyword to that; rest is what takes
     all positional arguments behind the others, "" where nothing does. placed is how many may be given by place."""
 

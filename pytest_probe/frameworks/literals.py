@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from pytest_probe.core.arguments import Leaf, mapped
 from pytest_probe.errors import Unsupported
@@ -18,8 +18,7 @@ from pytest_probe.numerics.dtypes import AnyArray, is_floating, widen
 LONGEST, FEW = 4096, 64
 
 
-@dataclass(frozen=True, slots=True)
-class LiteralScript:
+class LiteralScript(Struct, frozen=True):
     """A framework's script in its parts. head holds tensors and the call, forward and backward define run(), layout
     defines laid_out(), tail prints.
 

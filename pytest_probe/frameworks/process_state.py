@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
+
+from msgspec import Struct
 
 from pytest_probe.core.run import State
 
@@ -16,8 +17,7 @@ EVERY: tuple[Owner, ...] = ("run", "call", "process")
 OWNERS: dict[State, tuple[Owner, ...]] = {"fixed": (), "recorded": ("process",), "users": ("process", "call")}
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(Struct, frozen=True):
     """fixed is what it is without anybody's doing; shown says another value in words, after the name."""
 
     name: str

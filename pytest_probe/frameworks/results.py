@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from pytest_probe.core.run import Layout, Returned
 
@@ -15,8 +16,7 @@ from pytest_probe.core.run import Layout, Returned
 PLAIN = (bool, int, float, complex, str, type(None))
 
 
-@dataclasses.dataclass(frozen=True)
-class Results:
+class Results(Struct, frozen=True):
     """How one framework's results are read: its type of tensors, that of shapes, and the types that a result may hold
     besides, which are compared as text."""
 

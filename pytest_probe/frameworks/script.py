@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from pytest_probe.core.arguments import Arguments, Leaf, mapped
 from pytest_probe.errors import Unsupported
@@ -13,8 +14,7 @@ from pytest_probe.errors import Unsupported
 SAVED = 'found = {name[7:]: value for name, value in saved.items() if name.startswith("actual.")}\n'
 
 
-@dataclass(frozen=True, slots=True)
-class Script:
+class Script(Struct, frozen=True):
     """A framework's script in its parts: head loads what was saved, forward and backward make the call, tail prints.
 
     module is the framework's name in front of the paths of its functions, given where the script holds an argument that

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from pytest_probe.core.dump import TensorSpec
 from pytest_probe.inputs.generated import generate, integer_range, kind_of

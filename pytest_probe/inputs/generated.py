@@ -7,11 +7,11 @@ The draw depends on the recorded dtype and statistics, never on the dtype of the
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import cache
 from typing import Literal, TypeAlias
 
 import numpy as np
+from msgspec.structs import replace
 
 from pytest_probe.core.dump import TensorSpec
 from pytest_probe.inputs import masses, moments

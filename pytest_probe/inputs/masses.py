@@ -6,9 +6,9 @@ Where a dump tells their shares, generated numbers have them; the other numbers 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from pytest_probe.core.dump import TensorSpec
 from pytest_probe.inputs import moments
@@ -45,8 +45,7 @@ def constant_rows(spec: TensorSpec, rng: np.random.Generator) -> BoolArray:
     return moments.choice(rng, count, min(max(round(share * count), share > 0), count - 1))
 
 
-@dataclass(frozen=True, slots=True)
-class _Left:
+class _Left(Struct, frozen=True):
     """Numbers still to be made: how many, and what they add up to. None: unknown."""
 
     count: int

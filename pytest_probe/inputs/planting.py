@@ -7,9 +7,9 @@ size whose API has no pole there.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from pytest_probe.core.dump import TensorSpec
 from pytest_probe.numerics.dtypes import AnyArray, Float64Array

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
+from msgspec.structs import replace
 
 from pytest_probe.core.arguments import BoundCall
 from pytest_probe.core.dump import Call, TensorSpec, named_tensors

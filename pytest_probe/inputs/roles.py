@@ -6,10 +6,11 @@ A role makes the values of the argument that it is given to, and keeps to the re
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Protocol
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_probe.core.dump import TensorSpec
 from pytest_probe.inputs import moments
@@ -31,8 +32,7 @@ class Role(Protocol):
         """Values in the tensor's shape, as `generated.generate` makes them. The tensor is not empty."""
 
 
-@dataclass(frozen=True, slots=True)
-class Index:
+class Index(Struct, frozen=True):
     """Integers in [low, stop). stop None: the recorded range decides.
 
     axis: no value occurs twice along it ("all": anywhere), where the range has enough; an index of as many elements as
@@ -98,8 +98,7 @@ def _distinct(spec: TensorSpec, rng: np.random.Generator, length: int, low: int,
     return np.ascontiguousarray(np.moveaxis(values.reshape(*others, length), -1, axis))
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
+class Size(Struct, frozen=True):
     """Numbers that decide the shape of what the call gives: nothing but the numbers themselves will do."""
 
     kinds: ClassVar[frozenset[DtypeKind]] = frozenset({"integer", "float"})
@@ -112,8 +111,7 @@ class NoValues(Exception):
     """A tensor's values were not kept, and no others stand for them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Coordinates:
+class Coordinates(Struct, frozen=True):
     """Rows of as many indices as there are extents, each below its own."""
 
     kinds: ClassVar[frozenset[DtypeKind]] = _INTEGER
@@ -125,8 +123,7 @@ class Coordinates:
         return np.concatenate(columns, axis=-1) if columns else np.zeros(spec.shape, np.int64)
 
 
-@dataclass(frozen=True, slots=True)
-class Boxes:
+class Boxes(Struct, frozen=True):
     """Corners (left, top, right, bottom) of boxes inside an image, the second behind the first."""
 
     kinds: ClassVar[frozenset[DtypeKind]] = _FLOAT
@@ -138,8 +135,7 @@ class Boxes:
         return (corners * (width, height)).reshape(spec.shape)
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
+class Places(Struct, frozen=True):
     """Flat indices into a plane, where each of the last dimensions' planes is written by itself: none twice in one
     plane, where the range has enough (pooling whose windows overlap repeats them, with equal values)."""
 
@@ -153,8 +149,7 @@ class Places:
         return Index(self.stop, axis=len(others)).make(flat, rng).reshape(spec.shape)
 
 
-@dataclass(frozen=True, slots=True)
-class Count:
+class Count(Struct, frozen=True):
     """As many True, or numbers other than zero, as the recorded outputs say."""
 
     kinds: ClassVar[frozenset[DtypeKind]] = frozenset({"bool", "integer", "float", "complex"})
@@ -176,8 +171,7 @@ class Count:
         return next((extreme for extreme in (spec.max, spec.min) if extreme and math.isfinite(extreme)), 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Mask:
+class Mask(Struct, frozen=True):
     """A mask of attention, where True is `attends` or hides; the first of no row is hidden."""
 
     kinds: ClassVar[frozenset[DtypeKind]] = frozenset({"bool"})
@@ -190,8 +184,7 @@ class Mask:
         return values
 
 
-@dataclass(frozen=True, slots=True)
-class Within:
+class Within(Struct, frozen=True):
     """Floats in [low, high]: probabilities, variances, rates."""
 
     kinds: ClassVar[frozenset[DtypeKind]] = _FLOAT
@@ -206,8 +199,7 @@ class Within:
         return np.asarray(self.low + np.abs(rng.standard_normal(spec.shape)))
 
 
-@dataclass(frozen=True, slots=True)
-class Weights:
+class Weights(Struct, frozen=True):
     """Weights of a draw: not negative, and at least `drawn` of each row positive."""
 
     kinds: ClassVar[frozenset[DtypeKind]] = _FLOAT
@@ -221,8 +213,7 @@ class Weights:
         return values
 
 
-@dataclass(frozen=True, slots=True)
-class Signs:
+class Signs(Struct, frozen=True):
     """-1 and 1, as margin losses want their targets; as recorded where that is one of them."""
 
     kinds: ClassVar[frozenset[DtypeKind]] = frozenset({"integer", "float"})
@@ -233,8 +224,7 @@ class Signs:
         return np.where(moments.choice(rng, spec.size, (spec.size + 1) // 2), 1, -1).reshape(spec.shape)
 
 
-@dataclass(frozen=True, slots=True)
-class Divisor:
+class Divisor(Struct, frozen=True):
     """Integers other than zero, unless zero was recorded as an extreme."""
 
     kinds: ClassVar[frozenset[DtypeKind]] = _INTEGER
@@ -247,8 +237,7 @@ class Divisor:
         return values
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
+class Parts(Struct, frozen=True):
     """Lengths: integers, not negative and about equal, whose sum is fixed."""
 
     kinds: ClassVar[frozenset[DtypeKind]] = _INTEGER
@@ -259,8 +248,7 @@ class Parts:
         return each + moments.choice(rng, spec.size, rest).astype(np.int64).reshape(spec.shape)
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
+class Running(Struct, frozen=True):
     """How many sequences of a batch run at each step: from the recorded maximum falling to 1, of a fixed sum."""
 
     kinds: ClassVar[frozenset[DtypeKind]] = _INTEGER
@@ -273,8 +261,7 @@ class Running:
         return 1 + np.clip(left, 0, max(others, 0)).reshape(spec.shape)
 
 
-@dataclass(frozen=True, slots=True)
-class Offsets:
+class Offsets(Struct, frozen=True):
     """Where bags begin: from 0, rising, to at most `total`; the last is the end of all where `closed`."""
 
     kinds: ClassVar[frozenset[DtypeKind]] = _INTEGER
@@ -289,8 +276,7 @@ class Offsets:
         return values.reshape(spec.shape)
 
 
-@dataclass(frozen=True, slots=True)
-class Pivots:
+class Pivots(Struct, frozen=True):
     """Row exchanges of a factorisation: element i is in [i + 1, rows]."""
 
     kinds: ClassVar[frozenset[DtypeKind]] = _INTEGER
@@ -303,8 +289,7 @@ class Pivots:
         return rng.integers(first, self.rows, spec.shape, endpoint=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Sorted:
+class Sorted(Struct, frozen=True):
     """Rising along the last dimension."""
 
     kinds: ClassVar[frozenset[DtypeKind]] = frozenset({"integer", "float"})
@@ -314,8 +299,7 @@ class Sorted:
         return np.sort(values, axis=-1) if spec.shape else values
 
 
-@dataclass(frozen=True, slots=True)
-class PositiveDefinite:
+class PositiveDefinite(Struct, frozen=True):
     """A positive definite matrix of the recorded norm (of the recorded maximum where there is no norm).
 
     X X* / n + 1 with normal X: its condition number is about 5.
@@ -336,8 +320,7 @@ class PositiveDefinite:
         return np.asarray(matrix)
 
 
-@dataclass(frozen=True, slots=True)
-class Symmetric:
+class Symmetric(Struct, frozen=True):
     """A symmetric or Hermitian matrix: the lower triangle of what the statistics give, mirrored."""
 
     kinds: ClassVar[frozenset[DtypeKind]] = _MATRIX
@@ -353,8 +336,7 @@ class Symmetric:
         return np.asarray(matrix)
 
 
-@dataclass(frozen=True, slots=True)
-class Triangle:
+class Triangle(Struct, frozen=True):
     """A factor to solve with, of which one triangle is used: its diagonal outweighs the rest of each row."""
 
     kinds: ClassVar[frozenset[DtypeKind]] = _MATRIX

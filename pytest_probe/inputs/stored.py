@@ -5,12 +5,12 @@ from __future__ import annotations
 import struct
 import zipfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
+from msgspec import Struct, field
 
 from pytest_probe.core import archive
 from pytest_probe.core.dump import FIELDS, TensorSpec
@@ -25,8 +25,7 @@ _GENERATE = "--probe-inputs=generated makes values from the statistics instead"
 _NAMED = "in a folder that --probe-data-dir=DIR names"
 
 
-@dataclass(frozen=True, slots=True)
-class StoredTensors:
+class StoredTensors(Struct, frozen=True):
     """The tensor files of one dump.
 
     data_dirs are the folders in which bare file names are looked up, in order; load reads what is not `.npy` (the

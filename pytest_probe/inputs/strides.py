@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from pytest_probe.core.dump import TensorSpec
 from pytest_probe.numerics.dtypes import numpy_dtype

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class Convention:
+
+class Convention(Struct, frozen=True):
     """What a tool takes for small, for close and for a unit in the last place. Thresholds are absolute numbers in the
     output's own unit but where said otherwise.
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeAlias
 
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 AnyArray: TypeAlias = npt.NDArray[Any]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
@@ -78,8 +78,7 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
     return dtype.name
 
 
-@dataclass(frozen=True, slots=True)
-class FloatFormat:
+class FloatFormat(Struct, frozen=True):
     """A binary floating format.
 
     precision counts the bits of the significand, the hidden one included. 2**min_exponent is the smallest normal

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from pytest_probe.numerics.dtypes import AnyArray, Float64Array, is_complex, is_floating, widen
 from pytest_probe.numerics.histogram import COUNTED
@@ -23,8 +23,7 @@ LOWEST = -8
 DIGITS = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Points:
+class Points(Struct, frozen=True):
     """Elements with what the reference has there, and what the device has more; the first `worst` are those with the
     largest errors. Of complex numbers the moduli. What is not finite is left out."""
 
@@ -33,8 +32,7 @@ class Points:
     worst: int
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorMap:
+class ErrorMap(Struct, frozen=True):
     """The largest error in each cell of a 2-d slice, as a letter of LETTERS, row by row.
 
     index is that of the slice in the leading dimensions; extents are those of the last two dimensions, (1, n) of a

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from pytest_probe.numerics.dtypes import Float64Array
 
@@ -14,8 +13,7 @@ LEAST, MOST = -16, 63
 COUNTED = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
-class Histogram:
+class Histogram(Struct, frozen=True):
     """counts[i] is the number of values from 2**(first + i) up to twice that.
 
     small counts values below 2**-16, with zeros; large those from 2**63 on, with inf and NaN. Every step-th value was

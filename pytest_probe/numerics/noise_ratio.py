@@ -8,12 +8,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_probe.numerics.blocks import in_blocks
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, widen
@@ -63,16 +64,14 @@ COMMON_LARGEST = 16.0
 BIAS_DISTINCT = 32
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """Largest and RMS noise ratio that a healthy kernel stays below."""
 
     largest: float
     rms: float
 
 
-@dataclass(frozen=True, slots=True)
-class Noise:
+class Noise(Struct, frozen=True):
     """Noise ratios of one output. ratios has the output's shape; count is N, the number of non-zero elements;
     undecided counts elements that are not judged: the device disagrees with the reference on finiteness there, and so
     does a perturbed run."""
@@ -137,8 +136,7 @@ def _small_sample(count: float) -> float:
     return float(1 + SMALL_SAMPLE / max(count, 1) ** 0.5)
 
 
-@dataclass(frozen=True, slots=True)
-class Spread:
+class Spread(Struct, frozen=True):
     """S of each element; where runs disagree on finiteness, one being finite and another not; and where one of those is
     inf and where -inf (a complex number that is infinite counts as inf), and where NaN."""
 
@@ -173,8 +171,7 @@ class Spread:
         return np.asarray((np.isposinf(values) & self.above) | (np.isneginf(values) & self.below))
 
 
-@dataclass(frozen=True, slots=True)
-class _Share:
+class _Share(Struct, frozen=True):
     """c RMS(S), and what those are granted that are zero in the reference and move by no more than `unmoved`; None:
     the same."""
 
@@ -426,8 +423,7 @@ def scatters(errors: AnyArray) -> bool:
     return bool((common <= COMMON_LARGEST * np.maximum(scatter, FLOOR * usual)).all())
 
 
-@dataclass(frozen=True, slots=True)
-class Bias:
+class Bias(Struct, frozen=True):
     """A mean shift against the correctly rounded reference, in units of the allowed scale, and its t-value."""
 
     effect: float

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from pytest_probe.numerics.dtypes import BoolArray
 
@@ -26,8 +26,7 @@ NAMES: Mapping[int, str] = {}
 Counts = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(Struct, frozen=True):
     """Indices of one dimension, and their name; "" for all of them."""
 
     indices: npt.NDArray[np.int64]
@@ -35,8 +34,7 @@ class Span:
     window: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Region:
+class Region(Struct, frozen=True):
     """A part of an array: how many elements it has, how many of them are true, and its name."""
 
     size: int

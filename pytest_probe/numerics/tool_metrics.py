@@ -7,10 +7,11 @@ them and differ in what they call small, in what keeps a denominator from zero, 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from pytest_probe.numerics.accumulators import BLOCK, CLOSE_LIMITS, Totals
 from pytest_probe.numerics.blocks import blocks
@@ -22,8 +23,7 @@ from pytest_probe.numerics.metrics import describe
 __all__ = ["Convention", "Measures", "measure"]
 
 
-@dataclass(frozen=True, slots=True)
-class Measures:
+class Measures(Struct, frozen=True):
     """Metrics as Python's own numbers; None where one does not apply (a blank cell in the peers' files).
 
     d = actual, b = expected, N = count, err = |d - b| (the modulus of complex numbers), all in float64;
@@ -80,7 +80,7 @@ class Measures:
 
 def applying(measures: Measures) -> dict[str, float | int]:
     """Those that apply, by name."""
-    values = {field.name: getattr(measures, field.name) for field in fields(measures)}
+    values = asdict(measures)
     return {name: value for name, value in values.items() if value is not None}
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
 import pytest
+from msgspec.structs import replace
 
 from pytest_probe.baselines.gate import Judgement
 from pytest_probe.baselines.shown import SHORT, heading, table

@@ -56,8 +56,8 @@ def pytest_probe_inputs(case: Case, arguments: Any) -> Any | None:
         def pytest_probe_inputs(case, arguments):
             if case.record.api == "softmax":
                 leaf = arguments.args[0]
-                args = (dataclasses.replace(leaf, array=leaf.array * 10), *arguments.args[1:])
-                return dataclasses.replace(arguments, args=args)
+                args = (msgspec.structs.replace(leaf, array=leaf.array * 10), *arguments.args[1:])
+                return msgspec.structs.replace(arguments, args=args)
     """
 
 
@@ -67,5 +67,5 @@ def pytest_probe_verdict(case: Case, verdict: Verdict) -> Verdict | None:
 
     def pytest_probe_verdict(case, verdict):
         if case.record.api == "gelu" and verdict.verdict == "error":
-            return dataclasses.replace(verdict, verdict="warning", reason="known, ticket 123: " + verdict.reason)
+            return msgspec.structs.replace(verdict, verdict="warning", reason="known, ticket 123: " + verdict.reason)
     """

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from functools import cache, cached_property
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
+from msgspec.structs import replace
 
 from pytest_probe.baselines.gate import Judgement
 from pytest_probe.baselines.shown import SHORT, heading, table

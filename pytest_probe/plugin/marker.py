@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec import Struct
 
 from pytest_probe import frameworks
 from pytest_probe.core.decoding import one_of
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 ARGUMENTS = ("dump", "api", "direction", "dtype")
 
 
-@dataclass(frozen=True, slots=True)
-class Marked:
+class Marked(Struct, frozen=True):
     """A record that a marked test runs on, and the directions that its check judges."""
 
     case: Case

@@ -7,7 +7,6 @@ import secrets
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import replace
 from functools import cached_property, partial
 from importlib.util import find_spec
 from os import PathLike
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec.structs import replace
 
 from pytest_probe import frameworks
 from pytest_probe.baselines.benchmark import Benchmark

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from pytest_probe.core.arguments import Leaf
 from pytest_probe.core.decoding import one_of
@@ -23,8 +23,7 @@ from pytest_probe.records.msprobe.tensors import tensor as read_tensor
 Take = Callable[[Any], Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """What a test asked for; None where it did not say."""
 
     shape: Iterable[int] | int | None

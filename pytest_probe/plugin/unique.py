@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from pytest_probe.core.dump import Dump
 from pytest_probe.execution.folding import Fold, Folds

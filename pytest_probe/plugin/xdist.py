@@ -7,13 +7,13 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Generator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from msgspec import structs
+from msgspec.structs import replace
 
 from pytest_probe.core.fatal_call import FUZZED, AnnouncedCall, FatalCall
 from pytest_probe.core.result import PortableId, Result

@@ -6,8 +6,9 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
+
+from msgspec import Struct
 
 now = time.perf_counter_ns
 
@@ -30,8 +31,7 @@ class DeviceClock(Protocol):
         """The call has returned or raised; by how many bytes the device's allocated memory has grown."""
 
 
-@dataclass(frozen=True, eq=False)
-class Api:
+class Api(Struct, frozen=True, eq=False):
     """What times are added up for: an API of a framework, named as in a dump, in one direction.
 
     shapes: of calls with these dtypes and shapes alone, "" of all; whole is the same API with all of them. clock is

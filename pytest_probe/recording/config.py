@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 
@@ -36,8 +35,7 @@ Numbers: TypeAlias = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class ApexOptions:
+class ApexOptions(Struct, frozen=True):
     """How files of PaddleAPEX's are written: unique, without equal calls, ranges rounded to powers of ten; split, with
     calls in 16 bit and others in files of their own as well; and copied to the folder remote, where there is one."""
 
@@ -46,8 +44,7 @@ class ApexOptions:
     remote: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class CaptureConfig:
+class CaptureConfig(Struct, frozen=True):
     """What is recorded, and where it goes.
 
     scope is empty, or the first and the last name of an interval; names are parts of names of which one must occur;

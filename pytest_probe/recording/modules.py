@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, TypeAlias
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from pytest_probe.errors import SettingsError
 from pytest_probe.recording.config import CaptureConfig
@@ -27,8 +27,7 @@ from pytest_probe.recording.stacks import CallStacks
 Watch: TypeAlias = Callable[[Sequence[Any]], None]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class KnownModule:
+class KnownModule(Struct, frozen=True):
     """A module of the model; its entries are named after stem, "Module.fc.Linear", empty for the model itself."""
 
     module: Any
@@ -36,16 +35,14 @@ class KnownModule:
     stem: str
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Running:
+class _Running(Struct, frozen=True):
     """A call of a module, while it runs on this thread; parent is that of what is called inside."""
 
     known: KnownModule
     parent: Parent
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Begun:
+class _Begun(Struct, frozen=True):
     """An entry of a module, while its forward runs."""
 
     recorder: Recorder

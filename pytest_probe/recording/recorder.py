@@ -10,9 +10,10 @@ import threading
 import time
 import weakref
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
+
+from msgspec.structs import replace
 
 from pytest_probe.core.dump import TENSOR_FOLDER
 from pytest_probe.errors import OverflowFound

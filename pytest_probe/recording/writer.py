@@ -6,9 +6,10 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
+
+from msgspec.structs import replace
 
 from pytest_probe.recording.disk import DiskFills, check_room
 from pytest_probe.recording.outcome import Outcome

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from glob import glob, has_magic
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from pytest_probe.core import archive
 from pytest_probe.core.dump import TENSOR_FOLDER, Call, Dump, Reader, Record

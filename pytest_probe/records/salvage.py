@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import Struct, field
 
 from pytest_probe.errors import DumpError
 from pytest_probe.records.lazy_json import quote_tokens
@@ -32,8 +32,7 @@ class _Broken(Exception):
         self.offset = offset
 
 
-@dataclass(frozen=True, slots=True)
-class Hole:
+class Hole(Struct, frozen=True):
     """A place where the text is no JSON.
 
     offset is in bytes, line counts from 1; entry is the one that is broken there, last the whole one before it, either
@@ -46,8 +45,7 @@ class Hole:
     last: str
 
 
-@dataclass(slots=True)
-class Salvage:
+class Salvage(Struct):
     """What could be read of a damaged dump: the top-level values, the whole entries, the first hole, and how many."""
 
     header: dict[str, Any] = field(default_factory=dict)

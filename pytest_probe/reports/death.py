@@ -5,8 +5,9 @@ from __future__ import annotations
 import signal
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from pytest_probe.core.verdict import Verdict
 from pytest_probe.errors import NoReference, OutOfMemory
@@ -22,8 +23,7 @@ _WHAT = {"device": "the device ran it", "reference": "its reference ran", "": "i
 _VMSTAT = Path("/proc/vmstat")
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(Struct, frozen=True):
     """How a process ended: its exit status, negative for a signal as in subprocess, None where nobody knows; and
     whether the machine's memory ran out meanwhile."""
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from pytest_probe.core.baseline import Change
 from pytest_probe.core.result import Result
@@ -26,8 +27,7 @@ COUNTED: dict[Change, tuple[str, bool]] = {
 VANISHED = "vanished"
 
 
-@dataclass(slots=True)
-class GateTally:
+class GateTally(Struct):
     """The cases of a run by what they are beside the baseline; listed holds the first of each kind, with reasons."""
 
     changes: Counter[Change] = field(default_factory=Counter)

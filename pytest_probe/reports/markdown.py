@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from pytest_probe.core.printable import printable_line
 from pytest_probe.reports.tally import Tally
@@ -14,8 +15,7 @@ from pytest_probe.reports.terminal import count, summary_lines
 SHOWN = 50
 
 
-@dataclass(frozen=True, slots=True)
-class Failing:
+class Failing(Struct, frozen=True):
     """An item that failed: its id, why in one line, and the line of the program that made the call, from 1; 0 where
     only a file is known."""
 
@@ -29,8 +29,7 @@ class Failing:
         return f"{self.file}:{self.line}" if self.line else self.file
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(Struct, frozen=True):
     """What the page says: environment is what differs from the baseline's, "" where nothing does; gate are the lines of
     the gate, the counts first."""
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from pytest_probe.core.dump import Frame
 from pytest_probe.core.printable import printable
@@ -19,8 +20,7 @@ _HARMLESS = ("normal", "inherited", "saturated")
 Place = Callable[[PortableId], tuple[tuple[int, ...], Frame | None]]
 
 
-@dataclass(slots=True)
-class Overflows:
+class Overflows(Struct):
     """The records that overflow, by their ids, each with its kind."""
 
     kinds: dict[PortableId, str] = field(default_factory=dict)

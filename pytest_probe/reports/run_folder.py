@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from pytest_probe.core.regular_file import opened
 from pytest_probe.core.result import Result
@@ -48,8 +48,7 @@ class RunFacts(msgspec.Struct, frozen=True):
         return {dump.label: dump.digest for dump in self.dumps}
 
 
-@dataclass(frozen=True, slots=True)
-class RunFolder:
+class RunFolder(Struct, frozen=True):
     """where names the argument of a command that named the folder."""
 
     where: str

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from pytest_probe.core.regular_file import opened
 from pytest_probe.core.result import PortableId, Result
@@ -74,8 +74,7 @@ class ShardRun(msgspec.Struct, frozen=True):
     not_run: int | None = None
 
 
-@dataclass(frozen=True)
-class Shard:
+class Shard(Struct, frozen=True, dict=True):
     """A folder of --probe-out whose run had --probe-shard=number/parts; whole is its run.json."""
 
     folder: Path

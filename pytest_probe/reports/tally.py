@@ -6,7 +6,8 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from pytest_probe.core.fatal_call import FUZZED
 from pytest_probe.core.result import Plain, Result, number, rank
@@ -22,8 +23,7 @@ ALL_RUNS = 4
 WARNINGS = 20
 
 
-@dataclass(slots=True)
-class Worst:
+class Worst(Struct):
     """The worst of one API: its largest noise ratio with that output's limit, its largest ULP, its worst verdict.
 
     bound tells that the ratio is an upper bound: the verdict was clear before all perturbed runs were made.
@@ -37,8 +37,7 @@ class Worst:
     bound: bool = False
 
 
-@dataclass(slots=True)
-class Tally:
+class Tally(Struct):
     """What a run adds up to, kept small: no result is held.
 
     differing counts cases whose runs differ, undecided those of which an output could not be judged, emulated those

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from heapq import nsmallest
 from typing import TypeAlias
+
+from msgspec import Struct, field
 
 from pytest_probe.core.measurement import CaseTime, microseconds
 from pytest_probe.core.result import Result
@@ -18,8 +19,7 @@ NAME = 44
 Entry: TypeAlias = tuple[float, str, CaseTime]
 
 
-@dataclass(slots=True)
-class TimeTally:
+class TimeTally(Struct):
     """What the times of a run add up to, kept small: no result is held. total is in microseconds."""
 
     total: float = 0.0

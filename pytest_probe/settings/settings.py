@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct, field
 
 from pytest_probe.baselines.gate import METRICS
 from pytest_probe.core.printable import printable_line
@@ -26,8 +27,7 @@ REPEATED = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Examples:
+class Examples(Struct, frozen=True):
     """How many calls of an API are drawn; derandomized: the same ones each time."""
 
     count: int
@@ -41,8 +41,7 @@ PROFILES: Mapping[str, Examples] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Struct, frozen=True):
     """What the user asked for.
 
     dumps are absolute paths of files and folders as given, dump_files the dumps that they stand for; devices is empty

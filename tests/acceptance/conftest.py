@@ -82,7 +82,7 @@ NAMES = [
 
 # relu fails in both directions, linear's forward is warned about; argmax and the rest stay as they are.
 PLANTED = """
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     from pytest_probe.core.verdict import ArgumentRow, Element, OutputVerdict
 

@@ -17,7 +17,7 @@ ALONE = ("-p", "pytest_probe.plugin")
 WORKERS = pytest.mark.parametrize("workers", [[], ["-p", "xdist", "-n2"]], ids=["serial", "n2"])
 RANK = "step0/rank0/dump.json"
 FAILING = """
-from dataclasses import replace
+from msgspec.structs import replace
 
 def pytest_probe_verdict(case, verdict):
     return replace(verdict, verdict="error", reason="planted")

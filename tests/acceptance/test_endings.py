@@ -13,7 +13,7 @@ from tests.support.endings import ENDINGS
 ROOT = Path(__file__).parent.parent.parent
 # The record's first extent says which ending.
 HEAD = """
-    from dataclasses import replace
+    from msgspec.structs import replace
     import torch
     from tests.support.endings import ENDINGS, interrupted
 

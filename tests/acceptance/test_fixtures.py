@@ -171,7 +171,7 @@ def test_results_and_properties(pytester: pytest.Pytester) -> None:
 
 
 WARNING = """
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     def pytest_probe_verdict(case, verdict):
         return replace(verdict, verdict="warning", reason="by decree")

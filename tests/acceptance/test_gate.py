@@ -170,7 +170,7 @@ def test_bits_of_another_device_or_other_inputs_are_not_compared(
 
 VERDICTS = """
     import os
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     def pytest_probe_verdict(case, verdict):
         if case.record.api == "exp":

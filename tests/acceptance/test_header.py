@@ -59,7 +59,7 @@ def test_the_summary_keeps_to_the_terminals_width(
     make_dump()
     pytester.makeconftest(
         """
-        from dataclasses import replace
+        from msgspec.structs import replace
 
         def pytest_probe_verdict(case, verdict):
             return replace(verdict, verdict="warning", reason="many words " * 20)

@@ -39,7 +39,7 @@ def test_a_namespace_with_its_reference(pytester: pytest.Pytester, make_dump: Du
 def test_inputs_are_changed_before_either_side_runs(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump()
     conftest = """
-        from dataclasses import replace
+        from msgspec.structs import replace
 
         def pytest_probe_register(registry):
             registry.calls["Functional.relu"] = lambda x: x.clamp(min=0, max=5)

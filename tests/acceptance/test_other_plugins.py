@@ -25,7 +25,7 @@ JUNIT = {"error": ("failure",), "warning": (), "pass": (), "skip": ("skipped",)}
 
 # relu is wrong the first time, linear always; argmax is warned about. No second run of linear's backward.
 FIRST_WRONG = """
-    from dataclasses import replace
+    from msgspec.structs import replace
     from itertools import count
 
     import pytest

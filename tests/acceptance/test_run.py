@@ -227,7 +227,7 @@ def test_a_name_that_pytest_would_take_apart_is_reproduced_by_options(
     make_dump(data={"Aten.a::b[0].0.forward": forward(tensor(2), output=tensor(2))})
     pytester.makeconftest(
         """
-        from dataclasses import replace
+        from msgspec.structs import replace
 
         def pytest_probe_verdict(case, verdict):
             return replace(verdict, verdict="error", reason="planted")

@@ -49,7 +49,7 @@ def evil_dump(make_dump: DumpMaker, path: str = "dump.json") -> Path:
 
 
 FAILING = """
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     def pytest_probe_verdict(case, verdict):
         if case.record.api == "relu":

@@ -36,7 +36,7 @@ def run(pytester: pytest.Pytester, make_dump: DumpMaker, conftest: str, *args: s
         ),
         ("def pytest_probe_inputs(case, arguments): return 3", [], ["pytest_probe_inputs returned int 3, *"]),
         (
-            "from dataclasses import replace\n"
+            "from msgspec.structs import replace\n"
             "def pytest_probe_verdict(case, verdict): return replace(verdict, verdict='bogus')",
             [],
             ["pytest_probe_verdict returned the verdict 'bogus', expected one of skip, *"],

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 
-@dataclass
-class Agreement:
+class Agreement(Struct):
     """Rows that are alike, unlike for a slip that is known, undecided by one of both, and unlike otherwise."""
 
     alike: int = 0

@@ -7,9 +7,10 @@ import gzip
 import io
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from pytest_probe.numerics.tool_metrics import Measures
 from pytest_probe.reports.msprobe_csv.columns import COSINE, MEASURED
@@ -36,8 +37,7 @@ ZERO_DEVICE, ZERO_BENCH = "All the data is zero in device", "All the data is zer
 NONFINITE = "The position of inf or nan"
 
 
-@dataclass(frozen=True, slots=True)
-class PeerRow:
+class PeerRow(Struct, frozen=True):
     """One output. verdict is the tool's, in our words; cells has the row as it was printed."""
 
     name: str

@@ -6,19 +6,18 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Struct, field
 
 from tests.device import pretend
 
 ROOT = Path(__file__).parent.parent.parent
 
 
-@dataclass(frozen=True)
-class Trained:
+class Trained(Struct, frozen=True):
     """What tests.device.train prints of one training, and where its dumps are."""
 
     losses: list[float]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
 import torch
+from msgspec import Struct
 
 from pytest_probe.core.comparison import RunKind
 from pytest_probe.core.verdict import Outcome, Verdict
@@ -23,8 +23,7 @@ Function = Callable[..., Any]
 Off = tuple[Any, str, Any]
 
 
-@dataclass(frozen=True)
-class Clause:
+class Clause(Struct, frozen=True):
     """A clause, and a call in words and as it is made: `function` on the device, `reference` in float64.
 
     right is the verdict that the call deserves, wrong what it gets while `off` stands in for the clause's code.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from msgspec.structs import replace
 
 from pytest_probe.core.comparison import Comparison
 from pytest_probe.execution import comparisons, judging, resolve, run, structure

@@ -6,18 +6,17 @@ All outputs but the softmax's reach about 30, where one bfloat16 step is 0.125.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from msgspec import Struct
 
 Tensor = torch.Tensor
 BF16, F16 = torch.bfloat16, torch.float16
 
 
-@dataclass(frozen=True)
-class Kernel:
+class Kernel(Struct, frozen=True):
     """A kernel, its reference, and its arguments for a seed."""
 
     function: Callable[..., Tensor]

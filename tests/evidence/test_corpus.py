@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from msgspec import Struct, field
 
 from pytest_probe.core.verdict import Verdict
 from pytest_probe.records import find_dumps, read_dump
@@ -25,8 +25,7 @@ KNOWN = frozenset(("ambiguous name",))
 MOST_SKIPPED, MOST_WARNINGS = 0.03, 0.01
 
 
-@dataclass
-class Counts:
+class Counts(Struct):
     """Verdicts and kinds of skips by number, and a line for everything that must not be."""
 
     outcomes: Counter[str] = field(default_factory=Counter)

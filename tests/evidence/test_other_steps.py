@@ -7,12 +7,12 @@ atomically, in any order. What torch runs as one kernel rounds once: steps in it
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from msgspec import Struct
 
 from pytest_probe.execution import Checker, Conditions
 from pytest_probe.registry import Registry
@@ -23,8 +23,7 @@ pytestmark = pytest.mark.usefixtures("causes_once")
 Tensor = torch.Tensor
 
 
-@dataclass(frozen=True)
-class Steps:
+class Steps(Struct, frozen=True):
     """An API, what a device makes of it in its own steps, and how one is wrong beside them."""
 
     api: str

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from msgspec import Struct
 
 from pytest_probe.core.dump import Dump
 from pytest_probe.core.verdict import Verdict
@@ -21,8 +21,7 @@ Function = Callable[..., Any]
 WIDE = (torch.float64, torch.complex128)
 
 
-@dataclass
-class Bench:
+class Bench(Struct):
     """A dump, and a checker for it on the CPU; what the last case left is kept for the next, as in a run."""
 
     dump: Dump

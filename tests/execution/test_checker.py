@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from msgspec.structs import replace
 
 from pytest_probe.core.arguments import Arguments
 from pytest_probe.core.verdict import Verdict

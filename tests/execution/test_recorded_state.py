@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from msgspec import Struct
 from torch.profiler import profile
 
 from pytest_probe import capture
@@ -56,8 +57,7 @@ class Profiled(Emulated):
         return self.wrong(found[0], args, kwargs)
 
 
-@dataclass
-class Probe:
+class Probe(Struct):
     """A dump of one call of a program, and the device that it is checked on."""
 
     dump: Dump

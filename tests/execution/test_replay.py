@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from msgspec import structs
 
 from pytest_probe.core.arguments import Arguments, Leaf
 from pytest_probe.core.dump import Call, Lost, SizeSpec, Surroundings
@@ -187,7 +187,7 @@ def test_python_floats_beside_integers_are_of_the_default_dtype() -> None:
     assert got(1.03, leaf([30], "int64"))[:2] == [single, single]
     arguments, call = Arguments((1.03, leaf([30], "int64")), {}, None), Call((), {}, None, None)
     for default, number in (("", single), ("float64", 1.03)):
-        given = dataclasses.replace(call, surroundings=Surroundings(default=default))
+        given = structs.replace(call, surroundings=Surroundings(default=default))
         assert prepared(bind("Torch.pow", arguments.args, {}), given, arguments)[0].args[0] == number
 
 

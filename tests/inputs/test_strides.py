@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from pytest_probe.core.dump import Call, TensorSpec
 from pytest_probe.errors import Unsupported

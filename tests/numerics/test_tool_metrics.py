@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import math
 import tracemalloc
 from functools import partial
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from pytest_probe.numerics.dtypes import float_format, numpy_dtype, round_to
 from pytest_probe.numerics.tool_metrics import Convention, Measures, measure
@@ -24,13 +24,13 @@ INF, NAN = math.inf, math.nan
 
 
 def same(found: Measures, wanted: Measures, relative: float = 1e-9) -> None:
-    for field in dataclasses.fields(Measures):
-        mine, theirs = getattr(found, field.name), getattr(wanted, field.name)
-        floor = 1e-13 if field.name == "cosine_distance" else 0.0
-        assert (mine is None) == (theirs is None), (field.name, mine, theirs)
+    for field in Measures.__struct_fields__:
+        mine, theirs = getattr(found, field), getattr(wanted, field)
+        floor = 1e-13 if field == "cosine_distance" else 0.0
+        assert (mine is None) == (theirs is None), (field, mine, theirs)
         if mine is not None:
-            assert mine == pytest.approx(theirs, rel=relative, abs=floor, nan_ok=True), (field.name, mine, theirs)
-            assert type(mine) in (int, float), field.name
+            assert mine == pytest.approx(theirs, rel=relative, abs=floor, nan_ok=True), (field, mine, theirs)
+            assert type(mine) in (int, float), field
 
 
 def noisy(name: str, size: int, seed: int, special: bool) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
@@ -168,7 +168,7 @@ def test_every_metric_by_hand() -> None:
     ],
 )
 def test_what_each_part_of_a_convention_changes(changes: dict[str, Any], field: str, value: float | None) -> None:
-    found = getattr(measure(ACTUAL, EXPECTED, dataclasses.replace(BY_HAND, **changes)), field)
+    found = getattr(measure(ACTUAL, EXPECTED, structs.replace(BY_HAND, **changes)), field)
     assert found == (None if value is None else pytest.approx(value, rel=1e-14))
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pytest
+from msgspec import Struct
 
 from pytest_probe.profiling import stopwatch, track
 
 
-@dataclass
-class Clock:
+class Clock(Struct):
     """Its time is in ns."""
 
     time: int = 1_000

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec.structs
 import pytest
+from msgspec.structs import replace
 from syrupy.assertion import SnapshotAssertion
 
 from pytest_probe.core.dump import Dump, Frame, Record

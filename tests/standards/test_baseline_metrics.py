@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from pytest_probe.core.arguments import BoundCall
 from pytest_probe.core.comparison import ComparedCase, Comparison, Evidence

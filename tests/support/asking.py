@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from pytest_probe.core.comparison import Allowance, Assumption, ComparedCase, Comparison, Evidence, RunKind
 from pytest_probe.core.verdict import OutputVerdict
@@ -20,8 +20,7 @@ ULP = 2.0**-23  # of float32 at 1
 ONES = np.ones(100)
 
 
-@dataclass(frozen=True)
-class Given(Evidence):
+class Given(Evidence, Struct, frozen=True):
     """Evidence that a test gives: runs by kind, what the CPU's own kernel gives, and other references."""
 
     made: Mapping[str, Sequence[Any]] = field(default_factory=dict)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from msgspec import Struct
 
 # By the names of their entry points.
 OTHERS = (
@@ -21,16 +21,14 @@ OTHERS = (
 WITHOUT_OTHERS = " ".join(f"-p no:{name}" for name in OTHERS)
 
 
-@dataclass(frozen=True)
-class Junit:
+class Junit(Struct, frozen=True):
     """A test case of junit: what it is beside its properties ("failure", "skipped", ...), and those."""
 
     kinds: tuple[str, ...]
     properties: Mapping[str, str]
 
 
-@dataclass(frozen=True)
-class Ran:
+class Ran(Struct, frozen=True):
     """A run of pytest in a folder, with --probe-out=out and --junitxml=junit.xml."""
 
     result: pytest.RunResult

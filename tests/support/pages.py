@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = {
@@ -20,8 +21,7 @@ _FILE = re.compile(r"# (?P<name>[\w.-]+\.\w+)\n")
 _LINK = re.compile(r"\]\((?P<target>[^)\s]+)\)")
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(Struct, frozen=True):
     """A fenced block. name is the file that its first line says it is ("# conftest.py"), "" without one; not_run is
     the reason in a comment before it, exit_status what its commands end with; follows: only blank lines lie between it
     and the block before."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_probe.core.comparison import Comparison
 from pytest_probe.core.verdict import OutputVerdict
@@ -12,8 +12,7 @@ from pytest_probe.numerics.dtypes import AnyArray, float_format, widen
 from pytest_probe.standards import STANDARDS
 
 
-@dataclass
-class Asking:
+class Asking(Struct):
     """The default standard, which keeps what it was asked."""
 
     name: str = "asking"

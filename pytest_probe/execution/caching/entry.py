@@ -13,12 +13,12 @@ import uuid
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
 import numpy as np
+from msgspec import Struct, field
 
 from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype
 
@@ -46,8 +46,7 @@ class StoredResult(msgspec.Struct, frozen=True):
     told: msgspec.Raw
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(Struct, frozen=True):
     """Numbers as they are kept: arrays and Python's own by name, and what else is told, in JSON's types."""
 
     values: Mapping[str, Any]
@@ -119,8 +118,7 @@ PLAIN_TYPES: Mapping[str, tuple[type, Any]] = {
 }
 
 
-@dataclass(slots=True)
-class Part:
+class Part(Struct):
     """A file while it is written, under a name that nobody reads."""
 
     path: Path

@@ -6,9 +6,10 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from pytest_probe.execution.caching.entry import PART, Entry, Part
 
@@ -26,8 +27,7 @@ class _File(NamedTuple):
     path: str
 
 
-@dataclass(slots=True)
-class Folder:
+class Folder(Struct):
     """Files of at most `size` bytes in all; several processes may use it at once."""
 
     path: Path

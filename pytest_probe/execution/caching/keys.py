@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -68,8 +67,6 @@ def _feed(update: Callable[[bytes], None], value: Any, of_array: Callable[[AnyAr
 def _fields(value: Any) -> tuple[str, ...]:
     if isinstance(value, msgspec.Struct):
         return value.__struct_fields__
-    if is_dataclass(value) and not isinstance(value, type):
-        return tuple(field.name for field in fields(value))
     raise Unkeyed(f"a {type(value).__name__} has no digest")
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
+from msgspec.structs import replace
 
 from pytest_probe.core.arguments import Arguments, Leaf, map_tree, mapped
 from pytest_probe.core.dump import Call, TensorSpec

@@ -4,9 +4,9 @@ by logarithms; where the inputs are whole numbers, or halves, nothing was rounde
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from pytest_probe.core.arguments import Leaf
 from pytest_probe.core.verdict import OutputVerdict

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 
 from pytest_probe.core.arguments import Arguments, floats_of
 from pytest_probe.core.dump import Direction
@@ -20,8 +20,7 @@ from pytest_probe.inputs.fuzz.drawn import arguments_text
 from pytest_probe.numerics.dtypes import AnyArray
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """A call that fails. incoming are the incoming gradients by output, where its backward is what fails; script makes
     the call, "" where it cannot be written down."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from pytest_probe.execution.fuzzing.trial import Trials
 from pytest_probe.inputs.fuzz.learnt import around

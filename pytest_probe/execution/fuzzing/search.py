@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -16,6 +15,7 @@ import hypothesis.core
 from hypothesis import HealthCheck, Phase, Verbosity
 from hypothesis.database import DirectoryBasedExampleDatabase, ExampleDatabase
 from hypothesis.errors import Flaky, Unsatisfiable
+from msgspec import Struct, field
 
 from pytest_probe.core.verdict import Verdict
 from pytest_probe.execution.fuzzing.trial import Judged, Trials
@@ -42,8 +42,7 @@ class Rejected(Exception):
     """The reference rejects a drawn call."""
 
 
-@dataclass(frozen=True)
-class Effort:
+class Effort(Struct, frozen=True):
     """How much is searched: examples, whether the same ones in each run, where failing ones are kept; seed: the same
     examples for the same one, unless --hypothesis-seed gives another."""
 
@@ -53,8 +52,7 @@ class Effort:
     seed: int | None = None
 
 
-@dataclass(frozen=True)
-class Passed:
+class Passed(Struct, frozen=True):
     """A call that passed, with the share of its limit that it took."""
 
     drawn: DrawnCall
@@ -62,8 +60,7 @@ class Passed:
     verdict: Verdict
 
 
-@dataclass
-class Findings:
+class Findings(Struct):
     """What a search found. rejected counts calls by the reason for which the reference rejected them, contracts are
     the first calls by what differs beside numbers; worst is the call that took the largest share of its limit and
     passed, failed the call that is searched for, shrunk; its first one had so many examples before it."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_probe.core.fatal_call import FUZZED, FatalCall
 from pytest_probe.core.verdict import Verdict
@@ -20,8 +22,7 @@ from pytest_probe.inputs.fuzz.templates import Template
 CONTRACTS = 3
 
 
-@dataclass(frozen=True)
-class SearchResult:
+class SearchResult(Struct, frozen=True):
     """What a search found. numbers is the call with wrong numbers, contracts calls that break one; fatal are the calls
     that ended the process of an earlier try, deaths those of them that were drawn again."""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from pytest_probe.core.arguments import Arguments, Leaf
 from pytest_probe.core.dump import Call

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field, structs
 from msgspec.structs import replace
 
 from pytest_probe.core.arguments import Arguments, Leaf, mapped
@@ -30,8 +29,7 @@ DEMANDS = Demands(dtype=True, strides=True, drawn=True)
 Announced = Callable[[AnnouncedCall], AbstractContextManager[None]]
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(Struct, frozen=True):
     """An API as cases run it: name is the item's, path that of its dump, directions those that are asked for; ulp: the
     limit on units of the last place where inputs are exact."""
 
@@ -51,8 +49,7 @@ class Target:
         return Case(dump, record, direction, None, arguments=arguments, demands=DEMANDS)
 
 
-@dataclass(frozen=True)
-class Judged:
+class Judged(Struct, frozen=True):
     """What became of a call: checked in each direction, unless the reference rejected it, or it has ended a process
     before (fatal), so that it was not made again."""
 
@@ -76,8 +73,7 @@ class Judged:
         return max(shares, key=lambda share: share[0], default=None)
 
 
-@dataclass(frozen=True)
-class Trials:
+class Trials(Struct, frozen=True):
     """Judges the calls of one search. announced: what each call is made in, by direction: it limits its time, and
     tells a process that survives which call it is. fatal are the calls that have ended a process, by key; met those of
     them that were drawn again."""
@@ -115,7 +111,7 @@ class Trials:
         if forward.forward is None:
             return ()
         with self.announced(replace(announced, direction="backward")):
-            found = self.checker.run(dataclasses.replace(forward.case, direction="backward"), forward)
+            found = self.checker.run(structs.replace(forward.case, direction="backward"), forward)
         return () if found.verdict.verdict == "skip" else (found,)
 
     def _passed_over(self, found: Judged, key: str) -> Judged:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from pytest_probe.core.arguments import Arguments, Leaf, with_leaves
 from pytest_probe.numerics.dtypes import AnyArray, is_floating, widen

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from pytest_probe.numerics.dtypes import AnyArray, float_format, widen
 
@@ -13,8 +13,7 @@ from pytest_probe.numerics.dtypes import AnyArray, float_format, widen
 CHUNK = 1 << 22
 
 
-@dataclass(frozen=True, slots=True)
-class Checksums:
+class Checksums(Struct, frozen=True):
     """Blocks of `size` places, the last one perhaps shorter, and a sign for each place.
 
     Random signs keep what all elements share (a kernel that cuts instead of rounding) from adding up.

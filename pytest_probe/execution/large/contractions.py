@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
 from pytest_probe.core.arguments import BoundCall
 from pytest_probe.numerics.dtypes import AnyArray
@@ -24,8 +24,7 @@ Shape: TypeAlias = tuple[int, ...]
 IndexValues: TypeAlias = Mapping[str, AnyArray]
 
 
-@dataclass(frozen=True, slots=True)
-class Contraction:
+class Contraction(Struct, frozen=True):
     """A product of two factors, and perhaps something added to it.
 
     factors and addends map an argument's name to its indices, output has the output's; extents is the number of places
@@ -71,8 +70,7 @@ def contraction_kind(name: str) -> str:
     return next(iter(details(classes_of(name), "contraction")), "")
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
+class _Call(Struct, frozen=True):
     """Tensors of a call, by parameter. Raises LookupError for one that is not there."""
 
     call: BoundCall

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_probe.core.arguments import with_leaves
 from pytest_probe.core.dump import Direction
@@ -36,8 +37,7 @@ LEAST = 4
 Change = Callable[[AnyArray, Indices], AnyArray]
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(Struct, frozen=True):
     """Part of one tensor, an output or an argument's gradient: the replay of what that part follows from, the device's
     numbers, and the places that were taken along each of the tensor's dimensions (None: all)."""
 
@@ -59,8 +59,7 @@ class Sample:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Sampler:
+class Sampler(Struct, frozen=True):
     """Samples of a replay whose contraction costs more than `budget` FLOP; key and seed draw them."""
 
     replay: Replay

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from statistics import median, quantiles
 from typing import Any, TypeAlias
+
+from msgspec import Struct
 
 from pytest_probe.core import clock
 from pytest_probe.core.clock import Clock
@@ -28,8 +29,7 @@ FEWEST, EMPTY_BLOCKS = 3, 16
 EMPTY_CALLS = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class Times:
+class Times(Struct, frozen=True):
     """Seconds of a call by block, without what an empty call takes; first is that of the first call, calls counts all.
 
     once: a call takes longer than the budget, and the one block is the second call. too_short: an empty call takes more

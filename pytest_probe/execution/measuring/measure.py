@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from pytest_probe.core import sides
 from pytest_probe.core.measurement import CaseMemory, CaseTime, Throughput, TimeNote, Warmth

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_probe import frameworks
 from pytest_probe.core.arguments import Arguments, BoundCall, Leaf, floats_of, with_leaves
@@ -35,8 +36,7 @@ if TYPE_CHECKING:
 LEAST, MOST = 0.5, 1.5
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
+class Subject(Struct, frozen=True):
     """The call to measure; bound has its arguments by name, outputs the shape and the bytes of each forward output."""
 
     framework: Framework
@@ -109,8 +109,7 @@ def alone(case: Case, replays: Replays, seed: int) -> Subject:
     raise NotMeasured("no output of the device can be differentiated")
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
+class _Found(Struct, frozen=True):
     """A call that ran on the device."""
 
     framework: Framework

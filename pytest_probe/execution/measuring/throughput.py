@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from pytest_probe.execution.large.contractions import contraction
 from pytest_probe.execution.measuring.subject import Subject
@@ -14,8 +14,7 @@ from pytest_probe.execution.measuring.subject import Subject
 SUMS = frozenset(("terms_of_reduction", "terms_of_row", "terms_of_exponentials"))
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(Struct, frozen=True):
     """Bytes that a call must move at least, and operations: an addition and a multiplication for each term of a
     product, one for each element elsewhere. product: it multiplies matrices, or convolves."""
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from pytest_probe.core.arguments import BoundCall
 from pytest_probe.frameworks.binding import Signature, bound_call, operator_name, unbound_call

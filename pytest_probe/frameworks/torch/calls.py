@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_probe.core.arguments import Array, Leaf, map_tree
 from pytest_probe.core.dump import DeviceSpec, DtypeSpec, MemoryFormatSpec, SizeSpec
@@ -60,8 +61,7 @@ def taken(value: Any, device: Device) -> Any:
     return value
 
 
-@dataclass(slots=True)
-class TorchBound:
+class TorchBound(Struct):
     """Arguments as torch takes them for one way of running, the tensors among them by name, and what they were."""
 
     args: list[Any]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 import torch
 import torch.overrides
+from msgspec.structs import replace
 
 from pytest_probe.core import sides
 from pytest_probe.core.arguments import Arguments, BoundCall

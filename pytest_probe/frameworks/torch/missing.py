@@ -6,11 +6,11 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import torch
 import torch.overrides
+from msgspec import Struct
 
 from pytest_probe.core.dump import Argument, DtypeSpec, Lost, named_tensors
 
@@ -21,8 +21,7 @@ _WORDS, _NUMBERS = ("mean", "sum", "none", "batchmean"), (0, 1, 2)
 _ORDER: tuple[Kind, ...] = ("axis", "reduction", "flag", "dtype")
 
 
-@dataclass(frozen=True, slots=True)
-class _Parameter:
+class _Parameter(Struct, frozen=True):
     """place: its number among positional arguments, -1 where only its keyword gives it; words: it takes a reduction by
     its name."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
+from msgspec import Struct
 
 from pytest_probe.errors import SettingsError
 from pytest_probe.frameworks.base import Functions
@@ -39,8 +39,7 @@ def _named(root: str, names: Any) -> frozenset[str]:
     return frozenset(f"kwargs.{root}.{name}" for name in names)
 
 
-@dataclass(frozen=True, slots=True)
-class _State:
+class _State(Struct, frozen=True):
     """A Module's parameters and buffers, by the names that it would have uncompiled; buffers names the latter."""
 
     module: torch.nn.Module

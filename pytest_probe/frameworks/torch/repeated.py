@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 
 from pytest_probe.core.run import MeasuredCall
 from pytest_probe.frameworks.base import Repeated

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pytest_probe.core.arguments import Arguments, Leaf, map_tree, mapped
 from pytest_probe.core.dump import Call, Surroundings, TensorSpec
@@ -26,8 +27,7 @@ EXPANDED = "expanded"
 LAYOUTS = ("contiguous", "transposed", "sliced", EXPANDED, OFFSET, "channels_last")
 
 
-@dataclass(frozen=True, slots=True)
-class DrawnTensor:
+class DrawnTensor(Struct, frozen=True):
     """A tensor by its structure and the law of its contents; recorded is the one that it was drawn around."""
 
     shape: tuple[int, ...]
@@ -35,7 +35,7 @@ class DrawnTensor:
     layout: str = "contiguous"
     regime: str = "gaussian"
     requires_grad: bool = False
-    recorded: TensorSpec | None = field(default=None, repr=False)
+    recorded: TensorSpec | None = None
 
     @property
     def spec(self) -> TensorSpec:
@@ -51,8 +51,7 @@ class DrawnTensor:
         return f"{self.dtype}{list(self.shape)}{layout} {self.regime}"
 
 
-@dataclass(frozen=True)
-class DrawnCall:
+class DrawnCall(Struct, frozen=True, dict=True):
     """A call of an API ("Functional.softmax") whose arguments are trees with a DrawnTensor in the place of each tensor.
     The same seed gives the same contents; limits keep them within what the API can compute."""
 
@@ -60,7 +59,7 @@ class DrawnCall:
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     seed: int
-    signatures: Signatures = field(repr=False, compare=False)
+    signatures: Signatures
     limits: Limits = field(default_factory=Limits)
 
     def call(self) -> Call:

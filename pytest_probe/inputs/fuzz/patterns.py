@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
+
+from msgspec import Struct
 
 # What the symbols of a call are: a size each, several of a starred one ("*b").
 Sizes: TypeAlias = "Mapping[str, int | tuple[int, ...]]"
 
 
-@dataclass(frozen=True)
-class Pattern:
+class Pattern(Struct, frozen=True, dict=True):
     """A shape. Each word is a size ("3"), a symbol ("n"), a product of symbols ("g*c"), any number of dimensions
     ("*b"), or a partner that broadcasts with those ("~b": some of them missing from the left or 1)."""
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
 from pytest_probe.core.dump import TensorSpec
 from pytest_probe.inputs.filled import alike, resized
 from pytest_probe.numerics.dtypes import Float64Array, FloatFormat, float_format
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """Of an operator's inputs: it forms products of `power` of them, 0 where it forms nothing but its result; largest
     is the largest magnitude that it can tell from larger ones."""
 
@@ -24,8 +23,10 @@ class Limits:
     largest: float = math.inf
 
 
-@dataclass(frozen=True, slots=True)
-class Reach:
+UNLIMITED = Limits()
+
+
+class Reach(Struct, frozen=True):
     """The numbers of a dtype that a call may be given: powers of two of the smallest and the largest magnitude, so that
     what it forms of them inside neither overflows nor vanishes; subnormal: may numbers be below the smallest normal
     one?"""
@@ -221,7 +222,7 @@ def floats(
     spec: TensorSpec | None,
     rng: np.random.Generator,
     *,
-    limits: Limits = Limits(),
+    limits: Limits = UNLIMITED,
 ) -> Float64Array:
     """Values of a regime for a floating dtype, in float64. spec is the recorded tensor, whose statistics RECORDED has;
     limits are the operator's. Numbers beyond the dtype's range become its largest ones."""

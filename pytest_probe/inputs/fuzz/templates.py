@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from pytest_probe.core.dump import TensorSpec
 from pytest_probe.frameworks.base import Signatures
@@ -13,8 +14,7 @@ from pytest_probe.inputs.fuzz.patterns import Pattern, Sizes
 from pytest_probe.inputs.fuzz.regimes import Limits
 
 
-@dataclass(frozen=True)
-class TensorSlot:
+class TensorSlot(Struct, frozen=True):
     """The place of a tensor. dtype is what it keeps, "" for the floating dtype that is drawn; many: a list of such
     tensors; optional: it may be left out. recorded is what stood there, whose statistics are drawn, too."""
 
@@ -25,15 +25,13 @@ class TensorSlot:
     recorded: TensorSpec | None = None
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(Struct, frozen=True):
     """The place of a plain argument that is one of some values. A list that begins with None may be left out."""
 
     values: tuple[Any, ...]
 
 
-@dataclass(frozen=True)
-class DimOf:
+class DimOf(Struct, frozen=True):
     """The place of a dimension of a tensor, by the tensor's parameter; kind: "dim" one, "dims" also several or all,
     "some" a list of some. recorded are values that a record has."""
 
@@ -42,16 +40,14 @@ class DimOf:
     recorded: tuple[Any, ...] = ()
 
 
-@dataclass(frozen=True)
-class SizeOf:
+class SizeOf(Struct, frozen=True):
     """The place of a number that is a symbol's size, or of the list of a starred one's."""
 
     symbol: str
     as_list: bool = False
 
 
-@dataclass(frozen=True)
-class Template:
+class Template(Struct, frozen=True):
     """An API's calls, by canonical parameter or by place in the call; signatures are its framework's.
 
     slots holds what is drawn, by key; arguments are the call's own trees with a Key in each drawn place, None where the
@@ -96,8 +92,7 @@ class Template:
         return tuple(found)
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(Struct, frozen=True):
     """A place in a record's arguments that is drawn anew."""
 
     name: str

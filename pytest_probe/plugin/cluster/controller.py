@@ -7,12 +7,13 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pytest_probe.core.verdict import Verdict
 from pytest_probe.errors import OutOfMemory
@@ -45,8 +46,7 @@ WAITING = 60.0
 NAMED = 20
 
 
-@dataclass(slots=True)
-class HostState:
+class HostState(Struct):
     """What the controller knows of a host. parts are the groups that it has, by their numbers, in its order."""
 
     place: Place

@@ -9,9 +9,10 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from pytest_probe.plugin.cluster.channel import END, Channel
 from pytest_probe.plugin.cluster.messages import Death, Outcome, Place, Ready, Start, Told

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from pytest_probe.core.dump import Call, Direction, Dump, Frame, Record
 from pytest_probe.errors import RecordError
@@ -14,8 +15,7 @@ from pytest_probe.reports.running import Running
 from pytest_probe.settings.settings import Settings
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """Where a host is: the node's id and name for people, the host's number there, how many hosts it has."""
 
     node: str
@@ -29,8 +29,7 @@ class Place:
         return f"{self.node[:8]}-{self.slot}"
 
 
-@dataclass(frozen=True, slots=True)
-class SentDump:
+class SentDump(Struct, frozen=True):
     """A dump without its records, by its number in the run. shipped: its files go with the cases, since nodes cannot
     read them."""
 
@@ -41,8 +40,7 @@ class SentDump:
     shipped: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(Struct, frozen=True):
     """What a process needs to become one of this run's.
 
     args, folder and rootdir are those of the controller's command line; search_path is its sys.path, conftests are the
@@ -60,8 +58,7 @@ class Start:
     worker: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
+class Told(Struct, frozen=True):
     """What is known once the processes have said what their devices are. gate is a baseline as it is carried to
     workers; marker a file of --probe-out with its content: a process that reads the same writes there; remark goes into
     the notes of each result.
@@ -72,8 +69,7 @@ class Told:
     remark: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class SentCase:
+class SentCase(Struct, frozen=True):
     """An item. record is raw. call is the decoded record where the controller decodes it, or why that cannot be: where
     records were folded, and where what decodes them cannot be sent."""
 
@@ -91,8 +87,7 @@ class SentCase:
     call: Call | RecordError | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(Struct, frozen=True):
     """A process can run cases. devices says what its device is, once a framework, name is the one that the run has for
     it, None for the default; trouble: why it cannot; broken: what it wrote to stderr may tell more."""
 
@@ -102,8 +97,7 @@ class Ready:
     broken: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Ran:
+class Ran(Struct, frozen=True):
     """An item, by its place in what was sent, has ended. reports are as pytest serialises them. files are those of
     --probe-out, by their path in it, that the process could not write there."""
 
@@ -112,8 +106,7 @@ class Ran:
     files: Mapping[str, bytes] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Death:
+class Death(Struct, frozen=True):
     """The process died. timed_out: its time limit ended it; said is what it wrote to stderr last."""
 
     running: Running
@@ -122,8 +115,7 @@ class Death:
     said: str
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """What a host has done of what was sent: pickled `Ran` of the items that ended, and how its process died, None
     where it lives."""
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias
+
+from msgspec import Struct
 
 from pytest_probe.plugin.cluster.messages import Outcome, Place, Ready, Start, Told
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
+class Lost(Struct, frozen=True):
     """A host has gone, with its node or alone."""
 
     why: str

@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 import ray
+from msgspec import Struct
 from ray.exceptions import RayError, RayTaskError, RuntimeEnvSetupError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -46,8 +46,7 @@ SAME = ("pytest-probe", "pytest", "msgspec", "numpy")
 CPU, GPU = "CPU", "GPU"
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(Struct, frozen=True):
     """A node that is there. count is how many devices it has."""
 
     id: str

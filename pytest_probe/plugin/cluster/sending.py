@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from pytest_probe.core import archive
 from pytest_probe.core.dump import Call, Dump, Frame, Record, TensorSpec, named_tensors

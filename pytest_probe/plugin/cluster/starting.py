@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import uuid
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from pytest_probe.plugin.cluster.messages import Start
 from pytest_probe.plugin.session import Probe

@@ -11,12 +11,12 @@ import signal
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec.structs import replace
 
 from pytest_probe.core.dump import Call, Dump, Record
 from pytest_probe.errors import ProbeError, RecordError

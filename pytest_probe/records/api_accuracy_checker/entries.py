@@ -4,9 +4,10 @@ field."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
+
+from msgspec import Struct
 
 from pytest_probe.core import archive
 from pytest_probe.core.dump import Argument, Call, Record, TensorSpec
@@ -20,8 +21,7 @@ _TENSOR = "torch.Tensor"
 _FILE = "datapath"
 
 
-@dataclass(frozen=True, slots=True)
-class Folders:
+class Folders(Struct, frozen=True):
     """Where the files of tensors are looked up: of arguments, and of gradients."""
 
     arguments: tuple[Path, ...]

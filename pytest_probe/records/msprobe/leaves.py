@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from pytest_probe.core.dump import DeviceSpec, DtypeSpec, MemoryFormatSpec, SizeSpec
 from pytest_probe.records.fields import Fields, quoted

@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NoReturn
+
+from msgspec import Struct
 
 from pytest_probe.core.dump import Argument, DtypeSpec, Lost, TensorSpec
 from pytest_probe.numerics.dtypes import is_complex, is_floating
@@ -50,8 +51,7 @@ class Unparsed(Exception):
         self.column, self.found, self.wanted = column, found, wanted
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedLine:
+class ParsedLine(Struct, frozen=True):
     """A call that a line describes. Lost stands for a size, or an end of a slice, that was a tensor; lost tells whether
     there is one."""
 

@@ -7,9 +7,9 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 import msgspec
+from msgspec import Struct, field
 
 from pytest_probe.core.dump import Direction
 from pytest_probe.core.printable import printable
@@ -41,8 +41,7 @@ _EXAMPLE = "one as Torch_relu_0_forward_input.0"
 _WANTED = "a JSON array of 6 elements, or of 2 with a stack"
 
 
-@dataclass(slots=True)
-class Entry:
+class Entry(Struct):
     """One direction of a call: its stack, and its lines with values in pieces, each of lines that follow each other
     behind the number of the first one and a tab; names counts those of an entry with several pieces."""
 
@@ -55,8 +54,7 @@ class Entry:
         return b"\n".join(self.pieces)
 
 
-@dataclass(slots=True)
-class CallLines:
+class CallLines(Struct):
     """The lines of one call, "Tensor.add_.4"."""
 
     name: str
@@ -66,8 +64,7 @@ class CallLines:
     entries: dict[Direction, Entry] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class Sorted:
+class Sorted(Struct):
     """What a file holds: the lines of calls in the order of their first ones, the names that occur twice, what is
     wrong with lines that no record can tell of, and the number of lines with values and with stacks."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from pytest_probe.core.dump import Direction, Frame
 from pytest_probe.core.printable import printable, printable_line
@@ -13,8 +14,7 @@ from pytest_probe.records.ptdbg.lines import STACK, Entry, elements
 _MAX_LINE = 999_999_999  # more than any file has lines
 
 
-@dataclass(frozen=True, slots=True)
-class Stacks:
+class Stacks(Struct, frozen=True):
     """The frames of every entry, decoded when they are asked for. What is no frame is left out, and never an error."""
 
     calls: Mapping[str, Mapping[Direction, Entry]]

@@ -11,12 +11,12 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import Struct, field
 
 from pytest_probe.core.result import Result
 from pytest_probe.errors import SettingsError
@@ -103,8 +103,7 @@ def _pragma(file: sqlite3.Connection, name: str) -> int:
     return int(file.execute(f"PRAGMA {name}").fetchone()[0])
 
 
-@dataclass(slots=True)
-class HistoryRun:
+class HistoryRun(Struct):
     """The cases of a run, taken in one at a time and kept small, until the run is appended."""
 
     _rows: list[tuple[Any, ...]] = field(default_factory=list)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from pytest_probe.core.verdict import SEVERITY
 from pytest_probe.reports.history.file import METRICS
@@ -13,8 +14,7 @@ from pytest_probe.reports.history.file import METRICS
 WORSE = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Struct, frozen=True):
     """One run, with the counts of its verdicts."""
 
     id: int
@@ -28,8 +28,7 @@ class Run:
     skips: int
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(Struct, frozen=True):
     """A metric in one run: the largest of so many cases, and the case that has it. None where none has the metric."""
 
     run: Run
@@ -38,8 +37,7 @@ class Point:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Worse:
+class Worse(Struct, frozen=True):
     """A case that got worse: its verdicts and its metric in the older run and in the newer."""
 
     name: str
@@ -57,7 +55,7 @@ class Worse:
 
 def runs(file: sqlite3.Connection, since: str = "") -> list[Run]:
     """Those that began at this time or later, the oldest first. since is the beginning of an ISO date, "" for all."""
-    names = ", ".join(Run.__dataclass_fields__)
+    names = ", ".join(Run.__struct_fields__)
     return [Run(*row) for row in file.execute(f"SELECT {names} FROM runs WHERE started >= ? ORDER BY id", (since,))]
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from msgspec import Struct, field
 
 from pytest_probe.core.baseline import KeptCase
 from pytest_probe.core.baseline import number as kept_number
@@ -20,8 +21,7 @@ LEAST = (1.0, 1.0, 1.0, 1.5)
 MOVED, LISTED = 1000, 2000
 
 
-@dataclass(frozen=True, slots=True)
-class OtherCase:
+class OtherCase(Struct, frozen=True):
     """A case of the other run: its verdict, and of the compared metrics those that it has."""
 
     verdict: str
@@ -45,8 +45,7 @@ class OtherCase:
         return cls(case.verdict, numbers)
 
 
-@dataclass(slots=True)
-class OtherRun:
+class OtherRun(Struct):
     """What the page is told of another run, and of each of its cases by id. notes say what differs between the two;
     alike tells that both are of the same dumps: else nothing is compared."""
 
@@ -55,10 +54,9 @@ class OtherRun:
     cases: Mapping[str, OtherCase]
     notes: tuple[str, ...] = ()
     alike: bool = True
-    _in_any_dtype: dict[PortableId, str] = field(init=False)
+    _in_any_dtype: dict[PortableId, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._in_any_dtype = {}
         for id in self.cases:
             self._in_any_dtype.setdefault(PortableId.parse(id).in_any_dtype, id)
 
@@ -69,8 +67,7 @@ class OtherRun:
         return self._in_any_dtype.get(PortableId.parse(id).in_any_dtype)
 
 
-@dataclass(frozen=True, slots=True)
-class _Move:
+class _Move(Struct, frozen=True):
     row: int
     score: float
     shown: list[Any]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from base64 import b64encode
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import msgspec
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
+from msgspec import Struct
 
 from pytest_probe.core.regular_file import check_replaceable
 from pytest_probe.core.whole_file import replacing
@@ -31,8 +31,7 @@ VERDICTS = ("error", "warning", "pass", "skip")
 LISTED = 500
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(Struct, frozen=True):
     """What the page is made of."""
 
     run: RunFacts

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from pytest_probe.errors import SettingsError
 from pytest_probe.numerics.error_plots import LETTERS
@@ -19,8 +20,7 @@ METRIC, RUNS = "noise_ratio", 24
 LOWEST = -10
 
 
-@dataclass(frozen=True, slots=True)
-class Sparklines:
+class Sparklines(Struct, frozen=True):
     """metric: what is drawn; runs: when each began, the oldest first; lines: the metric of each case by id, None where
     a run has none."""
 

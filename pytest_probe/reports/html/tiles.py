@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
+
+from msgspec import Struct
 
 from pytest_probe.reports.run_folder import RunFacts
 
@@ -12,8 +13,7 @@ from pytest_probe.reports.run_folder import RunFacts
 NAMED = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Tile:
+class Tile(Struct, frozen=True):
     """A name, what is said of it, and small print below."""
 
     name: str

@@ -9,10 +9,11 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import IO
+
+from msgspec import Struct, field
 
 from pytest_probe.core.printable import printable_line
 from pytest_probe.core.result import OutputResult, Plain, Result, number
@@ -77,8 +78,7 @@ def _safe(part: str) -> str:
     return "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in part).strip(".") or "_"
 
 
-@dataclass
-class Tables:
+class Tables(Struct):
     """One details file as it is written, and what its result file will say. The file is open only while rows go in:
     there may be more groups than a process may have files."""
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
+
+from msgspec import Struct
 
 from pytest_probe import frameworks
 from pytest_probe.core.verdict import Outcome
@@ -43,8 +44,7 @@ FOLDER_TELLS = "only a folder of --probe-out says whether they are what the API 
 DETAILS_FILE, RESULT_FILE = "api_precision_compare_details_{}.csv", "api_precision_compare_result_{}.csv"
 
 
-@dataclass(frozen=True, slots=True)
-class ComparedRow:
+class ComparedRow(Struct, frozen=True):
     """One output on both sides, or on one only: then nothing was decided."""
 
     key: str

@@ -6,9 +6,10 @@ import ast
 import csv
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from pytest_probe.core.result import Plain, PortableId, Result, number
 from pytest_probe.core.verdict import Metric
@@ -18,11 +19,10 @@ from pytest_probe.reports.msprobe_csv.columns import COSINE, DEVICE, MEASURED, M
 from pytest_probe.reports.results_file import RESULTS, read_results
 
 GIVE = "give a folder of --probe-out, or an accuracy_checking_details file"
-_FIELDS = {field.name for field in fields(Measures)}
+_FIELDS = frozenset(Measures.__struct_fields__)
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Struct, frozen=True):
     """One output. key names it on both sides of a comparison ("Functional.linear.0.forward.output.0", behind the dump's
     label where a run of ours has several dumps, with a dtype where it ran in several); api is the one whose rule judges
     ("Functional.linear"); dtype is the device's, "" where there is no output to judge; judge is the standard of the

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
 from pytest_probe.core.comparison import Comparison
 from pytest_probe.numerics.dtypes import AnyArray, is_floating, widen
@@ -43,8 +43,7 @@ COARSE, DISTINCT, FEW_VALUES = 4.0, 0.75, 32
 Distribution: TypeAlias = Callable[[AnyArray], AnyArray]
 
 
-@dataclass(frozen=True, slots=True)
-class Law:
+class Law(Struct, frozen=True):
     """A cumulative distribution of values between low and high. A value x counts as (x - shift) / scale, element by
     element where those are arrays. whole: of whole numbers. normal: what makes them standard normal, where there is
     such a function."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from pytest_probe.core.comparison import Comparison
 from pytest_probe.core.verdict import OutputVerdict

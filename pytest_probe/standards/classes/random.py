@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from pytest_probe.core.comparison import Comparison, Evidence
 from pytest_probe.core.verdict import Outcome, OutputVerdict

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from pytest_probe.core.comparison import Comparison
 from pytest_probe.core.verdict import OutputVerdict

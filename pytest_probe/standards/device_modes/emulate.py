@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_probe.core.comparison import Assumption, Comparison, Evidence, RunKind
 from pytest_probe.core.device_modes import Behaviour, Mode, with_attention
@@ -126,8 +127,7 @@ def _flushed(comparison: Comparison, variants: Sequence[Mode]) -> Iterator[Compa
     yield flushed.of_call(call)
 
 
-@dataclass(frozen=True, slots=True)
-class _FlushedEvidence(Evidence):
+class _FlushedEvidence(Evidence, Struct, frozen=True):
     """Runs of the reference and of its emulations, each as far from `expected` as it is from its own reference. values
     are those that the device may have come to."""
 
@@ -192,8 +192,7 @@ def _sampled(comparison: Comparison, variants: Sequence[Mode]) -> Comparison | N
     return replace(comparison, evidence=_SampledEvidence(evidence, samples), allowance=allowance)
 
 
-@dataclass(frozen=True, slots=True)
-class _SampledEvidence(Evidence):
+class _SampledEvidence(Evidence, Struct, frozen=True):
     """Another evidence's runs, and samples of a mode's rounding among the perturbed ones."""
 
     source: Evidence

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from pytest_probe.core.comparison import Comparison
 from pytest_probe.core.device_modes import Behaviour

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
 from pytest_probe.numerics.dtypes import (
     AnyArray,
@@ -43,8 +43,7 @@ TOO_LITTLE = 0.25
 Tensors: TypeAlias = Mapping[str, AnyArray]
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """Other values of some arguments, and what that is called. lost: the values were left out, and may as well have
     been taken twice. series: changes of one name move the output less and less."""
 

@@ -6,10 +6,10 @@ import itertools
 import math
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
+from msgspec import Struct
 
 from pytest_probe.numerics.dtypes import Float64Array, float_format
 from pytest_probe.numerics.ulp import ulp
@@ -37,8 +37,7 @@ class Sign:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class Factor:
+class Factor(Struct, frozen=True):
     """A number that all wrong elements are multiplied by: one near 1, or another."""
 
     near_one: bool = False

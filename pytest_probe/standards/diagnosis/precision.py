@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from pytest_probe.core.comparison import Comparison
 from pytest_probe.core.device_modes import Behaviour
@@ -36,8 +36,7 @@ MORE, WIDEST = 4.0, 8.0
 PARTLY = 0.75
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceMode:
+class DeviceMode(Struct, frozen=True):
     """The output is what a device mode gives."""
 
     behaviours: Sequence[Behaviour]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_probe.core.comparison import Comparison
 from pytest_probe.core.verdict import OutputVerdict
@@ -36,16 +37,14 @@ Family: TypeAlias = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Cause:
+class Cause(Struct, frozen=True):
     """What an error looks like, in words, and of which family that is."""
 
     family: Family
     words: str
 
 
-@dataclass(frozen=True)
-class Trouble:
+class Trouble(Struct, frozen=True, dict=True):
     """An output that failed, and the standard that says so.
 
     actual, expected and allowed are float64 arrays of one shape: both sides, and the distance that the rule allows each

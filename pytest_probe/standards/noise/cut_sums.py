@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from pytest_probe.core.comparison import Assumption, Comparison
 from pytest_probe.core.device_modes import CUT_SUMS

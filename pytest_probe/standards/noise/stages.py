@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pytest_probe.core.comparison import Comparison
 from pytest_probe.numerics import noise_ratio
@@ -39,8 +40,7 @@ STEPS = Limits(16.0, 0.5)
 STEPS_LEAST, STEPS_SHARE, STEPS_SMALL = 5.0, 60.0, 3.0
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
+class Stage(Struct, frozen=True):
     """Noise ratios against one spread, their limits, the K that they took, and from what runs.
 
     center is what the output was measured against: the reference, or a run that rounds as the device does. unstable
@@ -69,8 +69,7 @@ class Stage:
         return ", ".join(parts)
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(Struct, frozen=True):
     """What was measured of an output, whatever its limits are: the stages of its float64 runs, and by their K the noise
     without c RMS(S), of which only the largest and the RMS are kept."""
 

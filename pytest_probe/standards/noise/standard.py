@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from pytest_probe.core.comparison import Comparison
-from pytest_probe.core.verdict import UNDECIDED, Metric, Outcome, OutputVerdict
+from pytest_probe.core.verdict import UNDECIDED, Basis, Metric, Outcome, OutputVerdict
 from pytest_probe.numerics import metrics, noise_ratio
 from pytest_probe.numerics.dtypes import AnyArray, dtype_name, float_format, round_to
 from pytest_probe.numerics.histogram import histogram
@@ -131,9 +131,9 @@ def _share_judged(stage: Stage) -> tuple[Outcome, str]:
 
 def decided(comparison: Comparison, verdict: OutputVerdict) -> Stage:
     """What `decide` gives, which a verdict on this very comparison has already."""
-    if verdict.basis is None or verdict.basis[0] is not comparison:
+    if verdict.basis is None or verdict.basis.comparison is not comparison:
         return decide(comparison, Measured())
-    found: Stage = verdict.basis[1]
+    found: Stage = verdict.basis.measured
     return found
 
 
@@ -305,5 +305,5 @@ def _verdict(
         found,
         worst,
         noise_ratios=histogram(noise.ratios) if comparison.plotted else None,
-        basis=(comparison, stage) if outcome == "error" else None,
+        basis=Basis(comparison, stage) if outcome == "error" else None,
     )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from pytest_probe.core.comparison import Comparison
 from pytest_probe.numerics.dtypes import AnyArray, is_floating, widen
@@ -17,8 +17,7 @@ REPEATED = 8
 WINOGRAD_KERNEL = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
+class Terms(Struct, frozen=True):
     """Terms of one element, and whether that is only assumed, since the API is in no list."""
 
     count: int

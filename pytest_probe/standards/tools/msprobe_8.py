@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from pytest_probe.numerics.tool_metrics import Measures
 from pytest_probe.standards.tools.levels import floor

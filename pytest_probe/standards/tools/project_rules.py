@@ -16,7 +16,6 @@ import itertools
 import re
 import sys
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, cast
 
@@ -42,8 +41,7 @@ LARGEST, DEEPEST = 200_000, 50
 TOO_DEEP = "its lists or mappings are nested too deep: it is not a file of rules"
 
 
-@dataclass(frozen=True, slots=True)
-class StandardsFile:
+class StandardsFile(Struct, frozen=True):
     """The lists hold APIs' own names, as msprobe has them: "conv2d"."""
 
     entries: tuple[Entry, ...] = ()
@@ -146,8 +144,7 @@ class _Texts(BaseConstructor):
         return content
 
 
-@dataclass(frozen=True, slots=True)
-class _Reader:
+class _Reader(Struct, frozen=True):
     path: Path
     root: yaml.Node
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from pytest_probe.core.verdict import SEVERITY
 from pytest_probe.numerics.tool_metrics import Measures
@@ -26,8 +27,7 @@ LIMITS: Mapping[str, float] = {
 UNBOUNDED = 10000.0
 
 
-@dataclass(frozen=True, slots=True)
-class Ratios:
+class Ratios(Struct, frozen=True):
     """How a tool divides two errors.
 
     floor: what the benchmark's error counts as at least. Without one, 0 / 0 is 1 and anything else over 0 is 10,000.
@@ -52,8 +52,7 @@ class Ratios:
         return abs(own / other)
 
 
-@dataclass(frozen=True, slots=True)
-class ComparedMetric:
+class ComparedMetric(Struct, frozen=True):
     """One metric of both: value is NaN where NaN and inf are alike on both sides, inf where they are not."""
 
     metric: str

@@ -6,7 +6,8 @@ Thresholds on single elements (small_value, rtol, ...) are those of the conventi
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from pytest_probe.core.verdict import Outcome
 from pytest_probe.numerics.dtypes import AnyArray
@@ -15,8 +16,7 @@ from pytest_probe.numerics.tool_metrics import Measures
 NARROW, WIDE = ("float16", "bfloat16"), ("float32", "float64")
 
 
-@dataclass(frozen=True, slots=True)
-class RuleVerdict:
+class RuleVerdict(Struct, frozen=True):
     """What a rule finds in the metrics of one output. reason names the metric that decided, with its value and limit; a
     pass needs none."""
 
@@ -84,8 +84,7 @@ def thousandth(measures: Measures, least: float = THOUSANDTH_LEAST) -> RuleVerdi
     return RuleVerdict("error", f"thousandth: {share:.5g} of the elements are within 0.001, at least {least} must be")
 
 
-@dataclass(frozen=True, slots=True)
-class UlpLimits:
+class UlpLimits(Struct, frozen=True):
     """The mean passes below `mean` (0: no mean does), the share beyond the threshold below `over_ratio`."""
 
     over_ratio: float

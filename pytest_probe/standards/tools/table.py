@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from importlib import resources
 from typing import TypeAlias
 
 import yaml
+from msgspec import Struct
+from msgspec.structs import replace
 
 RuleLimits: TypeAlias = Mapping[str, float]
 ANY = "*"
@@ -24,8 +25,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
 BENCHMARK = "benchmark"
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """justification is the project's own, of an entry in its file."""
 
     name: str
@@ -33,8 +33,7 @@ class Rule:
     justification: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """What a project's file says of an API, or of those that a glob matches, in one dtype or in all ("*")."""
 
     pattern: str
@@ -52,8 +51,7 @@ class Entry:
         return self.pattern in (api, _bare(api)), self.dtype != ANY
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Struct, frozen=True):
     """apis: the names that each rule's list holds; limits: by rule and dtype. Entries of a project come first."""
 
     apis: Mapping[str, frozenset[str]]

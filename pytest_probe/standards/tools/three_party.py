@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from pytest_probe.numerics.tool_metrics import Measures
 from pytest_probe.standards.tools import ratios as ratio_rule
@@ -18,8 +19,7 @@ UNSUPPORTED = RuleVerdict("skip", "this data type does not support benchmark com
 EMPTY_SKIPPED = RuleVerdict("skip", "the tool compares no empty tensors")
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Struct, frozen=True):
     """rule: which one judged, "" where none did; compared: the benchmark rule's ratios, or the
     balance of accumulative errors; over_ratio: the ULP rule's, of
     both shares of elements beyond the threshold."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from pytest_probe.numerics.conventions import Convention
 from pytest_probe.numerics.dtypes import float_format, numpy_dtype

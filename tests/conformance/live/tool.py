@@ -6,8 +6,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 ROOT = Path(__file__).parents[3]
 RELEASE = "from importlib.metadata import version; print(version('mindstudio-probe'))"
@@ -18,8 +19,7 @@ class ToolFailed(Exception):
     """A command ended badly; its text is what the command printed last."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tool:
+class Tool(Struct, frozen=True):
     """A release of mindstudio-probe ("8.3.3"), and a folder to work in."""
 
     python: str

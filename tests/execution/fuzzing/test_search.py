@@ -6,12 +6,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
 import torch
+from msgspec.structs import replace
 
 from benchmarks.fuzzing.faults import FAULTS, Fault
 from benchmarks.fuzzing.running import checker, found, search, size, trials

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from msgspec.structs import replace
 
 from pytest_probe.execution import PreparedCall
 from tests.execution.conftest import Function, Make, Plant, failed, normal

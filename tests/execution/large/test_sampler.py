@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from pytest_probe.core.dump import Direction
 from pytest_probe.execution.large.checksums import Checksums

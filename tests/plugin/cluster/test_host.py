@@ -7,10 +7,10 @@ import os
 import pickle
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from pytest_probe import records
 from pytest_probe.core.dump import Dump

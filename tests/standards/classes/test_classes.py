@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_probe.core.verdict import OutputVerdict, Verdict
 from pytest_probe.execution import Checker, Conditions
@@ -81,8 +82,7 @@ def checker() -> Checker:
     return Checker(Conditions(device="cpu", standard=ASKING.name, allow=("none",)), registry)
 
 
-@dataclass(frozen=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """A call, what was asked about it, and the verdicts on its forward and backward."""
 
     call: Call

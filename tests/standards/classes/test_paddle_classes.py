@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import Struct
+from msgspec.structs import replace
 
 paddle = pytest.importorskip("paddle")
 
@@ -46,8 +47,7 @@ CALLS: Mapping[str, tuple[str, tuple[Any, ...]]] = {
 ENTRIES = sorted((kind, name) for kind, names in LISTS.items() for name in OF_PADDLE & set(names))
 
 
-@dataclass(frozen=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """What the default standard was asked about a call, and what it said."""
 
     comparisons: list[tuple[Comparison, OutputVerdict]]

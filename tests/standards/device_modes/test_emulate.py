@@ -1,9 +1,8 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from pytest_probe.core.device_modes import MODES
 from pytest_probe.numerics.dtypes import AnyArray, widen

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from pytest_probe.core.comparison import Assumption, Comparison, Evidence
 from pytest_probe.core.device_modes import MODES

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_probe.core.comparison import Comparison, Evidence
 from pytest_probe.core.verdict import Diagnosis
@@ -137,8 +138,7 @@ def test_rounding_inside_has_no_direction() -> None:
     assert cause(RIGHT + 2.0**-9 * np.sin(3 * RIGHT) ** 2) == ""
 
 
-@dataclass(frozen=True)
-class Rerun(Evidence):
+class Rerun(Evidence, Struct, frozen=True):
     """A reference that is computed again: x w + b."""
 
     given: dict[str, Any]

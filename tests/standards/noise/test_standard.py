@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from pytest_probe.core.comparison import Evidence, RunKind
 from pytest_probe.core.verdict import OutputVerdict
@@ -252,7 +252,7 @@ def test_a_bias_that_the_steps_explain() -> None:
     assert by_noise(steps + 2.0**-7, wanted, runs=known, **asked).verdict == "error"
 
 
-class Counted(Given):
+class Counted(Given, frozen=True):
     """Elements are sums of so many terms, where that is asked."""
 
     def terms(self) -> int:
@@ -300,7 +300,7 @@ def test_terms_of_attention_are_counted_where_they_matter(api: str, error: int, 
     """Its elements are sums of some terms at least. Any other unknown function may work element by element."""
     counted: list[bool] = []
 
-    class Asked(Given):
+    class Asked(Given, frozen=True):
         def terms(self) -> int:
             counted.append(True)
             return 4096

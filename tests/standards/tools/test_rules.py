@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from pytest_probe.numerics.tool_metrics import Measures
 from pytest_probe.standards.tools import COMPARES, ptdbg

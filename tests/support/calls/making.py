@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
+from msgspec import Struct, field
 
 PLACES: Mapping[str, Any] = {
     "Torch": torch,
@@ -20,8 +20,7 @@ PLACES: Mapping[str, Any] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Struct, frozen=True):
     """A function by its recorded name ("Functional.softmax"), and what it is called with."""
 
     api: str

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from pytest_probe.core.arguments import BoundCall
 from pytest_probe.frameworks.paddle.safety.arguments import are_sizes, array_at, arrays_at, listed, shape_of

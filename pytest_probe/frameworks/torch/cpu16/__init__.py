@@ -8,10 +8,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
+from msgspec import Struct
 
 from pytest_probe.frameworks.torch.cpu16.narrow import kernels, steps
 from pytest_probe.frameworks.torch.cpu16.recurrent import LayersMode
@@ -21,8 +21,7 @@ from pytest_probe.frameworks.torch.cpu16.sequential import ATOMIC
 Functions = Mapping[Any, Callable[..., Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class CpuKernels:
+class CpuKernels(Struct, frozen=True):
     """What stands in for torch's kernels in one dtype: steps for those whose steps a mode rounds, whole for those that
     round themselves, atomic for what another device may have in their place."""
 

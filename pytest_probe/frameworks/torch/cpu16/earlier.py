@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
+from msgspec import Struct
 from torch.utils._python_dispatch import _disable_current_modes
 
 from pytest_probe.frameworks.torch.cpu16.formulas import NONE, huber
@@ -25,8 +25,7 @@ OF_ONEDNN = 16**3
 Witness = Callable[[torch.dtype], tuple[Any, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class Earlier:
+class Earlier(Struct, frozen=True):
     """function stands in for the kernel where that gives, of the witness' arguments, other than the rounded result."""
 
     kernel: Any

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
+from msgspec import Struct
 
 from pytest_probe.frameworks.torch.cpu16.formulas import constant
 
@@ -27,8 +27,7 @@ TAPS = (-1, 0, 1, 2)
 Coordinates = Sequence[torch.Tensor]
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
+class Axis(Struct, frozen=True):
     """How coordinates along one dimension become places, in units of its elements."""
 
     extent: int
@@ -81,8 +80,7 @@ class Axis:
         return torch.where(flipped, back, extra) + self.low, slope
 
 
-@dataclass(frozen=True, slots=True)
-class GridSampler:
+class GridSampler(Struct, frozen=True):
     """One call: its axes, the grid's coordinates, and which mode it samples in."""
 
     axes: tuple[Axis, ...]

@@ -8,12 +8,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pytest_probe.core.verdict import OutputVerdict, Verdict
 from pytest_probe.execution import Checker, Conditions
@@ -40,8 +41,7 @@ UNKNOWN = frozenset("matrix_exp logspace".split())
 CONVOLUTIONS = frozenset("conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d".split())
 
 
-@dataclass
-class Comparing:
+class Comparing(Struct):
     """Compares outputs with the run that rounds between the steps; judges nothing."""
 
     name: str = "comparing"
