@@ -194,7 +194,7 @@ class Values(Snapshots):
         """The snapshot of a tensor that looks as the known one, and was written to since."""
         before, storage = known.seen, tensor.untyped_storage()
         seen = Seen("torch.Tensor", before.dtype, before.shape, tensor.requires_grad, address=before.address)
-        size = known.layout * self._widths[tensor.dtype]
+        size = tensor.nbytes
         if before.address + size <= storage.data_ptr() + storage.nbytes():  # see _new
             self._count(tensor, seen, known.layout, size, False)
             if known.memory.goes_on(tensor._version):
