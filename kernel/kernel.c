@@ -1,4 +1,5 @@
-/* Statistics of numbers that lie one behind the other in memory, in one pass, and which of them stand many times.
+/* Statistics of numbers that lie one behind the other in memory, in one pass, and which of them stand many times; and
+ * what tells one stack of Python's frames from another.
  *
  * It knows Python's limited API, so that one build serves every CPython from 3.10 on, and no framework. Sums are
  * float64. Where something is not finite the squares are not either, and only this is told of such numbers.
@@ -15,13 +16,16 @@
 #endif
 
 /* What recording/kernel.py expects: to be raised with every change of what is taken or given back. */
-#define REVISION 2
+#define REVISION 3
 
 /* Elements from which on other threads may run meanwhile; fewer take less time than another thread might keep. */
 #define LONG 1048576
 
 /* Elements of a sample at most. */
 #define SAMPLED 1024
+
+/* Words for which room is made at first: two of each frame of a stack. */
+#define WORDS 128
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -360,7 +364,66 @@ static PyObject *sample(PyObject *module, PyObject *const *given, Py_ssize_t cou
     return Py_BuildValue("(II)", often.zeros, often.repeats);
 }
 
+/* What a module keeps: names of what a frame has. */
+typedef struct {
+    PyObject *code, *instruction, *back;
+} names;
+
+/* The address of a frame's code object and the instruction where it stands, as two words. The frame that called it, or
+ * None; NULL where something failed. */
+static PyObject *followed(uintptr_t *words, PyObject *frame, const names *known) {
+    PyObject *code = PyObject_GetAttr(frame, known->code);
+    PyObject *instruction = code ? PyObject_GetAttr(frame, known->instruction) : NULL;
+    if (instruction) {
+        words[0] = (uintptr_t)code;
+        words[1] = (uintptr_t)PyLong_AsSsize_t(instruction);
+    }
+    Py_XDECREF(code);
+    Py_XDECREF(instruction);
+    return PyErr_Occurred() ? NULL : PyObject_GetAttr(frame, known->back);
+}
+
+static PyObject *stack(PyObject *module, PyObject *frame) {
+    const names *known = PyModule_GetState(module);
+    uintptr_t *words = NULL;
+    size_t count = 0, room = 0;
+    PyObject *key = NULL;
+    Py_INCREF(frame);
+    while (frame && frame != Py_None) {
+        if (count == room) {
+            room = room ? 2 * room : WORDS;
+            uintptr_t *more = PyMem_Realloc(words, room * sizeof *words);
+            if (!more) {
+                Py_CLEAR(frame);
+                PyErr_NoMemory();
+                break;
+            }
+            words = more;
+        }
+        PyObject *back = followed(words + count, frame, known);
+        count += 2;
+        Py_DECREF(frame);
+        frame = back;
+    }
+    if (frame) key = PyBytes_FromStringAndSize((const char *)words, (Py_ssize_t)(count * sizeof *words));
+    Py_XDECREF(frame);
+    PyMem_Free(words);
+    return key;
+}
+
+static void forget(void *module) {
+    names *known = PyModule_GetState(module);
+    Py_CLEAR(known->code);
+    Py_CLEAR(known->instruction);
+    Py_CLEAR(known->back);
+}
+
 static int add_contents(PyObject *module) {
+    names *known = PyModule_GetState(module);
+    known->code = PyUnicode_InternFromString("f_code");
+    known->instruction = PyUnicode_InternFromString("f_lasti");
+    known->back = PyUnicode_InternFromString("f_back");
+    if (!known->code || !known->instruction || !known->back) return -1;
     choose();
     if (PyModule_AddIntConstant(module, "REVISION", REVISION) < 0) return -1;
     return PyModule_AddStringConstant(module, "INSTRUCTIONS", chosen->instructions);
@@ -376,13 +439,16 @@ static PyMethodDef methods[] = {
     {"sample", (PyCFunction)(void (*)(void))sample, METH_FASTCALL,
      "sample(address, extents, strides, dtype) -> (zeros, repeats)\n\n"
      "As summary, of at most 1,024 elements. Three extents and, in elements, three strides, the innermost last."},
+    {"stack", stack, METH_O,
+     "stack(frame) -> bytes\n\n"
+     "Of a frame and of each of its callers the address of the code object, and the instruction where it stands."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, add_contents}, {0, NULL}};
 
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "_kernel", "Statistics of memory, in one pass.", 0, methods, slots, NULL, NULL, NULL,
+    PyModuleDef_HEAD_INIT, "_kernel", "Statistics of memory, in one pass; stacks.", sizeof(names), methods, slots, NULL, NULL, forget,
 };
 
 PyMODINIT_FUNC PyInit__kernel(void) { return PyModuleDef_Init(&definition); }

@@ -14,7 +14,7 @@ from pytest_probe.recording.snapshot import BackwardEntry, ForwardEntry, Json, N
 
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 # What may hold a tuple: looking for one in every leaf would cost as much as encoding it.
-_NESTING = (list, tuple, dict)
+_NESTING = frozenset((list, tuple, dict))
 # Most file systems take names of 255 bytes.
 _LONGEST = 200
 
@@ -57,7 +57,7 @@ def file_name(place: str) -> str:
 
 
 def _mark_tuples(body: ForwardEntry) -> None:
-    if body.input_args is UNSET:
+    if body.input_args is UNSET or _NESTING.isdisjoint(map(type, (*body.input_args, *body.input_kwargs.values()))):
         return
     nesting = [(f"input.{index}", tree) for index, tree in enumerate(body.input_args) if type(tree) in _NESTING]
     nesting += [(f"kwargs.{key}", tree) for key, tree in body.input_kwargs.items() if type(tree) in _NESTING]

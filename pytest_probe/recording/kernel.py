@@ -7,7 +7,7 @@ from types import ModuleType
 
 NAME = "pytest_probe.recording._kernel"
 # Of the source that this was written for; another one takes or gives something else.
-REVISION = 2
+REVISION = 3
 # By their numbers.
 DTYPES = (
     *("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
@@ -31,6 +31,7 @@ def loaded(name: str = NAME) -> tuple[ModuleType | None, str]:
 # measure(address, count, dtype) gives maximum, minimum, sum and sum of squares of so many elements, 1 at least, that
 # lie one behind the other, of a dtype by its number; summary gives, of floats, also how many are 0 and how many equal
 # the one before. sample(address, extents, strides, dtype) gives these two of floats that lie apart, 1,024 at most.
+# stack(frame) gives a key of bytes for the frame and its callers.
 compiled, _said = loaded()
 
 

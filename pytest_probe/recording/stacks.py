@@ -6,8 +6,10 @@ import functools
 import itertools
 import linecache
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from types import CodeType, FrameType
+
+from pytest_probe.recording import kernel
 
 # What stands here between the program and a framework.
 _HERE = os.path.join(os.path.dirname(__file__), "")
@@ -25,7 +27,9 @@ class CallStacks:
         self._ours = (ours, _HERE)
         self._again = again
         self._going = going
-        self._numbers: dict[tuple[int, ...], int] = {}
+        # Addresses stand for code objects, which `_frames` keeps alive: hashing one would read all of it.
+        self._key: Callable[[FrameType], Hashable] = _key if kernel.compiled is None else kernel.compiled.stack
+        self._numbers: dict[Hashable, int] = {}
         # Threads may meet new stacks at once, and a signal may end the making of one at any place.
         self._next = itertools.count()
         self._frames: dict[int, list[tuple[CodeType, int]]] = {}
@@ -35,14 +39,7 @@ class CallStacks:
 
     def number(self, first: FrameType) -> int:
         """The number of the stack whose innermost frame this is."""
-        key: list[int] = []
-        frame: FrameType | None = first
-        while frame is not None:
-            # Hashing a code object would read all of it. `_frames` keeps it alive, so that its address stays its own.
-            key.append(id(frame.f_code))
-            key.append(frame.f_lasti)
-            frame = frame.f_back
-        known = tuple(key)
+        known = self._key(first)
         number = self._numbers.get(known)
         if number is None:
             number = self._numbers[known] = self._new(first)
@@ -70,6 +67,17 @@ class CallStacks:
         for number in self._frames.keys() - self._lines.keys():
             self._lines[number] = [_line(*frame) for frame in self._frames[number]]
         return self._lines
+
+
+def _key(first: FrameType) -> tuple[int, ...]:
+    """As the kernel's, of Python's numbers."""
+    key: list[int] = []
+    frame: FrameType | None = first
+    while frame is not None:
+        key.append(id(frame.f_code))
+        key.append(frame.f_lasti)
+        frame = frame.f_back
+    return tuple(key)
 
 
 @functools.lru_cache(65536)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,7 +11,7 @@ from msgspec import UNSET
 
 from pytest_probe.recording import kernel
 from pytest_probe.recording.masses import fill_masses, frequent
-from pytest_probe.recording.samples import Places
+from pytest_probe.recording.samples import Places, memory_at
 from pytest_probe.recording.snapshot import Seen, json_number
 
 _ROW = 1024  # elements whose squares are summed in float32
@@ -18,6 +19,9 @@ _ROWS = 8192  # elements from which on that is faster
 _ROOM = 1 << 17  # elements in float64, which a cache holds
 
 _BOOL, _FLOAT = kernel.DTYPES.index("bool"), kernel.DTYPES.index("float16")  # floats are the last
+
+_CODES = "?BHIQbhiq"  # how `memoryview` calls the dtypes before the floats, by their numbers
+_EXACT = 2.0**53  # whole numbers up to which float64 rounds no sum
 
 KEPT = 64  # integers of one tensor: that many sizes, lengths or repeats stand in a dump
 
@@ -71,16 +75,29 @@ def fill_from(address: int, count: int, number: int, seen: Seen) -> bool:
 
 
 def fill_small_from(address: int, count: int, number: int, seen: Seen) -> bool:
-    """As fill_from, with all that fill_together fills in. False also where that needs the elements themselves: where
-    few integers are kept, or a value may stand many times."""
+    """As fill_from, with all that fill_together fills in. False also where that needs the elements themselves, as where
+    a value may stand many times."""
     if number < _FLOAT:
-        kept = number != _BOOL and 1 < count <= KEPT and seen.stride is UNSET
-        return not kept and fill_from(address, count, number, seen)
+        if number == _BOOL or not 1 < count <= KEPT or seen.stride is not UNSET:
+            return fill_from(address, count, number, seen)
+        return _fill_few_from(address, count, number, seen)
     high, low, total, squares, zeros, repeats = kernel.compiled.summary(address, count, number)  # type: ignore[union-attr]
     seen.max, seen.min, seen.mean, seen.norm = high, low, total / count, math.sqrt(squares)
     seen.zeros = zeros / count if zeros else 0
     # What has one value only is told by its extremes.
     return math.isfinite(squares) and (not repeats or high == low or not frequent(repeats, count))
+
+
+def _fill_few_from(address: int, count: int, number: int, seen: Seen) -> bool:
+    """As fill_from, of integers that are kept. False where sums may be rounded, which is another outcome in another
+    order."""
+    high, low, total, squares = kernel.compiled.measure(address, count, number)  # type: ignore[union-attr]
+    if squares >= _EXACT:
+        return False
+    seen.max, seen.min, seen.mean, seen.norm = high, low, total / count, math.sqrt(squares)
+    code = _CODES[number]
+    seen.values = memory_at(address, count * struct.calcsize(code)).cast(code).tolist()
+    return True
 
 
 def fill_sample_from(address: int, number: int, where: Places, seen: Seen) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import struct
+import sys
 from types import ModuleType
 from typing import Any
 
@@ -189,6 +191,29 @@ def test_samples_that_cannot_be_meant_are_refused(
 ) -> None:
     with pytest.raises(error):
         compiled.sample(*arguments)
+
+
+def deep(compiled: ModuleType, frames: int) -> bytes:
+    """The key of a stack that has so many frames more than its caller's."""
+    key: bytes = compiled.stack(sys._getframe()) if frames == 1 else deep(compiled, frames - 1)
+    return key
+
+
+def check_stacks(compiled: ModuleType) -> None:
+    here = [compiled.stack(sys._getframe()) for _ in range(2)]
+    assert here[0] == here[1] != compiled.stack(sys._getframe())
+    frame, key = sys._getframe(), deep(compiled, 1)
+    words = struct.unpack(f"{len(key) // struct.calcsize('P')}P", key)
+    assert words[::2][:2] == (id(deep.__code__), id(frame.f_code))
+    # Room is made more than once.
+    for frames in (2, 63, 64, 65, 500):
+        assert len(deep(compiled, frames)) - len(deep(compiled, 1)) == (frames - 1) * 2 * struct.calcsize("P")
+    with pytest.raises(AttributeError, match="f_code"):
+        compiled.stack(1)
+
+
+def test_stacks(compiled: ModuleType) -> None:
+    check_stacks(compiled)
 
 
 def test_no_integers_repeat(compiled: ModuleType) -> None:

@@ -63,6 +63,7 @@ for name in tests.FLOATS:
         tests.check_sample(_kernel, name, extents, strides)
     tests.check_strange(_kernel, name, math.nan)
     tests.check_strange(_kernel, name, -math.inf)
+tests.check_stacks(_kernel)
 print(_kernel.INSTRUCTIONS)
 """
 

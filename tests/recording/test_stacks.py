@@ -7,6 +7,7 @@ from types import CodeType
 
 import pytest
 
+from pytest_probe.recording import kernel
 from pytest_probe.recording.stacks import CallStacks
 
 
@@ -18,7 +19,10 @@ def _here(stacks: CallStacks) -> int:
     return stacks.number(sys._getframe())
 
 
-def test_the_same_callers_have_the_same_number() -> None:
+@pytest.mark.parametrize("compiled", [True, False])
+def test_the_same_callers_have_the_same_number(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not compiled:
+        monkeypatch.setattr(kernel, "compiled", None)
     stacks = _stacks()
     first, second = [[_here(stacks), _here(stacks)] for _ in range(2)]
     assert first == second

@@ -70,6 +70,13 @@ class Memory(msgspec.Struct, gc=False):
     version: int
     counted: bool
 
+    def goes_on(self, version: int) -> bool:
+        """A tensor of this version was seen on it. Do versions still tell of every write?"""
+        # One that is lower than the last is of another counter: neither's version tells of the other's writes.
+        self.counted = self.counted and version >= self.version
+        self.version = version
+        return self.counted
+
 
 class Known(msgspec.Struct, gc=False):
     """What was seen at an address: on which memory, its version then, the snapshot, and where its elements lie."""
@@ -168,19 +175,31 @@ class Values(Snapshots):
             return self._strange(tensor)
         address = tensor.data_ptr()
         known = self._known.get(address)
-        # A negative view has other numbers than its memory.
-        if known is None or tensor.is_neg():
+        if known is None:
             return self._new(tensor, address, None)
         memory, seen = known.memory, known.seen
-        # The storage lives, so that it is the same memory, and no tensor on it was written to.
-        if memory.storage() is not tensor.untyped_storage() or not memory.counted:
+        # The storage lives, so that it is the same memory, and torch counts what is written to it. A negative view has
+        # other numbers than its memory.
+        if memory.storage() is not tensor.untyped_storage() or not memory.counted or tensor.is_neg():
             return self._new(tensor, address, None)
-        if not tensor._version == known.version == memory.version:
-            return self._new(tensor, address, None)
-        shown = seen.shape == tensor.shape and seen.requires_grad is tensor.requires_grad
-        if shown and seen.stride is UNSET and tensor.is_contiguous() and seen.dtype is _DTYPES[tensor.dtype]:
-            return seen
-        return self._new(tensor, address, known)
+        unwritten = tensor._version == known.version == memory.version
+        alike = seen.stride is UNSET and seen.shape == tensor.shape and tensor.is_contiguous()
+        if not (alike and seen.dtype is _DTYPES[tensor.dtype]):
+            return self._new(tensor, address, known if unwritten else None)
+        if not unwritten:
+            return self._again(tensor, known)
+        return seen if seen.requires_grad is tensor.requires_grad else self._new(tensor, address, known)
+
+    def _again(self, tensor: torch.Tensor, known: Known) -> Tree:
+        """The snapshot of a tensor that looks as the known one, and was written to since."""
+        before, storage = known.seen, tensor.untyped_storage()
+        seen = Seen("torch.Tensor", before.dtype, before.shape, tensor.requires_grad, address=before.address)
+        size = tensor.nbytes
+        if before.address + size <= storage.data_ptr() + storage.nbytes():  # see _new
+            self._count(tensor, seen, known.layout, size, False)
+            if known.memory.goes_on(tensor._version):
+                known.version, known.seen = known.memory.version, seen
+        return seen
 
     def _new(self, tensor: torch.Tensor, address: int, known: Known | None) -> Tree:
         """known is the snapshot of a tensor that begins at the same place, unchanged."""
@@ -232,18 +251,19 @@ class Values(Snapshots):
                 memory.counted = False
             counted = not twins and storage.resizable() and not storage.is_shared()
             memory = self._memories[address] = Memory(weakref.ref(storage), version, counted)
-        elif version != memory.version:
-            # One that is lower than the last is of another counter: neither's version tells of the other's writes.
-            if version < memory.version:
-                memory.counted = False
-            memory.version = version
+        else:
+            memory.goes_on(version)
         return memory
 
     def _count(self, tensor: torch.Tensor, seen: Seen, layout: Layout, size: int, negative: bool) -> None:
         """Fill in the statistics of so many bytes, or put that off; negative: of a view whose numbers are those of its
         memory with the other sign."""
         if size <= SMALL_BYTES and tensor.is_cpu:
-            self._count_small(tensor, seen, layout, size, negative)
+            number = self._compiled_small.get(tensor.dtype, -1)
+            if number < 0 or negative or type(layout) is not int:
+                self._count_copy(tensor, seen, layout, size, negative)
+            elif not fill_small_from(seen.address, layout, number, seen):
+                self._put_off(seen.address, size, tensor.dtype, seen)
             return
         if self._sums:
             seen.crc = crc(tensor)
@@ -261,8 +281,8 @@ class Values(Snapshots):
         except Exception as error:
             seen.failed = f"{type(error).__name__}: {error}"
 
-    def _count_small(self, tensor: torch.Tensor, seen: Seen, layout: Layout, size: int, negative: bool) -> None:
-        """Fill in the statistics of so many bytes of a CPU tensor, or copy them."""
+    def _count_copy(self, tensor: torch.Tensor, seen: Seen, layout: Layout, size: int, negative: bool) -> None:
+        """As _count, of a small CPU tensor that the kernel does not know, or whose elements lie apart."""
         address, dtype = seen.address, tensor.dtype
         number = self._compiled_small.get(dtype, -1)
         # For all but a checksum any order will do. The kernel knows no complex numbers, which alone are conjugate.
@@ -271,8 +291,11 @@ class Values(Snapshots):
             tensor = tensor.resolve_conj().resolve_neg().contiguous()
             address = tensor.data_ptr()
         if number < 0 or not fill_small_from(address, size // self._widths[dtype], number, seen):
-            # A third of what a tensor's copy costs.
-            self._small.append((string_at(address, size), dtype, seen))
+            self._put_off(address, size, dtype, seen)
+
+    def _put_off(self, address: int, size: int, dtype: torch.dtype, seen: Seen) -> None:
+        # A third of what a tensor's copy costs.
+        self._small.append((string_at(address, size), dtype, seen))
 
     def _count_large(self, tensor: torch.Tensor, seen: Seen, layout: Layout, negative: bool) -> None:
         """Fill in the statistics of a large CPU tensor."""
