@@ -41,7 +41,8 @@ class CallHooks:
         self._calls = config.level != "L0"
         self._snapshots = values
         self._stacks = stacks
-        self._open: set[Gradients] = set()
+        # In their order: entries of a dump hang on no address.
+        self._open: dict[Gradients, None] = {}
         self._recorder: Recorder | None = None
         self._seeing = False
         self._placed = False
@@ -101,7 +102,7 @@ class CallHooks:
 
     def _complete(self, recorder: Recorder, watched: Gradients) -> bool:
         """All gradients of a call are there, or no more will come. Did one overflow?"""
-        self._open.discard(watched)
+        self._open.pop(watched, None)
         watched.missing = 0
         found = list(watched.entries())
         overflows = self._overflow and any(self.overflown(_gradients(entry.body)) for entry in found)

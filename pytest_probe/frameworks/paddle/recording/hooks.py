@@ -223,7 +223,7 @@ class PaddleHooks(CallHooks):
             try:
                 watched.came(place, self._values.take(gradient))
                 if watched.missing:
-                    self._open.add(watched)
+                    self._open[watched] = None
                 elif self._complete(recorder, watched):
                     recorder.overflowed(watched.name)
             except OverflowFound as error:

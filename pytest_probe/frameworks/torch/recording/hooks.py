@@ -263,7 +263,7 @@ class TorchHooks(CallHooks):
                 else:
                     watched.came(outs, ins, out_grads, in_grads, self._values.take)
                 if watched.missing:
-                    self._open.add(watched)
+                    self._open[watched] = None
                 else:
                     overflows = self._complete(recorder, watched)
             except Exception as error:

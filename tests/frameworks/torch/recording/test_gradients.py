@@ -122,6 +122,21 @@ def test_the_first_backward_counts_where_it_did_not_pass_all(tmp_path: Path) -> 
     assert found["output"][1:] == [None, None]
 
 
+def test_gradients_that_never_come_leave_their_calls_in_the_order_of_the_backward(tmp_path: Path) -> None:
+    """Nothing hangs on where objects lie in memory."""
+    firsts, seconds = [leaf(3) for _ in range(30)], [leaf(3) for _ in range(30)]
+
+    def program() -> None:
+        products = [torch.mul(*pair) for pair in zip(firsts, seconds, strict=True)]
+        torch.autograd.grad(torch.stack(products).sum(), firsts)
+
+    entries = [name for name in recorded(tmp_path, program) if "mul" in name and name.endswith(".backward")]
+    assert entries in (
+        [f"Torch.mul.{i}.backward" for i in range(30)],
+        [f"Torch.mul.{29 - i}.backward" for i in range(30)],
+    )
+
+
 def test_gradients_that_come_many_at_once(tmp_path: Path) -> None:
     """vmap's have no values of their own; the backward after them counts."""
     x = leaf(3)
