@@ -1,0 +1,70 @@
+"""Errors so far beyond all limits that few runs tell them, and few measurements.
+
+Most runs of an output that fails are made to find out whether the next one explains it. No later stage grants an
+element less than an earlier one does: what is above the limits beside the spread of all runs is so in every stage.
+
+Where a function has no jump (`smooth` in classes.yaml) a run moves each element by a random distance of one
+distribution. Let three runs, one of each kind, leave MANY elements FAR times above the limit. A device that is right
+errs by no more than the limit times the largest of twelve such distances, so all of these elements must have moved at
+least FAR times less in each of the three than in one of the others. A distance is less than 1 / FAR of the largest of
+twelve in about 8 % of all runs: in three runs of even one element with a chance of 1 / 2,000, of eight that move apart
+with none. And errors that use up the whole limit do not happen: healthy kernels reach 37 where 64 are granted.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pytest_probe.core.comparison import Comparison
+from pytest_probe.standards.noise import stages, steps
+from pytest_probe.standards.noise.stages import STAGES, Measured, Stage
+
+# Times the largest ratio that is granted, and elements that are farther off.
+FAR, MANY = 32.0, 8
+
+
+def by_one_run(comparison: Comparison, known: Measured) -> Stage | None:
+    """The output beside one run of each kind, where more runs could not bring it within the limits; else None.
+
+    Another device than the CPU may err as the CPU's own kernel does, so that this must be far nearer.
+    """
+    case = comparison.case
+    if "smooth" not in comparison.classes or case.on_cpu or case.narrow or comparison.allowance.emulated:
+        return None
+    if _farthest(comparison, _without_runs(comparison, known)) is None:
+        return None
+    evidence = comparison.evidence
+    if not (evidence.perturbed(1) and evidence.float32(1) and evidence.float32_steps(1)):
+        return None
+    found = stages.by_steps(comparison, 1)
+    farthest = _farthest(comparison, found[-1])
+    theirs = None if farthest is None else steps.noise_of_cpu_result(comparison, found[0])
+    if farthest is None or (theirs is not None and theirs.largest * FAR >= farthest):
+        return None
+    return found[0]
+
+
+def _farthest(comparison: Comparison, stage: Stage) -> float | None:
+    """The largest ratio of finite numbers, where many are far above the limit; None else. What is zero and no run moves
+    is granted another share of what others do, and counts for nothing here."""
+    ratios = stage.noise.ratios[np.isfinite(comparison.actual) & (comparison.expected != 0)]
+    many = np.count_nonzero(ratios > FAR * stage.limits.largest) >= MANY
+    return float(ratios.max()) if many else None
+
+
+def by_all_runs(comparison: Comparison, known: Measured) -> Stage | None:
+    """The last stage, where it shows that none before it is within its limits; else None."""
+    limit = stages.limits_of(comparison).largest
+    if comparison.case.on_cpu or not _without_runs(comparison, known).noise.largest > FAR * limit:
+        return None
+    found = stages.by_steps(comparison, STAGES[-1])
+    # Of other elements more may be granted in an earlier stage: of those that are zero and that no run moves.
+    above = (found[-1].noise.ratios > found[-1].limits.largest) & (comparison.expected != 0)
+    if not above.any() or stages.chose_otherwise(comparison, comparison.evidence.perturbed(STAGES[-1])):
+        return None
+    return found[0]
+
+
+def _without_runs(comparison: Comparison, known: Measured) -> Stage:
+    """The first stage, which needs no run."""
+    return next(stages.in_turn(comparison, known))
