@@ -4,11 +4,12 @@ Most runs of an output that fails are made to find out whether the next one expl
 element less than an earlier one does: what is above the limits beside the spread of all runs is so in every stage.
 
 Where a function has no jump (`smooth` in classes.yaml) a run moves each element by a random distance of one
-distribution. Let three runs, one of each kind, leave MANY elements FAR times above the limit. A device that is right
-errs by no more than the limit times the largest of twelve such distances, so all of these elements must have moved at
-least FAR times less in each of the three than in one of the others. A distance is less than 1 / FAR of the largest of
-twelve in about 8 % of all runs: in three runs of even one element with a chance of 1 / 2,000, of eight that move apart
-with none. And errors that use up the whole limit do not happen: healthy kernels reach 37 where 64 are granted.
+distribution. Let three runs, one of each kind, leave elements F times above the limit. A device that is right errs by
+no more than the limit times the largest of twelve such distances, so each of these elements must have moved F times
+less in all of the three than in one of the others. One run in 0.4 F does that, of distances in a normal distribution
+whose largest of twelve is three deviations. For one element and F = 1,024 that makes a chance of 10^-8 in three runs,
+for eight that move apart and F = 32 one of 10^-27. And no healthy error uses up its limit, as this assumes: a kernel
+that errs by 37 of the 64 that are granted is the farthest known.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from pytest_probe.core.comparison import Comparison
 from pytest_probe.standards.noise import stages, steps
 from pytest_probe.standards.noise.stages import STAGES, Measured, Stage
 
-# Times the largest ratio that is granted, and elements that are farther off.
-FAR, MANY = 32.0, 8
+# Times the largest ratio that is granted, of this many elements, and of one alone.
+FAR, MANY, FAR_ALONE = 32.0, 8, 1024.0
 
 
 def by_one_run(comparison: Comparison, known: Measured) -> Stage | None:
@@ -45,11 +46,12 @@ def by_one_run(comparison: Comparison, known: Measured) -> Stage | None:
 
 
 def _farthest(comparison: Comparison, stage: Stage) -> float | None:
-    """The largest ratio of finite numbers, where many are far above the limit; None else. What is zero and no run moves
-    is granted another share of what others do, and counts for nothing here."""
+    """The largest ratio of finite numbers, where that is far enough above the limit; None else. What is zero and no run
+    moves is granted another share of what others do, and counts for nothing here."""
     ratios = stage.noise.ratios[np.isfinite(comparison.actual) & (comparison.expected != 0)]
-    many = np.count_nonzero(ratios > FAR * stage.limits.largest) >= MANY
-    return float(ratios.max()) if many else None
+    largest, limit = float(ratios.max(initial=0.0)), stage.limits.largest
+    far = largest > FAR_ALONE * limit or np.count_nonzero(ratios > FAR * limit) >= MANY
+    return largest if far else None
 
 
 def by_all_runs(comparison: Comparison, known: Measured) -> Stage | None:

@@ -13,7 +13,7 @@ from pytest_probe.core.comparison import Allowance, Evidence, RunKind
 from pytest_probe.core.verdict import OutputVerdict
 from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.standards.noise import far_off
-from pytest_probe.standards.noise.far_off import FAR, MANY
+from pytest_probe.standards.noise.far_off import FAR, FAR_ALONE, MANY
 from pytest_probe.standards.noise.standard import NoiseStandard
 from tests.support.asking import ONES, ULP, comparison
 
@@ -76,6 +76,12 @@ def test_all_runs_are_made_of_a_function_that_may_jump(kind: str) -> None:
     found, asked = judged(FAULTY, api=UNLISTED)
     assert (found.verdict, found.metrics["k"]) == ("error", 4)
     assert {kind: asked[kind] for kind in ("float64", "float32", "fine")} == dict.fromkeys(EXACT, 4)
+
+
+def test_one_element_is_told_by_one_run_of_each_kind_where_it_is_much_farther_off() -> None:
+    for by, runs in ((1.1 * FAR_ALONE, 1), (0.9 * FAR_ALONE, 4)):
+        found, asked = judged(np.where(np.arange(100) == 7, 1 + by * 64 * 2.0**-24, ONES))
+        assert (found.verdict, asked["fine"]) == ("error", runs)
 
 
 def test_all_runs_are_made_where_few_elements_are_wrong() -> None:
