@@ -106,9 +106,7 @@ def _distances(comparison: Comparison) -> AnyArray:
     return np.abs(actual.astype(np.float64) - comparison.expected.astype(np.float64))
 
 
-def _elements(
-    comparison: Comparison, indices: Sequence[tuple[int, ...]], ratios: AnyArray | None
-) -> Iterator[Element]:
+def _elements(comparison: Comparison, indices: Sequence[tuple[int, ...]], ratios: AnyArray | None) -> Iterator[Element]:
     actual, expected = (
         np.array([side[index] for index in indices], side.dtype) for side in (comparison.actual, comparison.expected)
     )

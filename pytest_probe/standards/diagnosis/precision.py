@@ -47,8 +47,9 @@ class DeviceMode:
         if trouble.verdict.standard not in ("noise", "ties") or not trouble.whole:
             return None
         nearly = None
-        # Operands that are rounded, each another way, come to no common factor.
-        if any(behaviour.rounds for behaviour in self.behaviours) and trouble.uniform:
+        # Operands that are rounded, each another way, come to no common factor; those that are zero, to that of zero.
+        apart = any(behaviour.rounds or behaviour.flushes for behaviour in self.behaviours)
+        if apart and trouble.uniform and trouble.factors[0]:
             return None
         for behaviour in self.behaviours:
             for emulated in emulations(trouble.comparison, behaviour):
