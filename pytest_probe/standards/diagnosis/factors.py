@@ -28,6 +28,8 @@ POWERS = ((2.0, "squared"), (0.5, "the root is taken"), (-1.0, "the reciprocal")
 
 class Sign:
     def explain(self, trouble: Trouble) -> Cause | None:
+        if trouble.uniform and trouble.factors[0] > 0:
+            return None
         if trouble.explained(-trouble.expected):
             return Cause("factor", "negated")
         if trouble.explained(np.abs(trouble.expected)):
