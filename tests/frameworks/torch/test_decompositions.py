@@ -139,8 +139,8 @@ def stepped(function: Callable[[torch.Tensor], torch.Tensor]) -> list[torch.Tens
 @pytest.mark.parametrize("name", CALLS)
 def test_steps_give_the_numbers_of_torchs_decompositions(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = stepped(CALLS[name])
-    own = (ATEN.mean.dim, ATEN.mean.default, ATEN.var_mean.dim, ATEN.var_mean.correction)
-    own += (ATEN.embedding_dense_backward.default, ATEN.embedding.default)
+    means = (ATEN.mean.dim, ATEN.mean.default, ATEN.var_mean.dim, ATEN.var_mean.correction)
+    own = (*means, ATEN.embedding.default, ATEN.embedding_dense_backward.default)
     table = {**TABLE, **{func: torch._decomp.decomposition_table[func] for func in own}}
     monkeypatch.setattr(rounding, "steps_of", lambda func, args, kwargs: table.get(func))
     monkeypatch.setattr(rounding, "kernel", lambda func: func)

@@ -27,7 +27,7 @@ def test_what_is_not_finite_or_next_to_zero_tells_no_factor() -> None:
 def test_rounding_and_other_orders_have_no_common_factor() -> None:
     rounded = NUMBERS.astype(np.float16).astype(np.float64)
     for actual in (rounded, np.roll(NUMBERS, 1), NUMBERS + 0.5):
-        assert not is_uniform(actual, NUMBERS, list(factors(actual, NUMBERS, "float32"))[0])
+        assert not is_uniform(actual, NUMBERS, next(factors(actual, NUMBERS, "float32")))
 
 
 def test_few_different_numbers_show_no_factor() -> None:
