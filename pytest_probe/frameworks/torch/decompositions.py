@@ -22,8 +22,6 @@ SQUARED = frozenset(
     {_ATEN.cumsum.default, _ATEN.cumsum.out, _ATEN.cumsum_.default, _ATEN.cumprod.default, _ATEN.cumprod.out}
     | {_ATEN.cumprod_.default}
 )
-# That is one step, though torch makes several of it, which check shapes through sympy.
-LOOKS_UP = _ATEN.embedding.default
 # Kernels that torch's decompositions make one kernel of, of float64: that is themselves. "add" is add.Tensor and
 # add.Scalar as well; tests/frameworks/torch/test_decompositions.py compares each with its decomposition.
 ONE_STEP = frozenset(
@@ -72,15 +70,13 @@ def decompositions() -> Mapping[Any, Steps]:
     import torch._decomp
     import torch._refs  # registers the rest of the table
 
-    left_out = SQUARED | {LOOKS_UP}
-    found = {func: steps for func, steps in torch._decomp.decomposition_table.items() if func not in left_out}
+    found = {func: steps for func, steps in torch._decomp.decomposition_table.items() if func not in SQUARED}
     return {
         **found,
         attention.FLASH_FORWARD: attention.flash_forward,
         attention.FLASH_BACKWARD: attention.flash_backward,
         _ATEN.gelu_backward.default: _gelu_backward,
         _ATEN.convolution.default: _convolution,
-        _ATEN.embedding_dense_backward.default: _embedding_backward,
         _ATEN.mean.dim: _mean,
         _ATEN.mean.default: _mean,
         _ATEN.var_mean.dim: _var_mean,
@@ -112,17 +108,6 @@ def _mean(x: torch.Tensor, dim: Any = None, keepdim: bool = False, *, dtype: tor
         return torch._decomp.decomposition_table[_ATEN.mean.dim](x, dim, keepdim, dtype=dtype)
     total = torch.sum(x, dim, keepdim)
     return total / (x.numel() // max(total.numel(), 1))
-
-
-def _embedding_backward(grad: torch.Tensor, indices: torch.Tensor, rows: int, padding: int, by_count: bool) -> Any:
-    """torch's steps, which ask what dtypes and shapes they have, and import sympy for it; here they do for rows that
-    are left out."""
-    counts = (indices >= 0) & (indices < rows) & (indices != padding)
-    if by_count or grad.dtype is not torch.float64 or int(counts.sum()) < counts.numel():
-        steps = torch._decomp.decomposition_table[_ATEN.embedding_dense_backward.default]
-        return steps(grad, indices, rows, padding, by_count)
-    sums = grad.new_zeros((rows, *grad.shape[indices.ndim :]))
-    return sums.index_put((indices,), grad.clone(), accumulate=True)
 
 
 def _var_mean(
