@@ -165,3 +165,11 @@ def test_a_choice_among_zeros_is_still_looked_for() -> None:
     runs = {name: [wanted] * 4 for name in EXACT}
     assert judged(chosen, wanted, runs={**runs, "untied": [chosen]}, api=UNLISTED)[0].verdict == "pass"
     assert judged(chosen, wanted, runs=runs, api=UNLISTED)[0].verdict == "error"
+
+
+def test_an_output_that_one_run_explains_takes_no_other_kind() -> None:
+    """Numbers next to zero are far off beside no run."""
+    found, asked = judged(FAULTY, runs=seen_late("float64", 0))
+    assert (found.verdict, found.metrics["k"]) == ("pass", 1)
+    assert not asked.get("fine")
+    assert not asked.get("float32")
