@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import numpy as np
 
 from pytest_probe.core.comparison import Comparison
@@ -93,7 +95,8 @@ def _other_zeros(actual: AnyArray, wanted: AnyArray) -> BoolArray:
 def elements(comparison: Comparison, score: AnyArray, ratios: AnyArray | None = None) -> tuple[Element, ...]:
     """The five elements of the largest score, as reports show them."""
     found = metrics.worst(np.where(score, _distances(comparison), -1.0) if score.dtype == bool else score)
-    return tuple(_element(comparison, index, ratios) for index in found if score.dtype != bool or score[index])
+    wanted = [index for index in found if score.dtype != bool or score[index]]
+    return tuple(_elements(comparison, wanted, ratios))
 
 
 def _distances(comparison: Comparison) -> AnyArray:
@@ -103,14 +106,17 @@ def _distances(comparison: Comparison) -> AnyArray:
     return np.abs(actual.astype(np.float64) - comparison.expected.astype(np.float64))
 
 
-def _element(comparison: Comparison, index: tuple[int, ...], ratios: AnyArray | None) -> Element:
-    actual, expected = comparison.actual[index], comparison.expected[index]
-    floating = is_floating(comparison.actual.dtype) or is_complex(comparison.actual.dtype)
-    distance = (
-        float(ulp_distance(actual, expected, comparison.actual.dtype)) if floating else abs(int(actual) - int(expected))
+def _elements(comparison: Comparison, indices: Sequence[tuple[int, ...]], ratios: AnyArray | None) -> Iterator[Element]:
+    actual, expected = (
+        np.array([side[index] for index in indices], side.dtype) for side in (comparison.actual, comparison.expected)
     )
-    ratio = float("nan") if ratios is None else float(ratios[index])
-    return Element(index, _plain(actual), _plain(expected), float(distance), ratio)
+    if is_floating(actual.dtype) or is_complex(actual.dtype):
+        distances = ulp_distance(actual, expected, actual.dtype).tolist()
+    else:
+        distances = [abs(int(first) - int(second)) for first, second in zip(actual, expected, strict=True)]
+    for place, index in enumerate(indices):
+        ratio = float("nan") if ratios is None else float(ratios[index])
+        yield Element(index, _plain(actual[place]), _plain(expected[place]), float(distances[place]), ratio)
 
 
 def _plain(value: np.generic) -> float | str:

@@ -21,7 +21,6 @@ from pytest_probe.numerics.dtypes import (
     widen,
 )
 from pytest_probe.standards.api_class import details
-from pytest_probe.standards.diagnosis.factors import is_uniform
 from pytest_probe.standards.diagnosis.trouble import NEARLY_ALL, Cause, Family, Trouble
 
 # What frameworks and models use for eps, 1e-3 to 1e-12, and an eps that was forgotten.
@@ -118,7 +117,7 @@ def changes(trouble: Trouble) -> Iterator[Change]:
         yield Change("argument", "as with incoming gradients of 1", {f"incoming.{name}": np.ones_like(value)})
     # Rounded arguments, and numbers such as eps, may come to one factor; no tensor does that is left out or moved.
     kinds = (_forgotten, _swapped, _rounded, _moved, _scaled, _cut, _shortened, _truncated)
-    for kind in (_rounded, _truncated) if is_uniform(trouble) else kinds:
+    for kind in (_rounded, _truncated) if trouble.uniform else kinds:
         yield from kind(tensors)
 
 

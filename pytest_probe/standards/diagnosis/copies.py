@@ -39,7 +39,8 @@ class Moved:
     """The reference's numbers in another order along one dimension."""
 
     def explain(self, trouble: Trouble) -> Cause | None:
-        if trouble.expected.size < SLICE:
+        # Numbers in another order have no common factor, or it tells as much.
+        if trouble.expected.size < SLICE or trouble.uniform:
             return None
         # Where a row or two are wrong, those say more than a shift of all.
         kinds = (self._slice, self._all) if trouble.confined else (self._all, self._slice)

@@ -11,8 +11,8 @@ from fractions import Fraction
 import numpy as np
 from msgspec import Struct
 
-from pytest_probe.numerics.dtypes import Float64Array, float_format
-from pytest_probe.numerics.ulp import ulp
+from pytest_probe.numerics.distinct import has_distinct
+from pytest_probe.numerics.dtypes import Float64Array
 from pytest_probe.standards.diagnosis.trouble import ENOUGH, NEARLY_ALL, Cause, Trouble
 
 # Elements of a slice, and slices: a factor of its own explains a slice of fewer.
@@ -23,13 +23,13 @@ NEAR = 64.0
 LARGEST_QUOTIENT = 64
 # A factor as near to 1 is what cut operands leave as well.
 NEAR_ONE = 2.0**-8
-# Of what a common factor changes: what may be left beside it. Numbers that show one, among so many.
-BESIDE, NUMBERS, LOOKED_AT = 1 / 32, 16, 1024
 POWERS = ((2.0, "squared"), (0.5, "the root is taken"), (-1.0, "the reciprocal"))
 
 
 class Sign:
     def explain(self, trouble: Trouble) -> Cause | None:
+        if trouble.uniform and trouble.factors[0] > 0:
+            return None
         if trouble.explained(-trouble.expected):
             return Cause("factor", "negated")
         if trouble.explained(np.abs(trouble.expected)):
@@ -48,9 +48,9 @@ class Factor(Struct, frozen=True):
         if trouble.count < ENOUGH:
             return None if self.near_one else self._of_few(trouble)
         # One number for another has some factor, however often.
-        if np.unique(trouble.expected[trouble.wrong]).size < ENOUGH:
+        if not has_distinct(trouble.expected[trouble.wrong], ENOUGH):
             return None
-        for factor in _factors(trouble):
+        for factor in trouble.factors:
             if (abs(factor - 1) < NEAR_ONE) != self.near_one:
                 continue
             if trouble.explained(factor * trouble.expected, max(1.0, abs(factor)) * trouble.allowed):
@@ -60,7 +60,7 @@ class Factor(Struct, frozen=True):
 
     def _of_few(self, trouble: Trouble) -> Cause | None:
         """A few numbers have some factor always; it tells where it is a number of the call's own, or a simple one."""
-        factor = next(iter(_factors(trouble)), 1.0)
+        factor = next(iter(trouble.factors), 1.0)
         for value, words in _simple(trouble, factor):
             if trouble.explained(value * trouble.expected, max(1.0, abs(value)) * trouble.allowed):
                 return Cause("factor", f"all times {words}")
@@ -75,37 +75,6 @@ def _simple(trouble: Trouble, factor: float) -> Iterator[tuple[float, str]]:
     quotient = Fraction(factor).limit_denominator(LARGEST_QUOTIENT)
     if 0 < abs(quotient.numerator) <= LARGEST_QUOTIENT or quotient.denominator == 1:
         yield float(quotient), str(quotient)
-
-
-def _factors(trouble: Trouble) -> Iterator[float]:
-    """The number whose multiples round to the output, by least squares, and the middle one of the elements' factors."""
-    # Of a small factor only the elements that it moves farthest are wrong: they alone would tell a larger one.
-    there = trouble.wrong if trouble.confined else np.ones_like(trouble.wrong)
-    actual, expected = trouble.actual[there], trouble.expected[there]
-    small = 2.0 ** float_format(trouble.comparison.precision).min_exponent
-    usable = np.isfinite(actual) & np.isfinite(expected) & (np.abs(expected) > small)
-    actual, expected = actual[usable], expected[usable]
-    if not actual.size:
-        return
-    half = ulp(actual, trouble.comparison.precision) / 2
-    ends = [(np.abs(actual) + side * half) / np.abs(expected) for side in (-1, 1)]
-    least, most = float(ends[0].max()), float(ends[1].min())
-    if least <= most:
-        yield (least + most) / 2
-    unit = np.abs(expected).max()
-    yield float(np.dot(actual / unit, expected / unit) / np.dot(expected / unit, expected / unit))
-    yield float(np.median(actual / expected))
-
-
-def is_uniform(trouble: Trouble) -> bool:
-    """Is the output the reference times one number, and nothing else?"""
-    factor = next(_factors(trouble), None) if trouble.floating and not trouble.confined else None
-    expected = trouble.expected
-    if factor is None or np.unique(expected.ravel()[:LOOKED_AT]).size < NUMBERS:
-        return False
-    with np.errstate(invalid="ignore", over="ignore"):
-        beside = np.abs(trouble.actual - factor * expected) <= BESIDE * np.abs((factor - 1) * expected)
-    return bool(np.count_nonzero(beside) >= NEARLY_ALL * beside.size)
 
 
 def _factor_words(trouble: Trouble, factor: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -11,10 +12,10 @@ from pytest_probe.core.comparison import Comparison
 from pytest_probe.core.device_modes import Behaviour
 from pytest_probe.core.verdict import OutputVerdict
 from pytest_probe.numerics import noise_ratio, regions
-from pytest_probe.numerics.dtypes import Float64Array, float_format, numpy_dtype, round_to
+from pytest_probe.numerics.distinct import has_distinct
+from pytest_probe.numerics.dtypes import AnyArray, Float64Array, float_format, numpy_dtype, round_to
 from pytest_probe.numerics.ulp import ulp
 from pytest_probe.standards.device_modes.emulate import closer, emulations, judged, metrics_text
-from pytest_probe.standards.diagnosis.factors import is_uniform
 from pytest_probe.standards.diagnosis.trouble import ENOUGH, NEARLY_ALL, Cause, Trouble, wrong_elements
 
 NARROWER = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
@@ -45,8 +46,9 @@ class DeviceMode(Struct, frozen=True):
         if trouble.verdict.standard not in ("noise", "ties") or not trouble.whole:
             return None
         nearly = None
-        # Operands that are rounded, each another way, come to no common factor.
-        if any(behaviour.rounds for behaviour in self.behaviours) and is_uniform(trouble):
+        # Operands that are rounded, each another way, come to no common factor; those that are zero, to that of zero.
+        apart = any(behaviour.rounds or behaviour.flushes for behaviour in self.behaviours)
+        if apart and trouble.uniform and trouble.factors[0]:
             return None
         for behaviour in self.behaviours:
             for emulated in emulations(trouble.comparison, behaviour):
@@ -112,11 +114,12 @@ class NarrowerResult:
     """All numbers of the output are ones of a narrower dtype, next to the right ones."""
 
     def explain(self, trouble: Trouble) -> Cause | None:
-        if not trouble.floating:
+        # Rounding moves each element by another share of it.
+        if not trouble.floating or trouble.uniform:
             return None
         used = np.isfinite(trouble.actual) & (trouble.actual != 0) & np.isfinite(trouble.expected)
         actual, expected = trouble.actual[used], trouble.expected[used]
-        if np.unique(actual).size < 2 * ENOUGH:
+        if not has_distinct(actual, 2 * ENOUGH):
             return None
         bits = float_format(trouble.comparison.precision).precision
         own = round_to(expected, trouble.comparison.precision)
@@ -124,12 +127,17 @@ class NarrowerResult:
             dtype = numpy_dtype(name)
             if float_format(dtype).precision >= bits:
                 continue
-            on_grid = np.mean(np.asarray(round_to(actual, dtype)) == actual)
-            usual = np.mean(np.asarray(round_to(own, dtype)) == own)
+            if _on_grid(actual, dtype) < NEARLY_ALL or _on_grid(own, dtype) >= 0.5:
+                continue
             near = np.abs(actual - expected) <= REACH * ulp(expected, dtype) + trouble.allowed[used]
-            if on_grid >= NEARLY_ALL and usual < 0.5 and np.mean(near) >= NEARLY_ALL:
+            if np.mean(near) >= NEARLY_ALL:
                 return Cause("precision", f"all results are {name} numbers: rounded to {name}")
         return None
+
+
+def _on_grid(values: AnyArray, dtype: np.dtype[Any]) -> float:
+    """The share of numbers that are numbers of a dtype."""
+    return float(np.mean(np.asarray(round_to(values, dtype)) == values))
 
 
 class OneStep:

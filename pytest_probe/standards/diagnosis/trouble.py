@@ -15,6 +15,7 @@ from pytest_probe.core.verdict import OutputVerdict
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, Float64Array, is_complex, is_floating, widen
 from pytest_probe.numerics.ulp import ulp
 from pytest_probe.standards.base import Standard
+from pytest_probe.standards.diagnosis.common_factor import factors, is_uniform
 from pytest_probe.standards.exact import correctly_rounded, identical
 from pytest_probe.standards.noise import stages
 from pytest_probe.standards.noise.standard import decided
@@ -78,6 +79,20 @@ class Trouble(Struct, frozen=True, dict=True):
     @property
     def floating(self) -> bool:
         return is_floating(self.comparison.actual.dtype)
+
+    @cached_property
+    def factors(self) -> tuple[float, ...]:
+        """Numbers that all that is wrong may be multiplied by, the likeliest first."""
+        # Of a small factor only the elements that it moves farthest are wrong: they alone would tell a larger one.
+        there = self.wrong if self.confined else ...
+        return tuple(factors(self.actual[there], self.expected[there], self.comparison.precision))
+
+    @cached_property
+    def uniform(self) -> bool:
+        """Is the output the reference times one number, and nothing else?"""
+        if not self.floating or self.confined or not self.factors:
+            return False
+        return is_uniform(self.actual, self.expected, self.factors[0])
 
     def right(self, values: Float64Array, allowed: Float64Array | None = None) -> BoolArray:
         """Which elements of the output these values explain; NaN is like NaN, inf like inf of that sign."""
@@ -179,12 +194,11 @@ def wrong_elements(comparison: Comparison, verdict: OutputVerdict) -> tuple[Bool
     beyond rounding. Else those that are not the reference, correctly rounded.
     """
     actual, expected = comparison.actual, comparison.expected
-    rounded = correctly_rounded(expected, actual.dtype)
     if not (is_floating(actual.dtype) or is_complex(actual.dtype)):
-        return ~identical(actual, rounded), np.zeros(expected.shape)
+        return _unlike_rounded(comparison), np.zeros(expected.shape)
     half = ulp(np.abs(expected), comparison.precision) / 2
     if verdict.standard not in ("noise", "ties"):
-        return ~identical(actual, rounded), half
+        return _unlike_rounded(comparison), half
     stage = decided(comparison, verdict)
     scale = stages.scale_of(comparison, stage.spread)
     ratios = stage.noise.ratios
@@ -192,7 +206,11 @@ def wrong_elements(comparison: Comparison, verdict: OutputVerdict) -> tuple[Bool
         wrong = ~(ratios <= limit)
         if wrong.any():
             break
-    return (wrong if wrong.any() else ~identical(actual, rounded)), half + max(limit, 1.0) * scale
+    return (wrong if wrong.any() else _unlike_rounded(comparison)), half + max(limit, 1.0) * scale
+
+
+def _unlike_rounded(comparison: Comparison) -> BoolArray:
+    return ~identical(comparison.actual, correctly_rounded(comparison.expected, comparison.actual.dtype))
 
 
 def trouble_of(

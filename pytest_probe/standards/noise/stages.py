@@ -106,7 +106,7 @@ def in_turn(comparison: Comparison, known: Measured) -> Iterator[Stage]:
             if stage.spread is spread:
                 known.stages.append(stage)
         yield stage
-    if _chose_otherwise(comparison, runs):
+    if chose_otherwise(comparison, runs):
         untied = run_spread(comparison, evidence.untied(CHOICES))
         if untied is not None and spread is not None:
             wider = replace(spread, size=np.maximum(spread.size, untied.size))
@@ -118,8 +118,8 @@ def in_turn(comparison: Comparison, known: Measured) -> Iterator[Stage]:
         yield _stage(comparison, spread, limits, STAGES[-1], "float32")
     more = evidence.float32_steps(STAGES[-1])
     runs, spread = runs + more, _with_runs(comparison, spread, more)
-    by_steps = _by_steps(comparison, spread)
-    yield from by_steps
+    widest = _beside_all(comparison, spread, STAGES[-1])
+    yield from widest
     if not comparison.case.on_cpu:
         return
     if comparison.case.narrow:
@@ -127,7 +127,7 @@ def in_turn(comparison: Comparison, known: Measured) -> Iterator[Stage]:
     # Among themselves, not against R: a fault of the kernel is in all its runs, and must not widen its limits.
     own = pooled_spread(comparison, noise_ratio.among(evidence.float32(STAGES[-1]), comparison.actual.dtype))
     if own is not None:
-        wider = own.joined(by_steps[-1].spread)
+        wider = own.joined(widest[-1].spread)
         tight = Limits(min(limits.largest, AMONG.largest), min(limits.rms, AMONG.rms * (limits.rms / noise_ratio.RMS)))
         yield _stage(comparison, wider, tight, STAGES[-1], AMONG_THEMSELVES)
 
@@ -138,26 +138,27 @@ def _with_runs(comparison: Comparison, spread: Spread | None, more: list[AnyArra
     return spread if added is None else added.joined(spread)
 
 
-def _by_steps(comparison: Comparison, spread: Spread | None) -> list[Stage]:
-    """Against the spread of all runs that do not round to 16 bit; where terms are equal, with the limits of those as
-    well."""
+def _beside_all(comparison: Comparison, spread: Spread | None, k: int) -> list[Stage]:
+    """Against the spread of k runs of each kind that does not round to 16 bit; where terms are equal, with the limits
+    of those as well."""
     spread = pooled_spread(comparison, spread)
-    found = [_stage(comparison, spread, limits_of(comparison), STAGES[-1], "steps")]
+    found = [_stage(comparison, spread, limits_of(comparison), k, "steps")]
     if repeats(comparison):
-        found.append(_stage(comparison, spread, limits_of(comparison, equal_terms=True), STAGES[-1], EQUAL_TERMS))
+        limits = limits_of(comparison, equal_terms=True)
+        found.append(_limited(comparison, replace(found[0], source=EQUAL_TERMS), limits))
     return found
 
 
-def widest_of_float32(comparison: Comparison) -> Stage:
-    """The last stage of rounding to float32, also for an output that is within the limits of an earlier one."""
+def by_steps(comparison: Comparison, k: int) -> list[Stage]:
+    """The last stages of rounding to float32, from k runs of each kind, whatever the stages before them say."""
     evidence = comparison.evidence
-    runs = evidence.perturbed(STAGES[-1])
+    runs = evidence.perturbed(k)
     if not comparison.case.on_cpu:
-        runs = runs + _not_vanished(comparison, runs, evidence.float32(STAGES[-1]))
-    return _by_steps(comparison, run_spread(comparison, runs + evidence.float32_steps(STAGES[-1])))[-1]
+        runs = runs + _not_vanished(comparison, runs, evidence.float32(k))
+    return _beside_all(comparison, run_spread(comparison, runs + evidence.float32_steps(k)), k)
 
 
-def _chose_otherwise(comparison: Comparison, runs: list[AnyArray]) -> bool:
+def chose_otherwise(comparison: Comparison, runs: list[AnyArray]) -> bool:
     """Has the device numbers in few elements where the reference and every run have zero?"""
     moved = np.logical_or.reduce([comparison.expected != 0, *(run != 0 for run in runs)])
     found = np.count_nonzero(~moved & (widen(comparison.actual) != 0))

@@ -14,7 +14,7 @@ from pytest_probe.numerics.dtypes import AnyArray, dtype_name, float_format, rou
 from pytest_probe.numerics.histogram import histogram
 from pytest_probe.numerics.noise_ratio import Bias, Noise, Spread
 from pytest_probe.standards.exact import Exact, elements
-from pytest_probe.standards.noise import cut_sums, edges, stages, steps
+from pytest_probe.standards.noise import cut_sums, edges, far_off, stages, steps
 from pytest_probe.standards.noise.instability import unstable
 from pytest_probe.standards.noise.stages import AMONG_THEMSELVES, BETWEEN_STEPS, EQUAL_TERMS, STAGES, Measured, Stage
 from pytest_probe.standards.noise.summed_terms import summed_terms
@@ -72,6 +72,9 @@ def _in_single(comparison: Comparison) -> OutputVerdict | None:
 
 
 def _decided(comparison: Comparison, known: Measured) -> tuple[Stage, Outcome, str]:
+    far = far_off.by_one_run(comparison, known)
+    if far is not None:
+        return far, "error", far.reason
     stage = decide(comparison, known)
     if stage.unstable:
         return stage, *_beside_unstable(comparison, stage)
@@ -140,6 +143,9 @@ def decided(comparison: Comparison, verdict: OutputVerdict) -> Stage:
 def decide(comparison: Comparison, known: Measured) -> Stage:
     """The first stage within its limits, else the first that unstable elements brought there, else the last with the
     limits of the rule."""
+    last = far_off.by_all_runs(comparison, known)
+    if last is not None:
+        return last
     found: list[Stage] = []
     by_unstable: list[Stage] = []
     for stage in stages.in_turn(comparison, known):
@@ -223,7 +229,7 @@ def _bias_beside_steps(comparison: Comparison, stage: Stage) -> str | None:
     trouble = _bias(comparison, stage)
     if trouble is None or stage.source in (BETWEEN_STEPS, AMONG_THEMSELVES):
         return trouble
-    widest = stages.widest_of_float32(comparison)
+    widest = stages.by_steps(comparison, STAGES[-1])[-1]
     return _bias(comparison, widest) if widest.within_limits else trouble
 
 

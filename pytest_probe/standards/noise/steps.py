@@ -12,6 +12,7 @@ import numpy as np
 from pytest_probe.core.comparison import Comparison
 from pytest_probe.numerics import noise_ratio
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, round_to, widen
+from pytest_probe.numerics.noise_ratio import Noise
 from pytest_probe.numerics.rounding_signature import direction, unlike_rounding
 from pytest_probe.numerics.ulp import truncated, ulp
 from pytest_probe.standards.noise import stages
@@ -130,6 +131,16 @@ def _scale(comparison: Comparison, samples: Sequence[AnyArray]) -> AnyArray:
 def _divided(errors: AnyArray, scale: AnyArray) -> AnyArray:
     with np.errstate(invalid="ignore"):
         return np.where(errors == 0, 0.0, errors / scale)
+
+
+def noise_of_cpu_result(comparison: Comparison, stage: Stage) -> Noise | None:
+    """The noise of the framework's own CPU kernel in the case's dtype; None where it has none. What is not finite is
+    none."""
+    result = comparison.evidence.cpu_result()
+    if result is None or result.dtype != comparison.actual.dtype:
+        return None
+    theirs = widen(result)
+    return stages.noise_beside(comparison, stage, np.where(np.isfinite(theirs), theirs, comparison.expected))
 
 
 def by_cpu_result(comparison: Comparison, stage: Stage) -> str | None:

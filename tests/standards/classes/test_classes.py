@@ -23,6 +23,7 @@ from pytest_probe.registry import Registry
 from pytest_probe.standards import STANDARDS, Comparison
 from pytest_probe.standards.api_class import _classes
 from pytest_probe.standards.exact import correctly_rounded, identical
+from pytest_probe.standards.noise import far_off, stages
 from tests.support.calls.computing import COMPUTING
 from tests.support.calls.making import Call, Maker, Table
 from tests.support.calls.moving import KINKS, LABELS, MOVING, RANDOM
@@ -168,6 +169,25 @@ def _outputs(call: Call, args: tuple[Any, ...]) -> list[torch.Tensor]:
     return [value for value in found if isinstance(value, torch.Tensor)]
 
 
+def smooth(asked: Asked) -> None:
+    """Few elements, if any, move much farther in one run than in three others, of which each is of another kind; and
+    none very much."""
+    seen = 0
+    for comparison, _ in asked.comparisons:
+        if comparison.case.narrow:
+            return  # whose errors are told by all runs
+        kinds = [comparison.evidence.runs(kind, 4) for kind in ("float64", "float32", "fine")]
+        spreads = [stages.run_spread(comparison, list(runs)) for runs in zip(*kinds, strict=True)]
+        found = [stages.pooled_spread(comparison, spread) for spread in spreads if spread is not None]
+        scales = [stages.scale_of(comparison, spread) for spread in found]
+        for scale in scales:
+            farther = (np.maximum.reduce(scales) / scale)[comparison.expected != 0]
+            assert np.count_nonzero(farther > far_off.FAR) < far_off.MANY
+            assert not np.any(farther > far_off.FAR_ALONE)
+            seen += 1
+    assert seen
+
+
 def discrete(asked: Asked) -> None:
     """Few elements lie so near an edge that another step is right."""
     comparison = asked.of("forward")[0][0]
@@ -266,6 +286,7 @@ PROOFS: Mapping[str, Callable[[Asked], None]] = {
     "moves": moves,
     "writes": exact,
     "elementwise": elementwise,
+    "smooth": smooth,
     "discrete": discrete,
     "selection": selection,
     "ties": ties,

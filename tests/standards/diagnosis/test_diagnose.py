@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_probe.core.comparison import Comparison, Evidence
+from pytest_probe.core.comparison import Assumption, Comparison, Evidence
 from pytest_probe.core.verdict import Diagnosis
 from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype, round_to
 from pytest_probe.standards.auto import Auto
@@ -226,3 +226,15 @@ def test_what_was_measured_counts_for_its_own_comparison_only() -> None:
     assert (found.wrong, found.where) == (40, "row 7 of dim 0")
     assert judged_with_modes(Auto(), asked, lambda: ()).basis is None
     assert judged_with_modes(Auto(), asked, lambda: (), depth=lambda: "none").basis is None
+
+
+def test_flushing_is_not_tried_where_all_are_multiplied_by_one_number_but_zero() -> None:
+    modes: list[Assumption] = []
+
+    def alternative(asked: Comparison, assumption: Assumption) -> None:
+        modes.append(assumption)
+
+    assert cause(RIGHT * 1.001, alternative=alternative) == "all times 1.001"
+    assert not modes
+    assert cause(RIGHT * 0.0, alternative=alternative) == "zeros everywhere"
+    assert modes

@@ -9,6 +9,19 @@ import torch
 from tests.support.calls.making import Call, Maker, Making, Table, call, varied
 
 PRODUCTS: Table = {
+    "linear": (
+        lambda m: call("Functional.linear", m.x(m.rows, 7), m.x(m.cols, 7), m.x(m.cols)),
+        lambda m: call("Functional.linear", m.x(2, m.rows, 7), m.x(m.cols, 7)),
+    ),
+    "matmul": (
+        lambda m: call("Torch.matmul", m.x(3, m.rows, 7), m.x(7, m.cols)),
+        lambda m: call("Torch.matmul", m.x(2, 3, m.rows, 7), m.x(3, 7, m.cols)),
+    ),
+    "mm": (lambda m: call("Torch.mm", m.x(m.rows, 7), m.x(7, m.cols)),),
+    "bmm": (lambda m: call("Torch.bmm", m.x(4, m.rows, 7), m.x(4, 7, m.cols)),),
+    "mv": (lambda m: call("Torch.mv", m.x(), m.x(m.cols)),),
+    "dot": (lambda m: call("Torch.dot", m.x(m.cols), m.x(m.cols)),),
+    "inner": (lambda m: call("Torch.inner", m.x(m.rows, 7), m.x(m.cols, 7)),),
     "addmm": (
         lambda m: call("Torch.addmm", m.x(m.rows, 7), m.x(), m.x(m.cols, 7)),
         lambda m: call("Torch.addmm", m.x(m.rows, 7), m.x(), m.x(m.cols, 7), beta=0.7, alpha=0.3),
@@ -183,6 +196,8 @@ NORMALISATIONS: Table = {
     "instance_norm": (
         lambda m: call("Functional.instance_norm", m.x(2, 3, m.rows, m.cols), None, None, m.x(3), m.x(3)),
     ),
+    "rms_norm": (lambda m: call("Functional.rms_norm", m.x(), [m.cols], m.x(m.cols)),),
+    "group_norm": (lambda m: call("Functional.group_norm", m.x(3, 6, m.cols), 2, m.x(6), m.x(6)),),
     "layer_norm": (lambda m: call("Functional.layer_norm", m.x(), [m.cols], m.x(m.cols), m.x(m.cols)),),
 }
 
