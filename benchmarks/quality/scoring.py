@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 from msgspec import Struct, field
@@ -61,7 +62,7 @@ class Scoring(Struct):
     kind: Kind
     modes: Sequence[Behaviour]
     standards: Collection[str]
-    name: str = "scoring"
+    name: ClassVar[str] = "scoring"
     scores: dict[str, Score] = field(default_factory=lambda: {name: Score() for name in STANDARDS})
     left_out: Counter[str] = field(default_factory=Counter)
     case: str = ""

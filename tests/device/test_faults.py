@@ -33,7 +33,7 @@ FOUND = {
 }
 # A serial run that died says nothing any more: the one that goes on knows that it did, and runs the case once more.
 RESUMED = "the process died in a way that nobody saw while the device ran it; that was death 2 of this case"
-ENDINGS = [-signal.SIGSEGV, -signal.SIGSEGV, -signal.SIGABRT, -signal.SIGABRT, 3, 3, 1, 1]
+ENDINGS = [-signal.SIGSEGV, -signal.SIGSEGV, -signal.SIGABRT, -signal.SIGABRT, 3, 3, -signal.SIGALRM, 1]
 # Without the plugins that are not needed a process starts in half the time.
 PLUGINS = ("-p", "xdist.plugin", "-p", "xdist.looponfail", "-p", "pytest_probe.plugin")
 
