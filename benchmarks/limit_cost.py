@@ -37,32 +37,32 @@ def taken(limited: Callable[[], AbstractContextManager[None]]) -> tuple[float, f
 
 
 @contextmanager
-def limits() -> Iterator[dict[str, Limit]]:
-    """One of each kind. Who has a handler for the alarm uses it."""
-    by_alarm = Limit(CONFIG, 600.0, None, None)
+def alarm_taken() -> Iterator[None]:
+    """Who has a handler for the alarm uses it."""
     signal.signal(signal.SIGALRM, lambda *_: None)
-    by_thread = Limit(CONFIG, 600.0, None, None)
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    yield {"alarm": by_alarm, "thread": by_thread}
-    for limit in (by_alarm, by_thread):
-        limit.close()
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 
 def main(busy: str = "") -> None:
     count = int(busy or 2 * (os.cpu_count() or 1))
-    with limits() as made:
-        for beside in (0, count):
-            others = [subprocess.Popen([sys.executable, "-c", COUNTS]) for _ in range(beside)]
-            try:
-                plain = taken(nullcontext)
-                for name, limit in made.items():
+    limit = Limit(CONFIG, 600.0, None, None)
+    for beside in (0, count):
+        others = [subprocess.Popen([sys.executable, "-c", COUNTS]) for _ in range(beside)]
+        try:
+            plain = taken(nullcontext)
+            for name, surroundings in (("alarm", nullcontext), ("thread", alarm_taken)):
+                with surroundings():
                     more = [with_it - without for with_it, without in zip(taken(limit.case), plain, strict=True)]
-                    words = "beside {} busy processes, {:<6}: {:6.1f} us of CPU, {:7.1f} us of wall time"
-                    print(words.format(beside, name, *more))
-            finally:
-                for other in others:
-                    other.kill()
-                    other.wait()
+                words = "beside {} busy processes, {:<6}: {:6.1f} us of CPU, {:7.1f} us of wall time"
+                print(words.format(beside, name, *more))
+        finally:
+            for other in others:
+                other.kill()
+                other.wait()
+    limit.close()
 
 
 if __name__ == "__main__":

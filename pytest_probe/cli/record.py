@@ -81,8 +81,8 @@ class Described(Struct, frozen=True):
             return {"name": name, "type": kind, "value": None if isinstance(value, Lost) else _word(value)}
         found: dict[str, Any] = {"name": name, "type": "array" if value.ndarray else "tensor"}
         found |= {"dtype": value.dtype, "shape": list(value.shape), "requires_grad": value.requires_grad}
-        told = {field: told for field, told in asdict(value).items() if field not in _TOLD}
-        found |= {key: _number(number) for key, number in told.items() if number is not None}
+        numbers = ((key, number) for key, number in asdict(value).items() if key not in _TOLD)
+        found |= {key: _number(number) for key, number in numbers if number is not None}
         if value.stride is not None:
             found["stride"] = list(value.stride)
         if value.data_name is not None and folders:

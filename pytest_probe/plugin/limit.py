@@ -70,9 +70,6 @@ class Limit:
         self._told = None if told is None or self._stderr is None else _opened(told)
         words = _WORDS.format(self._seconds)
         self._copier = None if self._told is None or self._stderr is None else _copier(self._told, self._stderr, words)
-        self._may_alarm = self._seconds > 0 and _alarm_is_free()
-        if self._may_alarm:
-            faulthandler.register(signal.SIGALRM, file=self._file_of_stacks(), all_threads=True, chain=True)
 
     @contextmanager
     def case(self) -> Iterator[None]:
@@ -103,8 +100,10 @@ class Limit:
     def _arm(self) -> None:
         if self._file is not None:
             self._file.limit(self._seconds)
-        self._by_alarm = self._may_alarm and _alarm_is_free()
+        self._by_alarm = _alarm_is_free()
         if self._by_alarm:
+            # Each time, since code under test may leave another handler, as a run of pytest inside it does.
+            faulthandler.register(signal.SIGALRM, file=self._file_of_stacks(), all_threads=True, chain=True)
             signal.setitimer(signal.ITIMER_REAL, self._seconds)
         else:
             faulthandler.dump_traceback_later(self._seconds, exit=True, file=self._file_of_stacks())
@@ -113,13 +112,12 @@ class Limit:
     def _disarm(self) -> None:
         if self._by_alarm:
             signal.setitimer(signal.ITIMER_REAL, 0)
+            faulthandler.unregister(signal.SIGALRM)
         else:
             faulthandler.cancel_dump_traceback_later()
         self._armed = False
 
     def close(self) -> None:
-        if self._may_alarm:
-            faulthandler.unregister(signal.SIGALRM)
         for file in (None if self._copier is None else self._copier.stdin, self._stderr, self._told):
             if file is not None:
                 with suppress(OSError):

@@ -43,3 +43,24 @@ def test_an_alarm_that_others_use_is_left_to_them() -> None:
     assert done.stdout == "no case runs\ntheirs\nit waited\n"
     assert done.returncode == 1
     assert "Timeout (0:00:01)!" in done.stderr
+
+
+NESTED = """
+import time
+from types import SimpleNamespace
+from pytest_probe.plugin.limit import Limit
+
+config = SimpleNamespace(pluginmanager=SimpleNamespace(hasplugin=lambda name: False))
+outer, inner = Limit(config, 1.0, None, None), Limit(config, 1.0, None, None)
+with inner.case():
+    pass
+inner.close()
+with outer.case():
+    time.sleep(60)
+"""
+
+
+def test_a_run_inside_another_leaves_that_one_its_stacks() -> None:
+    done = subprocess.run([sys.executable, "-c", NESTED], capture_output=True, text=True, timeout=50)
+    assert done.returncode == -signal.SIGALRM
+    assert 'File "<string>", line 12 in <module>\n' in done.stderr
