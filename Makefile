@@ -17,7 +17,7 @@ RELEASES := $(TORCH_RELEASES:%=$(VENV)-torch-%/installed)
 MSPROBE := 1.0.4 1.2.2 8.3.3 26.2.0
 PEERS := $(MSPROBE:%=$(VENV)-msprobe-%/installed)
 
-.PHONY: demo demo-paddle test lint format snapshots conformance conformance-paddle compat verdict-quality wheel-demo test-without-torch test-without-kernel clean
+.PHONY: demo demo-paddle test test-paddle lint format snapshots conformance conformance-paddle compat verdict-quality wheel-demo test-without-torch test-without-kernel clean
 
 demo: $(INSTALLED)
 	$(VENV)/bin/pytest --probe-dump=cases/gpt
@@ -28,6 +28,10 @@ demo-paddle: $(PADDLE)
 
 test: $(INSTALLED)
 	$(VENV)/bin/pytest -n 2 --dist worksteal
+
+# With Paddle in the environment: the tests that say something of it. All others do the same without it.
+test-paddle: $(PADDLE)
+	$(VENV)/bin/pytest -n 2 --dist worksteal $$(grep -rl paddle tests --include='test_*.py')
 
 lint: $(INSTALLED)
 	$(VENV)/bin/ruff check .

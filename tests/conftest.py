@@ -6,6 +6,7 @@ What hangs on the number of threads sets it.
 from __future__ import annotations
 
 import os
+import signal
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -16,6 +17,9 @@ from tests.support import kernels
 from tests.support.other_plugins import WITHOUT_OTHERS
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# A shell ignores SIGINT in its background jobs, and so would every child of theirs: `make test &` then tests no Ctrl-C.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 # They hold what works where there is no torch: `make test-without-torch`.
 collect_ignore = ["without_torch"] if find_spec("torch") else []
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.installed import needs_paddle
 from tests.support.paddle_dumps import unpack
 
 ROOT = Path(__file__).parents[2]
@@ -54,6 +55,7 @@ def test_without_a_dump_a_fault_is_found_shrunk_and_kept_as_a_case(pytester: pyt
     again.assert_outcomes(failed=1)
 
 
+@needs_paddle
 def test_a_finding_in_paddle_is_a_script_of_paddles(pytester: pytest.Pytester) -> None:
     unpack("cnn_random", pytester.path)
     pytester.makeconftest("""

@@ -36,6 +36,20 @@ def test_a_namespace_with_its_reference(pytester: pytest.Pytester, make_dump: Du
     assert run(pytester, "", "-o", "probe_namespaces=Mine=my_kernels") == {"passed": 1}
 
 
+def test_a_namespace_is_the_module_that_is_imported_now(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    """An earlier run of this process, as in a notebook, had another module of that name."""
+    make_dump(data={"Mine.double.0.forward": forward(tensor(4), output=tensor(4))})
+    pytester.syspathinsert()
+    for text, outcome in (("", "skipped"), ("def double(x): return x + x", "passed")):
+        (pytester.path / "my_kernels.py").write_text(text)
+        conftest = """
+            def pytest_probe_register(registry):
+                registry.namespaces["Mine"] = "my_kernels"
+                registry.references["Mine.double"] = lambda x: x * 2
+        """
+        assert run(pytester, conftest) == {outcome: 1}
+
+
 def test_inputs_are_changed_before_either_side_runs(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump()
     conftest = """

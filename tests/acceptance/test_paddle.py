@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_probe import frameworks
+from tests.support.installed import needs_paddle
 
-pytestmark = pytest.mark.skipif(bool(frameworks.unavailable("paddle")), reason="paddle is not installed")
+pytestmark = needs_paddle
 
 ROOT = Path(__file__).parents[2]
 LINES = """\

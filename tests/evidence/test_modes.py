@@ -99,6 +99,24 @@ def test_a_mode_that_is_allowed_in_convolutions_fails_in_a_product(
     assert {output.verdict for output in found.values()} == {"error"}
 
 
+def test_convolutions_that_the_cpus_flag_lets_round_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """oneDNN does so on CPUs with AMX; here the device rounds the operands itself."""
+    device = patches(to_bits(8))["conv2d"][2]
+    mkldnn: Any = torch.backends.mkldnn
+    if not hasattr(mkldnn, "conv"):
+        pytest.skip("torch before 2.9 has no such flag")
+    mkldnn.conv.fp32_precision = "bf16"
+    try:
+        found = outputs(CALLS["conv2d"], device, tmp_path, monkeypatch, ("auto",))
+    finally:
+        mkldnn.conv.fp32_precision = "none"
+    assert {output.verdict for output in found.values()} == {"pass"}
+    assert found["output.0"].metrics["mode"] == "bf16 in convolution"
+    monkeypatch.undo()
+    found = outputs(CALLS["conv2d"], device, tmp_path, monkeypatch, ("auto",))
+    assert found["output.0"].verdict == "error"
+
+
 def test_flush_to_zero_is_diagnosed_and_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     call = ("Torch.mul", torch, "mul", (normal(40, 50) * 2.0**-60, normal(40, 50) * 2.0**-66))
 

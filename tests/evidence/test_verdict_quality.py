@@ -15,9 +15,9 @@ from benchmarks.quality import calls
 from benchmarks.quality.devices import KINDS
 from benchmarks.quality.samples import Wish
 from benchmarks.quality.scoring import scored
-from pytest_probe import frameworks
 from pytest_probe.standards import STANDARDS
 from tests.support.asking import comparison, normal
+from tests.support.installed import needs_paddle
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "verdict_quality.py"
 
@@ -62,7 +62,7 @@ def test_the_table(kind: str) -> None:
     assert 20 < int(mutated) <= 36
 
 
-@pytest.mark.skipif(bool(frameworks.unavailable("paddle")), reason="paddle is not installed")
+@needs_paddle
 def test_the_table_of_paddle() -> None:
     kinds = ("paddle", "another name", "dropped term")
     options = ["--framework=paddle", "--dtypes=float32", "--api=paddle.mm", "--samples=2", "--standard=auto"]

@@ -15,9 +15,9 @@ from pytest_probe.core.verdict import Verdict
 from pytest_probe.errors import DeviceMemoryError
 from pytest_probe.execution import Case, Checked, Checker, Conditions
 from pytest_probe.execution.device_memory import DeviceMemory
-from pytest_probe.frameworks import unavailable
 from pytest_probe.registry import Registry
 from tests.support.devices import Emulated
+from tests.support.installed import needs_paddle
 
 # The frameworks with the API of relu, and what each raises.
 RELU = {"pytorch": ("Functional", "relu"), "paddle": ("paddle", "nn.functional.relu")}
@@ -27,7 +27,7 @@ OF_DEVICE: dict[str, Callable[[], Exception]] = {
 }
 FRAMEWORKS = [
     "pytorch",
-    pytest.param("paddle", marks=pytest.mark.skipif(bool(unavailable("paddle")), reason="Paddle is not installed")),
+    pytest.param("paddle", marks=needs_paddle),
 ]
 
 

@@ -14,8 +14,10 @@ import pytest
 from pytest_probe import frameworks
 from pytest_probe.core.arguments import Arguments, Leaf
 from pytest_probe.frameworks.base import LiteralCall
+from tests.support.installed import needs_paddle
 
 PATHS = {"pytorch": "torch.nn.functional.softmax", "paddle": "paddle.nn.functional.softmax"}
+FRAMEWORKS = ["pytorch", pytest.param("paddle", marks=needs_paddle)]
 ROW = np.array([[0.0, 1.0, np.inf], [2.0, -3.5, 0.25]], np.float32)
 
 
@@ -29,7 +31,7 @@ def printed(framework: str, leaf: Leaf, folder: Path, seeds: dict[str, Any] | No
     return run.stdout.splitlines()
 
 
-@pytest.mark.parametrize("framework", PATHS)
+@pytest.mark.parametrize("framework", FRAMEWORKS)
 @pytest.mark.parametrize("strides", [None, (1, 2), (6, 2)])
 def test_a_script_prints_both_sides(framework: str, strides: tuple[int, ...] | None, tmp_path: Path) -> None:
     lines = printed(framework, Leaf(ROW, False, strides), tmp_path)
@@ -38,7 +40,7 @@ def test_a_script_prints_both_sides(framework: str, strides: tuple[int, ...] | N
     assert sum("nan" in line for line in lines) == 3
 
 
-@pytest.mark.parametrize("framework", PATHS)
+@pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_the_script_of_a_backward(framework: str, tmp_path: Path) -> None:
     lines = printed(framework, Leaf(ROW[1:]), tmp_path, {"output.0": np.array([[1.0, 0.0, 0.0]], np.float32)})
     assert "float64" in "".join(lines[lines.index("expected") : lines.index("error")])
@@ -48,7 +50,10 @@ def test_the_script_of_a_backward(framework: str, tmp_path: Path) -> None:
 # Paddle has no such kernel of bfloat16 on the CPU.
 @pytest.mark.parametrize(
     ("framework", "kind"),
-    [*((each, kind) for each in PATHS for kind in ("few", "one", "many")), ("pytorch", "bfloat16")],
+    [
+        *(("pytorch", kind) for kind in ("few", "one", "many", "bfloat16")),
+        *(pytest.param("paddle", kind, marks=needs_paddle) for kind in ("few", "one", "many")),
+    ],
 )
 def test_long_tensors_are_written_by_what_differs(framework: str, kind: str, tmp_path: Path) -> None:
     values = np.zeros((20, 10), np.float32)

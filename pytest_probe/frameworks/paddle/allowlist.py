@@ -121,9 +121,9 @@ def apis() -> Iterator[str]:
     yield from (name for name in (*named, *sorted(UNLISTED)) if is_api(name.partition(".")[2]))
 
 
-@functools.cache
 def _module(place: str) -> ModuleType:
-    """The module of that name, from our lists or from the user. Raises UnknownAPI where it is not there."""
+    """The module of that name, from our lists or from the user. Nothing is kept: a notebook may import it anew. Raises
+    UnknownAPI where it is not there."""
     try:
         return importlib.import_module(place)
     except ImportError as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import importlib
 import operator
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
@@ -88,18 +89,20 @@ def _no_namespace(namespace: str, api: str) -> str:
     )
 
 
-@functools.cache
 def _owner(place: str) -> Any:
     """The module of that name, or what hangs below one ("torch.Tensor", "torch.ops.npu"). It comes from our table or
-    from the user, never from a dump. Raises UnknownAPI where it is not there."""
+    from the user, never from a dump. Nothing is kept: a notebook may import a module anew. Raises UnknownAPI where it
+    is not there."""
+    owner = sys.modules.get(place)
+    parent, _, name = place.rpartition(".")
+    if owner is None and parent:
+        owner = getattr(_owner(parent), name, None)
+    if owner is not None:
+        return owner
     try:
         return importlib.import_module(place)
     except ImportError as error:
-        parent, _, name = place.rpartition(".")
-        owner = getattr(_owner(parent), name, None) if parent else None
-        if owner is None:
-            raise UnknownAPI(f"probe_namespaces: {place} cannot be imported: {error}") from error
-        return owner
+        raise UnknownAPI(f"probe_namespaces: {place} cannot be imported: {error}") from error
 
 
 def _lookup(place: str, api: str) -> Any:

@@ -39,18 +39,14 @@ def plain_convolutions(dtype: str) -> bool:
 
 
 def _on_cpu() -> Iterator[str]:
-    precision = _flag(torch.backends, "mkldnn.matmul.fp32_precision")
-    if precision in ("tf32", "bf16"):
-        yield precision + IN_MATMUL
+    yield from _of_scopes(*(_fewer_bits(f"mkldnn.{operator}.fp32_precision") for operator in ("matmul", "conv")))
     if flushes():
         yield "ftz"
 
 
 def _on_cuda() -> Iterator[str]:
-    matmul = _flag(torch.backends, "cuda.matmul.allow_tf32")
-    convolution = _flag(torch.backends, "cudnn.allow_tf32")
-    if matmul or convolution:
-        yield "tf32" if matmul and convolution else "tf32" + (IN_MATMUL if matmul else IN_CONVOLUTION)
+    flags = ("cuda.matmul.allow_tf32", "cudnn.allow_tf32")
+    yield from _of_scopes(*("tf32" if _flag(torch.backends, flag) else None for flag in flags))
     names = ("fp16_reduced_precision_reduction", "bf16_reduced_precision_reduction", "fp16_accumulation")
     if any(_flag(torch.backends, f"cuda.matmul.allow_{name}") for name in names):
         yield "reduced-reduction"
@@ -58,9 +54,24 @@ def _on_cuda() -> Iterator[str]:
 
 def _on_npu() -> Iterator[str]:
     npu = getattr(sys.modules.get("torch_npu"), "npu", None)
-    matmul, convolution = _flag(npu, "matmul.allow_hf32"), _flag(npu, "conv.allow_hf32")
-    if matmul or convolution:
-        yield "hf32" if matmul and convolution else "hf32" + (IN_MATMUL if matmul else IN_CONVOLUTION)
+    yield from _of_scopes(*("hf32" if _flag(npu, f"{name}.allow_hf32") else None for name in ("matmul", "conv")))
+
+
+def _fewer_bits(path: str) -> str | None:
+    """The mode that a flag of the CPU's products names, None where it asks for all bits of float32."""
+    precision: str | None = _flag(torch.backends, path)
+    return precision if precision in ("tf32", "bf16") else None
+
+
+def _of_scopes(matmul: str | None, convolution: str | None) -> Iterator[str]:
+    """The modes of two flags; one mode without a scope where both name it."""
+    if matmul == convolution:
+        yield from () if matmul is None else (matmul,)
+        return
+    if matmul is not None:
+        yield matmul + IN_MATMUL
+    if convolution is not None:
+        yield convolution + IN_CONVOLUTION
 
 
 def _flag(owner: Any, path: str) -> Any:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -145,6 +146,26 @@ def test_flags_that_a_cpu_reads() -> None:
         assert list(flags.allowed("cpu")) == ["ftz"]
     finally:
         torch.set_flush_denormal(False)
+
+
+@pytest.mark.skipif(not hasattr(torch.backends.mkldnn, "conv"), reason="torch before 2.9 has no such flags")
+@pytest.mark.parametrize(
+    ("matmul", "convolution", "expected"),
+    [
+        ("bf16", "none", ["bf16 in matmul"]),
+        ("none", "bf16", ["bf16 in convolution"]),
+        ("tf32", "tf32", ["tf32"]),
+        ("tf32", "bf16", ["tf32 in matmul", "bf16 in convolution"]),
+        ("ieee", "none", []),
+    ],
+)
+def test_precisions_of_onednn_are_modes_of_the_cpu(matmul: str, convolution: str, expected: list[str]) -> None:
+    mkldnn: Any = torch.backends.mkldnn
+    mkldnn.matmul.fp32_precision, mkldnn.conv.fp32_precision = matmul, convolution
+    try:
+        assert list(flags.allowed("cpu")) == expected
+    finally:
+        mkldnn.matmul.fp32_precision = mkldnn.conv.fp32_precision = "none"
 
 
 @pytest.fixture

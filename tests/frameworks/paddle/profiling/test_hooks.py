@@ -6,15 +6,16 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-import paddle
-import paddle.nn.functional as F
 import pytest
 import torch
-from paddle import nn
-from paddle.nn.functional import relu
 
 from pytest_probe import timing
 from tests.frameworks.torch.profiling.test_hooks import counts
+
+paddle = pytest.importorskip("paddle")
+F = paddle.nn.functional
+from paddle import nn
+from paddle.nn.functional import relu
 
 a, b = paddle.ones([3]), paddle.ones([3])
 square = paddle.ones([3, 3])
