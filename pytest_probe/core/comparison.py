@@ -244,3 +244,10 @@ class Comparison(Struct, frozen=True):
     def of_call(self, call: BoundCall) -> Comparison:
         """The same with other arguments."""
         return replace(self, case=replace(self.case, call=call))
+
+
+class KnownFinding(Struct, frozen=True):
+    """What a release of a framework is known to compute wrongly, in words, and which elements of an output show it."""
+
+    words: str
+    elements: AnyArray

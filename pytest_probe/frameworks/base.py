@@ -12,7 +12,7 @@ from msgspec import Struct, field
 
 from pytest_probe.core.arguments import Arguments, BoundCall
 from pytest_probe.core.clock import Clock
-from pytest_probe.core.comparison import Choice
+from pytest_probe.core.comparison import Choice, Comparison, KnownFinding
 from pytest_probe.core.dump import Argument
 from pytest_probe.core.run import Device, Kernel, MeasuredCall, MemoryUse, Returned, Run, State, Wanted, Way
 from pytest_probe.recording.config import CaptureConfig
@@ -217,6 +217,9 @@ class Framework(Protocol):
 
     def noting_choices(self, function: Callable[..., Any], noted: list[Choice]) -> Callable[..., Any]:
         """The function, which adds to `noted` each choice among elements that it makes, in their order."""
+
+    def known_findings(self, comparison: Comparison) -> Iterable[KnownFinding]:
+        """What the installed release is known to compute wrongly on the CPU, of what this output shows."""
 
     def casts(self, path: str) -> bool:
         """Does an autocast cast the arguments of this function itself, rather than those of calls inside it?"""

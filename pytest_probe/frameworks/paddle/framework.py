@@ -15,7 +15,7 @@ import paddle
 from pytest_probe.core import sides
 from pytest_probe.core.arguments import Arguments, BoundCall
 from pytest_probe.core.clock import Clock
-from pytest_probe.core.comparison import Choice
+from pytest_probe.core.comparison import Choice, Comparison, KnownFinding
 from pytest_probe.core.dump import Argument
 from pytest_probe.core.run import Device, Kernel, MeasuredCall, MemoryUse, Returned, Run, State, Wanted, Way
 from pytest_probe.errors import SettingsError
@@ -213,6 +213,9 @@ class PaddleFramework:
 
     def noting_choices(self, function: Callable[..., Any], noted: list[Choice]) -> Callable[..., Any]:
         return choices.noting(function, noted)
+
+    def known_findings(self, comparison: Comparison) -> Iterable[KnownFinding]:
+        return ()  # none is proved
 
     def casts(self, path: str) -> bool:
         return False

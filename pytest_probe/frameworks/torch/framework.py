@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from pytest_probe.core import sides
 from pytest_probe.core.arguments import Arguments, BoundCall
 from pytest_probe.core.clock import Clock
-from pytest_probe.core.comparison import Choice
+from pytest_probe.core.comparison import Choice, Comparison, KnownFinding
 from pytest_probe.core.dump import Argument
 from pytest_probe.core.run import Device, Kernel, MeasuredCall, MemoryUse, Returned, Run, State, Wanted, Way
 from pytest_probe.errors import SettingsError
@@ -28,6 +28,7 @@ from pytest_probe.frameworks.torch import (
     choices,
     clocks,
     defaults,
+    findings,
     flags,
     memory_use,
     modules,
@@ -227,6 +228,9 @@ class TorchFramework:
 
     def noting_choices(self, function: Callable[..., Any], noted: list[Choice]) -> Callable[..., Any]:
         return choices.noting(function, noted)
+
+    def known_findings(self, comparison: Comparison) -> Iterable[KnownFinding]:
+        return findings.known(comparison)
 
     def casts(self, path: str) -> bool:
         return autocast.casts(path)
