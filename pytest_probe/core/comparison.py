@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -51,6 +51,14 @@ class Assumption(Struct, frozen=True):
     mode: Mode | None = None
     sample: int | None = None
     argument: tuple[str, Any] | None = None
+
+
+class Choice(Struct, frozen=True):
+    """A choice among elements inside a call (topk, argsort): of `values` along dim, None: flattened."""
+
+    values: AnyArray
+    dim: int | None
+    indices: AnyArray
 
 
 class Evidence:
@@ -143,6 +151,10 @@ class Evidence:
         incoming gradients ("incoming.output.0"), arrays for tensors; None where it does not run like that."""
         return None
 
+    def choices(self) -> tuple[Sequence[Choice], ...]:
+        """The choices that the call makes inside, in their order: in float64, and in its own dtypes on the CPU."""
+        return ()
+
     def transformed(self, change: Callable[[AnyArray], AnyArray]) -> Evidence:
         """The same runs with a change to each of them; without a CPU result."""
         return Transformed(self, change)
@@ -232,3 +244,10 @@ class Comparison(Struct, frozen=True):
     def of_call(self, call: BoundCall) -> Comparison:
         """The same with other arguments."""
         return replace(self, case=replace(self.case, call=call))
+
+
+class KnownFinding(Struct, frozen=True):
+    """What a release of a framework is known to compute wrongly, in words, and which elements of an output show it."""
+
+    words: str
+    elements: AnyArray

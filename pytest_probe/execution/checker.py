@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from pytest_probe import frameworks, inputs
 from pytest_probe.core.arguments import Arguments, floats_of
-from pytest_probe.core.case import DIRECTIONS, Case, Demands, Pair
+from pytest_probe.core.case import DIRECTIONS, Case, Demands, Pair, floating_dtypes
 from pytest_probe.core.dump import Direction, Dump, Record
 from pytest_probe.core.measurement import CaseTime
 from pytest_probe.core.run import Way
@@ -25,6 +25,7 @@ from pytest_probe.errors import (
     NotMeasured,
     ProbeError,
     RecordError,
+    SettingsError,
     TooLargeForDevice,
     Unsupported,
 )
@@ -43,6 +44,7 @@ from pytest_probe.execution.replay import NO_CALL, Replay
 from pytest_probe.execution.replays import AdjustInputs, Replays
 from pytest_probe.execution.run import CallerResult, replayed, settled_on_cpu
 from pytest_probe.execution.stored_outputs import check_gradients
+from pytest_probe.numerics.dtypes import NARROW_DTYPES
 from pytest_probe.standards.finite import Finite
 from pytest_probe.user_errors import ends_run, noting_interrupts, raised
 
@@ -243,12 +245,26 @@ class Checker:
         standard = self.conditions.standard
         if isinstance(error, (DeviceRaised, HookFailed)):
             verdict = Verdict("error", standard, str(error))
+        elif isinstance(error, NoKernel):
+            verdict = Verdict("skip", standard, f"{error}{self._emulation(case)}", error.kind)
         elif isinstance(error, Unsupported):
             verdict = Verdict("skip", standard, _located(case, error), error.kind)
         else:
             kind = error.kind if isinstance(error, RecordError) else RecordError.kind
             verdict = Verdict("skip", standard, str(error), kind)
         return Checked(case, verdict, cause=error.__cause__)
+
+    def _emulation(self, case: Case) -> str:
+        """How a device without kernels of 16 bit can run a case; "" for another reason, or another device."""
+        setup = self._setup(case)
+        made = setup.device_name.split(":", 1)[0] in self.registry.devices
+        if self.conditions.emulate or self.conditions.judges_stored or made or not _is_narrow(case):
+            return ""
+        try:
+            setup.framework.emulating(setup.device_name)
+        except SettingsError:
+            return ""
+        return "; --probe-emulate computes 16 bit in float32 there, and rounds"
 
     def _with_memory(self, case: Case, previous: Checked | None) -> Checked:
         """The case judged; alone on the device where its memory ran out, and all anew, since what the sibling left is
@@ -367,10 +383,19 @@ def _bytes_on_device(case: Case) -> Callable[[], int]:
     return needed
 
 
+def _is_narrow(case: Case) -> bool:
+    """Does a tensor of 16 bit take part?"""
+    if case.pair is not None:
+        dtypes = {dtype.name for dtype in floats_of(case.pair.arguments.tensors).values()}
+    else:
+        dtypes = {case.dtype} if case.dtype is not None else set(floating_dtypes(case.dump.decode(case.record)))
+    return not dtypes.isdisjoint(NARROW_DTYPES)
+
+
 def _located(case: Case, error: Unsupported) -> str:
     """A skip's reason with its file and record, as a RecordError has them. What a device has no kernel for is said
     alike for all records, so that pytest shows it once."""
-    if isinstance(error, NoKernel) or case.pair is not None:
+    if case.pair is not None:
         return str(error)
     return f"{case.dump.path}: {case.id}: {error}"
 

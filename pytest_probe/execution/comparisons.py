@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,13 +10,14 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pytest_probe.core.arguments import Array, BoundCall, Leaf, floats_of
-from pytest_probe.core.comparison import Assumption, ComparedCase, Comparison
+from pytest_probe.core.comparison import Assumption, Choice, ComparedCase, Comparison
 from pytest_probe.core.dump import Direction
+from pytest_probe.core.run import Way
 from pytest_probe.core.verdict import OutputVerdict
 from pytest_probe.execution.alternatives import Alternatives, OutputRuns, with_arguments
 from pytest_probe.execution.dependence import Dependence
 from pytest_probe.execution.perturbed import Perturbation, PerturbedRuns, results
-from pytest_probe.execution.prepare import cast_of, narrow_dtype, python_numbers
+from pytest_probe.execution.prepare import cast_of, default_dtype, narrow_dtype, python_numbers
 from pytest_probe.execution.replay import Reference, Replay
 from pytest_probe.execution.structure import Sides
 from pytest_probe.numerics.closeness import widened_dtype
@@ -52,6 +53,22 @@ class CaseEvidence(OutputRuns, frozen=True):
 
     def with_arguments(self, values: Mapping[str, Any]) -> AnyArray | None:
         return with_arguments(self.replay, self.direction, values).get(self.name)
+
+    def choices(self) -> tuple[Sequence[Choice], ...]:
+        reference = self.replay.reference
+        cpu = reference.framework.device("cpu")
+        ways = (reference.way, Way(device=cpu, autocast=reference.autocast, default=default_dtype(reference.call)))
+        found = tuple(list[Choice]() for _ in ways)
+        for way, noted in zip(ways, found, strict=True):
+            function = reference.framework.noting_choices(reference.candidate.reference, noted)
+            candidate = replace(reference.candidate, reference=function)
+            try:
+                replace(reference, candidate=candidate).again(reference.leaves, way, None)
+            except MemoryError:
+                raise
+            except Exception:
+                noted.clear()  # no kernel of these dtypes
+        return found
 
     def cpu_result(self) -> AnyArray | None:
         if self.replay.source.name == "cpu":

@@ -12,6 +12,7 @@ from msgspec import Struct, field
 
 from pytest_probe.core.arguments import Arguments, BoundCall
 from pytest_probe.core.clock import Clock
+from pytest_probe.core.comparison import Choice, Comparison, KnownFinding
 from pytest_probe.core.dump import Argument
 from pytest_probe.core.run import Device, Kernel, MeasuredCall, MemoryUse, Returned, Run, State, Wanted, Way
 from pytest_probe.recording.config import CaptureConfig
@@ -213,6 +214,12 @@ class Framework(Protocol):
     def rounded(self, tensor: Any, dtype: str) -> Any:
         """A tensor of the framework's with the values that a dtype has, in its own; gradients pass as they
         are."""
+
+    def noting_choices(self, function: Callable[..., Any], noted: list[Choice]) -> Callable[..., Any]:
+        """The function, which adds to `noted` each choice among elements that it makes, in their order."""
+
+    def known_findings(self, comparison: Comparison) -> Iterable[KnownFinding]:
+        """What the installed release is known to compute wrongly on the CPU, of what this output shows."""
 
     def casts(self, path: str) -> bool:
         """Does an autocast cast the arguments of this function itself, rather than those of calls inside it?"""

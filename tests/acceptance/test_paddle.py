@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -124,6 +125,45 @@ def test_16_bit_has_no_kernel(pytester: pytest.Pytester, narrow: Path) -> None:
     result = pytester.runpytest(f"--probe-dump={narrow}")
     result.assert_outcomes(passed=2, skipped=2)
     result.stdout.fnmatch_lines("* 2  unsupported by the device")
+
+
+def test_a_skip_for_want_of_a_16_bit_kernel_names_the_option(pytester: pytest.Pytester, narrow: Path) -> None:
+    result = pytester.runpytest(f"--probe-dump={narrow}", "-rs")
+    words = "not registered*; --probe-emulate computes 16 bit in float32 there, and rounds"
+    assert sum(fnmatch(line, f"SKIPPED*{words}*") for line in result.outlines) > 0
+    assert all("--probe-emulate" in line for line in result.outlines if "not registered" in line)
+
+
+UNSCALED = """paddle.nn.functional.dropout(Tensor([64, 64],"float32"), p=0.3, mode="downscale_in_infer", )
+paddle.nn.functional.dropout(Tensor([64, 64],"float32"), p=0.3, training=False, mode="downscale_in_infer", )
+"""
+DROPOUT_FAULTS = {
+    "healthy": ("out", {"passed": 4}),
+    "the factor of the other mode": ("out / 0.7", {"failed": 4}),
+    "a column": ("out * (1 + (paddle.arange(64) == 7) * 0.01)", {"failed": 4}),
+    "a quarter lost": ("out * (paddle.arange(64) % 4 != 0)", {"failed": 4}),
+}
+
+
+@pytest.mark.parametrize("fault", DROPOUT_FAULTS)
+def test_a_dropout_that_scales_in_evaluation(pytester: pytest.Pytester, fault: str) -> None:
+    (pytester.path / "calls.txt").write_text(UNSCALED, encoding="utf-8")
+    changed, outcome = DROPOUT_FAULTS[fault]
+    pytester.makeconftest(
+        f"""
+        import paddle
+
+        own = paddle.nn.functional.dropout
+
+        def dropout(*args, **kwargs):
+            out = own(*args, **kwargs)
+            return {changed}
+
+        def pytest_probe_register(registry):
+            registry.calls["paddle.nn.functional.dropout"] = dropout
+        """
+    )
+    pytester.runpytest("--probe-dump=calls.txt").assert_outcomes(**outcome)
 
 
 def test_16_bit_is_emulated(pytester: pytest.Pytester, narrow: Path) -> None:

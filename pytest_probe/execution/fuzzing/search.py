@@ -62,13 +62,15 @@ class Passed(Struct, frozen=True):
 
 class Findings(Struct):
     """What a search found. rejected counts calls by the reason for which the reference rejected them, contracts are
-    the first calls by what differs beside numbers; worst is the call that took the largest share of its limit and
-    passed, failed the call that is searched for, shrunk; its first one had so many examples before it."""
+    the first calls by what differs beside numbers, known the first verdicts by the known finding of the framework that
+    they show; worst is the call that took the largest share of its limit and passed, failed the call that is searched
+    for, shrunk; its first one had so many examples before it."""
 
     examples: int = 0
     rejected: Counter[str] = field(default_factory=Counter)
     contracts: dict[str, Judged] = field(default_factory=dict)
     worst: Passed | None = None
+    known: dict[str, Verdict] = field(default_factory=dict)
     failed: tuple[DrawnCall, Judged] | None = None
     found_after: int = 0
 
@@ -177,7 +179,9 @@ class Search:
         if found.rejected:
             findings.rejected[found.rejected] += searching
             raise Rejected
-        if searching and found.worst is not None:
+        if found.known is not None:
+            findings.known.setdefault(found.known.reason.partition(" (")[0], found.known)
+        elif searching and found.worst is not None:
             share, verdict = found.worst
             if share > 0 and (findings.worst is None or share > findings.worst.share):
                 findings.worst = Passed(drawn, share, verdict)

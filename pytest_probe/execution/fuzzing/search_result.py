@@ -79,6 +79,8 @@ def verdict_of(found: SearchResult, standard: str, *, strict: bool) -> Verdict:
     if findings.examples == sum(findings.rejected.values()) and not found.contracts:
         why = next(iter(findings.rejected), "no call could be drawn")
         return Verdict("skip", standard, f"the reference rejects every call that was drawn: {why}", "nothing to fuzz")
+    if findings.known:
+        return replace(next(iter(findings.known.values())), notes=notes)
     if findings.worst is not None:
         return replace(findings.worst.verdict, notes=(*findings.worst.verdict.notes, *notes))
     return Verdict("pass", standard, notes=notes)
@@ -91,6 +93,8 @@ def lines(found: SearchResult) -> Iterator[str]:
     if findings.worst is not None:
         worst = findings.worst
         yield f"worst: {worst.drawn.with_seed}, {worst.share:.2g} of the limit"
+    for known in findings.known:
+        yield f"known finding: {known}"
     for fatal in found.fatal:
         yield str(fatal)
     for contract in found.contracts:

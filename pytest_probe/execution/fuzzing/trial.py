@@ -21,6 +21,7 @@ from pytest_probe.errors import HookFailed, NoReference
 from pytest_probe.execution.checked import Checked
 from pytest_probe.execution.checker import Checker
 from pytest_probe.execution.fuzzing.exact_inputs import by_ulp
+from pytest_probe.execution.judging import KNOWN
 from pytest_probe.inputs.fuzz.drawn import arguments_text
 
 # What the outputs of a drawn call have beside their numbers.
@@ -64,6 +65,12 @@ class Judged(Struct, frozen=True):
     def failing(self) -> Checked | None:
         """What has a wrong number, or met code of the project's that raised; None where all is right."""
         return next((each for each in self.checked if _fails(each)), None)
+
+    @property
+    def known(self) -> Verdict | None:
+        """The verdict that shows a known finding of the framework; None without one."""
+        shown = (each.verdict for each in self.checked)
+        return next((each for each in shown if any(output.standard == KNOWN for output in each.outputs)), None)
 
     @property
     def worst(self) -> tuple[float, Verdict] | None:

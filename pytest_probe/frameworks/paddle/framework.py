@@ -15,6 +15,7 @@ import paddle
 from pytest_probe.core import sides
 from pytest_probe.core.arguments import Arguments, BoundCall
 from pytest_probe.core.clock import Clock
+from pytest_probe.core.comparison import Choice, Comparison, KnownFinding
 from pytest_probe.core.dump import Argument
 from pytest_probe.core.run import Device, Kernel, MeasuredCall, MemoryUse, Returned, Run, State, Wanted, Way
 from pytest_probe.errors import SettingsError
@@ -22,6 +23,7 @@ from pytest_probe.frameworks.base import API, Bound, Framework, Functions, Liter
 from pytest_probe.frameworks.paddle import (
     allowlist,
     calls,
+    choices,
     clocks,
     defaults,
     flags,
@@ -208,6 +210,12 @@ class PaddleFramework:
     def rounded(self, tensor: Tensor, dtype: str) -> Tensor:
         # Values are rounded, gradients pass as if they were not.
         return tensor + (tensor.cast(dtype).cast(tensor.dtype) - tensor).detach()
+
+    def noting_choices(self, function: Callable[..., Any], noted: list[Choice]) -> Callable[..., Any]:
+        return choices.noting(function, noted)
+
+    def known_findings(self, comparison: Comparison) -> Iterable[KnownFinding]:
+        return ()  # none is proved
 
     def casts(self, path: str) -> bool:
         return False

@@ -159,21 +159,32 @@ def rounding(steps: Steps | None) -> Iterator[None]:
         return
     run = Rounding(steps)
     methods = {name: getattr(paddle.Tensor, name) for name in METHODS}
+    with replaced(lambda name, operator: functools.partial(run.called, name, operator)):
+        try:
+            for name, method in methods.items():
+                setattr(paddle.Tensor, name, functools.partialmethod(_method, run, name, method))
+            yield
+        finally:
+            for name, method in methods.items():
+                setattr(paddle.Tensor, name, method)
+
+
+@contextlib.contextmanager
+def replaced(change: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> Iterator[None]:
+    """In here each operator is what `change` makes of it, given its name, wherever Paddle's functions find it."""
+    # What other runs have put there for their time comes back behind this one.
+    before = {name: getattr(_ops, name) for name in _operators()}
     try:
-        for name, operator in _operators().items():
-            setattr(_ops, name, functools.partial(run.called, name, operator))
+        for name, operator in before.items():
+            setattr(_ops, name, change(name, operator))
         for module, name, operator_name in _bound():
             setattr(module, name, getattr(_ops, operator_name))
-        for name, method in methods.items():
-            setattr(paddle.Tensor, name, functools.partialmethod(_method, run, name, method))
         yield
     finally:
-        for name, operator in _operators().items():
+        for name, operator in before.items():
             setattr(_ops, name, operator)
         for module, name, operator_name in _bound():
-            setattr(module, name, getattr(_ops, operator_name))
-        for name, method in methods.items():
-            setattr(paddle.Tensor, name, method)
+            setattr(module, name, before[operator_name])
 
 
 def _method(tensor: Tensor, run: Rounding, name: str, method: Callable[..., Any], *args: Any) -> Any:

@@ -337,11 +337,13 @@ def _pooling(call: BoundCall) -> BoundCall:
 
 
 def _dropout(call: BoundCall) -> BoundCall:
-    """Of whole rows, or without the factor in training, it is another law than that of elements. The operator keeps the
-    probability in float32, also beside tensors of float64."""
-    plain = call.argument("axis") is None and call.argument("mode") == "upscale_in_train"
-    if not plain and call.argument("training"):
-        return _named(call, "feature_dropout")
+    """Of whole rows it is another law than that of elements, and so it is without the factor in training. The operator
+    keeps the probability in float32, also beside tensors of float64."""
+    if call.argument("training"):
+        if call.argument("axis") is not None:
+            return _named(call, "feature_dropout")
+        if call.argument("mode") == "downscale_in_infer":
+            return _named(call, "unscaled_dropout")
     return replace(call, given={**call.given, "p": _single(call.argument("p"))})
 
 

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from pytest_probe.core import sides
 from pytest_probe.core.arguments import Arguments, BoundCall
 from pytest_probe.core.clock import Clock
+from pytest_probe.core.comparison import Choice, Comparison, KnownFinding
 from pytest_probe.core.dump import Argument
 from pytest_probe.core.run import Device, Kernel, MeasuredCall, MemoryUse, Returned, Run, State, Wanted, Way
 from pytest_probe.errors import SettingsError
@@ -24,8 +25,10 @@ from pytest_probe.frameworks.torch import (
     allowlist,
     autocast,
     calls,
+    choices,
     clocks,
     defaults,
+    findings,
     flags,
     memory_use,
     modules,
@@ -222,6 +225,12 @@ class TorchFramework:
     def rounded(self, tensor: torch.Tensor, dtype: str) -> torch.Tensor:
         # Values are rounded, gradients pass as if they were not.
         return tensor + (tensor.to(getattr(torch, dtype)).to(tensor.dtype) - tensor).detach()
+
+    def noting_choices(self, function: Callable[..., Any], noted: list[Choice]) -> Callable[..., Any]:
+        return choices.noting(function, noted)
+
+    def known_findings(self, comparison: Comparison) -> Iterable[KnownFinding]:
+        return findings.known(comparison)
 
     def casts(self, path: str) -> bool:
         return autocast.casts(path)

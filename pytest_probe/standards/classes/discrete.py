@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from pytest_probe.core.comparison import Comparison
+from pytest_probe.core.comparison import Choice, Comparison
 from pytest_probe.core.verdict import OutputVerdict
 from pytest_probe.numerics import metrics
 from pytest_probe.numerics.dtypes import AnyArray, is_floating, widen
 from pytest_probe.numerics.ulp import ulp
+from pytest_probe.standards.classes.selection import along_one_rank, occurs_twice
 from pytest_probe.standards.exact import Exact, correctly_rounded, elements, identical
 
 # Perturbed runs, and how far their inputs move, in roundoffs. As many runs as the noise rule makes at most; a roundoff
@@ -38,6 +39,8 @@ class Discrete:
         inside |= _near_inexact_step(comparison)
         inside |= identical(comparison.actual, correctly_rounded(comparison.expected, comparison.actual.dtype))
         inside &= self.fits(comparison, runs)
+        if not inside.all():
+            inside |= self.points_alike(comparison)
         shape, dtype = comparison.actual.shape, comparison.actual.dtype.name
         measured = metrics.describe(comparison.actual, comparison.expected)
         reason = _miscounted(comparison)
@@ -63,6 +66,10 @@ class Discrete:
         """Anything between the runs fits a staircase."""
         return np.ones(comparison.expected.shape, dtype=bool)
 
+    def points_alike(self, comparison: Comparison) -> AnyArray:
+        """A step points at nothing."""
+        return np.zeros(comparison.expected.shape, dtype=bool)
+
 
 def _miscounted(comparison: Comparison) -> str:
     """Are more, or fewer, elements counted than lie in the range? "" where they are not, or counts are rounded."""
@@ -76,7 +83,7 @@ def _miscounted(comparison: Comparison) -> str:
 
 class OwnIntegers(Discrete):
     """Integers of a function of no known API: a neighbouring step where the argument lies on an edge, or, where runs
-    are further apart, as indices of equal values are, what a run gives."""
+    are further apart, what a run gives; of those that choose among elements any that points at an equal one."""
 
     def runs(self, comparison: Comparison) -> list[AnyArray]:
         evidence, narrow = comparison.evidence, comparison.case.narrow
@@ -88,6 +95,33 @@ class OwnIntegers(Discrete):
     def fits(self, comparison: Comparison, runs: list[AnyArray]) -> AnyArray:
         near = np.maximum.reduce(runs) - np.minimum.reduce(runs) <= 1
         return np.asarray(near | np.logical_or.reduce([comparison.actual == run for run in runs]))
+
+    def points_alike(self, comparison: Comparison) -> AnyArray:
+        """Where both sides are indices that a choice inside the call gave: do they point at equal elements, in float64
+        or in the call's own dtypes? A kernel that names an element twice points at none."""
+        exact, *others = comparison.evidence.choices() or ((),)
+        found = np.zeros(comparison.expected.shape, dtype=bool)
+        for place, choice in enumerate(exact):
+            if choice.indices.shape == found.shape and np.array_equal(choice.indices, comparison.expected):
+                for each in (choice, *(other[place] for other in others if len(other) == len(exact))):
+                    found |= _points_alike(comparison.actual, choice.indices, each)
+        return found
+
+
+def _points_alike(actual: AnyArray, expected: AnyArray, choice: Choice) -> AnyArray:
+    """Which of both indices point at equal elements of what is chosen from, whose choice names none twice if the
+    reference's does not."""
+    none = np.zeros(actual.shape, dtype=bool)
+    indices = along_one_rank(choice.values, choice.dim, actual, expected)
+    if indices is None:
+        return none
+    values, dim, actual, expected = indices
+    if actual.size and (actual.min() < 0 or actual.max() >= values.shape[dim]):
+        return none
+    if occurs_twice(actual, dim) and not occurs_twice(expected, dim):
+        return none
+    same = identical(np.take_along_axis(values, actual, dim), np.take_along_axis(values, expected, dim))
+    return np.asarray(same).reshape(none.shape)
 
 
 def _near_inexact_step(comparison: Comparison) -> AnyArray:

@@ -51,7 +51,8 @@ class Random:
         kept = _kept(comparison, values, source)
         # What is dropped is zero times itself.
         lost = np.isinf(source) & np.isnan(widen(comparison.actual))
-        verdict = _judged(comparison, np.where(lost, np.nan, np.where(kept, source, 0.0)), 1 - p)
+        share = 1.0 if "unscaled" in comparison.classes else 1 - p
+        verdict = _judged(comparison, np.where(lost, np.nan, np.where(kept, source, 0.0)), share)
         channels = values.ndim if _drops_elements(comparison) else _channels(comparison, values.ndim)
         told = _tells(values, _forward(comparison)) & (source != 0)
         trouble = _pattern_trouble(kept, told, probability, channels)

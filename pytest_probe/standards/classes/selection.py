@@ -40,7 +40,7 @@ class SelectionStandard:
         extent = values.shape[dim]
         if actual.size and (actual.min() < 0 or actual.max() >= extent):
             return f"indices from {actual.min()} to {actual.max()} expected 0 to {extent - 1}"
-        if "distinct_indices" in comparison.classes and (np.diff(np.sort(actual, axis=dim), axis=dim) == 0).any():
+        if "distinct_indices" in comparison.classes and occurs_twice(actual, dim):
             return "an index occurs twice"
         chosen = np.take_along_axis(values, actual, dim)
         same = identical(chosen, np.take_along_axis(values, expected, dim))
@@ -72,8 +72,18 @@ def chosen_from(comparison: Comparison) -> tuple[AnyArray, int, AnyArray, AnyArr
     values = comparison.call.argument("input")
     if not isinstance(values, np.ndarray):
         return None
-    dim = comparison.call.argument("dim")
-    actual, expected = comparison.actual, comparison.expected
+    return along_one_rank(values, comparison.call.argument("dim"), comparison.actual, comparison.expected)
+
+
+def occurs_twice(indices: AnyArray, dim: int) -> bool:
+    """Does a row along dim name an element twice?"""
+    return bool((np.diff(np.sort(indices, axis=dim), axis=dim) == 0).any())
+
+
+def along_one_rank(
+    values: AnyArray, dim: int | None, actual: AnyArray, expected: AnyArray
+) -> tuple[AnyArray, int, AnyArray, AnyArray] | None:
+    """The same for a tensor and its dimension, None: flattened."""
     if dim is None:
         values, actual, expected, dim = values.reshape(-1), actual.reshape(-1), expected.reshape(-1), 0
     if not values.ndim:

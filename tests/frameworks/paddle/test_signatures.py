@@ -114,7 +114,8 @@ def test_a_dropout_of_rows_is_none_of_elements() -> None:
     dropout = "paddle.nn.functional.dropout"
     assert bound(dropout, A, 0.1).name == "dropout"
     assert bound(dropout, A, 0.1, 0).name == "feature_dropout"
-    assert bound(dropout, A, 0.1, mode="downscale_in_infer").name == "feature_dropout"
+    assert bound(dropout, A, 0.1, mode="downscale_in_infer").name == "unscaled_dropout"
+    assert bound(dropout, A, 0.1, 0, mode="downscale_in_infer").name == "feature_dropout"
     assert bound(dropout, A, 0.1, training=False, mode="downscale_in_infer").name == "dropout"
 
 

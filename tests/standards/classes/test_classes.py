@@ -34,7 +34,7 @@ DTYPES = ("float32", "bfloat16", "float16")
 READ_BY_JUDGES = frozenset(
     "written_places only_indices distinct_indices first_of_equals second_output_selects noise_with discrete_with "
     "counts nearest_with nearest noise_of_complex bin_edges windows adaptive_windows random_with dropout "
-    "channel_dropout distribution inner_dropout attention sized_by_float running_statistics eps approximate "
+    "channel_dropout distribution inner_dropout attention sized_by_float unscaled running_statistics eps approximate "
     "contraction "
     "terms_of_last_dimension terms_of_kernel terms_of_transposed_kernel terms_of_reduction terms_of_row "
     "terms_of_exponentials".split()
@@ -43,7 +43,7 @@ LISTS = {kind: names for kind, names in _classes().items() if kind not in READ_B
 # torch has no such API: see test_paddle_classes.py.
 OF_PADDLE = frozenset(
     "gather_nd multiplex matrix_transpose maxout temporal_shift fill_diagonal_tensor scale stanh swish label_smooth "
-    "increment standard_gamma class_center_sample top_p_sampling".split()
+    "increment standard_gamma class_center_sample top_p_sampling unscaled_dropout".split()
 )
 ENTRIES = [
     (kind, entry)

@@ -41,6 +41,7 @@ CALLS: Mapping[str, tuple[str, tuple[Any, ...]]] = {
     "label_smooth": (FUNCTIONAL + "label_smooth", (tensor(5, 7, min=0.0, max=1.0),)),
     "increment": ("increment", (tensor(1), 0.3)),
     "standard_gamma": ("standard_gamma", (tensor(5, 7, min=0.5, max=3.0),)),
+    "unscaled_dropout": (FUNCTIONAL + "dropout", (tensor(64, 64), 0.3, None, True, False, "downscale_in_infer")),
     "class_center_sample": (FUNCTIONAL + "class_center_sample", (integers(9, min=0, max=99), 100, 30)),
     "top_p_sampling": ("Tensor.top_p_sampling", (tensor(5, 7), tensor(5, 1, min=0.5, max=0.9))),
 }
@@ -108,7 +109,8 @@ def random(path: str, args: tuple[Any, ...]) -> None:
     verdict = checked(Checker(Conditions(device="cpu"), Registry.default()), path, *args)["forward"]
     if verdict.kind == "unsupported by the device":
         pytest.skip(f"Paddle's CPU has no kernel: {verdict.reason}")
-    assert verdict.kind == "random values"
+    # Of a dropout the kept elements are judged, and the pattern's share.
+    assert (verdict.verdict, verdict.kind) == (("pass", "") if "dropout" in path else ("skip", "random values"))
     given = paddle.arange(math.prod(args[0].shape)).reshape(args[0].shape).astype(args[0].dtype)
     drawn = []
     for seed in (1, 2):

@@ -82,11 +82,11 @@ def _recurrent(bound: BoundCall) -> Iterator[str]:
         yield f"weights of {found}"
     lengths = array_at(bound, "lengths")
     if lengths is not None and (
-        lengths.dtype != np.int32
+        lengths.dtype not in (np.int32, np.int64)
         or lengths.shape != data.shape[1:2]
         or not ((lengths > 0) & (lengths <= len(data))).all()
     ):
-        yield f"lengths {lengths.tolist()}, expected int32, one for each of {data.shape[1]} sequences"
+        yield f"lengths {lengths.tolist()}, expected int32 or int64, one for each of {data.shape[1]} sequences"
 
 
 # By canonical name: what is wrong with the arguments of a call.
