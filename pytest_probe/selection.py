@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -62,6 +63,13 @@ def closest(name: str, apis: Iterable[str]) -> str:
     names = {known.casefold(): api for api in apis for known in (api.partition(".")[2], api)}
     found = get_close_matches(name.casefold(), names, n=1, cutoff=0.8)
     return f"; did you mean {names[found[0]]}?" if found else ""
+
+
+def nearest(glob: str, apis: Iterable[str]) -> list[str]:
+    """At most three APIs whose name, with its first part or without, is near to a glob; the nearest first."""
+    names = {known.casefold(): api for api in apis for known in (api.partition(".")[2], api)}
+    plain = re.sub(r"[*?\[\]]", "", glob).casefold()
+    return list(dict.fromkeys(names[found] for found in get_close_matches(plain, names, n=3, cutoff=0.5)))
 
 
 def _names(record: Record, direction: Direction) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 from pytest_probe.capturing.program import ProgramCapture
 from pytest_probe.cli.program import check, execute
 from pytest_probe.recording.config import TASKS, names_folder
-from pytest_probe.recording.folder import FolderTaken
+from pytest_probe.recording.folder import FolderTaken, check_usable
 
 
 def add_parser(commands: Any) -> None:
@@ -45,11 +45,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _capture(arguments: argparse.Namespace) -> ProgramCapture:
+    folder = _folder(arguments)
+    if folder is not None:
+        check_usable("-o", folder)
     try:
         return ProgramCapture(
             arguments.config,
             task=arguments.task,
-            dump_path=_folder(arguments),
+            dump_path=folder,
             step=_steps(arguments),
             # None: as the file says.
             overwrite=arguments.overwrite or None,

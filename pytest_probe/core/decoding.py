@@ -61,6 +61,12 @@ def _meant(known: Iterable[str], found: str) -> str:
     return f"did you mean {close!r}? Known keys: {keys}" if close else f"known keys: {keys}"
 
 
+def meant(known: Iterable[str], found: str) -> str:
+    """Which of the known words was meant, as the end of a sentence; "" where none is close."""
+    close = _closest(known, found)
+    return f"; did you mean {close}?" if close else ""
+
+
 def _closest(known: Iterable[str], found: str) -> str:
     """The known word that is close, in upper or lower case; "" where none is."""
     names = {name.casefold(): name for name in known}

@@ -92,6 +92,9 @@ def literal(value: Any) -> str:
     """Raises Unsupported for what is no number, text or None."""
     if isinstance(value, float) and not math.isfinite(value):
         return f'float("{value}")'
-    if value is None or type(value) in (bool, int, float, complex, str):
+    if isinstance(value, complex):
+        # Python writes "infj", which is no number, and drops the sign of a zero.
+        return f"complex({literal(value.real)}, {literal(value.imag)})"
+    if value is None or type(value) in (bool, int, float, str):
         return repr(value)
     raise Unsupported(f"{type(value).__name__} has no literal", "no literal")

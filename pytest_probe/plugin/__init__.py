@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from pathlib import Path
 
+    from pytest_probe.errors import ProbeError
     from pytest_probe.plugin.session import Probe
 
 MARKER = (
@@ -96,7 +97,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     try:
         return auto_workers(_probe_of(config))
     except ProbeError as error:
-        raise pytest.UsageError(str(error)) from None
+        raise _usage_error(config, error) from None
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -121,9 +122,15 @@ def pytest_configure(config: pytest.Config) -> None:
             with paused_gc():
                 _configure(config)
         except ProbeError as error:
-            raise pytest.UsageError(str(error)) from None
+            raise _usage_error(config, error) from None
     elif not hasattr(config, "workerinput"):
         config.pluginmanager.register(Waiting(config), "probe-waiting")
+
+
+def _usage_error(config: pytest.Config, error: ProbeError) -> pytest.UsageError:
+    from pytest_probe.settings.written import blamed
+
+    return pytest.UsageError(blamed(config, error))
 
 
 def _find_captured(config: pytest.Config) -> None:

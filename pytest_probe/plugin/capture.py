@@ -16,6 +16,7 @@ from pytest_probe.plugin.disk import fail, unwritten
 from pytest_probe.plugin.xdist import is_controller, is_worker
 from pytest_probe.recording.folder import FolderTaken
 from pytest_probe.recording.outcome import Outcome
+from pytest_probe.settings.written import blamed
 
 
 class _Kept(logging.Handler):
@@ -101,5 +102,5 @@ def configure(config: pytest.Config, folder: str, others: list[str]) -> None:
     except FolderTaken as error:
         raise pytest.UsageError(str(FolderTaken("--probe-capture", folder, error.found, "remove it"))) from None
     except SettingsError as error:
-        raise pytest.UsageError(str(error)) from None
+        raise pytest.UsageError(blamed(config, error)) from None
     config.pluginmanager.register(capture, "probe-capture")

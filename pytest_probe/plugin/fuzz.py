@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from os import PathLike
+from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -98,7 +100,7 @@ class FuzzItem(NoticeItem):
         asked = self.probe.settings.fuzz
         assert asked is not None
         cache = getattr(self.config, "cache", None)
-        folder = None if cache is None else cache.mkdir("probe-fuzz")
+        folder = None if cache is None else _kept_in(cache)
         return Effort(asked.count, asked.derandomized, database(folder), self.probe.search_seed)
 
     def _directions(self) -> tuple[Direction, ...]:
@@ -157,6 +159,16 @@ class Table(pytest.Collector):
     def collect(self) -> Iterator[pytest.Item]:
         for api in self.probe.tabled_apis:
             yield FuzzItem.from_parent(self, api=api, framework=frameworks.DEFAULT)
+
+
+def _kept_in(cache: pytest.Cache) -> Path | None:
+    """The folder of failing examples; None where nothing can be written there, so that the next run draws anew."""
+    try:
+        folder = cache.mkdir("probe-fuzz")
+        with TemporaryFile(dir=folder):
+            return folder
+    except OSError:
+        return None
 
 
 def _decoded(dump: Dump, record: Record) -> Call | RecordError:

@@ -14,7 +14,7 @@ from pytest_probe.plugin import limit
 from pytest_probe.plugin.session import Probe
 from pytest_probe.plugin.xdist import is_controller
 from pytest_probe.reports import terminal
-from pytest_probe.selection import apis_of, closest, matches
+from pytest_probe.selection import apis_of, closest, matches, nearest
 from pytest_probe.settings.settings import Settings
 from pytest_probe.standards.api_class import classes_of
 from pytest_probe.standards.tools import COMPARES
@@ -113,6 +113,19 @@ def _unmatched(probe: Probe, dumps: Sequence[tuple[str, Dump]]) -> list[str]:
         named += [(family, key) for key in keys if key not in apis]
     found = [f"probe: {where}: {name} matches no record{closest(name, apis)}" for where, name in named]
     return found + [f"probe: {line}" for line in _misspelled(settings, records, apis)]
+
+
+def nothing_selected(probe: Probe, dumps: Sequence[tuple[str, Dump]]) -> list[str]:
+    """A line for each glob of --probe-api that no record matches, with the nearest names, for a run without items."""
+    records = [record for _, dump in dumps for record in dump.records]
+    apis = sorted(apis_of(dump for _, dump in dumps))
+    unmatched = [glob for glob in probe.settings.selection.apis if not matches(glob, records)]
+    return [
+        f"probe: --probe-api: {glob!r} matches none of {len(records):,} records; the nearest names: "
+        f"{', '.join(nearest(glob, apis)) or 'none'}"
+        for glob in unmatched
+        if records
+    ]
 
 
 def _marked(expression: str) -> list[str]:

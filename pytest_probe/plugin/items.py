@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from pytest_probe.baselines.gate import Judgement
 from pytest_probe.baselines.shown import SHORT, heading, table
 from pytest_probe.core.dump import Direction, Dump, Frame, Record
+from pytest_probe.core.named_frame import called_below
 from pytest_probe.core.printable import printable, printable_line
 from pytest_probe.core.result import PortableId, Result
 from pytest_probe.core.verdict import SLOWER, Verdict
@@ -120,7 +121,7 @@ class NoticeItem(pytest.Item):
 
     def runtest(self) -> None:
         with self.limited():
-            verdict = self.verdict = self.judge()
+            verdict = self.verdict = called_below(self.nodeid, self.judge)
         if verdict.verdict == "skip":
             pytest.skip(self.shown(verdict.reason))
         if self.beside is not None and self.beside.known:

@@ -227,6 +227,9 @@ class Reporting:
             there = self._probe.benchmark.only(self._seen) if shard is None else []
             for line in terminal.one_sided(self._alone(), there):
                 terminalreporter.write_line(line)
+        if self._runs and not self._session.testscollected:
+            for line in header.nothing_selected(self._probe, self._probe.dumps.readable()):
+                terminalreporter.write_line(line, red=True)
         for trouble in (*self._trouble, *self._remarks):
             terminalreporter.write_line(f"probe: {printable(trouble)}", red=True)
         if github.is_here() and self._failing:
@@ -291,17 +294,20 @@ class Reporting:
         environment = "" if self.gate is None else self.gate.environment()
         failing = [*self._failing.values()]
         page = Page(self._header, self._tally, failing, self._not_run, gate, environment, tuple(self._trouble))
+        asked, step = self._probe.settings.markdown, github.page()
         try:
-            if self._probe.settings.markdown is not None:
-                with replacing(self._probe.settings.markdown) as temporary:
+            if asked is not None:
+                with replacing(asked) as temporary:
                     temporary.write_text(page.text(), encoding="utf-8", errors="replace")
-            step = github.page()
+        except OSError as error:
+            self._trouble.append(f"the summary for {asked} cannot be written ({error.strerror})")
+        try:
             if step is not None:
                 with step.open("a", encoding="utf-8", errors="replace") as file:
                     file.write(page.text())
         except OSError as error:
-            place = self._probe.settings.markdown or github.page()
-            self._trouble.append(f"the summary for {place} cannot be written ({error.strerror})")
+            # Nobody asked for this one: GitHub names the file in each job.
+            self._remarks.append(f"the summary for {step} cannot be written ({error.strerror})")
 
     def _untold(self) -> list[str]:
         """Damage of which no item told: -k and the like may have left it out, which makes no dump whole."""

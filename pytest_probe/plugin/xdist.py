@@ -28,6 +28,7 @@ from pytest_probe.reports.death import Ending, by_limit, memory_kills, verdict_o
 from pytest_probe.reports.fatal_calls import note, of_search
 from pytest_probe.reports.junit import properties
 from pytest_probe.reports.running import Deaths, Running, file_of, read_running
+from pytest_probe.settings.written import STARTED_IN
 
 # Deaths that no item explains, a worker, after which the run ends: a worker that dies while it starts always will.
 IDLE_DEATHS = 4
@@ -140,6 +141,7 @@ class Controller:
         if self._probe.carried_gate is not None:
             node.workerinput["probe_gate"] = self._probe.carried_gate
         node.workerinput["probe_running"] = str(self.folder)
+        node.workerinput[STARTED_IN] = str(self._probe.config.invocation_params.dir)
         node.workerinput["probe_search_seed"] = self._probe.search_seed
         node.workerinput["probe_split"] = self._probe.config.getoption("dist") == "worksteal"
         devices = self._probe.settings.devices if told_by_workers(self._probe) else self._probe.shared_devices

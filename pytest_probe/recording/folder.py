@@ -7,7 +7,9 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
+from errno import ENOTDIR
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from pytest_probe.core.dump import TENSOR_FOLDER
 from pytest_probe.errors import SettingsError
@@ -33,10 +35,25 @@ class FolderTaken(SettingsError):
         self.found = found
 
 
+def check_usable(option: str, folder: str) -> None:
+    """Raises SettingsError where a folder cannot be made, or nothing can be written in it: before a program runs."""
+    path = Path(folder).absolute()
+    there = next(each for each in (path, *path.parents) if os.path.lexists(each))
+    try:
+        if not there.is_dir():
+            raise NotADirectoryError(ENOTDIR, os.strerror(ENOTDIR))
+        with TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        wanted = f"give a folder that can be written: {there}: {error.strerror or error}"
+        raise SettingsError(option, folder, wanted) from None
+
+
 def take(folder: str, rank: int | None, ranks: int, *, overwrite: bool) -> None:
     """Take the folder for this run; overwrite: remove what an earlier one left. rank: this process among so many that
     train together, each of which removes its own share. Raises FolderTaken, or SettingsError for a dump that cannot be
     removed."""
+    check_usable("dump_path", folder)
     path = os.path.abspath(folder)
     taken = os.environ.get(TAKEN, "").split(os.pathsep)
     for found in _earlier(Path(path), rank, ranks, ours=path in taken):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
 from glob import glob, has_magic
 from pathlib import Path
 
@@ -76,7 +77,7 @@ def find_dumps(path: Path, readers: Sequence[Reader] = READERS) -> list[Path]:
     if place is not None:
         return _in_archive(*place, readers)
     if not os.path.exists(path):  # Path.exists raises where a name is too long
-        raise DumpError(path, NO_SUCH)
+        raise DumpError(path, f"{NO_SUCH}{_nearest(path)}")
     kind = special(path)
     if kind:
         raise DumpError(path, f"it is {kind}", "give a file, or a folder of dumps")
@@ -102,6 +103,16 @@ def expanded(path: Path) -> list[Path]:
     if not meant:
         raise DumpError(path, "it matches no dump")
     return meant
+
+
+def _nearest(path: Path) -> str:
+    """The file or folder of a name that is near to the path's, where its folder is there."""
+    try:
+        names = os.listdir(path.parent)
+    except OSError:
+        return ""
+    found = get_close_matches(path.name, names, n=1, cutoff=0.7)
+    return f"; did you mean {path.parent / found[0]}?" if found else ""
 
 
 def _is_pattern(path: Path) -> bool:

@@ -50,7 +50,7 @@ def parse(config: pytest.Config, *, paths_given: bool) -> Settings:
         baseline=next(iter(written.paths("baseline")), None),
         update=bool(written.value("baseline-update")),
         gate=values.choice(written, "gate", (METRICS, BITS)),
-        markdown=next(iter(written.paths("markdown")), None),
+        markdown=values.writable(written, "markdown"),
         html=values.page(written),
         history=values.writable(written, "history"),
         fuzz=values.fuzz(written),

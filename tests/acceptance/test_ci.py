@@ -77,9 +77,8 @@ def test_markdown(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
 def test_markdown_that_cannot_be_written(pytester: pytest.Pytester, make_dump: DumpMaker, place: str) -> None:
     make_dump(data=DATA)
     result = run(pytester, f"--probe-markdown={place}")
-    result.assert_outcomes(passed=3)
-    result.stdout.fnmatch_lines(["probe: the summary for * cannot be written (*)"])
-    assert result.ret == 1
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --probe-markdown: * cannot be used; give a file that can be written: *"])
 
 
 def test_a_page_that_github_cannot_show_ends_in_no_traceback(

@@ -14,6 +14,7 @@ import pytest
 from pytest_probe import frameworks
 from pytest_probe.core.arguments import Arguments, Leaf
 from pytest_probe.frameworks.base import LiteralCall
+from pytest_probe.frameworks.script import literal
 from tests.support.installed import needs_paddle
 
 PATHS = {"pytorch": "torch.nn.functional.softmax", "paddle": "paddle.nn.functional.softmax"}
@@ -73,3 +74,11 @@ def test_too_many_different_numbers_are_not_written() -> None:
     values = np.arange(5000, dtype=np.float32)
     call = LiteralCall("t", "cpu", PATHS["pytorch"], Arguments((Leaf(values), -1), {}, ()), [], {})
     assert frameworks.load("pytorch").literal_script(call) == ""
+
+
+@pytest.mark.parametrize(
+    "value",
+    [complex(1, np.inf), complex(-np.inf, -0.0), complex(np.nan, 2.5), complex(-0.0, 1), 3j, 0.1, -np.inf, 7, "a'b"],
+)
+def test_a_literal_is_the_value_that_it_was_written_for(value: Any) -> None:
+    assert repr(eval(literal(value))) == repr(value)

@@ -110,7 +110,8 @@ def test_processes_of_the_same_run_share_it(tmp_path: Path) -> None:
     take(str(tmp_path), None, 1, overwrite=False)
 
 
-def test_a_folder_that_is_no_folder_is_none_of_its_business(tmp_path: Path) -> None:
+def test_a_file_in_the_place_of_the_folder_is_refused_and_stays(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
-    take(str(tmp_path / "file"), None, 1, overwrite=True)
+    with pytest.raises(SettingsError, match=r"give a folder that can be written: .*file: Not a directory"):
+        take(str(tmp_path / "file"), None, 1, overwrite=True)
     assert (tmp_path / "file").read_text() == "mine"

@@ -16,6 +16,7 @@ from pytest_probe.core import sides
 from pytest_probe.core.arguments import Arguments, BoundCall
 from pytest_probe.core.clock import Clock
 from pytest_probe.core.comparison import Choice, Comparison, KnownFinding
+from pytest_probe.core.decoding import meant
 from pytest_probe.core.dump import Argument
 from pytest_probe.core.run import Device, Kernel, MeasuredCall, MemoryUse, Returned, Run, State, Wanted, Way
 from pytest_probe.errors import SettingsError
@@ -64,6 +65,10 @@ class PaddleDevice:
 
     def get(self, tensor: Tensor) -> Tensor:
         return tensor if self.name == "cpu" else tensor.cpu()
+
+
+# Kinds of devices that people name, for a name that is none.
+KINDS = ("cpu", "gpu", "npu", "xpu")
 
 
 class PaddleFramework:
@@ -141,7 +146,8 @@ class PaddleFramework:
             paddle.device.set_device(before)
         except Exception as error:  # ValueError, OSError, or what a plugin raises
             known = ", ".join(sorted({"cpu", self.default_device()}))
-            raise SettingsError(option, name, f"Paddle says: {first_line(error)}; found here: {known}") from error
+            wanted = f"Paddle says: {first_line(error)}; found here: {known}{meant(KINDS, name.partition(':')[0])}"
+            raise SettingsError(option, name, wanted) from error
         return PaddleDevice(name)
 
     def all_devices(self, name: str) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from pytest_probe.core import sides
 from pytest_probe.core.arguments import Arguments, BoundCall
 from pytest_probe.core.clock import Clock
 from pytest_probe.core.comparison import Choice, Comparison, KnownFinding
+from pytest_probe.core.decoding import meant
 from pytest_probe.core.dump import Argument
 from pytest_probe.core.run import Device, Kernel, MeasuredCall, MemoryUse, Returned, Run, State, Wanted, Way
 from pytest_probe.errors import SettingsError
@@ -75,6 +76,10 @@ class TorchDevice:
 
     def get(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.cpu()
+
+
+# Kinds of devices that people name, for a name that is none.
+KINDS = ("cpu", "cuda", "npu", "xpu", "mps", "hpu")
 
 
 class TorchFramework:
@@ -152,7 +157,8 @@ class TorchFramework:
             torch.empty(0, device=device.place)
         except (RuntimeError, AssertionError, ImportError) as error:  # ImportError: the package of a backend
             known = ", ".join(sorted({"cpu", self.default_device()}))
-            raise SettingsError(option, name, f"torch says: {first_line(error)}; found here: {known}") from error
+            wanted = f"torch says: {first_line(error)}; found here: {known}{meant(KINDS, name.partition(':')[0])}"
+            raise SettingsError(option, name, wanted) from error
         return device
 
     def all_devices(self, name: str) -> tuple[str, ...]:
