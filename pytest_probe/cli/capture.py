@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from pytest_probe.capturing.program import ProgramCapture
-from pytest_probe.cli.program import check, execute
+from pytest_probe.cli.program import check, execute, logging_apart
 from pytest_probe.recording.config import TASKS, names_folder
 from pytest_probe.recording.folder import FolderTaken, check_usable
 
@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     """The exit status. Raises SettingsError, and whatever the program raises."""
     check(arguments.program, arguments.module)
     capture = _capture(arguments)
-    with capture.running():
+    with logging_apart(), capture.running():
         execute(arguments.program, arguments.module)
     return 1 if capture.missing else 0
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from pytest_probe import frameworks
 from pytest_probe.capturing.timing import running
-from pytest_probe.cli.program import check, execute
+from pytest_probe.cli.program import check, execute, logging_apart
 from pytest_probe.core.printable import printable
 from pytest_probe.errors import SettingsError
 from pytest_probe.profiling import files, table
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.nested, arguments.asynchronous, arguments.backward, arguments.by_shape, traced=folder is not None
     )
     try:
-        with running(stopwatch, arguments.framework):
+        with logging_apart(), running(stopwatch, arguments.framework):
             execute(arguments.program, arguments.module)
     finally:
         sys.stdout.write(printable(table.text(stopwatch)) + "\n")

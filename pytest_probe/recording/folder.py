@@ -53,7 +53,6 @@ def take(folder: str, rank: int | None, ranks: int, *, overwrite: bool) -> None:
     """Take the folder for this run; overwrite: remove what an earlier one left. rank: this process among so many that
     train together, each of which removes its own share. Raises FolderTaken, or SettingsError for a dump that cannot be
     removed."""
-    check_usable("dump_path", folder)
     path = os.path.abspath(folder)
     taken = os.environ.get(TAKEN, "").split(os.pathsep)
     for found in _earlier(Path(path), rank, ranks, ours=path in taken):

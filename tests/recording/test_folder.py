@@ -10,7 +10,7 @@ import torch
 
 from pytest_probe import PrecisionDebugger, capture
 from pytest_probe.errors import SettingsError
-from pytest_probe.recording.folder import TAKEN, take
+from pytest_probe.recording.folder import TAKEN, check_usable, take
 from tests.support.capturing import entries
 
 REFUSED = r"dump_path: .* cannot be used; it holds the dump of an earlier run \(step0/proc\d+\); .*overwrite=True"
@@ -113,5 +113,6 @@ def test_processes_of_the_same_run_share_it(tmp_path: Path) -> None:
 def test_a_file_in_the_place_of_the_folder_is_refused_and_stays(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(SettingsError, match=r"give a folder that can be written: .*file: Not a directory"):
-        take(str(tmp_path / "file"), None, 1, overwrite=True)
+        check_usable("-o", str(tmp_path / "file"))
+    take(str(tmp_path / "file"), None, 1, overwrite=True)
     assert (tmp_path / "file").read_text() == "mine"

@@ -24,6 +24,7 @@ from pytest_probe.frameworks.torch.recording.names import ALIASING, RecordedFunc
 from pytest_probe.frameworks.torch.recording.stacks import call_stacks
 from pytest_probe.frameworks.torch.recording.uninitialised import Uninitialised
 from pytest_probe.frameworks.torch.recording.values import Values
+from pytest_probe.recording.call_sites import Calling, CallSites
 from pytest_probe.recording.config import CaptureConfig
 from pytest_probe.recording.hooks import CallHooks
 from pytest_probe.recording.namespaces import functions, modules
@@ -43,6 +44,7 @@ _dispatching = torch._C._len_torch_dispatch_stack
 _seeing = torch._C._len_torch_function_stack
 _Plain = torch._C.DisableTorchFunction
 _Tensor = torch.Tensor
+_ASKING = torch.overrides.handle_torch_function.__code__
 
 
 class TorchHooks(CallHooks):
@@ -54,6 +56,7 @@ class TorchHooks(CallHooks):
         self._values = Values(config)
         super().__init__(config, self._values, call_stacks())
         self._uninitialised = Uninitialised()
+        self._sites = CallSites()
         self._alone = self._begin, self._end
         # Modes of the program's own do not see what these do.
         self._aside = self._begin_aside, functools.partial(_aside, self._end)
@@ -92,6 +95,7 @@ class TorchHooks(CallHooks):
     def remove_forward(self) -> None:
         self._seeing = False
         self._functions.close()
+        self._sites.clear()
         self._modules.end()
         self._presence.end()
 
@@ -125,45 +129,61 @@ class TorchHooks(CallHooks):
         return overflown(tree)
 
     def call(
-        self, rule: RecordedFunction, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+        self,
+        rule: RecordedFunction | None,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        *,
+        overridden: bool = False,
     ) -> Any:
-        """Make a call of the program's, and record it. Raises what the call raises, and OverflowFound."""
-        recorder = self._recorder
-        if recorder is None or rule is ALIASING or not self._seeing:
-            if rule is ALIASING:
-                self._values.distrust(args[0])
-            return function(*args, **kwargs)
-        if self._overflow and self._uninitialised.holds(rule.name, args, kwargs):
-            result = self._unrecorded(rule, function, args, kwargs)
-            self._uninitialised.add(result)
-            return result
+        """Make a call of the program's, and record it; rule None: nothing is recorded of the function. overridden: a
+        class of the program's sees what torch is asked of its tensors. Raises what the call raises, and
+        OverflowFound."""
         try:
             # The caller of torch's function: above are this method and the mode's.
             frame = sys._getframe(2)
         except ValueError:  # no Python code calls, as at the end of a process
             frame = sys._getframe()
+        calling = self._sites.of(frame if frame.f_code is not _ASKING else _beyond(frame))
+        recorder = self._recorder
+        if recorder is None or rule is None or rule is ALIASING or not self._seeing:
+            if rule is ALIASING:
+                self._values.distrust(args[0])
+            return calling(function, args, kwargs)
+        if self._overflow and self._uninitialised.holds(rule.name, args, kwargs):
+            result = self._unrecorded(rule, calling, function, args, kwargs)
+            self._uninitialised.add(result)
+            return result
         if rule.operator is not None and by_operator(frame.f_code, frame.f_lasti):
             rule = rule.operator
         if not rule.wanted:
-            return self._unrecorded(rule, function, args, kwargs)
+            return self._unrecorded(rule, calling, function, args, kwargs)
         name = f"{rule.name}.{next(self._rules.counts[rule.name])}"
         if not (recorder.scope.whole or recorder.scope.wants(name)) or (transforming() and self._transforms(recorder)):
-            return self._unrecorded(rule, function, args, kwargs)
+            return self._unrecorded(rule, calling, function, args, kwargs)
         grads = _grads()
         asking: list[Wanting] = []
-        # Are modes of the program's own on, which would see what torch is asked for?
-        begin, end = self._aside if _dispatching() or _seeing() else self._alone
+        # Are modes of the program's own on, or classes, which would see what torch is asked for?
+        begin, end = self._aside if overridden or _dispatching() or _seeing() else self._alone
         entry = begin(recorder, name, rule, args, kwargs, frame, asking if grads else None)
         start = _nodes() if asking else 0
-        result = self._unrecorded(rule, function, args, kwargs) if rule.writes else function(*args, **kwargs)
+        result = calling(function, args, kwargs)
+        if rule.writes:
+            self._values.distrust([*args, *kwargs.values()])
         if entry is not None and end(recorder, entry, asking, result, start, grads):
             recorder.overflowed(entry.name)
         return result
 
     def _unrecorded(
-        self, rule: RecordedFunction, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+        self,
+        rule: RecordedFunction,
+        calling: Calling,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
     ) -> Any:
-        result = function(*args, **kwargs)
+        result = calling(function, args, kwargs)
         if rule.writes:
             self._values.distrust([*args, *kwargs.values()])
         return result
@@ -306,9 +326,14 @@ class _Mode(TorchFunctionMode):
             rule = self._table[function]
         except (KeyError, TypeError):
             rule = self._hooks.learn(function)
-        if rule is None:
-            return function(*args, **kwargs) if kwargs else function(*args)
-        return self._hooks.call(rule, function, args, kwargs or {})
+        return self._hooks.call(rule, function, args, kwargs or {}, overridden=bool(types))
+
+
+def _beyond(frame: FrameType) -> FrameType:
+    """The caller of a function in Python, which asks for modes itself, by the function of torch's that runs here."""
+    function = frame.f_back
+    caller = None if function is None else function.f_back
+    return frame if caller is None else caller
 
 
 def _aside(take: Callable[..., Taken], *args: Any) -> Taken:
