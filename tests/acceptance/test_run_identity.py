@@ -6,7 +6,7 @@ import json
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -131,7 +131,9 @@ def _foreign(lines: list[str], chance: random.Random) -> list[str]:
     return [*lines, json.dumps({**result, "id": "dump.json::Torch.sin.0.forward"}) + "\n"]
 
 
-DAMAGE: list[tuple[Callable[[list[str], random.Random], list[str]], int]] = [(damage, seed) for damage in (_cut, _doubled, _foreign) for seed in range(10)]
+Damage: TypeAlias = "Callable[[list[str], random.Random], list[str]]"
+KINDS: tuple[Damage, ...] = (_cut, _doubled, _foreign)
+DAMAGE = [(damage, seed) for damage in KINDS for seed in range(10)]
 
 
 @pytest.mark.usefixtures("planted")
