@@ -16,7 +16,9 @@ class Option(NamedTuple):
     """One option.
 
     kind is "string", "int", "flag" or "list" (repeatable; a linelist in ini files). cli is False for what only an ini
-    key can say, ini False for what a file must not: what is asked for once.
+    key can say, ini False for what a file must not: what is asked for once. Two runs that differ in an option are two
+    runs, which nothing mixes, unless free says why it changes neither a verdict nor what is selected; by names the
+    field of a run's identity that is compared in the place of the option's text.
     """
 
     name: str
@@ -26,6 +28,8 @@ class Option(NamedTuple):
     kind: str = "string"
     cli: bool = True
     ini: bool = True
+    free: str = ""
+    by: str = ""
 
     @property
     def flag(self) -> str:
@@ -43,12 +47,14 @@ OPTIONS = (
         "Check the API calls of this dump: a file, a folder of dumps, an archive of one, or a pattern. Repeatable.",
         "PATH",
         kind="list",
+        by="dumps",
     ),
     Option(
         "device",
         "Device under test; under -n also several, shared among the workers (default: the accelerator found, else "
         "cpu). recorded: judge the outputs that the dump stored; no device runs",
         "D[,D...]",
+        by="devices",
     ),
     Option(
         "dtype",
@@ -169,30 +175,44 @@ OPTIONS = (
         "ones each time), thorough (1,000), nightly (10,000). Without a dump: of the APIs of --probe-api",
         "N",
     ),
-    Option("fuzz-save", "Append each shrunk call that fails under --probe-fuzz to the dump in this folder", "DUMP"),
+    Option(
+        "fuzz-save",
+        "Append each shrunk call that fails under --probe-fuzz to the dump in this folder",
+        "DUMP",
+        free="it says where findings are kept",
+    ),
     Option("strict", "Warnings fail, and so do cases of the baseline that have vanished", kind="flag"),
-    Option("out", "Write results and msprobe's CSV files into this folder; it must not hold results yet", "DIR"),
-    Option("markdown", "Write a summary in Markdown into this file", "FILE"),
+    Option(
+        "out",
+        "Write results and msprobe's CSV files into this folder; it must not hold results yet",
+        "DIR",
+        free="it says where results go",
+    ),
+    Option("markdown", "Write a summary in Markdown into this file", "FILE", free="it writes a report"),
     Option(
         "html",
         "Write a page about the run into this file, to open in a browser: tables, plots, where errors begin",
         "FILE",
+        free="it writes a report",
     ),
     Option(
         "history",
         "Append the run to this SQLite file; pytest-probe history shows how a metric moved over runs",
         "FILE",
+        free="it writes a report",
     ),
     Option(
         "save",
         "Save inputs, outputs and gradients of both sides into --probe-out, for failing cases or for all",
         "failing|all",
+        free="it keeps tensors besides the results",
     ),
     Option(
         "resume",
         "Go on with the run in --probe-out that was killed or interrupted: what has a result does not run again",
         kind="flag",
         ini=False,
+        free="it goes on with the same run",
     ),
     Option(
         "shard",
@@ -206,12 +226,14 @@ OPTIONS = (
         "Keep the numbers of references that take more than 5 ms in this folder, and take them from there in the next "
         "run, on another device or another build",
         "DIR",
+        free="cached numbers are equal, bit for bit",
     ),
     Option(
         "cache-size",
         "How large --probe-cache may grow, as 500MB or 10GB; the least recently used goes first (default: 10GB)",
         "SIZE",
         "10GB",
+        free="cached numbers are equal, bit for bit",
     ),
     Option(
         "timeout",
@@ -223,17 +245,20 @@ OPTIONS = (
         "isolate",
         "Run cases in a process of their own, which is replaced when it dies; -n does so anyway",
         kind="flag",
+        free="each process computes the same",
     ),
     Option(
         "cluster",
         "Run the cases on a Ray cluster, one process a device: ray (the cluster of RAY_ADDRESS, else this machine), or "
         "ray://HOST:PORT",
         "ADDRESS",
+        free="each process computes the same",
     ),
     Option(
         "cluster-resource",
         "What Ray calls the devices of --probe-cluster, as NPU (default: GPU where a node has one, else CPU)",
         "NAME",
+        free="it says where processes run",
     ),
     Option(
         "cluster-ship",
@@ -241,8 +266,14 @@ OPTIONS = (
         "(default: 2GB)",
         "SIZE",
         "2GB",
+        free="it says how files travel",
     ),
-    Option("capture", "Record the API calls of this test run as a dump below this folder; nothing is checked", "DIR"),
+    Option(
+        "capture",
+        "Record the API calls of this test run as a dump below this folder; nothing is checked",
+        "DIR",
+        free="nothing is checked",
+    ),
     Option("collect", "Collect the dumps in the folders that pytest collects", kind="flag", cli=False),
     Option(
         "namespaces",

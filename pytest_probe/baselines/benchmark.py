@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pytest_probe import frameworks
@@ -15,8 +15,10 @@ from pytest_probe.core.regular_file import opened
 from pytest_probe.core.result import OutputResult, PortableId, Result
 from pytest_probe.core.verdict import OutputVerdict, Verdict, conclusion
 from pytest_probe.errors import ResultsError, SettingsError
+from pytest_probe.reports.identity import Identity, check
 from pytest_probe.reports.msprobe_csv.rows import measures_of
 from pytest_probe.reports.results_file import RESULTS, RUN, read_results
+from pytest_probe.reports.selected import RunEnd, check_results
 from pytest_probe.standards.api_class import classes_of
 from pytest_probe.standards.tools import COMPARES, DEFAULT
 from pytest_probe.standards.tools.three_party import Decision
@@ -25,16 +27,11 @@ OPTION = "--probe-benchmark"
 MISSING = "the benchmark's results do not have this case"
 
 
-class OtherDump(msgspec.Struct, frozen=True):
-    label: str
-    digest: str
-
-
-class OtherRun(msgspec.Struct, frozen=True):
+class OtherRun(RunEnd, frozen=True):
     """Of another run's run.json what this run has to share."""
 
-    settings: dict[str, Any] = {}
-    dumps: tuple[OtherDump, ...] = ()
+    settings: dict[str, Any] = field(default_factory=dict)
+    identity: dict[str, Any] = field(default_factory=dict)
 
 
 def _run_at(path: Path) -> OtherRun:
@@ -57,6 +54,7 @@ class Benchmark(Struct, frozen=True):
         """Raises SettingsError where the folder holds no run."""
         try:
             run = _run_at(folder / RUN)
+            check_results(OPTION, folder / RESULTS, run)
             results: dict[PortableId, Result] = {}
             for result in read_results(folder / RESULTS):
                 results.setdefault(result.portable_id.in_any_dtype, result)
@@ -65,17 +63,10 @@ class Benchmark(Struct, frozen=True):
             raise SettingsError(OPTION, str(folder), f"give a folder of --probe-out; {error}") from error
         return cls(folder, results, run)
 
-    def check(self, run: Mapping[str, Any]) -> None:
-        """Is it of the same inputs? Raises SettingsError."""
-        own, other = run["settings"], self.run.settings
-        for name in ("seed", "inputs"):
-            if own[name] != other.get(name):
-                wanted = f"it has {name} {other.get(name)}, this run has {own[name]}"
-                raise SettingsError(OPTION, str(self.folder), f"{wanted}: the two have different inputs")
-        digests = {dump.label: dump.digest for dump in self.run.dumps}
-        for dump in run["dumps"]:
-            if digests.get(dump["label"], dump["digest"]) != dump["digest"]:
-                raise SettingsError(OPTION, str(self.folder), f"its dump {dump['label']} is not this run's dump")
+    def check(self, now: Identity) -> None:
+        """Is it of the same inputs, against the same references? Raises SettingsError."""
+        advice = "the two are not of the same inputs and references; give a benchmark of the same"
+        check(OPTION, str(self.folder), self.run.identity, now, "benchmark", advice)
 
     def of(self, identity: PortableId) -> Result | None:
         """The result of the same case, in the same dtype or, where it has none in that, in another."""

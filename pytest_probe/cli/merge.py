@@ -12,7 +12,7 @@ from pytest_probe.errors import SettingsError
 from pytest_probe.reports.junit_file import fails, write_junit
 from pytest_probe.reports.msprobe_csv.checker import write_csv
 from pytest_probe.reports.paddleapex_csv import write_measurements
-from pytest_probe.reports.shards import Shard, check, joined, run_of, write
+from pytest_probe.reports.shards import Shard, check, items_of, joined, run_of, write
 from pytest_probe.reports.tally import Tally
 from pytest_probe.reports.terminal import summary_lines
 from pytest_probe.settings.choices import ACCURACY
@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     found = joined(shards)
     results = [result for _, result in found]
     whole = run_of(shards, results)
-    write(arguments.out, whole, results)
+    write(arguments.out, whole, items_of(shards), results)
     strict = bool(whole["settings"]["strict"])
     try:
         if ACCURACY in whole["settings"]["mode"]:

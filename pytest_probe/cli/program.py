@@ -11,7 +11,7 @@ import sys
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib.machinery import SourceFileLoader
+from importlib.machinery import PathFinder, SourceFileLoader
 from pathlib import Path
 from types import ModuleType, TracebackType
 
@@ -25,6 +25,34 @@ def check(command: Sequence[str], module: bool) -> None:
         raise SettingsError("PROGRAM", "", "give the program to run, with its arguments")
     if not module and not Path(command[0]).is_file():
         raise SettingsError("PROGRAM", command[0], "there is no such file")
+    _check_compiles(command[0], module)
+
+
+def _check_compiles(program: str, module: bool) -> None:
+    """Raises SettingsError where Python finds or compiles no such program: nothing of an earlier run is removed for
+    it."""
+    try:
+        if module:
+            _check_module(program)
+        elif not zipfile.is_zipfile(program) and not program.endswith(".pyc"):
+            compile(Path(program).read_bytes(), program, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        raise SettingsError("PROGRAM", program, f"Python cannot compile it: {error}") from None
+
+
+def _check_module(name: str) -> None:
+    """Is it there, and can it be compiled? A package is run by its __main__. Its parents are imported when it runs."""
+    path = [str(Path.cwd()), *sys.path]
+    found = None
+    for part in name.split("."):
+        found = PathFinder.find_spec(part, path)
+        if found is None:
+            return
+        path = list(found.submodule_search_locations or ())
+    if found is not None and path:
+        found = PathFinder.find_spec("__main__", path)
+    if found is not None and isinstance(found.loader, SourceFileLoader):
+        compile(found.loader.get_data(found.loader.path), found.loader.path, "exec", dont_inherit=True)
 
 
 def execute(command: Sequence[str], module: bool) -> None:

@@ -27,6 +27,8 @@ FLOP = 2e-7
 BACKWARD = 2.0
 # The lists of whole numbers in an entry, which are its shapes.
 _SHAPES = re.compile(rb"\[[\d,\s]*\]")
+# More shards than any run has cases.
+MOST_PARTS = 1_000_000
 
 
 class ByShapes(Generic[T]):
@@ -95,6 +97,13 @@ def _shapes(entry: Any) -> object:
         return tuple(_SHAPES.findall(memoryview(entry)))
     except TypeError:
         return None
+
+
+def shard_of(text: str) -> tuple[int, int] | None:
+    """The I and N of "I/N", the I-th of N parts; None where it is none, or N is more than any run has cases."""
+    match = re.fullmatch(r"([0-9]{1,7})/([0-9]{1,7})", text)
+    number, parts = (int(match[1]), int(match[2])) if match else (0, 0)
+    return (number, parts) if 1 <= number <= parts <= MOST_PARTS else None
 
 
 def dealt(costs: Sequence[float], parts: int) -> list[int]:

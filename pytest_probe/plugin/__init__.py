@@ -286,6 +286,11 @@ class Collection:
 
         arrange(self._probe, session.config, items)
 
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        from pytest_probe.plugin import selected
+
+        selected.note(self._probe, session)
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> None:
         """Import the framework, so that it counts for no item's time."""

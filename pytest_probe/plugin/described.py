@@ -99,4 +99,7 @@ class InController:
         found: list[dict[str, str]] = []
         for worker in sorted(self._said, key=lambda name: (len(name), name)):
             found += [device for device in self._said[worker] if device not in found]
-        self._reporting.told(found)
+        try:
+            self._reporting.told(found)
+        except ProbeError as error:
+            raise pytest.UsageError(str(error)) from None

@@ -8,6 +8,7 @@ from collections.abc import Generator, Iterable
 from datetime import datetime, timezone
 from functools import cache
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from pytest_probe.plugin.carrying import carried
 from pytest_probe.plugin.collectors import DAMAGED
 from pytest_probe.plugin.disk import fail, unwritten
 from pytest_probe.plugin.gate import GateRun
+from pytest_probe.plugin.identity import identity, of_devices
 from pytest_probe.plugin.run_files import RunFiles
 from pytest_probe.plugin.saving import NOT_SAVED
 from pytest_probe.plugin.session import Probe
@@ -37,6 +39,7 @@ from pytest_probe.reports.overflow import Overflows, Place
 from pytest_probe.reports.paddleapex_csv import write_measurements
 from pytest_probe.reports.results_file import RESULTS, RUN, ResultsWriter, digest, results_in
 from pytest_probe.reports.running import FOLDER, clear
+from pytest_probe.reports.selected import ITEMS, read_items, selected_in
 from pytest_probe.reports.tally import Tally
 
 # What else a report's outcome is called is an attempt that another plugin repeats.
@@ -69,6 +72,9 @@ class Reporting:
         out = probe.settings.out
         needs_run = out or probe.benchmark or probe.settings.baseline or probe.settings.has_run_files
         run = _run(probe, devices) if needs_run and self._runs else {}
+        self._identity: dict[str, Any] = run.get("identity", {})
+        self._without_result: list[str] = []
+        self._selected = False
         self.gate: GateRun | None = None
         if probe.settings.baseline is not None and run:
             workers = len(probe.config.getoption("tx", None) or ()) if is_controller(probe.config) else 1
@@ -81,14 +87,18 @@ class Reporting:
         if is_controller(probe.config):
             probe.dumps.forget()
         if probe.benchmark is not None and run:
-            probe.benchmark.check(run)
+            probe.benchmark.check(self._identity)
             if probe.settings.times:
                 check_benchmark(probe.benchmark)
         self._seen: set[PortableId] = set()
         self.earlier: Earlier | None = None
         if probe.settings.resume and out and self._runs:
             self.earlier = Earlier(out, RUN, RESULTS)
-            self.earlier.check(run)
+            self.earlier.check(run["identity"], devices_known=not later)
+            if later:
+                # Nothing is known of this run's devices, so those of the results are kept until workers tell.
+                run |= {"devices": self.earlier.run.devices}
+                run["identity"] |= {"devices": self.earlier.run.identity["devices"]}
             if self._files is not None:
                 self._files.know(started=self.earlier.run.started)
         self._writer = ResultsWriter(out, run, self.earlier) if out and self._runs else None
@@ -111,7 +121,15 @@ class Reporting:
         return probe.described(probe.shared_devices if is_controller(probe.config) else probe.settings.devices)
 
     def told(self, devices: list[dict[str, str]]) -> None:
-        """Take over what the workers say of their devices, where this process imports no framework."""
+        """Take over what the workers say of their devices, where this process imports no framework. Raises
+        SettingsError where the run that goes on had others."""
+        if self._identity:
+            self._identity |= {"devices": of_devices(devices)}
+            if self.earlier is not None:
+                self.earlier.check(self._identity, devices_known=True)
+            if self._probe.benchmark is not None:
+                self._probe.benchmark.check(self._identity)
+            self.know(identity=self._identity)
         reporter = self._probe.config.pluginmanager.getplugin("terminalreporter")
         if reporter is not None and reporter.verbosity >= 0:
             for line in header.of_devices(self._probe, devices):
@@ -143,6 +161,7 @@ class Reporting:
         item = report.nodeid
         if hasattr(report, "probe_resumed"):
             return
+        self._know_selected()
         self._note_failure(report)
         if report.outcome not in OUTCOMES:
             self._repeated.add(item)
@@ -158,7 +177,23 @@ class Reporting:
             report.user_properties = junit.others(report.user_properties)
             return
         self._finished += 1
+        if not lines:
+            self._without_result.append(item)
         self._keep(lines)
+
+    def _know_selected(self) -> None:
+        """Note in run.json which items there are, once they are known."""
+        if self._writer is None or self._selected or not (self._writer.folder / ITEMS).exists():
+            return
+        self._selected = True
+        self.know(selected=selected_in(self._writer.folder))
+
+    def _unjudged(self) -> list[str]:
+        """The cases that ended without a result, since a fixture or a hook of the project kept them from running."""
+        if self._writer is None or not (self._without_result and self._selected):
+            return []
+        nodes = frozenset(self._without_result)
+        return [item.id for item in read_items(self._writer.folder).found if item.is_case and item.node in nodes]
 
     def _note_failure(self, report: pytest.TestReport) -> None:
         """Remember an item with results that failed, until it is run again."""
@@ -318,7 +353,9 @@ class Reporting:
     def _summary(self, status: int) -> dict[str, Any]:
         """What run.json says of the end."""
         verdicts = dict(self._tally.verdicts)
-        return {"finished": _now(), "exit_status": status, "verdicts": verdicts, "not_run": self._not_run}
+        end = {"finished": _now(), "exit_status": status, "verdicts": verdicts, "not_run": self._not_run}
+        unjudged = self._unjudged()
+        return {**end, "without_result": unjudged} if unjudged else end
 
     def _close(self, writer: ResultsWriter, session: pytest.Session, status: int) -> None:
         clear(writer.folder / FOLDER, finished=not self._not_run)
@@ -326,33 +363,42 @@ class Reporting:
             writer.release()
             return
         status = status or int(bool(writer.trouble or self._trouble))
-        writer.close(**self._summary(status))
-        try:
-            if self._probe.settings.judges:
-                write_csv(writer.folder, datetime.now().strftime("%Y%m%d%H%M%S"))
-            if self._probe.settings.measures:
-                write_measurements(writer.folder)
-        except OSError as error:
-            lost = (
-                f"CSV files in {writer.folder} cannot be written ({error.strerror}): results.jsonl has what they hold"
-            )
-            self._trouble.append(lost)
+        self._know_selected()
+        tables, trouble = self._write_tables(writer.folder)
+        self._trouble += trouble
+        status = status or int(bool(trouble))
+        writer.close(**self._summary(status), tables=tables)
         if writer.trouble:
             self._trouble.insert(0, writer.trouble)
+
+    def _write_tables(self, folder: Path) -> tuple[list[str], list[str]]:
+        """The CSV files: their paths in the folder, and what is wrong where they cannot be written."""
+        try:
+            written = []
+            if self._probe.settings.judges:
+                written += write_csv(folder, datetime.now().strftime("%Y%m%d%H%M%S"))
+            if self._probe.settings.measures:
+                written += write_measurements(folder)
+        except OSError as error:
+            lost = f"CSV files in {folder} cannot be written ({error.strerror}): results.jsonl has what they hold"
+            return [], [lost]
+        return [path.relative_to(folder).as_posix() for path in written], []
 
 
 def _run(probe: Probe, devices: list[dict[str, str]]) -> dict[str, Any]:
     """What `run.json` says at the start: everything that another run must share to be comparable."""
     packages = ("pytest-probe", "pytest", "numpy", "ml_dtypes", "msgspec")
+    dumps = [
+        {"label": probe.dumps.label(path), "path": printable_line(str(path)), "digest": digest(path)}
+        for path in probe.dumps.paths
+    ]
     return {
+        "identity": identity(probe, devices, {dump["label"]: dump["digest"] for dump in dumps}),
         "settings": probe.settings.described(),
         "seed": probe.settings.seed,
         "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
         "devices": devices,
-        "dumps": [
-            {"label": probe.dumps.label(path), "path": printable_line(str(path)), "digest": digest(path)}
-            for path in probe.dumps.paths
-        ],
+        "dumps": dumps,
         "started": _now(),
         "finished": None,
     }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+import os
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_probe.core import archive
+from pytest_probe.core.printable import printable_line
 from pytest_probe.core.result import PortableId, Result
 from pytest_probe.core.verdict import SEVERITY
 from pytest_probe.plugin.carrying import carry
 from pytest_probe.plugin.collectors import node_of_file
 from pytest_probe.plugin.items import NoticeItem
 from pytest_probe.plugin.run_dumps import address
+from pytest_probe.plugin.selected import Compared
 from pytest_probe.plugin.session import Probe
 from pytest_probe.plugin.xdist import DEATHS_OF_A_CASE, result_of
 from pytest_probe.reports import junit
@@ -52,10 +55,18 @@ def configure(config: pytest.Config, probe: Probe) -> None:
         config.pluginmanager.register(Finished(earlier), "probe-finished")
     else:
         _write_deaths(probe, reporting.writer)
-        for path in reporting.writer.folder.rglob("accuracy_checking_*.csv"):
-            path.unlink()
+        _remove_tables(reporting.writer.folder, earlier.run.tables)
+        config.pluginmanager.register(Compared(reporting.writer.folder, earlier), "probe-compared")
         config.pluginmanager.register(Remaining(earlier.names(earlier.size)), "probe-remaining")
     config.pluginmanager.register(Resumed(probe, reporting, earlier), "probe-resumed")
+
+
+def _remove_tables(folder: Path, names: Iterable[str]) -> None:
+    """Remove the CSV files that the run wrote when it ended; others below the folder are of other runs."""
+    for name in names:
+        path = Path(os.path.normpath(folder / name))
+        if path.is_relative_to(folder) and path.suffix == ".csv":
+            path.unlink(missing_ok=True)
 
 
 def _write_deaths(probe: Probe, writer: ResultsWriter) -> None:
@@ -159,8 +170,10 @@ class Resumed:
             session.exitstatus = pytest.ExitCode.OK
         yield
 
-    def pytest_report_header(self) -> str:
-        return f"probe: going on with the run in {self._reporting.writer.folder}"
+    def pytest_report_header(self) -> list[str]:
+        folder = self._reporting.writer.folder
+        remarks = (f"probe: {folder}: {printable_line(remark)}" for remark in self._earlier.remarks)
+        return [f"probe: going on with the run in {folder}", *remarks]
 
     def _fails(self, result: Result) -> bool:
         strict = self._probe.settings.strict

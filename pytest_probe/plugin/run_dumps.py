@@ -37,6 +37,7 @@ class RunDumps:
         self._data_dir = settings.data_dir
         self.asked = settings.dump_files
         given = {arg: self._named(arg) for arg in positional}
+        self._positional = given
         named = [path for paths in given.values() for path in paths]
         self.paths = tuple(dict.fromkeys([*self.asked, *named]))
         collected = config.args if "dump" in settings.from_ini else positional
@@ -101,6 +102,20 @@ class RunDumps:
     def finds(self, path: Path) -> bool:
         """Is this file a dump, and no part of another one?"""
         return self.recognises(path) and not is_part(path, self._readers)
+
+    def named_items(self) -> list[str]:
+        """What the positional arguments select besides whole dumps: items by the label of their dump, other paths as
+        seen from rootdir."""
+        found = []
+        for arg, dumps in self._positional.items():
+            place, *names = arg.split("::")
+            for path in dumps:
+                behind = names[address(path).count("::") :]
+                found += ["::".join([self.label(path), *behind])] if behind else []
+            if not dumps:
+                below = os.path.relpath(self._path(place), self._config.rootpath)
+                found.append("::".join([Path(below).as_posix(), *names]))
+        return found
 
     def _named(self, arg: str) -> list[Path]:
         """The dumps that a positional argument names, which may be the node id of one's item."""

@@ -82,6 +82,8 @@ class Probe:
         self._checkers: dict[int, Checker] = {}
         # Has a case left the device in a state in which every other one would fail?
         self.device_lost = False
+        # The places of items in the run without shards, by node id, where this run is a shard.
+        self.item_places: Mapping[str, int] = {}
         # Has the run no items, because other shards have them all?
         self.nothing_left = False
         # What a case runs in: its time limit. What it waits in for a device that other workers have: none.

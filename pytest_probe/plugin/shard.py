@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from collections.abc import Set as AbstractSet
 from itertools import chain
-from typing import Any
 
 import pytest
 
 from pytest_probe.core.case import DIRECTIONS
-from pytest_probe.errors import SettingsError
 from pytest_probe.execution.cost import dealt
-from pytest_probe.options import NAMED
-from pytest_probe.plugin.items import NoticeItem, ProbeItem
+from pytest_probe.plugin.items import ProbeItem
 from pytest_probe.plugin.order import costs_of, deselect
 from pytest_probe.plugin.session import Probe
-from pytest_probe.reports.shards import ShardItem, write_items
 
 
 def keep(probe: Probe, config: pytest.Config, groups: Sequence[list[pytest.Item]]) -> list[list[pytest.Item]]:
-    """The groups of this shard, the others deselected; --probe-out gets the list of its items. Items that share a run
-    stay together. What another plugin shuffled is dealt out as if it had not. Raises UsageError where the list cannot
-    be written."""
+    """The groups of this shard, the others deselected. Items that share a run stay together. What another plugin
+    shuffled is dealt out as if it had not."""
     assert probe.settings.shard is not None
     number, parts = probe.settings.shard
     order = _Order(probe, groups)
@@ -32,7 +26,8 @@ def keep(probe: Probe, config: pytest.Config, groups: Sequence[list[pytest.Item]
     }
     kept = [group for group in groups if id(group) in mine]
     deselect(config, [item for group in groups if id(group) not in mine for item in group])
-    _write(probe, config, order, [*chain.from_iterable(groups)], {id(item) for group in kept for item in group})
+    places = enumerate(sorted(chain.from_iterable(groups), key=order.key))
+    probe.item_places = {item.nodeid: place for place, item in places}
     # Where there are fewer groups than shards, a run of nothing is as it should be.
     probe.nothing_left = bool(groups) and not kept
     if hasattr(config, "workeroutput"):
@@ -58,23 +53,3 @@ class _Order:
         case, path = item.case, item.dump_path
         direction = DIRECTIONS.index(case.direction)
         return self._dumps.get(path, last), str(path), self._records[id(case.record)], direction, item.nodeid
-
-
-def _write(
-    probe: Probe, config: pytest.Config, order: _Order, items: Sequence[pytest.Item], mine: AbstractSet[int]
-) -> None:
-    """Once, though each worker finds the same."""
-    worker: dict[str, Any] = getattr(config, "workerinput", {})
-    if probe.settings.out is None or config.option.collectonly or worker.get("workerid", "gw0") != "gw0":
-        return
-    places = enumerate(sorted(items, key=order.key))
-    listed = [ShardItem(_id(item), place, item.nodeid) for place, item in places if id(item) in mine]
-    try:
-        write_items(probe.settings.out, listed)
-    except OSError as error:
-        wanted = f"it cannot be written to: {error.strerror}"
-        raise pytest.UsageError(str(SettingsError(NAMED["out"].flag, str(probe.settings.out), wanted))) from None
-
-
-def _id(item: pytest.Item) -> str:
-    return str(item.portable_id) if isinstance(item, NoticeItem) else item.nodeid

@@ -54,11 +54,12 @@ def is_controller(config: pytest.Config) -> bool:
 
 def told_by_workers(probe: Probe) -> bool:
     """Do the workers say what the devices are, so that this process imports no framework? A baseline asks before they
-    start which bits can be compared, and times how many devices there are."""
+    start which bits can be compared, times how many devices there are, and a run that goes on whether they are those
+    of its results."""
     settings = probe.settings
     if settings.baseline is not None:
         return False
-    return on_cluster(probe) or (is_controller(probe.config) and not settings.times)
+    return on_cluster(probe) or (is_controller(probe.config) and not (settings.times or settings.resume))
 
 
 def on_cluster(probe: Probe) -> bool:

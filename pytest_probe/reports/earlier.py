@@ -2,45 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from pytest_probe.core.file_lock import locked
 from pytest_probe.core.regular_file import opened
-from pytest_probe.core.result import PortableId, Result
+from pytest_probe.core.result import Result
 from pytest_probe.core.whole_file import beside
 from pytest_probe.errors import ResultsError, SettingsError
+from pytest_probe.reports.identity import Identity, check
+from pytest_probe.reports.selected import ITEMS, Items, Selected, described, faults, is_of_test, read_items
 
 OPTION = "--probe-resume"
-# Of the settings, those that decide what a result says, by the words of a message.
-SAME = {
-    "inputs": "inputs",
-    "dtypes": "dtype",
-    "standard": "standard",
-    "mode": "mode",
-    "shard": "shard",
-    "unique": "unique",
-}
-
-
-class EarlierDump(msgspec.Struct, frozen=True):
-    label: str
-    digest: str
+ADVICE = "give the same, or a new folder"
 
 
 class EarlierRun(msgspec.Struct, frozen=True):
     """What run.json says of a run: of one that was killed, no end."""
 
-    seed: int
-    settings: dict[str, Any]
-    dumps: tuple[EarlierDump, ...]
+    identity: dict[str, Any]
+    devices: list[dict[str, str]]
     started: str
     finished: str | None = None
     exit_status: int | None = None
     not_run: int | None = None
+    selected: Selected | None = None
+    without_result: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
 
 
 class _Named(msgspec.Struct, frozen=True):
@@ -50,12 +42,13 @@ class _Named(msgspec.Struct, frozen=True):
 class Earlier:
     """The run in a folder. Raises SettingsError where its run.json is missing or is none of ours.
 
-    finished: every item has its result, and the run ended by itself.
+    finished: every item has its result, and the run ended by itself. remarks: what of its results runs again, and why.
     """
 
     def __init__(self, folder: Path, run_file: str, results_file: str) -> None:
         self._folder = folder
         self._path = folder / results_file
+        self.remarks: list[str] = []
         try:
             with opened(folder / run_file) as file:
                 self.run = msgspec.json.decode(file.read(), type=EarlierRun)
@@ -66,37 +59,59 @@ class Earlier:
             raise SettingsError(OPTION, str(folder), f"its {run_file} is none of pytest-probe's: {error}") from None
         self.finished = self.run.finished is not None and self.run.not_run == 0
 
-    def check(self, run: Mapping[str, Any]) -> None:
-        """Raises SettingsError where the run that goes on would give other results."""
-        pairs: list[tuple[str, Any, Any]] = [("seed", self.run.seed, run["seed"])]
-        pairs += [(word, self.run.settings.get(key), run["settings"][key]) for key, word in SAME.items()]
-        for word, earlier, now in pairs:
-            if earlier != now:
-                told = f"its run has {word} {_shown(earlier)}, this run has {_shown(now)}"
-                raise SettingsError(OPTION, str(self._folder), f"{told}; give the same, or a new folder")
-        digests = {dump["label"]: dump["digest"] for dump in run["dumps"]}
-        for dump in self.run.dumps:
-            if digests.get(dump.label) != dump.digest:
-                now = f"digest {digests[dump.label]}" if dump.label in digests else "no such dump"
-                told = f"its run has {dump.label} with digest {dump.digest}, this run has {now}"
-                raise SettingsError(OPTION, str(self._folder), f"{told}; give the same dumps, or a new folder")
+    def check(self, now: Identity, *, devices_known: bool) -> None:
+        """Raises SettingsError where the run that goes on is another one. devices_known: workers may tell them later.
+        A run that ended before it knew its devices has no results."""
+        before = dict(self.run.identity)
+        if not devices_known or not before.get("devices"):
+            before["devices"] = now["devices"]
+        check(OPTION, str(self._folder), before, now, "resume", ADVICE)
 
     def kept(self, file: IO[bytes]) -> IO[bytes]:
-        """The results file, locked, without what has to run again: a line that was cut off, and checks of a test, of
-        which some may be missing. Raises OSError."""
-        size = _whole_lines(self._path)
-        if size < self._path.stat().st_size:
-            file.truncate(size)
-        if self.finished or not any(_of_test(name) for name in self.names(size)):
+        """The results file, locked, without what has to run again: lines that are damaged, cases that have several
+        results, cases that the run did not select, and checks of a test, of which some may be missing. Raises OSError,
+        and SettingsError where the list of its cases cannot be used."""
+        found = list(self._ids())
+        items = self._items(bool(found))
+        wrong = faults(items, (id for id in found if id), self.run.without_result)
+        missing = wrong.missing if self.finished else ()
+        damaged = sum(id == "" for id in found)
+        self.remarks = [f"{line}; they run again" for line in described(replace(wrong, missing=missing))]
+        if damaged:
+            self.remarks.append(
+                f"it has {damaged:,} line{'s' * (damaged > 1)} that cannot be read; their cases run again"
+            )
+        self.finished = self.finished and not self.remarks and None not in found
+        again = {*wrong.doubled, *wrong.foreign}
+        keep = [bool(id) and id not in again and (self.finished or not is_of_test(str(id))) for id in found]
+        if all(keep):
             return file
         path = beside(self._path)
         new = path.open("ab", buffering=0)
         locked(new)
         with opened(self._path) as lines:
-            new.writelines(line for line in lines if not _of_test(msgspec.json.decode(line, type=_Named).id))
+            new.writelines(line for line, stays in zip(lines, keep, strict=True) if stays)
         path.replace(self._path)
         file.close()
         return new
+
+    def _ids(self) -> Iterator[str | None]:
+        """The id of each line: "" where it cannot be read, None where it was cut off at the end."""
+        decoder = msgspec.json.Decoder(Result)
+        with opened(self._path) as file:
+            yield from (_id(decoder, line) for line in file)
+
+    def _items(self, has_results: bool) -> Items:
+        """Those that the run selected; none where it ended before it knew."""
+        if not has_results and self.run.selected is None:
+            return Items(())
+        try:
+            return read_items(self._folder, self.run.selected)
+        except OSError as error:
+            wanted = f"{ITEMS}, the list of its cases, cannot be read ({error.strerror})"
+        except ResultsError as error:
+            wanted = str(error)
+        raise SettingsError(OPTION, str(self._folder), f"{wanted}; give a new folder")
 
     def results(self, size: int) -> Iterator[Result]:
         """Those in the first bytes of the file. Raises ResultsError where a line is no result of ours."""
@@ -127,31 +142,15 @@ def result_names(path: Path, size: int) -> frozenset[str]:
         raise ResultsError(str(path), str(error)) from None
 
 
+def _id(decoder: msgspec.json.Decoder[Result], line: bytes) -> str | None:
+    try:
+        return decoder.decode(line).id if line.endswith(b"\n") else None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ""
+
+
 def _decoded(decoder: msgspec.json.Decoder[Result], line: bytes, where: str) -> Result:
     try:
         return decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ResultsError(where, str(error)) from None
-
-
-def _of_test(name: str) -> bool:
-    """Is it a check that a test of the user's own made, rather than a case of a dump?"""
-    return PortableId.parse(name).label.endswith(".py")
-
-
-def _whole_lines(path: Path) -> int:
-    """Bytes up to the end of the last whole line."""
-    end = path.stat().st_size
-    with path.open("rb") as file:
-        while end:
-            start = max(0, end - (1 << 16))
-            file.seek(start)
-            place = file.read(end - start).rfind(b"\n")
-            if place >= 0:
-                return start + place + 1
-            end = start
-    return 0
-
-
-def _shown(value: object) -> str:
-    return ",".join(map(str, value)) if isinstance(value, list) else str(value)

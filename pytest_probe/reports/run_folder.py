@@ -13,6 +13,7 @@ from pytest_probe.core.regular_file import opened
 from pytest_probe.core.result import Result
 from pytest_probe.errors import ResultsError, SettingsError
 from pytest_probe.reports.results_file import RESULTS, RUN, SCHEMA, read_results
+from pytest_probe.reports.selected import RunEnd, Selected, check_results
 
 
 class _Schema(msgspec.Struct, frozen=True):
@@ -36,6 +37,8 @@ class RunFacts(msgspec.Struct, frozen=True):
     dumps: tuple[DumpFacts, ...] = ()
     finished: str | None = None
     not_run: int | None = None
+    selected: Selected | None = None
+    without_result: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, run: Mapping[str, Any]) -> RunFacts:
@@ -73,7 +76,9 @@ class RunFolder(Struct, frozen=True):
             raise SettingsError(where, str(path), f"its {RUN} is none of pytest-probe's: {error}") from None
 
     def results(self) -> Iterator[Result]:
-        """Raises SettingsError where the results cannot be read."""
+        """Raises SettingsError where the results cannot be read, or are not those of the run."""
+        end = RunEnd(self.run.finished, self.run.not_run, self.run.selected, self.run.without_result)
+        check_results(self.where, self.path / RESULTS, end)
         try:
             yield from read_results(self.path / RESULTS)
         except OSError as error:

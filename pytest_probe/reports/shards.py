@@ -12,66 +12,41 @@ import msgspec
 from msgspec import Struct
 
 from pytest_probe.core.regular_file import opened
-from pytest_probe.core.result import PortableId, Result
-from pytest_probe.core.whole_file import replacing
+from pytest_probe.core.result import Result
 from pytest_probe.errors import ResultsError, SettingsError
-from pytest_probe.reports.earlier import EarlierDump
+from pytest_probe.execution.cost import MOST_PARTS, shard_of
+from pytest_probe.reports.identity import differences
 from pytest_probe.reports.results_file import RESULTS, RUN, ResultsWriter, lines_of, read_results
+from pytest_probe.reports.selected import (
+    ITEMS,
+    Items,
+    Selected,
+    SelectedItem,
+    check_results,
+    named,
+    read_items,
+    run_end,
+    selected_in,
+    write_items,
+)
 
-ITEMS = "shard.json"
 COMMAND = "merge"
-# Of the settings, those that decide which cases there are, how they are dealt out, and what a result says, by the words
-# of a message.
-SAME: Mapping[str, str] = {
-    "inputs": "inputs",
-    "dtypes": "dtype",
-    "standard": "standard",
-    "apis": "--probe-api",
-    "skip_apis": "--probe-skip-api",
-    "directions": "direction",
-    "allow": "--probe-allow",
-    "repeat": "repeat",
-    "flops": "flops",
-    "mode": "mode",
-    "time_budget": "--probe-time-budget",
-    "time_limit": "--probe-time-limit",
-    "gate": "gate",
-    "fuzz": "fuzz",
-    "strict": "strict",
-    "emulate": "emulate",
-    "unique": "unique",
-}
 # pytest's status of a run in which there was nothing to do.
 NOTHING = 5
-
-
-class ShardItem(msgspec.Struct, frozen=True, array_like=True):
-    """An item of a shard: its portable id, or the node id of a test; its place in the run without shards; its node
-    id."""
-
-    id: str
-    place: int
-    node: str
-
-
-def write_items(folder: Path, items: Sequence[ShardItem]) -> None:
-    """Raises OSError."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with replacing(folder / ITEMS) as temporary:
-        temporary.write_bytes(msgspec.json.encode(items))
 
 
 class ShardRun(msgspec.Struct, frozen=True):
     """What the run.json of a shard says, as far as merging needs it."""
 
-    seed: int
     settings: dict[str, Any]
-    dumps: tuple[EarlierDump, ...]
+    identity: dict[str, Any]
     devices: list[dict[str, str]]
     started: str
     finished: str | None = None
     exit_status: int | None = None
     not_run: int | None = None
+    selected: Selected | None = None
+    without_result: tuple[str, ...] = ()
 
 
 class Shard(Struct, frozen=True, dict=True):
@@ -95,8 +70,11 @@ class Shard(Struct, frozen=True, dict=True):
         given = run.settings.get("shard")
         if not isinstance(given, str):
             raise SettingsError(COMMAND, str(folder), "its run had no --probe-shard, so there is nothing to join")
-        number, _, parts = given.partition("/")
-        return cls(folder, run, whole, int(number), int(parts))
+        shard = shard_of(given)
+        if shard is None:
+            wanted = f"{RUN}: settings.shard is {given!r}; expected I/N, with I from 1 to N and N up to {MOST_PARTS:,}"
+            raise SettingsError(COMMAND, str(folder), wanted)
+        return cls(folder, run, whole, *shard)
 
     @property
     def name(self) -> str:
@@ -108,24 +86,30 @@ class Shard(Struct, frozen=True, dict=True):
         return self.run.finished is not None and self.run.not_run == 0
 
     @cached_property
-    def items(self) -> Mapping[str, ShardItem]:
-        """By id. Raises SettingsError."""
+    def items(self) -> Items:
+        """Raises SettingsError."""
+        if self.run.selected is None:
+            return Items(())
         try:
-            with opened(self.folder / ITEMS) as file:
-                found = msgspec.json.decode(file.read(), type=list[ShardItem])
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise SettingsError(COMMAND, str(self.folder), f"{ITEMS} cannot be used: {error}") from None
-        return {item.id: item for item in found}
+            return read_items(self.folder, self.run.selected)
+        except OSError as error:
+            wanted = f"{ITEMS} cannot be read ({error.strerror})"
+        except ResultsError as error:
+            wanted = str(error)
+        raise SettingsError(COMMAND, str(self.folder), wanted)
 
-    def item_of(self, result: Result) -> ShardItem:
+    def item_of(self, result: Result) -> SelectedItem:
         """The item of a result: a test may have several. Raises SettingsError where it is none of the shard's."""
-        identity = result.id.rpartition("::")[0] if PortableId.parse(result.id).label.endswith(".py") else result.id
-        found = self.items.get(identity)
+        found = self.items.of(result.id)
         if found is None:
             raise SettingsError(COMMAND, str(self.folder), f"{ITEMS} does not have {result.id}")
         return found
 
-    def results(self) -> Iterator[tuple[ShardItem, Result]]:
+    def check_results(self, *, partial: bool) -> None:
+        """Raises SettingsError where its results are not those of its items."""
+        check_results(COMMAND, self.folder / RESULTS, run_end(self.whole), early=partial)
+
+    def results(self) -> Iterator[tuple[SelectedItem, Result]]:
         """Raises SettingsError."""
         try:
             for result in read_results(self.folder / RESULTS):
@@ -145,12 +129,13 @@ def check(shards: Sequence[Shard], *, partial: bool) -> None:
             wanted = f"it is shard {shard.name}, and so is {seen[shard.number].folder}; give each shard once"
             raise SettingsError(COMMAND, str(shard.folder), wanted)
         seen[shard.number] = shard
+        shard.check_results(partial=partial)
     if partial:
         return
     missing = [f"{number}/{parts}" for number in range(1, parts + 1) if number not in seen]
     if missing:
         given = ", ".join(str(shard.folder) for shard in shards)
-        raise SettingsError(COMMAND, given, f"shards are missing: {', '.join(missing)}; add them, or --partial")
+        raise SettingsError(COMMAND, given, f"shards are missing: {named(missing)}; add them, or --partial")
     for shard in shards:
         if not shard.is_whole:
             wanted = "its run ended early; go on with --probe-resume, or add --partial"
@@ -158,28 +143,17 @@ def check(shards: Sequence[Shard], *, partial: bool) -> None:
 
 
 def _check_same(one: Shard, other: Shard) -> None:
-    pairs: list[tuple[str, Any, Any]] = [("seed", one.run.seed, other.run.seed)]
-    pairs += [(word, one.run.settings.get(key), other.run.settings.get(key)) for key, word in SAME.items()]
-    pairs.append(("a number of shards of", one.parts, other.parts))
-    digests = ({dump.label: dump.digest for dump in shard.run.dumps} for shard in (one, other))
-    pairs += [(f"{label} with digest", mine, its) for label, mine, its in _beside(*digests)]
-    for word, mine, its in pairs:
-        if mine != its:
-            told = f"its run has {word} {_shown(its)}, that of {one.folder} has {_shown(mine)}"
-            raise SettingsError(COMMAND, str(other.folder), f"{told}; give shards of one run")
+    if one.parts != other.parts:
+        wanted = f"it is one of {other.parts} shards, {one.folder} is one of {one.parts}; give shards of one run"
+        raise SettingsError(COMMAND, str(other.folder), wanted)
+    for found in differences(other.run.identity, one.run.identity, "merge"):
+        told = f"its run has {found.field} {found.before}, that of {one.folder} has {found.now}"
+        raise SettingsError(COMMAND, str(other.folder), f"{told}; give shards of one run")
 
 
-def _beside(one: Mapping[str, str], other: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    return ((label, one.get(label, "none"), other.get(label, "none")) for label in dict.fromkeys((*one, *other)))
-
-
-def _shown(value: object) -> str:
-    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def joined(shards: Sequence[Shard]) -> list[tuple[ShardItem, Result]]:
+def joined(shards: Sequence[Shard]) -> list[tuple[SelectedItem, Result]]:
     """All results in the order of the run without shards. Raises SettingsError where two shards have the same item."""
-    found: list[tuple[ShardItem, Result]] = []
+    found: list[tuple[SelectedItem, Result]] = []
     owner: dict[str, Shard] = {}
     for shard in shards:
         for item, result in shard.results():
@@ -196,9 +170,11 @@ def run_of(shards: Sequence[Shard], results: Iterable[Result]) -> dict[str, Any]
     statuses = [shard.run.exit_status for shard in shards if shard.run.exit_status not in (None, NOTHING)]
     ends = [shard.run.finished for shard in shards]
     devices = [device for shard in shards for device in shard.run.devices]
+    without = [id for shard in shards for id in shard.run.without_result]
     return {
-        **{key: value for key, value in first.whole.items() if key != "schema"},
+        **{key: value for key, value in first.whole.items() if key not in ("schema", "tables", "selected")},
         "settings": {**first.run.settings, "shard": None},
+        "identity": {**first.run.identity, "shard": None},
         "devices": [device for place, device in enumerate(devices) if device not in devices[:place]],
         "started": min(shard.run.started for shard in shards),
         "finished": None if None in ends else max(end for end in ends if end is not None),
@@ -206,18 +182,26 @@ def run_of(shards: Sequence[Shard], results: Iterable[Result]) -> dict[str, Any]
         "verdicts": dict(Counter(result.verdict for result in results)),
         "not_run": sum(shard.run.not_run or 0 for shard in shards),
         "shards": [shard.name for shard in shards],
+        **({"without_result": without} if without else {}),
     }
 
 
-def write(folder: Path, run: Mapping[str, Any], results: Iterable[Result]) -> None:
-    """The results and run.json of all shards. Raises SettingsError where the folder has results or cannot be
-    written."""
+def items_of(shards: Sequence[Shard]) -> list[SelectedItem]:
+    """The items of all of them, in the order of the run without shards."""
+    return sorted((item for shard in shards for item in shard.items.found), key=lambda item: item.place)
+
+
+def write(folder: Path, run: Mapping[str, Any], items: Sequence[SelectedItem], results: Iterable[Result]) -> None:
+    """The results, the list of the items and run.json of all shards. Raises SettingsError where the folder has results
+    or cannot be written."""
     path = folder / RESULTS
     if path.exists() and path.stat().st_size:
         raise SettingsError("--out", str(folder), f"it holds {RESULTS} of another run; give a new folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         writer = ResultsWriter(folder, run)
+        write_items(folder, items)
+        writer.add(selected=selected_in(folder))
         for result in results:
             writer.write(lines_of([result]))
         writer.close()

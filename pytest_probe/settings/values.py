@@ -13,6 +13,7 @@ from pytest_probe import frameworks
 from pytest_probe.core.device_modes import MODES
 from pytest_probe.core.regular_file import check_replaceable
 from pytest_probe.errors import SettingsError
+from pytest_probe.execution.cost import shard_of
 from pytest_probe.selection import Selection
 from pytest_probe.settings.choices import ACCURACY, ALONE, DIRECTION_CHOICES, DTYPE_CHOICES, MEMORY, TIME, check_name
 from pytest_probe.settings.settings import PROFILES, Examples
@@ -205,10 +206,10 @@ def shard(written: Written) -> tuple[int, int] | None:
     text = written.text("shard")
     if not text:
         return None
-    match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
-    if match is None or not 1 <= int(match[1]) <= int(match[2]):
+    found = shard_of(text)
+    if found is None:
         raise SettingsError(written.name("shard"), text, "give I/N, the I-th of N parts, with I from 1 to N, as 1/4")
-    return int(match[1]), int(match[2])
+    return found
 
 
 def selection(written: Written, rules: StandardsFile) -> Selection:

@@ -114,7 +114,7 @@ def test_the_same_page_afterwards(pytester: pytest.Pytester, make_dump: DumpMake
 @pytest.mark.usefixtures("planted")
 def test_a_run_that_went_on(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump()
-    run(pytester, "--probe-out=out", "-x", "--probe-direction=forward")
+    run(pytester, "--probe-out=out", "-x")
     run(pytester, "--probe-out=out", "--probe-resume", HTML)
     assert verdicts(PAGE) == PLANTED_VERDICTS
 

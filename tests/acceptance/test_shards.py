@@ -72,6 +72,7 @@ def test_the_whole_run_is_told_by_run_json(pytester: pytest.Pytester, make_dump:
     assert merge(shards(pytester, 2)) == 0
     one, merged = (json.loads((pytester.path / f"{name}/run.json").read_text()) for name in ("whole", "merged"))
     assert merged.pop("shards") == ["1/2", "2/2"]
+    assert len(one.pop("tables")) == 2
     for run in (one, merged):
         del run["started"], run["finished"]
     assert merged == one
@@ -155,7 +156,7 @@ def folders(pytester: pytest.Pytester, make_dump: DumpMaker, capsys: pytest.Capt
 
 def edited(folder: Path, **settings: Any) -> None:
     run = json.loads((folder / "run.json").read_text())
-    run["settings"] |= settings
+    run["identity"] |= settings
     (folder / "run.json").write_text(json.dumps(run))
 
 
@@ -164,9 +165,8 @@ def test_shards_of_other_runs(
 ) -> None:
     for name, value, told in (
         ("inputs", "stored", "inputs stored, that of {0} has auto"),
-        ("dtypes", ["float16"], "dtype float16, that of {0} has recorded"),
+        ("dtype", ["float16"], "dtype float16, that of {0} has recorded"),
         ("standard", "exact", "standard exact, that of {0} has auto"),
-        ("shard", "3/4", "a number of shards of 4, that of {0} has 3"),
     ):
         before = (folders[2] / "run.json").read_text()
         edited(folders[2], **{name: value})
@@ -174,13 +174,13 @@ def test_shards_of_other_runs(
         assert f"its run has {told.format(folders[0])}; give shards of one run" in capsys.readouterr().err
         (folders[2] / "run.json").write_text(before)
     run = json.loads((folders[1] / "run.json").read_text())
-    (folders[1] / "run.json").write_text(json.dumps({**run, "seed": 7}))
+    (folders[1] / "run.json").write_text(json.dumps({**run, "identity": {**run["identity"], "seed": 7}}))
     assert merge(folders) == 2
     assert f"'{folders[1]}' cannot be used; its run has seed 7, that of {folders[0]} has 0" in capsys.readouterr().err
-    run["dumps"][0]["digest"] = "sha256:0"
+    run["identity"]["dumps"]["dump.json"] = "sha256:0"
     (folders[1] / "run.json").write_text(json.dumps(run))
     assert merge(folders) == 2
-    assert "its run has dump.json with digest sha256:0, that of" in capsys.readouterr().err
+    assert "its run has dumps dump.json sha256:0, that of" in capsys.readouterr().err
     assert not (pytester.path / "merged").exists()
 
 
@@ -195,13 +195,20 @@ def test_shards_that_are_missing_or_overlap(
     with (folders[1] / "results.jsonl").open("a") as file:
         file.write(stolen)
     assert merge(folders) == 2
-    assert f"shard.json does not have {json.loads(stolen)['id']}" in capsys.readouterr().err
-    items = json.loads((folders[0] / "shard.json").read_text()) + json.loads((folders[1] / "shard.json").read_text())
-    (folders[1] / "shard.json").write_text(json.dumps(items))
-    assert merge(folders) == 2
-    assert f"it has {json.loads(stolen)['id']}, and so has {folders[0]}" in capsys.readouterr().err
+    assert f"it has 1 case that its run did not select: {json.loads(stolen)['id']}" in capsys.readouterr().err
     assert merge([folders[0], folders[2]], "--partial") in (0, 1)
     assert len(results(pytester.path / "merged")) == len(results(folders[0])) + len(results(folders[2]))
+
+
+@pytest.mark.parametrize("shard", ["x/y", "1.5/2", "1/300000000", "0/2", "3/2", "1/2/3", "", "\u0661/2"])
+def test_a_shard_that_run_json_names_wrongly_is_refused(
+    folders: list[Path], capsys: pytest.CaptureFixture[str], shard: str
+) -> None:
+    run = json.loads((folders[1] / "run.json").read_text())
+    run["settings"]["shard"] = shard
+    (folders[1] / "run.json").write_text(json.dumps(run))
+    assert merge(folders) == 2
+    assert f"run.json: settings.shard is {shard!r}; expected I/N" in capsys.readouterr().err
 
 
 def test_what_cannot_be_merged(

@@ -25,7 +25,8 @@ from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype
 MARK = b"probe-reference\0"
 TRAILER = struct.Struct("<QL")
 ALIGNED = 64
-PART = ".part"
+# By its whole end nobody else's file is taken for one of a cache's.
+PART = ".reference.part"
 
 
 class StoredArray(msgspec.Struct, frozen=True):

@@ -16,7 +16,8 @@ from pytest_probe.core.verdict import Metric
 from pytest_probe.errors import ResultsError, SettingsError
 from pytest_probe.numerics.tool_metrics import Measures
 from pytest_probe.reports.msprobe_csv.columns import COSINE, DEVICE, MEASURED, MESSAGE, NAME, SHAPE, STATUS, status_of
-from pytest_probe.reports.results_file import RESULTS, read_results
+from pytest_probe.reports.results_file import RESULTS, RUN, read_results
+from pytest_probe.reports.selected import check_results, end_of
 
 GIVE = "give a folder of --probe-out, or an accuracy_checking_details file"
 _FIELDS = frozenset(Measures.__struct_fields__)
@@ -64,6 +65,7 @@ def _of_folder(folder: Path) -> dict[str, Row]:
         if len(files) != 1:
             raise SettingsError("compare", str(folder), f"it holds {len(files)} details files and no {RESULTS}; {GIVE}")
         return {row.key: row for row in _of_file(files[0])}
+    check_results("compare", results, end_of(folder / RUN))
     found = list(read_results(results))
     calls = [result for result in found if result.api]
     several = len({result.portable_id.label for result in found}) > 1

@@ -10,7 +10,8 @@ import pytest
 from pytest_probe.errors import SettingsError
 from pytest_probe.reports.msprobe_csv.checker import write_csv
 from pytest_probe.reports.msprobe_csv.rows import read_rows
-from pytest_probe.reports.results_file import RESULTS
+from pytest_probe.reports.results_file import RESULTS, RUN
+from pytest_probe.reports.selected import SelectedItem, ids_in, is_of_test, selected_in, write_items
 from tests.reports.msprobe_csv.test_checker import STAMP, outcome, output
 
 MEASURES = {"count": 6, "cosine_distance": 0.25, "max_abs_error": 0.5, "rmse": "nan", "max_rel_error": 2.0**-20}
@@ -19,6 +20,9 @@ MEASURES = {"count": 6, "cosine_distance": 0.25, "max_abs_error": 0.5, "rmse": "
 def folder_of(folder: Path, *outcomes: Any) -> Path:
     folder.mkdir(exist_ok=True)
     (folder / RESULTS).write_bytes(b"".join(msgspec.json.encode(item) + b"\n" for item in outcomes))
+    names = dict.fromkeys(id.rpartition("::")[0] if is_of_test(id) else id for id in ids_in(folder / RESULTS))
+    write_items(folder, [SelectedItem(name, place, name) for place, name in enumerate(names)])
+    (folder / RUN).write_bytes(msgspec.json.encode({"selected": selected_in(folder)}))
     return folder
 
 
@@ -110,5 +114,6 @@ def test_a_folder_without_a_run(tmp_path: Path) -> None:
 
 def test_results_that_are_damaged(tmp_path: Path) -> None:
     (tmp_path / RESULTS).write_bytes(b"{]\n")
-    with pytest.raises(SettingsError, match="it cannot be read"):
+    (tmp_path / RUN).write_text("{}")
+    with pytest.raises(SettingsError, match="does not write this"):
         read_rows(tmp_path)

@@ -1,0 +1,158 @@
+"""The identity of this run: what decides its verdicts, in the words of the options, alike on every machine."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_probe.options import OPTIONS
+from pytest_probe.plugin.session import Probe
+from pytest_probe.records import READERS
+from pytest_probe.registry import Registry
+from pytest_probe.reports.results_file import RESULTS
+from pytest_probe.settings.settings import Settings
+from pytest_probe.standards import STANDARDS
+
+PACKAGES = ("pytest-probe", "numpy", "ml_dtypes")
+# Of what is known of a device: how many threads share the work is another thing under -n, and the limits of a verdict
+# hold for every order of a sum.
+NOT_OF_A_DEVICE = ("threads", "framework")
+_NUMBER = re.compile(r":\d+$")
+
+
+def identity(probe: Probe, devices: Iterable[Mapping[str, str]], dumps: Mapping[str, str]) -> dict[str, Any]:
+    """dumps: digests by label."""
+    return {
+        **of_options(probe.settings),
+        "devices": of_devices(devices),
+        "versions": {name: version(name) for name in PACKAGES},
+        "dumps": dict(dumps),
+        **_of_pytest(probe.config),
+        "paths": sorted(probe.dumps.named_items()),
+        **_of_project(probe.registry, probe.config),
+    }
+
+
+def of_options(settings: Settings) -> dict[str, Any]:
+    """What each option is set to that may change a verdict: as it is understood, else as it is written."""
+    understood = _understood(settings)
+    return {
+        option.name: understood[option.name]
+        if option.name in understood
+        else settings.given.get(option.name, option.default)
+        for option in OPTIONS
+        if not option.free and not option.by
+    }
+
+
+def _understood(settings: Settings) -> dict[str, Any]:
+    """Options that can be written in several ways. A file is known by its content, whatever its path is here."""
+    selection = settings.selection
+    return {
+        "dtype": sorted(dtype or "recorded" for dtype in selection.dtypes),
+        "seed": settings.seed,
+        "api": sorted(selection.apis),
+        "skip-api": sorted(selection.skip_apis),
+        "direction": "both" if len(selection.directions) > 1 else selection.directions[0],
+        "allow": sorted(settings.allow),
+        "repeat": settings.repeat,
+        "mode": sorted(settings.mode),
+        "time-budget": settings.time_budget,
+        "time-limit": settings.time_limit,
+        "flops": "inf" if settings.flops == math.inf else settings.flops,
+        "timeout": settings.timeout,
+        "fuzz": None if settings.fuzz is None else settings.fuzz.count,
+        "shard": "/".join(map(str, settings.shard)) if settings.shard else None,
+        "namespaces": dict(settings.namespaces),
+        "standards-file": _content(settings.standards_file),
+        "benchmark": _content(settings.benchmark and settings.benchmark / RESULTS),
+        # A run that updates its baseline changes the file itself.
+        "baseline": None if settings.update else _content(settings.baseline),
+        "data-dir": _listing(settings.data_dir),
+    }
+
+
+def _content(path: Path | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        return _digest(path.read_bytes())
+    except OSError:  # what reads the file says so
+        return None
+
+
+def _listing(folder: Path | None) -> str | None:
+    """The names and sizes of the files in a folder."""
+    if folder is None:
+        return None
+    files = sorted((str(path.relative_to(folder)), path.stat().st_size) for path in folder.rglob("*") if path.is_file())
+    return _digest(repr(files).encode())
+
+
+def of_devices(devices: Iterable[Mapping[str, str]]) -> dict[str, dict[str, str]]:
+    """What the devices are, by framework; one of several that are alike is like another."""
+    found: dict[str, dict[str, set[str]]] = {}
+    for device in devices:
+        facts = found.setdefault(device.get("framework", ""), {})
+        for name, value in device.items():
+            if name not in NOT_OF_A_DEVICE:
+                facts.setdefault(name, set()).add(_NUMBER.sub("", value) if name == "device" else value)
+    return {
+        framework: {name: ", ".join(sorted(values)) for name, values in sorted(facts.items())}
+        for framework, facts in sorted(found.items())
+    }
+
+
+def _of_pytest(config: pytest.Config) -> dict[str, Any]:
+    """What selects items besides our options."""
+    return {
+        "-k": config.getoption("keyword", "") or None,
+        "-m": config.getoption("markexpr", "") or None,
+        "--deselect": sorted(config.getoption("deselect", None) or ()),
+        "--lf": bool(config.getoption("lf", False)),
+        "--sw": bool(config.getoption("stepwise", False)),
+        "--ignore": sorted([*(config.getoption("ignore", None) or ()), *(config.getoption("ignore_glob", None) or ())]),
+    }
+
+
+def _of_project(registry: Registry, config: pytest.Config) -> dict[str, Any]:
+    """What users registered, and their hooks that change inputs and verdicts, by name and code."""
+    hooks = {
+        name: getattr(config.hook, name).get_hookimpls() for name in ("pytest_probe_inputs", "pytest_probe_verdict")
+    }
+    standards = {name: each for name, each in registry.standards.items() if name not in STANDARDS}
+    readers = [reader for reader in registry.readers if reader not in READERS]
+    return {
+        "references": _codes(registry.references),
+        "calls": _codes(registry.calls),
+        "devices of the user": _codes(registry.devices),
+        "standards": _codes(standards),
+        "readers": sorted(map(_code, readers)),
+        **{name: sorted(_code(impl.function) for impl in impls) for name, impls in hooks.items()},
+    }
+
+
+def _codes(functions: Mapping[str, Any]) -> dict[str, str]:
+    return {name: _code(function) for name, function in sorted(functions.items())}
+
+
+def _code(function: Callable[..., Any] | object) -> str:
+    """The name of a function or class, and a digest of its code where it has any in Python."""
+    named = function if hasattr(function, "__qualname__") else type(function)
+    name = f"{getattr(named, '__module__', '')}.{getattr(named, '__qualname__', '')}"
+    try:
+        return f"{name} {_digest(inspect.getsource(named).encode())}"  # type: ignore[arg-type]
+    except (OSError, TypeError):
+        return name
+
+
+def _digest(content: bytes) -> str:
+    return f"sha256:{hashlib.sha256(content).hexdigest()[:16]}"

@@ -1,0 +1,190 @@
+"""Which items a run selected, and whether a results file has each of them once: `items.json` of --probe-out."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from pytest_probe.core.regular_file import opened
+from pytest_probe.core.result import PortableId
+from pytest_probe.core.whole_file import replacing
+from pytest_probe.errors import ResultsError, SettingsError
+
+ITEMS = "items.json"
+NAMED = 5
+
+
+class SelectedItem(msgspec.Struct, frozen=True, array_like=True):
+    """An item of a run: its portable id, or the node id of a test; its place in the run, of a shard in the run without
+    shards; its node id."""
+
+    id: str
+    place: int
+    node: str
+
+    @property
+    def is_case(self) -> bool:
+        """Has it one result by its own id? A test has as many as it makes checks."""
+        return not is_of_test(self.id)
+
+
+class Selected(msgspec.Struct, frozen=True):
+    """What run.json says of the list: how many items it has, and its SHA-256."""
+
+    count: int
+    digest: str
+
+
+class RunEnd(msgspec.Struct, frozen=True):
+    """What run.json says that decides which results there must be. without_result: cases that ended without one, since
+    a fixture or a hook of the project kept them from running."""
+
+    finished: str | None = None
+    not_run: int | None = None
+    selected: Selected | None = None
+    without_result: tuple[str, ...] = ()
+
+
+class _Named(msgspec.Struct, frozen=True):
+    id: str
+
+
+class Items(Struct, frozen=True, dict=True):
+    """The items of a folder by their ids; None where its run ended before they were known."""
+
+    found: tuple[SelectedItem, ...]
+
+    @cached_property
+    def by_id(self) -> Mapping[str, SelectedItem]:
+        return {item.id: item for item in self.found}
+
+    def of(self, result: str) -> SelectedItem | None:
+        """The item of a result by its id; None where the run did not select it."""
+        return self.by_id.get(result.rpartition("::")[0] if is_of_test(result) else result)
+
+
+class Faults(Struct, frozen=True):
+    """Ids by what is wrong with their results. missing: a case has none."""
+
+    missing: tuple[str, ...]
+    doubled: tuple[str, ...]
+    foreign: tuple[str, ...]
+
+
+def is_of_test(name: str) -> bool:
+    """Is it of a test of the user's own, rather than of a case of a dump?"""
+    return PortableId.parse(name).label.endswith(".py")
+
+
+def write_items(folder: Path, items: Sequence[SelectedItem]) -> None:
+    """Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with replacing(folder / ITEMS) as temporary:
+        temporary.write_bytes(msgspec.json.encode(items))
+
+
+def read_items(folder: Path, selected: Selected | None = None) -> Items:
+    """Raises OSError, and ResultsError where the file is damaged or is not the list that run.json knows."""
+    with opened(folder / ITEMS) as file:
+        content = file.read()
+    if selected is not None and _selected(content, selected.count) != selected:
+        raise ResultsError(str(folder / ITEMS), "it is not the list of the run that run.json describes")
+    try:
+        return Items(tuple(msgspec.json.decode(content, type=list[SelectedItem])))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ResultsError(str(folder / ITEMS), str(error)) from None
+
+
+def selected_in(folder: Path) -> Selected:
+    """Of the list in a folder. Raises OSError, and ResultsError."""
+    with opened(folder / ITEMS) as file:
+        content = file.read()
+    return _selected(content, len(read_items(folder).found))
+
+
+def _selected(content: bytes, count: int) -> Selected:
+    return Selected(count, f"sha256:{hashlib.sha256(content).hexdigest()}")
+
+
+def ids_in(path: Path) -> Iterator[str]:
+    """The ids of the results in a file; a line that was cut off at the end is no result. Raises OSError, and
+    ResultsError."""
+    decoder = msgspec.json.Decoder(_Named)
+    with opened(path) as file:
+        for number, line in enumerate(file, 1):
+            if line.endswith(b"\n"):
+                try:
+                    yield decoder.decode(line).id
+                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                    raise ResultsError(f"{path}:{number}", str(error)) from None
+
+
+def faults(items: Items, results: Iterable[str], without_result: Collection[str] = ()) -> Faults:
+    """What is wrong with these ids of results."""
+    counts = Counter(results)
+    missing = (item.id for item in items.found if item.is_case and item.id not in counts)
+    return Faults(
+        tuple(id for id in missing if id not in without_result),
+        tuple(id for id, count in counts.items() if count > 1),
+        tuple(id for id in counts if items.of(id) is None),
+    )
+
+
+def check_results(option: str, results: Path, run: RunEnd, *, early: bool = True) -> None:
+    """Has the file the results that run.json speaks of? early: those of a run that ended early may be missing.
+
+    Raises SettingsError, which names cases.
+    """
+    folder = results.parent
+    try:
+        items = read_items(folder, run.selected) if run.selected is not None else Items(())
+        found = faults(items, ids_in(results), run.without_result)
+    except OSError as error:
+        wanted = f"{error.filename} cannot be read ({error.strerror})"
+        raise SettingsError(option, str(folder), wanted) from None
+    except ResultsError as error:
+        raise SettingsError(option, str(folder), str(error)) from None
+    # Of a run that was killed nobody knows how many.
+    allowed = (len(found.missing) if run.finished is None else run.not_run or 0) if early else 0
+    missing = found.missing if len(found.missing) > allowed else ()
+    for line in described(Faults(missing, found.doubled, found.foreign)):
+        wanted = "go on with --probe-resume, which runs such cases again, or give the folder of a whole run"
+        raise SettingsError(option, str(folder), f"{line}; {wanted}")
+
+
+def described(found: Faults) -> Iterator[str]:
+    """A line for each kind of fault."""
+    for ids, words in (
+        (found.missing, "without a result"),
+        (found.doubled, "with more than one result"),
+        (found.foreign, "that its run did not select"),
+    ):
+        if ids:
+            yield f"it has {len(ids):,} case{'s' * (len(ids) > 1)} {words}: {named(ids)}"
+
+
+def named(ids: Sequence[str]) -> str:
+    """The first few, and how many there are besides."""
+    more = f" and {len(ids) - NAMED:,} more" if len(ids) > NAMED else ""
+    return ", ".join(ids[:NAMED]) + more
+
+
+def end_of(path: Path) -> RunEnd:
+    """Of a run.json. Raises OSError, and ResultsError."""
+    try:
+        with opened(path) as file:
+            return msgspec.json.decode(file.read(), type=RunEnd)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ResultsError(str(path), str(error)) from None
+
+
+def run_end(run: Mapping[str, Any]) -> RunEnd:
+    """Of a run.json that was read."""
+    return msgspec.convert({key: run[key] for key in RunEnd.__struct_fields__ if key in run}, RunEnd)
