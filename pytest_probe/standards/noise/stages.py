@@ -111,6 +111,10 @@ def in_turn(comparison: Comparison, known: Measured) -> Iterator[Stage]:
         if untied is not None and spread is not None:
             wider = replace(spread, size=np.maximum(spread.size, untied.size))
             yield _stage(comparison, wider, limits, CHOICES, "float64")
+    if spread is not None and spread.poles is not None:
+        # Near a pole a few roundoffs more make a much smaller number.
+        nudged = run_spread(comparison, evidence.perturbed_more(STAGES[-1]))
+        spread = spread if nudged is None else replace(spread, poles=spread.poles.joined(nudged.poles))
     # Another device's fault is not in the CPU's kernels: their float32 runs may count against R.
     if not comparison.case.on_cpu:
         more = _not_vanished(comparison, runs, evidence.float32(STAGES[-1]))

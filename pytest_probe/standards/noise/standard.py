@@ -105,7 +105,7 @@ def _explained(comparison: Comparison, stage: Stage, trouble: str) -> tuple[Stag
     elif _biased_as_cpu(comparison, stage):
         return stage, "pass", "as-cpu: the CPU's own kernel has the same bias"
     if comparison.case.narrow:
-        why_not = steps.unlike_composed_steps(comparison)
+        why_not = steps.unlike_composed_steps(comparison, stage)
         if why_not == "":
             return replace(stage, source=BETWEEN_STEPS), "pass", "rounds between its kernels"
         if why_not is not None:
@@ -198,7 +198,7 @@ def _beside_unstable(comparison: Comparison, stage: Stage) -> tuple[Outcome, str
     found = f"{unstable}: they change abruptly when inputs change by a roundoff"
     if wrong > stage.unstable:
         elsewhere = comparison.case.narrow and not comparison.case.on_cpu
-        if elsewhere and steps.unlike_composed_steps(comparison) == "":
+        if elsewhere and steps.unlike_composed_steps(comparison, stage) == "":
             return "pass", "rounds between its kernels"
         return "error", f"{found}; of all elements {wrong:,} are above the limit: {stage.reason}"
     return "warning", f"{UNDECIDED}{found}; {stage.reason}"
