@@ -199,7 +199,7 @@ class Spread(Struct, frozen=True):
 
     def explains(self, values: AnyArray, dtype: npt.DTypeLike) -> BoolArray:
         """Where values of a dtype are what runs have in place of the reference's infinity or NaN: NaN, an infinity of
-        the sign that a run shows, or a number that is no smaller than theirs of that sign."""
+        the sign that a run shows, or a number that is no smaller than those of its sign that runs have."""
         found = self.excuses(values) | (np.isnan(values) & self.lost)
         if self.poles is None:
             return np.asarray(found)
@@ -209,7 +209,9 @@ class Spread(Struct, frozen=True):
         negative = values < 0 if values.dtype.kind == "f" else np.zeros(values.shape, dtype=bool)
         least = np.where(negative, self.poles.negative, self.poles.positive)
         large = np.abs(values) >= np.minimum(least, form.max) * rounded
-        return np.asarray(found | (np.isfinite(least) & large))
+        # Beside a run that is zero nothing grows.
+        grows = np.isfinite(least) & ((least > 0) | ~np.isinf(values))
+        return np.asarray(found | (grows & large))
 
 
 class _Share(Struct, frozen=True):

@@ -348,6 +348,8 @@ def test_where_runs_are_torn_the_device_may_disagree_on_finiteness_too() -> None
         (-20.0, 19.0, False),
         (1e300, 65504.0, True),
         (1e300, 6e4, False),
+        (0.0, INF, False),
+        (0.0, 0.0, True),
         (NAN, NAN, True),
         (NAN, 0.0, False),
         (-INF, -INF, True),

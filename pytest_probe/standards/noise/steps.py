@@ -76,7 +76,7 @@ def _unlike(comparison: Comparison, stage: Stage, samples: Sequence[AnyArray]) -
 
 def _right_at_poles(comparison: Comparison, stage: Stage, samples: Sequence[AnyArray]) -> BoolArray:
     """Where the output is within the limits, or what the steps lead to."""
-    spread = stages.run_spread(comparison, list(samples))
+    spread = noise_ratio.spread_of(samples, comparison.expected, comparison.actual.dtype)
     within = stage.noise.ratios <= stage.limits.largest
     if spread is None or not spread.disagree.any():
         return np.asarray(within)
