@@ -183,12 +183,14 @@ def chose_otherwise(comparison: Comparison, runs: list[AnyArray]) -> bool:
 
 def _not_vanished(comparison: Comparison, exact: list[AnyArray], runs: list[AnyArray]) -> list[AnyArray]:
     """float32 runs without zeros that overflow, or underflow, on the way gave: their distance from the reference is all
-    of it, and is no scale. Where numbers cancel, perturbed runs in float64 move as far."""
+    of it, and is no scale. Where numbers cancel, perturbed runs in float64 move as far. Nor is it one where float64
+    gives NaN in all runs: a kernel that leaves out zero times NaN has a number there."""
     spread = run_spread(comparison, exact)
     if spread is None:
         return runs
     lost = np.abs(comparison.expected) > noise_ratio.LARGEST * spread.size
-    return [np.where((run == 0) & lost, comparison.expected, run) for run in runs]
+    kept = np.isnan(comparison.expected) & ~spread.disagree
+    return [np.where(((run == 0) & lost) | kept, comparison.expected, run) for run in runs]
 
 
 def between_steps(comparison: Comparison, runs: list[AnyArray], limits: Limits) -> Stage:

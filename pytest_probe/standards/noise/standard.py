@@ -14,7 +14,7 @@ from pytest_probe.numerics.dtypes import AnyArray, dtype_name, float_format, rou
 from pytest_probe.numerics.histogram import histogram
 from pytest_probe.numerics.noise_ratio import Bias, Noise, Spread
 from pytest_probe.standards.exact import Exact, elements
-from pytest_probe.standards.noise import cut_sums, edges, far_off, stages, steps
+from pytest_probe.standards.noise import cut_sums, edges, far_off, stages, steps, zero_times_nan
 from pytest_probe.standards.noise.instability import unstable
 from pytest_probe.standards.noise.stages import AMONG_THEMSELVES, BETWEEN_STEPS, EQUAL_TERMS, STAGES, Measured, Stage
 from pytest_probe.standards.noise.summed_terms import summed_terms
@@ -51,6 +51,11 @@ class NoiseStandard:
             narrower = _in_single(comparison)
             if narrower is not None:
                 return narrower
+            left_out = zero_times_nan.left_out(comparison)
+            if left_out is not None:
+                beside_others, found, _ = _decided(left_out.comparison, Measured())
+                if found != "error":
+                    return _verdict(comparison, beside_others, "warning", left_out.words, measured)
         return _verdict(comparison, stage, outcome, reason, measured)
 
 

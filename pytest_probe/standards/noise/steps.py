@@ -75,12 +75,13 @@ def _unlike(comparison: Comparison, stage: Stage, samples: Sequence[AnyArray]) -
 
 
 def _right_at_poles(comparison: Comparison, stage: Stage, samples: Sequence[AnyArray]) -> BoolArray:
-    """Where the output is within the limits, or what the steps lead to."""
+    """Where the output is within the limits, or what the steps lead to from an infinity."""
     spread = noise_ratio.spread_of(samples, comparison.expected, comparison.actual.dtype)
     within = stage.noise.ratios <= stage.limits.largest
     if spread is None or not spread.disagree.any():
         return np.asarray(within)
-    return np.asarray(within | (spread.disagree & spread.explains(widen(comparison.actual), comparison.precision)))
+    explained = spread.disagree & spread.explains(widen(comparison.actual), comparison.precision)
+    return np.asarray(within | (explained & np.isinf(comparison.expected)))
 
 
 def _composed(comparison: Comparison, *, separate: bool) -> list[AnyArray]:
@@ -163,14 +164,14 @@ def by_cpu_result(comparison: Comparison, stage: Stage) -> str | None:
 
     What that kernel makes NaN, or of another dtype, says nothing; an overflow excuses an overflow of its sign. NaN does
     where known 16-bit steps give NaN as well: it is the difference of two sums that overflow. Where the reference has
-    no number, the value that the kernel has is one that a device may have.
+    an infinity, a device may have the value that the kernel has.
     """
     result = comparison.evidence.cpu_result()
     if result is None or result.dtype != comparison.actual.dtype:
         return None
     theirs, wide = widen(result), widen(comparison.actual)
     number = np.isfinite(comparison.expected)
-    same = (theirs == wide) | (np.isnan(theirs) & np.isnan(wide))
+    same = ((theirs == wide) & ~np.isnan(comparison.expected)) | (np.isnan(theirs) & np.isnan(wide))
     alike = np.where(number, (np.isinf(theirs) & (theirs == wide)) | _lost_in_steps(comparison, theirs), same)
     # What it has in place of an infinity says nothing about numbers.
     theirs = np.where(number & np.isfinite(theirs), theirs, comparison.expected)
