@@ -7,7 +7,7 @@ import torch
 
 from pytest_probe.execution import Checker, Conditions
 from pytest_probe.registry import Registry
-from tests.evidence.infinities import CASES, INF, Case, Function, places, spoiled, wrong_answers
+from tests.evidence.infinities import CASES, INF, ZERO_TIMES, Case, Function, places, spoiled, wrong_answers
 from tests.support.devices import Emulated
 
 pytestmark = pytest.mark.usefixtures("causes_once")
@@ -49,3 +49,39 @@ def test_each_wrong_answer_is_an_error(name: str, device: str, dtype: str) -> No
             if found != "error":
                 missed.append((right, answer, found, reason))
     assert missed == []
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("device", ["cpu", "other"])
+@pytest.mark.parametrize("name", ZERO_TIMES)
+def test_where_zero_times_nan_decides_and_kernels_differ_it_is_a_warning(name: str, device: str, dtype: str) -> None:
+    case, of = ZERO_TIMES[name], getattr(torch, dtype)
+    inputs = case.inputs(of)
+    found, reason = verdict(case, case.function, of, device)
+    wide = case.function(*(value.double() for value in inputs))
+    differ = int((wide.isnan() & ~case.function(*inputs).isnan()).sum())
+    assert (found, str(differ) in reason) == (("warning", True) if differ else ("pass", False))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("device", ["cpu", "other"])
+@pytest.mark.parametrize("name", ZERO_TIMES)
+def test_a_number_that_is_no_sum_of_the_other_terms_is_an_error(name: str, device: str, dtype: str) -> None:
+    case, of = ZERO_TIMES[name], getattr(torch, dtype)
+    missed = []
+    for place, right in places(case.function, case.inputs(of)):
+        for answer in wrong_answers(right):
+            found = verdict(case, spoiled(case.function, place, answer), of, device)
+            missed += [(right, answer, found)] * (found[0] != "error")
+    assert missed == []
+
+
+@pytest.mark.parametrize("device", ["cpu", "other"])
+@pytest.mark.parametrize("name", ["linear", "matmul", "bmm", "mask"])
+def test_a_kernel_that_leaves_out_what_all_kernels_of_the_cpu_multiply_is_an_error(name: str, device: str) -> None:
+    case = ZERO_TIMES[name]
+
+    def skipping(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return case.function(x, y if y.dtype is torch.float64 else y.nan_to_num())
+
+    assert verdict(case, skipping, torch.float32, device)[0] == "error"
