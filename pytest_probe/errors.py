@@ -15,6 +15,7 @@ ProbeError
 ├── HookFailed          code that a project's conftest.py added raised, or gave what cannot be used
 └── Unsupported         a case that cannot be decided here: its item is skipped
     ├── UnknownAPI      the name leads to no API inside the allow-list
+    ├── UnsupportedDtype    NumPy has no place for the dtype of a tensor
     ├── NoKernel        the device has no kernel for the call
     ├── NoReference     float64 on the CPU cannot compute the call
     ├── UnsafeArguments the call's kernel would not check its arguments, and they are wrong
@@ -145,6 +146,12 @@ class UnknownAPI(Unsupported):
     """The name leads to no API inside the allow-list; nothing was imported or called for it."""
 
     kind = "outside the allow-list"
+
+
+class UnsupportedDtype(Unsupported):
+    """NumPy, with ml_dtypes, has no place for a tensor's dtype."""
+
+    kind = "dtype not supported"
 
 
 class NoKernel(Unsupported):

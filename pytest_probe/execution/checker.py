@@ -28,6 +28,7 @@ from pytest_probe.errors import (
     SettingsError,
     TooLargeForDevice,
     Unsupported,
+    UnsupportedDtype,
 )
 from pytest_probe.execution.caching.results import CachedResults
 from pytest_probe.execution.checked import Checked, PreparedCall
@@ -132,7 +133,11 @@ class Checker:
         """
         previous: Checked | None = None
         demands, verdicts = Demands(dtype, strides), []
-        for case in self.pairs(function, reference, args, kwargs, api=api, backward=backward, key=key, demands=demands):
+        try:
+            cases = self.pairs(function, reference, args, kwargs, api=api, backward=backward, key=key, demands=demands)
+        except UnsupportedDtype as error:
+            return (Verdict("skip", self.conditions.standard, str(error), error.kind),)
+        for case in cases:
             previous = self.run(case, previous)
             verdicts.append(previous.verdict)
         return tuple(verdicts)

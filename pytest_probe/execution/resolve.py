@@ -17,7 +17,15 @@ from pytest_probe.core.arguments import Arguments, BoundCall, floats_of, with_le
 from pytest_probe.core.case import Pair
 from pytest_probe.core.dump import Call, Record
 from pytest_probe.core.run import Device, Run, Wanted, Way
-from pytest_probe.errors import HookFailed, NoKernel, NoReference, ReplayDiffers, TooLarge, Unsupported
+from pytest_probe.errors import (
+    HookFailed,
+    NoKernel,
+    NoReference,
+    ReplayDiffers,
+    TooLarge,
+    Unsupported,
+    UnsupportedDtype,
+)
 from pytest_probe.execution.caching.entry import Kept
 from pytest_probe.execution.caching.results import CachedResults
 from pytest_probe.execution.caching.runs import kept_run, taken_run
@@ -123,7 +131,7 @@ class Resolver(Struct, frozen=True):
             run, wanted = self._run(candidate, pair.with_gradient)
             if drawn != self.framework.random_state():
                 self._check_repeats(candidate, run)
-        except (MemoryError, NoReference):
+        except (MemoryError, NoReference, UnsupportedDtype):
             raise
         except Exception as error:
             advice = "; it gets floating tensors as float64: pass those that it closes over as inputs, too"

@@ -136,15 +136,41 @@ def _small_sample(count: float) -> float:
     return float(1 + SMALL_SAMPLE / max(count, 1) ** 0.5)
 
 
+class Poles(Struct, frozen=True):
+    """The smallest magnitude of the numbers that runs have where the reference has none, of positive and of negative
+    ones; inf where no run has such a number. A complex number counts by its modulus, as positive."""
+
+    positive: AnyArray
+    negative: AnyArray
+
+    @classmethod
+    def of(cls, run: AnyArray, expected: AnyArray) -> Poles | None:
+        """Of one run; None where it has no number in place of an infinity or of NaN."""
+        there = np.isfinite(run) & ~np.isfinite(expected)
+        if not there.any():
+            return None
+        negative = there & (run < 0) if run.dtype.kind == "f" else np.zeros_like(there)
+        size = np.abs(run)
+        return cls(np.where(there & ~negative, size, np.inf), np.where(negative, size, np.inf))
+
+    def joined(self, other: Poles | None) -> Poles:
+        """The smaller of both, element by element."""
+        if other is None:
+            return self
+        return Poles(np.minimum(self.positive, other.positive), np.minimum(self.negative, other.negative))
+
+
 class Spread(Struct, frozen=True):
-    """S of each element; where runs disagree on finiteness, one being finite and another not; and where one of those is
-    inf and where -inf (a complex number that is infinite counts as inf), and where NaN."""
+    """S of each element; where runs disagree on finiteness, one being finite and another not; where one of those is
+    inf and where -inf (a complex number that is infinite counts as inf), and where NaN; and how large those are that
+    are finite where the reference is not, None where none is."""
 
     size: AnyArray
     disagree: BoolArray
     above: BoolArray
     below: BoolArray
     lost: BoolArray
+    poles: Poles | None = None
 
     @classmethod
     def of(cls, size: AnyArray) -> Spread:
@@ -162,6 +188,7 @@ class Spread(Struct, frozen=True):
             self.above | other.above,
             self.below | other.below,
             self.lost | other.lost,
+            other.poles if self.poles is None else self.poles.joined(other.poles),
         )
 
     def excuses(self, values: AnyArray) -> BoolArray:
@@ -169,6 +196,22 @@ class Spread(Struct, frozen=True):
         if np.iscomplexobj(values):
             return np.asarray(np.isinf(values) & self.above)
         return np.asarray((np.isposinf(values) & self.above) | (np.isneginf(values) & self.below))
+
+    def explains(self, values: AnyArray, dtype: npt.DTypeLike) -> BoolArray:
+        """Where values of a dtype are what runs have in place of the reference's infinity or NaN: NaN, an infinity of
+        the sign that a run shows, or a number that is no smaller than those of its sign that runs have."""
+        found = self.excuses(values) | (np.isnan(values) & self.lost)
+        if self.poles is None:
+            return np.asarray(found)
+        form = float_format(dtype)
+        # The output is rounded once, and some devices have the largest number for what overflows.
+        rounded = 1 - 2 * form.roundoff
+        negative = values < 0 if values.dtype.kind == "f" else np.zeros(values.shape, dtype=bool)
+        least = np.where(negative, self.poles.negative, self.poles.positive)
+        large = np.abs(values) >= np.minimum(least, form.max) * rounded
+        # Beside a run that is zero nothing grows.
+        grows = np.isfinite(least) & ((least > 0) | ~np.isinf(values))
+        return np.asarray(found | (grows & large))
 
 
 class _Share(Struct, frozen=True):
@@ -185,25 +228,26 @@ def spread_of(runs: Iterable[AnyArray], expected: AnyArray, dtype: npt.DTypeLike
 
     Where the reference is beyond the range of dtype, the output's, only what falls back into the range deviates.
     """
-    return _widest((_distance(run, expected, dtype), run) for run in runs)
+    return _widest((_distance(run, expected, dtype), run, expected) for run in runs)
 
 
 def among(runs: list[AnyArray], dtype: npt.DTypeLike) -> Spread | None:
     """The largest deviation between any two of the runs; None for fewer than two."""
     pairs = itertools.combinations(runs, 2)
-    return _widest((_distance(second, first, dtype), second) for first, second in pairs)
+    return _widest((_distance(second, first, dtype), second, first) for first, second in pairs)
 
 
-def _widest(distances: Iterable[tuple[AnyArray, AnyArray]]) -> Spread | None:
+def _widest(distances: Iterable[tuple[AnyArray, AnyArray, AnyArray]]) -> Spread | None:
     found = None
-    for distance, run in distances:
+    for distance, run, other in distances:
         disagree = np.isnan(distance)
         spread = Spread.of(distance)
         if disagree.any():
             infinite = np.isinf(run) & disagree
             below = infinite & (run < 0) if run.dtype.kind == "f" else np.zeros_like(infinite)
             lost = np.isnan(run) & disagree
-            spread = Spread(np.where(disagree, 0.0, distance), disagree, infinite & ~below, below, lost)
+            size, poles = np.where(disagree, 0.0, distance), Poles.of(run, other)
+            spread = Spread(size, disagree, infinite & ~below, below, lost, poles)
         found = spread.joined(found)
     return found
 
@@ -310,7 +354,8 @@ def measure_noise(
     actual: what the device gave. expected: the float64 (complex128) reference R, same shape. spread: S, or None for
     none. dtype: in whose half ulp the output may be rounded. roundoff: u_c of the arithmetic inside. floor: c;
     still as of `scale`.
-    Ratio = max(0, |actual - R| - ulp(R) / 2) / A.
+    Ratio = max(0, |actual - R| - ulp(R) / 2) / A; inf where R is an infinity or NaN and actual is another value, unless
+    a run has such a one as well.
     """
     share = _share(expected, spread, floor, still)
 
@@ -319,17 +364,22 @@ def measure_noise(
         with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
             error = _excess(wide, expected, dtype)
             ratios = error / _allowed(expected, size, share, dtype=dtype, roundoff=roundoff)
-        lost, missing = np.isnan(wide), np.isnan(expected)
-        if not lost.any() and not missing.any():
+        lost, number = np.isnan(wide), np.isfinite(expected)
+        if number.all() and not lost.any():
             return np.asarray(ratios)
-        return np.where(lost != missing, np.inf, np.where(missing, 0.0, ratios))
+        missing = np.isnan(expected)
+        ratios = np.where(lost != missing, np.inf, np.where(missing, 0.0, ratios))
+        return np.where(number | missing | _same_infinity(wide, expected, dtype), ratios, np.inf)
 
     ratios = in_blocks(ratios_of, actual, expected, *([] if spread is None else [spread.size]))
     undecided = 0
     if spread is not None and spread.disagree.any():
         wide = _settled(actual, expected, dtype)
         # Whatever runs do, NaN is an error where the dtype has a number, and so is inf of a sign that none has.
-        excused = spread.excuses(wide) if np.isfinite(expected).all() else _unsettled(wide, expected, spread)
+        excused = spread.excuses(wide)
+        number = np.isfinite(expected)
+        if not number.all():
+            excused = np.where(number, excused, spread.disagree & spread.explains(wide, dtype))
         excused |= np.isnan(wide) & spread.lost & (np.abs(expected) > float_format(dtype).max)
         excused = excused & (ratios != 0)
         undecided = int(np.count_nonzero(excused))
@@ -337,9 +387,14 @@ def measure_noise(
     return noise_of_ratios(ratios, expected, undecided)
 
 
-def _unsettled(wide: AnyArray, expected: AnyArray, spread: Spread) -> BoolArray:
-    """Where the values are infinities that a run has, or numbers where a run has a number and the reference none."""
-    return np.asarray(spread.excuses(wide) | (spread.disagree & ~np.isfinite(expected)))
+def _same_infinity(wide: AnyArray, expected: AnyArray, dtype: npt.DTypeLike) -> BoolArray:
+    """Where the infinite parts of the reference are infinite alike. A format of 8 bits may have its largest number for
+    an infinity: that is how values are cast to it."""
+    if np.iscomplexobj(expected):
+        pairs = [(wide.real, expected.real), (wide.imag, expected.imag)]
+        return np.asarray(np.logical_and(*(np.isfinite(right) | (found == right) for found, right in pairs)))
+    saturates = np.dtype(dtype).itemsize == 1
+    return np.asarray((wide == expected) | (saturates and wide == np.copysign(float_format(dtype).max, expected)))
 
 
 def noise_of_ratios(ratios: AnyArray, expected: AnyArray, undecided: int) -> Noise:

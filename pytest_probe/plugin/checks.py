@@ -19,7 +19,7 @@ from pytest_probe.core.dump import Direction, Record
 from pytest_probe.core.result import PortableId, Result
 from pytest_probe.core.run import Way
 from pytest_probe.core.verdict import SEVERITY, SLOWER, Verdict
-from pytest_probe.errors import NoKernel, SettingsError
+from pytest_probe.errors import NoKernel, SettingsError, UnsupportedDtype
 from pytest_probe.execution import Case, Checked, Checker, PreparedCall
 from pytest_probe.execution.api_names import known_api
 from pytest_probe.inputs.streams import Streams
@@ -242,17 +242,20 @@ class ProbeFixture(_Checks):
         name = _name_of(function)
         key = f"{name}.{self._checks}"
         self._checks += 1
-        cases = self._checker.pairs(
-            function,
-            reference,
-            inputs if isinstance(inputs, (list, tuple)) else (inputs,),
-            kwargs,
-            api=api,
-            backward=backward,
-            key=key,
-            origin=self._item.nodeid,
-            demands=Demands(_same(dtype), strides),
-        )
+        try:
+            cases = self._checker.pairs(
+                function,
+                reference,
+                inputs if isinstance(inputs, (list, tuple)) else (inputs,),
+                kwargs,
+                api=api,
+                backward=backward,
+                key=key,
+                origin=self._item.nodeid,
+                demands=Demands(_same(dtype), strides),
+            )
+        except UnsupportedDtype as error:
+            pytest.skip(str(error))
         found: list[Checked] = []
         for case in cases:
             found.append(self._judge(case, partial(self._state.check, case), api or name))
@@ -261,7 +264,7 @@ class ProbeFixture(_Checks):
         return self._conclude(found)
 
     def _is_fault(self, verdict: Verdict) -> bool:
-        return verdict.verdict == "skip" and verdict.kind != NoKernel.kind
+        return verdict.verdict == "skip" and verdict.kind not in (NoKernel.kind, UnsupportedDtype.kind)
 
 
 class ProbeCase(_Checks):

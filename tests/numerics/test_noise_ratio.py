@@ -5,10 +5,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from pytest_probe.numerics import noise_ratio
 from pytest_probe.numerics.dtypes import AnyArray
-from pytest_probe.numerics.noise_ratio import Limits, Noise, Spread
+from pytest_probe.numerics.noise_ratio import Limits, Noise, Poles, Spread
 
 INF, NAN = np.inf, np.nan
 U = 2.0**-24
@@ -278,7 +279,9 @@ def test_nan_is_right_where_the_reference_is_nan_and_nowhere_else(
         (-INF, 70000.0, False),
         (60000.0, 70000.0, False),
         (60000.0, INF, False),
-        (65504.0, INF, True),
+        (65504.0, INF, False),
+        (-INF, INF, False),
+        (NAN, INF, False),
         (INF, 65519.999, True),
         (INF, 65504.0, False),
         (INF, 60000.0, False),
@@ -319,10 +322,46 @@ def test_complex_is_judged_by_modulus(actual: complex, expected: complex, ratio:
 
 def test_where_runs_are_torn_the_device_may_disagree_on_finiteness_too() -> None:
     runs = torn([0.0] * 3, [True, False, True], [False, True, True])
+    runs = replace(runs, poles=Poles(np.array([INF, INF, 2.0]), np.full(3, INF)))
     found = ratios([-INF, INF, 2.0], [1.0, 1.0, INF], runs)
     assert (found.largest, found.undecided) == (0.0, 3)
     assert ratios([INF, INF, 2.0], [1.0, 1.0, INF], runs).largest > 1e45
     assert ratios([NAN, INF, 2.0], [1.0, 1.0, INF], runs).largest == INF
+
+
+@pytest.mark.parametrize(
+    ("run", "actual", "right"),
+    [
+        (INF, INF, True),
+        (INF, -INF, False),
+        (INF, 65504.0, False),
+        (20.0, 20.0, True),
+        (20.0, 1e4, True),
+        (20.0, 19.0, False),
+        (20.0, -20.0, False),
+        (20.0, 0.0, False),
+        (20.0, INF, True),
+        (20.0, -INF, False),
+        (20.0, NAN, False),
+        (-20.0, -20.0, True),
+        (-20.0, -INF, True),
+        (-20.0, 19.0, False),
+        (1e300, 65504.0, True),
+        (1e300, 6e4, False),
+        (0.0, INF, False),
+        (0.0, 0.0, True),
+        (NAN, NAN, True),
+        (NAN, 0.0, False),
+        (-INF, -INF, True),
+    ],
+)
+@pytest.mark.parametrize("expected", [INF, NAN])
+def test_in_place_of_an_infinity_or_nan_stands_what_a_run_has(
+    expected: float, run: float, actual: float, right: bool
+) -> None:
+    spread = noise_ratio.spread_of([np.array([run, 1.0])], np.array([expected, 1.0]), "float16")
+    own = actual == expected or (np.isnan(actual) and np.isnan(expected))
+    assert (ratios([actual, 1.0], [expected, 1.0], spread, dtype="float16").largest == 0) == (own or right)
 
 
 def test_where_runs_are_torn_finite_values_are_judged() -> None:

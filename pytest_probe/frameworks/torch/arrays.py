@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import torch
 
-from pytest_probe.errors import Unsupported
+from pytest_probe.errors import Unsupported, UnsupportedDtype
 from pytest_probe.numerics.contiguous import in_order
 
 # NumPy has none of these: they cross as integers of the same width.
@@ -51,7 +51,7 @@ def to_array(tensor: torch.Tensor) -> np.ndarray:
     if tensor.is_quantized:
         raise Unsupported("a quantized tensor", "layout not supported")
     if tensor.dtype is torch.complex32:
-        raise Unsupported("a tensor of dtype complex32, which NumPy does not have", "dtype not supported")
+        raise UnsupportedDtype("a tensor of dtype complex32, which NumPy does not have")
     if tensor._is_zerotensor():
         tensor = tensor.clone()
     elif tensor.is_conj() or tensor.is_neg():

@@ -50,7 +50,7 @@ class Random:
         source = values if comparison.direction == "forward" else widen(comparison.case.incoming["output.0"])
         kept = _kept(comparison, values, source)
         # What is dropped is zero times itself.
-        lost = np.isinf(source) & np.isnan(widen(comparison.actual))
+        lost = ~np.isfinite(source) & np.isnan(widen(comparison.actual))
         share = 1.0 if "unscaled" in comparison.classes else 1 - p
         verdict = _judged(comparison, np.where(lost, np.nan, np.where(kept, source, 0.0)), share)
         channels = values.ndim if _drops_elements(comparison) else _channels(comparison, values.ndim)

@@ -48,7 +48,8 @@ def by_one_run(comparison: Comparison, known: Measured) -> Stage | None:
 def _farthest(comparison: Comparison, stage: Stage) -> float | None:
     """The largest ratio of finite numbers, where that is far enough above the limit; None else. What is zero and no run
     moves is granted another share of what others do, and counts for nothing here."""
-    ratios = stage.noise.ratios[np.isfinite(comparison.actual) & (comparison.expected != 0)]
+    told = np.isfinite(comparison.actual) & np.isfinite(comparison.expected) & (comparison.expected != 0)
+    ratios = stage.noise.ratios[told]
     largest, limit = float(ratios.max(initial=0.0)), stage.limits.largest
     far = largest > FAR_ALONE * limit or np.count_nonzero(ratios > FAR * limit) >= MANY
     return largest if far else None
@@ -61,7 +62,9 @@ def by_all_runs(comparison: Comparison, known: Measured) -> Stage | None:
         return None
     found = stages.by_steps(comparison, STAGES[-1])
     # Of other elements more may be granted in an earlier stage: of those that are zero and that no run moves.
+    # So may be of those where the reference has no number.
     above = (found[-1].noise.ratios > found[-1].limits.largest) & (comparison.expected != 0)
+    above &= np.isfinite(comparison.expected)
     if not above.any() or stages.chose_otherwise(comparison, comparison.evidence.perturbed(STAGES[-1])):
         return None
     return found[0]

@@ -111,6 +111,7 @@ def in_turn(comparison: Comparison, known: Measured) -> Iterator[Stage]:
         if untied is not None and spread is not None:
             wider = replace(spread, size=np.maximum(spread.size, untied.size))
             yield _stage(comparison, wider, limits, CHOICES, "float64")
+    spread = _beside_poles(comparison, spread)
     # Another device's fault is not in the CPU's kernels: their float32 runs may count against R.
     if not comparison.case.on_cpu:
         more = _not_vanished(comparison, runs, evidence.float32(STAGES[-1]))
@@ -125,11 +126,26 @@ def in_turn(comparison: Comparison, known: Measured) -> Iterator[Stage]:
     if comparison.case.narrow:
         yield between_steps(comparison, runs, limits)
     # Among themselves, not against R: a fault of the kernel is in all its runs, and must not widen its limits.
-    own = pooled_spread(comparison, noise_ratio.among(evidence.float32(STAGES[-1]), comparison.actual.dtype))
+    among = noise_ratio.among(evidence.float32(STAGES[-1]), comparison.actual.dtype)
+    own = pooled_spread(comparison, _in_domain(comparison, among))
     if own is not None:
         wider = own.joined(widest[-1].spread)
         tight = Limits(min(limits.largest, AMONG.largest), min(limits.rms, AMONG.rms * (limits.rms / noise_ratio.RMS)))
         yield _stage(comparison, wider, tight, STAGES[-1], AMONG_THEMSELVES)
+
+
+def _beside_poles(comparison: Comparison, spread: Spread | None) -> Spread | None:
+    """The spread, with what else a device may have where the reference has an infinity or NaN: near a pole a few
+    roundoffs more make a much smaller number, and rounding inside may make NaN of an infinity."""
+    evidence, expected = comparison.evidence, comparison.expected
+    if spread is not None and spread.poles is not None:
+        nudged = run_spread(comparison, evidence.perturbed_more(STAGES[-1]))
+        spread = spread if nudged is None else replace(spread, poles=spread.poles.joined(nudged.poles))
+    if spread is not None and (np.isinf(expected) & np.isnan(widen(comparison.actual))).any():
+        rounded = [np.isnan(run) & ~np.isnan(expected) for run in evidence.rounded_by_chance(STAGES[-1])]
+        lost = np.logical_or.reduce([spread.lost, *rounded])
+        spread = replace(spread, lost=lost, disagree=spread.disagree | lost)
+    return spread
 
 
 def _with_runs(comparison: Comparison, spread: Spread | None, more: list[AnyArray]) -> Spread | None:
@@ -167,12 +183,14 @@ def chose_otherwise(comparison: Comparison, runs: list[AnyArray]) -> bool:
 
 def _not_vanished(comparison: Comparison, exact: list[AnyArray], runs: list[AnyArray]) -> list[AnyArray]:
     """float32 runs without zeros that overflow, or underflow, on the way gave: their distance from the reference is all
-    of it, and is no scale. Where numbers cancel, perturbed runs in float64 move as far."""
+    of it, and is no scale. Where numbers cancel, perturbed runs in float64 move as far. Nor is it one where float64
+    gives NaN in all runs: a kernel that leaves out zero times NaN has a number there."""
     spread = run_spread(comparison, exact)
     if spread is None:
         return runs
     lost = np.abs(comparison.expected) > noise_ratio.LARGEST * spread.size
-    return [np.where((run == 0) & lost, comparison.expected, run) for run in runs]
+    kept = np.isnan(comparison.expected) & ~spread.disagree
+    return [np.where(((run == 0) & lost) | kept, comparison.expected, run) for run in runs]
 
 
 def between_steps(comparison: Comparison, runs: list[AnyArray], limits: Limits) -> Stage:
@@ -216,8 +234,13 @@ def _drawn_anew(comparison: Comparison) -> list[AnyArray]:
 
 
 def nearest_sample(comparison: Comparison, sampled: list[AnyArray]) -> AnyArray:
-    """NaN stays right where the reference is NaN, though steps may lead to a number."""
-    lost = np.isnan(comparison.expected) & np.isnan(widen(comparison.actual))
+    """NaN stays right where the reference is NaN, though steps may lead to a number. In place of an infinity NaN is
+    what exact inputs lead to: the first two of sampled."""
+    lost = np.isnan(widen(comparison.actual))
+    if lost.any():
+        pole, [right, exact, *moved] = np.isinf(comparison.expected), sampled
+        sampled = [right, exact, *(np.where(pole & np.isnan(run), right, run) for run in moved)]
+    lost &= np.isnan(comparison.expected)
     return np.asarray(np.where(lost, comparison.expected, noise_ratio.nearest_run(comparison.actual, sampled)))
 
 
@@ -268,7 +291,15 @@ def _limited(comparison: Comparison, stage: Stage, limits: Limits) -> Stage:
 
 
 def run_spread(comparison: Comparison, runs: list[AnyArray]) -> Spread | None:
-    return noise_ratio.spread_of(runs, comparison.expected, comparison.actual.dtype)
+    return _in_domain(comparison, noise_ratio.spread_of(runs, comparison.expected, comparison.actual.dtype))
+
+
+def _in_domain(comparison: Comparison, spread: Spread | None) -> Spread | None:
+    """The spread without NaN of runs in place of infinities: moved inputs may leave the domain beside a pole, and those
+    of the device have not moved."""
+    if spread is None or not spread.lost.any():
+        return spread
+    return replace(spread, lost=spread.lost & ~np.isinf(comparison.expected))
 
 
 def pooled_spread(comparison: Comparison, spread: Spread | None) -> Spread | None:

@@ -14,7 +14,7 @@ from pytest_probe.numerics.dtypes import AnyArray, dtype_name, float_format, rou
 from pytest_probe.numerics.histogram import histogram
 from pytest_probe.numerics.noise_ratio import Bias, Noise, Spread
 from pytest_probe.standards.exact import Exact, elements
-from pytest_probe.standards.noise import cut_sums, edges, far_off, stages, steps
+from pytest_probe.standards.noise import cut_sums, edges, far_off, stages, steps, zero_times_nan
 from pytest_probe.standards.noise.instability import unstable
 from pytest_probe.standards.noise.stages import AMONG_THEMSELVES, BETWEEN_STEPS, EQUAL_TERMS, STAGES, Measured, Stage
 from pytest_probe.standards.noise.summed_terms import summed_terms
@@ -51,6 +51,11 @@ class NoiseStandard:
             narrower = _in_single(comparison)
             if narrower is not None:
                 return narrower
+            left_out = zero_times_nan.left_out(comparison)
+            if left_out is not None:
+                beside_others, found, _ = _decided(left_out.comparison, Measured())
+                if found != "error":
+                    return _verdict(comparison, beside_others, "warning", left_out.words, measured)
         return _verdict(comparison, stage, outcome, reason, measured)
 
 
@@ -105,7 +110,7 @@ def _explained(comparison: Comparison, stage: Stage, trouble: str) -> tuple[Stag
     elif _biased_as_cpu(comparison, stage):
         return stage, "pass", "as-cpu: the CPU's own kernel has the same bias"
     if comparison.case.narrow:
-        why_not = steps.unlike_composed_steps(comparison)
+        why_not = steps.unlike_composed_steps(comparison, stage)
         if why_not == "":
             return replace(stage, source=BETWEEN_STEPS), "pass", "rounds between its kernels"
         if why_not is not None:
@@ -198,7 +203,7 @@ def _beside_unstable(comparison: Comparison, stage: Stage) -> tuple[Outcome, str
     found = f"{unstable}: they change abruptly when inputs change by a roundoff"
     if wrong > stage.unstable:
         elsewhere = comparison.case.narrow and not comparison.case.on_cpu
-        if elsewhere and steps.unlike_composed_steps(comparison) == "":
+        if elsewhere and steps.unlike_composed_steps(comparison, stage) == "":
             return "pass", "rounds between its kernels"
         return "error", f"{found}; of all elements {wrong:,} are above the limit: {stage.reason}"
     return "warning", f"{UNDECIDED}{found}; {stage.reason}"

@@ -41,8 +41,8 @@ INSIDE = 4.0
 TOLD, TRUNCATED = 8, 0.95
 
 
-def unlike_composed_steps(comparison: Comparison) -> str | None:
-    """Why rounding between kernels does not explain the output; "" where it does.
+def unlike_composed_steps(comparison: Comparison, stage: Stage) -> str | None:
+    """Why rounding between kernels does not explain the output; "" where it does. stage is what it was judged by.
 
     None where the call rounds nowhere but at its end: one kernel computes in float32 and rounds once. Attention may be
     one fused kernel, or several.
@@ -51,15 +51,17 @@ def unlike_composed_steps(comparison: Comparison) -> str | None:
     for separate in (False, True):
         samples = _composed(comparison, separate=separate)
         if any(_rounds_inside(comparison, sample) for sample in samples):
-            why_not = _unlike(comparison, samples)
+            why_not = _unlike(comparison, stage, samples)
             if not why_not:
                 break
     return why_not
 
 
-def _unlike(comparison: Comparison, samples: Sequence[AnyArray]) -> str:
+def _unlike(comparison: Comparison, stage: Stage, samples: Sequence[AnyArray]) -> str:
     wide, expected = widen(comparison.actual), comparison.expected
     usable = np.isfinite(expected)
+    if not (usable | _right_at_poles(comparison, stage, samples)).all():
+        return "another value where the reference has an infinity or NaN"
     lost = usable & ~np.isfinite(wide)
     if (lost & ~_overflows_too(wide, samples)).any():
         return "not finite where the reference is"
@@ -70,6 +72,16 @@ def _unlike(comparison: Comparison, samples: Sequence[AnyArray]) -> str:
     theirs = [_divided(error, scale) for error, scale in zip(errors[1:], scales, strict=True)]
     ulps = [_in_ulps(comparison, error) for error in errors]
     return unlike_rounding(own, theirs, expected) or direction(ulps[0], ulps[1:], expected, unit="ulps")
+
+
+def _right_at_poles(comparison: Comparison, stage: Stage, samples: Sequence[AnyArray]) -> BoolArray:
+    """Where the output is within the limits, or what the steps lead to from an infinity."""
+    spread = noise_ratio.spread_of(samples, comparison.expected, comparison.actual.dtype)
+    within = stage.noise.ratios <= stage.limits.largest
+    if spread is None or not spread.disagree.any():
+        return np.asarray(within)
+    explained = spread.disagree & spread.explains(widen(comparison.actual), comparison.precision)
+    return np.asarray(within | (explained & np.isinf(comparison.expected)))
 
 
 def _composed(comparison: Comparison, *, separate: bool) -> list[AnyArray]:
@@ -90,7 +102,11 @@ def _drawn(comparison: Comparison, rounded: AnyArray, plain: AnyArray) -> AnyArr
         error = rounded - plain
         last = np.abs(error) <= ulp(plain, dtype) * LAST
         share = np.where(last, np.minimum(1.0, ulp(expected, dtype) / ulp(plain, dtype)), 1.0)
-        return np.asarray(expected + error * share)
+        drawn = np.where(np.isfinite(expected), expected + error * share, rounded)
+        # Equal infinities have no difference, and two numbers say nothing of a pole.
+        same = (rounded == plain) | (np.isnan(rounded) & np.isnan(plain))
+        same |= np.isfinite(error) & ~np.isfinite(expected)
+        return np.asarray(np.where(same, expected, drawn))
 
 
 def _in_ulps(comparison: Comparison, errors: AnyArray) -> AnyArray:
@@ -147,15 +163,18 @@ def by_cpu_result(comparison: Comparison, stage: Stage) -> str | None:
     """Why the output passes beside the framework's own CPU kernel in the case's dtype; None where it does not.
 
     What that kernel makes NaN, or of another dtype, says nothing; an overflow excuses an overflow of its sign. NaN does
-    where known 16-bit steps give NaN as well: it is the difference of two sums that overflow.
+    where known 16-bit steps give NaN as well: it is the difference of two sums that overflow. Where the reference has
+    an infinity, a device may have the value that the kernel has.
     """
     result = comparison.evidence.cpu_result()
     if result is None or result.dtype != comparison.actual.dtype:
         return None
     theirs, wide = widen(result), widen(comparison.actual)
-    alike = (np.isinf(theirs) & (theirs == wide)) | _lost_in_steps(comparison, theirs)
-    alike &= np.isfinite(comparison.expected)
-    theirs = np.where(np.isfinite(theirs), theirs, comparison.expected)
+    number = np.isfinite(comparison.expected)
+    same = ((theirs == wide) & ~np.isnan(comparison.expected)) | (np.isnan(theirs) & np.isnan(wide))
+    alike = np.where(number, (np.isinf(theirs) & (theirs == wide)) | _lost_in_steps(comparison, theirs), same)
+    # What it has in place of an infinity says nothing about numbers.
+    theirs = np.where(number & np.isfinite(theirs), theirs, comparison.expected)
     ours = stages.noise_beside(comparison, stage, np.where(alike, comparison.expected, wide))
     if ours.within(stage.limits):
         return "as-cpu: the CPU's own kernel overflows as well"

@@ -123,6 +123,36 @@ def test_a_sum_of_two_infinities_that_the_framework_composes(device: str) -> Non
     assert verdicts("Torch.mul", within, device, Doubled.apply, gradient=ones) == ["pass", "error"]
 
 
+class Selecting(torch.autograd.Function):
+    """Dropout whose gradient is chosen where the forward kept an element, or a number where it should be NaN."""
+
+    @staticmethod
+    def forward(ctx: Any, input: torch.Tensor, number: float) -> torch.Tensor:
+        result = torch.nn.functional.dropout(input, 0.5)
+        ctx.kept, ctx.number = result != 0, number
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        given = (gradient.double() * 2).to(gradient.dtype).nan_to_num(nan=ctx.number)
+        return torch.where(ctx.kept, given, torch.zeros_like(given)), None
+
+
+@pytest.mark.parametrize("device", ["cpu", "emulated"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_a_gradient_of_nan_is_nan_or_dropped(dtype: str, device: str) -> None:
+    """The mask's zero times NaN is NaN, as torch's kernel has it; a kernel that selects gives zero."""
+    numbers, lost = made(dtype, *np.linspace(1, 2, 64)), made(dtype, *([1.0, np.nan] * 32))
+
+    def dropout(number: float) -> Callable[..., torch.Tensor]:
+        return lambda input, p, training: Selecting.apply(input, number)
+
+    call = ("Functional.dropout", (numbers, 0.5, True), device)
+    assert verdicts(*call, gradient=lost) == ["pass", "pass"]
+    assert verdicts(*call, dropout(np.nan), gradient=lost) == ["pass", "pass"]
+    assert verdicts(*call, dropout(1.0), gradient=lost) == ["pass", "error"]
+
+
 def test_a_backward_that_would_end_the_process_is_passed_over() -> None:
     images = Leaf(np.random.default_rng(0).standard_normal((2, 4, 8, 8)).astype(np.float32), False, (256, 1, 32, 4))
     weight = Leaf(np.ones(4, np.float32), True)

@@ -1,0 +1,86 @@
+"""Elements where zero times NaN, or times an infinity, decides: some kernels multiply, some leave such terms out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_probe.core.comparison import Comparison
+from pytest_probe.core.verdict import UNDECIDED
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, is_complex, is_floating, widen
+
+# What stands in for NaN and infinities, first one and then the other: what zero takes leaves no trace of either.
+STAND_INS = (1.0, -2.0)
+
+
+class LeftOut(Struct, frozen=True):
+    """The comparison with what a kernel gives that leaves such terms out, and how many elements differ by that."""
+
+    comparison: Comparison
+    count: int
+
+    @property
+    def words(self) -> str:
+        return (
+            f"{UNDECIDED}{self.count:,} elements are numbers where the reference is NaN: there zero meets NaN or an "
+            "infinity of the arguments, and of the CPU's own kernels some leave such terms out"
+        )
+
+
+def left_out(comparison: Comparison) -> LeftOut | None:
+    """The output beside a reference that leaves out terms with a factor of zero, in elements that are numbers where the
+    reference is NaN for such a term alone. None where there are none, or where all kernels of the CPU multiply."""
+    wide = widen(comparison.actual)
+    numbers = np.isnan(comparison.expected) & np.isfinite(wide)
+    if not numbers.any() or not (numbers & _differ(comparison)).any():
+        return None
+    runs = [comparison.evidence.with_arguments(values) for values in _stand_ins(comparison)]
+    if len(runs) < len(STAND_INS) or any(run is None or run.shape != wide.shape for run in runs):
+        return None
+    first, second = (widen(run) for run in runs if run is not None)
+    there = numbers & (first == second)
+    if not there.any():
+        return None
+
+    def filled(run: AnyArray) -> AnyArray:
+        return np.where(there, first, run)
+
+    return LeftOut(
+        replace(comparison, expected=filled(comparison.expected), evidence=comparison.evidence.transformed(filled)),
+        int(np.count_nonzero(there)),
+    )
+
+
+def _differ(comparison: Comparison) -> BoolArray:
+    """Where a kernel of the CPU has a number and the reference, by another, NaN."""
+    evidence = comparison.evidence
+    kernels = [evidence.cpu_result(), *evidence.float32(1)]
+    found: BoolArray = np.zeros(comparison.expected.shape, dtype=bool)
+    for values in kernels:
+        if values is not None and values.shape == found.shape:
+            found |= np.isfinite(widen(values)) & np.isnan(comparison.expected)
+    return found
+
+
+def _stand_ins(comparison: Comparison) -> Iterator[Mapping[str, AnyArray]]:
+    """The arguments and incoming gradients that are not finite, with numbers in place of NaN and infinities; each of
+    them twice."""
+    call = comparison.call
+    given = {call.paths.get(name, name): value for name, value in call.given.items()}
+    if comparison.direction == "backward":
+        given |= {f"incoming.{name}": value for name, value in comparison.case.incoming.items()}
+    odd = {
+        path: value
+        for path, value in given.items()
+        if isinstance(value, np.ndarray) and (is_floating(value.dtype) or is_complex(value.dtype))
+        if not np.isfinite(widen(value)).all()
+    }
+    if odd:
+        for number in STAND_INS:
+            yield {
+                path: np.where(np.isfinite(widen(value)), value, np.asarray(number, value.dtype)).astype(value.dtype)
+                for path, value in odd.items()
+            }

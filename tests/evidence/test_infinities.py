@@ -1,0 +1,87 @@
+"""An infinity or NaN of the reference is exact: the device has it, or it is wrong."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pytest_probe.execution import Checker, Conditions
+from pytest_probe.registry import Registry
+from tests.evidence.infinities import CASES, INF, ZERO_TIMES, Case, Function, places, spoiled, wrong_answers
+from tests.support.devices import Emulated
+
+pytestmark = pytest.mark.usefixtures("causes_once")
+
+DTYPES = ("float32", "bfloat16", "float16")
+# A device that errs by some roundoffs has a number as large as it likes beside these poles, and beside the first the
+# other infinity as well: a difference that is zero has no sign.
+BESIDE_POLES = ("a pole of equal arguments", "atanh(1)", "atanh(1), by name", "erfinv(1)", "logit(1)")
+UNDECIDED = {(name, "largest") for name in BESIDE_POLES} | {(BESIDE_POLES[0], "-inf")}
+
+
+def verdict(case: Case, function: Function, dtype: torch.dtype, device: str) -> tuple[str, str]:
+    registry = Registry.default()
+    registry.devices["other"] = Emulated
+    checker = Checker(Conditions(device=device, allow=("none",)), registry)
+    [found] = checker.compare(function, case.function, case.inputs(dtype), api=case.api, key="infinities")
+    return found.verdict, found.reason
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("device", ["cpu", "other"])
+@pytest.mark.parametrize("name", CASES)
+def test_the_right_answer_passes(name: str, device: str, dtype: str) -> None:
+    case = CASES[name]
+    assert verdict(case, case.function, getattr(torch, dtype), device)[0] == "pass"
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("device", ["cpu", "other"])
+@pytest.mark.parametrize("name", CASES)
+def test_each_wrong_answer_is_an_error(name: str, device: str, dtype: str) -> None:
+    case, of = CASES[name], getattr(torch, dtype)
+    missed = []
+    for place, right in places(case.function, case.inputs(of)):
+        for answer in wrong_answers(right):
+            if right == INF and (name, answer) in UNDECIDED:
+                continue
+            found, reason = verdict(case, spoiled(case.function, place, answer), of, device)
+            if found != "error":
+                missed.append((right, answer, found, reason))
+    assert missed == []
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("device", ["cpu", "other"])
+@pytest.mark.parametrize("name", ZERO_TIMES)
+def test_where_zero_times_nan_decides_and_kernels_differ_it_is_a_warning(name: str, device: str, dtype: str) -> None:
+    case, of = ZERO_TIMES[name], getattr(torch, dtype)
+    inputs = case.inputs(of)
+    found, reason = verdict(case, case.function, of, device)
+    wide = case.function(*(value.double() for value in inputs))
+    differ = int((wide.isnan() & ~case.function(*inputs).isnan()).sum())
+    assert (found, str(differ) in reason) == (("warning", True) if differ else ("pass", False))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("device", ["cpu", "other"])
+@pytest.mark.parametrize("name", ZERO_TIMES)
+def test_a_number_that_is_no_sum_of_the_other_terms_is_an_error(name: str, device: str, dtype: str) -> None:
+    case, of = ZERO_TIMES[name], getattr(torch, dtype)
+    missed = []
+    for place, right in places(case.function, case.inputs(of)):
+        for answer in wrong_answers(right):
+            found = verdict(case, spoiled(case.function, place, answer), of, device)
+            missed += [(right, answer, found)] * (found[0] != "error")
+    assert missed == []
+
+
+@pytest.mark.parametrize("device", ["cpu", "other"])
+@pytest.mark.parametrize("name", ["linear", "matmul", "bmm", "mask"])
+def test_a_kernel_that_leaves_out_what_all_kernels_of_the_cpu_multiply_is_an_error(name: str, device: str) -> None:
+    case = ZERO_TIMES[name]
+
+    def skipping(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return case.function(x, y if y.dtype is torch.float64 else y.nan_to_num())
+
+    assert verdict(case, skipping, torch.float32, device)[0] == "error"
