@@ -21,6 +21,7 @@ from pytest_probe.execution.caching.origin import belongs_to
 from pytest_probe.execution.caching.results import CachedResults, Keep, Made
 from pytest_probe.execution.caching.runs import kept_run, taken_run
 from pytest_probe.execution.prepare import default_dtype
+from pytest_probe.frameworks.widened import Widened
 from pytest_probe.numerics.closeness import reference_array, same_bytes
 from pytest_probe.numerics.dtypes import AnyArray, is_floating
 
@@ -42,7 +43,8 @@ class Candidate(Struct, frozen=True):
     api is the recorded API ("Functional.linear"), "" for a function of no known one; name its canonical name; path
     where the function was found ("torch.nn.functional.linear"). replaced names what the project registered for
     it, constant arguments that no gradient is asked of. lookup gives the function that the path leads to, where
-    that is the reference; reading says in what another reading differs.
+    that is the reference; reading says in what another reading differs. widened is the reference itself where the
+    user wrote it.
     """
 
     api: str
@@ -57,6 +59,7 @@ class Candidate(Struct, frozen=True):
     constant: frozenset[str] = frozenset()
     lookup: Callable[[], Callable[..., Any]] | None = None
     reading: str = ""
+    widened: Widened | None = None
 
     def key(self, cached: CachedResults, leaves: Mapping[str, Leaf], way: Way, *further: str | bool) -> bytes | None:
         """What its reference's numbers depend on; None where its function is not the framework's own."""

@@ -101,7 +101,8 @@ class Resolver(Struct, frozen=True):
             candidate = replace(candidate, arguments=with_leaves(candidate.arguments, arguments.tensors))
         if run.outputs and all(isinstance(value, str) for value in run.outputs.values()):
             raise Unsupported(f"{candidate.path} returns text, which has no dtype to be judged in", "no numbers")
-        leaves, notes = arguments.tensors, (*notes, *candidate.notes)
+        of_reference = () if candidate.widened is None else candidate.widened.notes
+        leaves, notes = arguments.tensors, (*notes, *candidate.notes, *of_reference)
         return Reference(
             self.framework, candidate, call, leaves, run, wanted, self.way, notes, contraction=large, cached=self.cached
         )
@@ -123,8 +124,9 @@ class Resolver(Struct, frozen=True):
         "" for none, label names the function. Raises NoReference where the reference raises."""
         name = frameworks.signatures(self.framework.name).canonical(api) if api else ""
         arguments = cast_first(name, pair.arguments if sizes_by_float(name) else with_float32(pair.arguments))
-        reference = self._reference_of(name, pair.reference, arguments)
-        candidate = Candidate(api, name, api or label, pair.function, reference, arguments, False)
+        widened = self.framework.widened(pair.reference)
+        reference = self._reference_of(name, widened, arguments)
+        candidate = Candidate(api, name, api or label, pair.function, reference, arguments, False, widened=widened)
         candidate = replace(candidate, constant=pair.constant)
         drawn = self.framework.random_state()
         try:
@@ -138,7 +140,10 @@ class Resolver(Struct, frozen=True):
             advice = advice if "dtype" in said(error) else ""
             raise NoReference(f"the reference raised {exception_line(error)}{advice}") from error
         check_wide(run)
-        found = Reference(self.framework, candidate, NO_CALL, arguments.tensors, run, wanted, demands=pair.demands)
+        notes = widened.notes
+        found = Reference(
+            self.framework, candidate, NO_CALL, arguments.tensors, run, wanted, notes=notes, demands=pair.demands
+        )
         if not run.outputs and not found.changed:
             raise NoReference("the reference returns nothing and changes no argument: there is nothing to judge")
         return found
@@ -167,19 +172,30 @@ class Resolver(Struct, frozen=True):
         name = frameworks.signatures(self.framework.name).canonical(key)
         call, reference = self.calls.get(key), guarded("the reference", self.references, key)
         replaced = "" if call is None else _qualified_name(call)
+        widened = None if reference is None else self.framework.widened(reference)
         if call is not None and reference is not None:
-            wide = self._reference_of(name, reference, arguments)
-            return [Candidate(key, name, key, call, wide, arguments, False, replaced)]
+            wide = self._reference_of(name, widened or reference, arguments)
+            return [Candidate(key, name, key, call, wide, arguments, False, replaced, widened=widened)]
         # Names that a capture shortened may mean several functions; the record tells which fits.
         made = []
         for api in self.framework.candidates(record.namespace, record.api, self.namespaces):
             function = LookedUp(api.lookup)
-            wide = self._reference_of(name, reference or function, arguments)
+            wide = self._reference_of(name, widened or function, arguments)
             notes = (f"taken as {api.path}",) if api.elsewhere else ()
             under_test, lookup = call or function, api.lookup if reference is None else None
             made.append(
                 Candidate(
-                    key, name, api.path, under_test, wide, arguments, api.in_place, replaced, notes, lookup=lookup
+                    key,
+                    name,
+                    api.path,
+                    under_test,
+                    wide,
+                    arguments,
+                    api.in_place,
+                    replaced,
+                    notes,
+                    lookup=lookup,
+                    widened=widened,
                 )
             )
         lists = not listed and any(isinstance(value, list) for value in (*arguments.args, *arguments.kwargs.values()))

@@ -15,6 +15,7 @@ from pytest_probe.core.clock import Clock
 from pytest_probe.core.comparison import Choice, Comparison, KnownFinding
 from pytest_probe.core.dump import Argument
 from pytest_probe.core.run import Device, Kernel, MeasuredCall, MemoryUse, Returned, Run, State, Wanted, Way
+from pytest_probe.frameworks.widened import Widened
 from pytest_probe.recording.config import CaptureConfig
 from pytest_probe.recording.recorder import Hooks
 
@@ -220,6 +221,9 @@ class Framework(Protocol):
 
     def known_findings(self, comparison: Comparison) -> Iterable[KnownFinding]:
         """What the installed release is known to compute wrongly on the CPU, of what this output shows."""
+
+    def widened(self, reference: Callable[..., Any]) -> Widened:
+        """A user's reference, of which float64 runs see no narrower floating dtype."""
 
     def casts(self, path: str) -> bool:
         """Does an autocast cast the arguments of this function itself, rather than those of calls inside it?"""

@@ -15,6 +15,7 @@ import pytest
 from pytest_probe.core.whole_file import replacing
 from pytest_probe.errors import ProbeError
 from pytest_probe.plugin.session import Probe
+from pytest_probe.settings.written import blamed
 
 if TYPE_CHECKING:
     from pytest_probe.plugin.reporting import Reporting
@@ -48,7 +49,7 @@ class InWorker:
         try:
             said = Described(self._probe.device, self._probe.described())
         except ProbeError as error:
-            said = Described(trouble=str(error))
+            said = Described(trouble=blamed(session.config, error))
         config: Any = session.config
         with suppress(OSError), replacing(_file(folder, config.workerinput["workerid"])) as temporary:
             temporary.write_bytes(msgspec.json.encode(said))
@@ -102,4 +103,4 @@ class InController:
         try:
             self._reporting.told(found)
         except ProbeError as error:
-            raise pytest.UsageError(str(error)) from None
+            raise pytest.UsageError(blamed(self._probe.config, error)) from None

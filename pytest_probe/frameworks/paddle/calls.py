@@ -29,6 +29,7 @@ from pytest_probe.frameworks.paddle.results import RESULTS, described
 from pytest_probe.frameworks.paddle.rounding import rounding
 from pytest_probe.frameworks.paddle.state import OfUser
 from pytest_probe.frameworks.results import PLAIN
+from pytest_probe.frameworks.widened import reference_run
 from pytest_probe.numerics.dtypes import is_complex, is_floating, widen
 
 # Dtypes that quantised products take by their names only.
@@ -191,7 +192,8 @@ def run(
     bound = bind_function(args, kwargs, way, wanted)
     with surroundings(way, wanted is not None):
         if way.device is None:
-            result = function(*bound.args, **bound.kwargs)
+            with reference_run(way):
+                result = function(*bound.args, **bound.kwargs)
         else:
             result = way.device.call(function, bound.args, bound.kwargs)
     return left(bound, result)

@@ -40,6 +40,8 @@ from pytest_probe.frameworks.paddle.emulation import EmulatedDevice
 from pytest_probe.frameworks.paddle.literals import LITERAL
 from pytest_probe.frameworks.paddle.memory import is_device_memory, memory_errors
 from pytest_probe.frameworks.paddle.script import SCRIPT
+from pytest_probe.frameworks.paddle.widening import widening
+from pytest_probe.frameworks.widened import Widened
 from pytest_probe.user_errors import first_line, said
 
 # What Paddle's errors say, in lower case, where a device has no kernel: it gives them no type of their own.
@@ -222,6 +224,9 @@ class PaddleFramework:
 
     def known_findings(self, comparison: Comparison) -> Iterable[KnownFinding]:
         return ()  # none is proved
+
+    def widened(self, reference: Callable[..., Any]) -> Widened:
+        return Widened(reference, widening)
 
     def casts(self, path: str) -> bool:
         return False

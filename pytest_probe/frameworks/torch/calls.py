@@ -34,6 +34,7 @@ from pytest_probe.frameworks.torch.results import RESULTS, described
 from pytest_probe.frameworks.torch.rounding import StepsMode
 from pytest_probe.frameworks.torch.safety import check_backward
 from pytest_probe.frameworks.torch.state import OfUser
+from pytest_probe.frameworks.widened import reference_run
 
 
 def place(device: Device) -> torch.device:
@@ -192,7 +193,8 @@ def run(
     bound = bind_function(args, kwargs, way, wanted)
     with surroundings(way, bound.steps, wanted is not None and wanted.grad):
         if way.device is None:
-            result = function(*bound.args, **bound.kwargs)
+            with reference_run(way):
+                result = function(*bound.args, **bound.kwargs)
         else:
             result = way.device.call(function, bound.args, bound.kwargs)
     return left(bound, result)

@@ -45,6 +45,8 @@ from pytest_probe.frameworks.torch.memory import is_device_memory, memory_errors
 from pytest_probe.frameworks.torch.missing import completions
 from pytest_probe.frameworks.torch.script import SCRIPT
 from pytest_probe.frameworks.torch.signatures import canonical
+from pytest_probe.frameworks.torch.widening import widening
+from pytest_probe.frameworks.widened import Widened
 from pytest_probe.user_errors import first_line, said
 
 # What torch's errors say, in lower case, where a device has no kernel: it gives them no type of their own.
@@ -237,6 +239,9 @@ class TorchFramework:
 
     def known_findings(self, comparison: Comparison) -> Iterable[KnownFinding]:
         return findings.known(comparison)
+
+    def widened(self, reference: Callable[..., Any]) -> Widened:
+        return Widened(reference, widening)
 
     def casts(self, path: str) -> bool:
         return autocast.casts(path)

@@ -1,0 +1,53 @@
+"""References that write dtypes down, as `x.float()`: in a float64 run those give float64."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, TypeAlias
+
+from pytest_probe.core.run import Way
+
+# A framework's context in which casts and factories give float64; the list gets an item for each.
+Widening: TypeAlias = Callable[[list[str]], AbstractContextManager[object]]
+
+
+class _Running(threading.local):
+    wide = False
+
+
+_running = _Running()
+
+
+@contextmanager
+def reference_run(way: Way) -> Iterator[None]:
+    """A reference runs in here, in this way."""
+    before, _running.wide = _running.wide, way.dtype == "float64"
+    try:
+        yield
+    finally:
+        _running.wide = before
+
+
+class Widened:
+    """A user's reference. Where it runs in float64, what it casts to a narrower floating dtype, or makes in one, is
+    float64 too; integers, bool and 8-bit formats stay. In the case's own dtypes it runs as it is written."""
+
+    def __init__(self, function: Callable[..., Any], widening: Widening) -> None:
+        self._function = function
+        self._widening = widening
+        self.casts: list[str] = []
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not _running.wide:
+            return self._function(*args, **kwargs)
+        self.casts = []
+        with self._widening(self.casts):
+            return self._function(*args, **kwargs)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the last run in float64 says of itself."""
+        count = len(self.casts)
+        return (f"reference widened at {count} {'cast' if count == 1 else 'casts'}",) if count else ()
