@@ -1,5 +1,7 @@
-"""Reading takes time in proportion to what is read, whatever that is: a dump is untrusted, and no time limit counts while
-items are collected."""
+"""Reading takes time in proportion to what is read, whatever that is.
+
+A dump is untrusted, and no time limit counts while items are collected.
+"""
 
 from __future__ import annotations
 
@@ -14,32 +16,136 @@ from pytest_probe import records
 from pytest_probe.errors import DumpError, RecordError
 
 COUNT = 100_000
-# Seconds of CPU for a word that comes so often: nearly all take less than a tenth of it, also on a slow machine, and what
-# is quadratic takes ten times as much.
+# Seconds of CPU for a word that comes so often: nearly all take less than a tenth of it, also on a slow machine, and
+# what is quadratic takes ten times as much.
 LIMIT = 5.0
 # What each format is made of, and what its patterns repeat; each reader has to answer all of them.
 WORDS = (
-    *('"', '""', "{", "}", "[", "]", "(", ")", ",", ":", " ", "\t", "\n", "\\", '\\"', "_", ".", "*", "/", "-", "1", "0.", "1e"),
-    *("a", "a.", "a_", "_0_", ".forward", ".forward[", '"a.forward":{', '"data":{', '"data" ', '"task":', '"level":', "null,"),
-    *('{"a":', '"Max":1', '"Max": ', '"Max":[', '"zeros":0.', '"mode":[0,', '"address":1', "NaN", "-Infinity,", "1,", "[1,"),
-    *("Tensor(", "Tensor([", "Tensor([2,", 'Tensor([2],"float32"),', "Tensor(paddle.Size([", 'Tensor(["', "paddle.", "paddle.add("),
-    *("list[", "tuple(", "slice(", "complex(", "Dtype(", "1+", "1j", "1e5+", "a=", "a=1,", '"a"b', '" ', '",', "),", ",) "),
-    *('"paddle.add*0":', '"paddle.add*0":{"args"', '"Torch*cat*0":{"args"', '"Torch*cat*0":[', '"File ', "a*", "\n[", '\n["a"'),
-    *('["Torch_relu_0_forward_input.0"', '\n["Torch_relu_0_forward_input.0",[],', "_forward_input", "\npaddle.add(1, )"),
-    *(", line 1, in ", "/lib/python3", "/torch", "\\lib", "forward_real_data/rank", '"stop_gradient":', '\n["A_b_0_forward_input.0'),
-)  # fmt: skip
+    *(
+        '"',
+        '""',
+        "{",
+        "}",
+        "[",
+        "]",
+        "(",
+        ")",
+        ",",
+        ":",
+        " ",
+        "\t",
+        "\n",
+        "\\",
+        '\\"',
+        "_",
+        ".",
+        "*",
+        "/",
+        "-",
+        "1",
+        "0.",
+        "1e",
+    ),
+    *(
+        "a",
+        "a.",
+        "a_",
+        "_0_",
+        ".forward",
+        ".forward[",
+        '"a.forward":{',
+        '"data":{',
+        '"data" ',
+        '"task":',
+        '"level":',
+        "null,",
+    ),
+    *(
+        '{"a":',
+        '"Max":1',
+        '"Max": ',
+        '"Max":[',
+        '"zeros":0.',
+        '"mode":[0,',
+        '"address":1',
+        "NaN",
+        "-Infinity,",
+        "1,",
+        "[1,",
+    ),
+    *(
+        "Tensor(",
+        "Tensor([",
+        "Tensor([2,",
+        'Tensor([2],"float32"),',
+        "Tensor(paddle.Size([",
+        'Tensor(["',
+        "paddle.",
+        "paddle.add(",
+    ),
+    *(
+        "list[",
+        "tuple(",
+        "slice(",
+        "complex(",
+        "Dtype(",
+        "1+",
+        "1j",
+        "1e5+",
+        "a=",
+        "a=1,",
+        '"a"b',
+        '" ',
+        '",',
+        "),",
+        ",) ",
+    ),
+    *(
+        '"paddle.add*0":',
+        '"paddle.add*0":{"args"',
+        '"Torch*cat*0":{"args"',
+        '"Torch*cat*0":[',
+        '"File ',
+        "a*",
+        "\n[",
+        '\n["a"',
+    ),
+    *(
+        '["Torch_relu_0_forward_input.0"',
+        '\n["Torch_relu_0_forward_input.0",[],',
+        "_forward_input",
+        "\npaddle.add(1, )",
+    ),
+    *(
+        ", line 1, in ",
+        "/lib/python3",
+        "/torch",
+        "\\lib",
+        "forward_real_data/rank",
+        '"stop_gradient":',
+        '\n["A_b_0_forward_input.0',
+    ),
+)
 # What stands before the words: where each format goes on to read.
 BEGINNINGS = (
     "",
     '{"task": "statistics", "level": "L1", "data": {"Torch.add.0.forward": {"input_args": [{"type": "torch.Tensor", ',
-    '{"task": "statistics", "level": "L1", "data": {"Torch.add.0.forward": {"input_args": [], "input_kwargs": {}, "output": []}, "',
+    '{"task": "statistics", "data": {"Torch.add.0.forward": {"input_args": [], "input_kwargs": {}, "output": []}, "',
     '{"paddle.add*0": {"args": [',
     '{"Torch*cat*0": {"args": [',
     '["Torch_relu_0_forward_input.0", ',
     "paddle.add(1, )\npaddle.add(",
     'paddle.add(1, )\npaddle.cast(Tensor([2],"',
 )
-NUMBERS = ("1" * 8000, "-" + "1" * 8000, "1." + "1" * 8000, "1" * 8000 + "x", "1e" + "1" * 8000, "1" * 8000 + "j", "1" * 8000 + "jx")  # fmt: skip
+NUMBERS = (
+    "1" * 8000,
+    "-" + "1" * 8000,
+    "1." + "1" * 8000,
+    "1" * 8000 + "x",
+    "1e" + "1" * 8000,
+    "1" * 8000 + "j",
+    "1" * 8000 + "jx",
+)
 
 
 def read_all(path: Path) -> None:
@@ -60,7 +166,9 @@ def seconds(work: Callable[[], object]) -> float:
     return time.process_time() - begun
 
 
-@pytest.mark.parametrize("beginning", BEGINNINGS, ids=["words alone", "tensor", "entry", "paddleapex", "checker", "ptdbg", "line", "cast"])  # fmt: skip
+@pytest.mark.parametrize(
+    "beginning", BEGINNINGS, ids=["words alone", "tensor", "entry", "paddleapex", "checker", "ptdbg", "line", "cast"]
+)
 def test_words_that_are_repeated(tmp_path: Path, beginning: str) -> None:
     path = tmp_path / "dump.json"
     slow = {}

@@ -1,0 +1,245 @@
+"""What functions of a framework are at the moment: a digest of all that code which ran before may meet by name.
+
+A computation is told by the code that it entered. All that such code can call by a name, it finds under that name in a
+module or in a class. While these are what they were, the same call enters the same functions; so a file of the cache
+holds the names with their digest, and both are compared before its numbers count.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import (
+    BuiltinFunctionType,
+    CodeType,
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    MethodType,
+    ModuleType,
+    WrapperDescriptorType,
+)
+from typing import Any
+
+import msgspec
+
+from pytest_probe.execution.caching.entered import BESIDE, is_known
+from pytest_probe.execution.caching.keys import PLAIN, Unkeyed
+
+COMPILED = (
+    BuiltinFunctionType,
+    MethodDescriptorType,
+    WrapperDescriptorType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+)
+WRAPPERS = (staticmethod, classmethod)
+# The room that holds this package's code, which is part of every key.
+# Where pybind11 keeps what it compiles.
+PYBIND = "pybind11_builtins"
+OWN = __name__.partition(".")[0]
+# What is longer is a table of data, told by its length; how deep values are followed.
+LONGEST, DEEPEST = 200, 6
+
+
+class Witness(msgspec.Struct, frozen=True):
+    """The modules that a computation may look into, the names that it may look up there, and the digest of both."""
+
+    modules: tuple[str, ...]
+    names: tuple[str, ...]
+    digest: str
+
+    def holds(self, package: str) -> bool:
+        """Is all of it as it was?"""
+        try:
+            return state_of(self.modules, self.names, package) == self.digest
+        except Unkeyed:
+            return False
+
+
+def witness(codes: Mapping[CodeType, str], package: str) -> Witness:
+    """What tells the functions that this code may meet. Raises Unkeyed where one has no digest."""
+    names = sorted({name for code in codes for name in _names(code)})
+    roots = {name for name in codes.values() if name.partition(".")[0] in (package, OWN)}
+    modules = tuple(sorted(_reached(roots, names, package)))
+    return Witness(modules, tuple(names), state_of(modules, tuple(names), package))
+
+
+# What says something of a function or a class, and is called by nobody.
+TEXTS = frozenset({"__doc__", "__name__", "__qualname__", "__module__", "__file__", "__dict__", "__class__"})
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    """All that code looks up, what it asks getattr for included, and its own name."""
+    yield code.co_name
+    yield from set(code.co_names) - TEXTS
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
+        elif isinstance(constant, str) and constant.isidentifier() and constant not in TEXTS:
+            yield constant
+
+
+def _reached(roots: Iterable[str], names: Iterable[str], package: str) -> set[str]:
+    """The modules by these names, and those that they lead to by other ones."""
+    found, waiting = set(), [*roots, package]
+    while waiting:
+        name = waiting.pop()
+        module = sys.modules.get(name)
+        if name in found or module is None:
+            continue
+        found.add(name)
+        held = (vars(module).get(each) for each in names)
+        further = (each.__name__ for each in held if isinstance(each, ModuleType))
+        waiting += (each for each in further if each.partition(".")[0] in (package, OWN))
+    return found
+
+
+def description(function: Callable[..., Any], package: str) -> bytes:
+    """What tells a function from others of its name. Raises Unkeyed where it is not the framework's own."""
+    return _Description(package, {})(function)
+
+
+def state_of(modules: tuple[str, ...], names: tuple[str, ...], package: str) -> str:
+    """The digest of what stands under these names. Raises Unkeyed where something has none."""
+    state = hashlib.sha256()
+    classes: dict[type, None] = {}
+    describe = _Description(package, classes)
+    for name in modules:
+        module = sys.modules.get(name)
+        held = {} if module is None else vars(module)
+        state.update(f"module {name}:".encode())
+        for each in names:
+            if each in held and (name.partition(".")[0] == package or _leads_to(held[each], package)):
+                state.update(each.encode() + describe(held[each]))
+    for kind in list(classes):  # their own members may name further ones, which are told by their names
+        held_by = vars(kind)
+        for each in names:
+            if each in held_by:
+                state.update(f"{kind.__qualname__}.{each}".encode() + describe(held_by[each]))
+    return state.hexdigest()
+
+
+def _leads_to(value: Any, package: str) -> bool:
+    """Is it something of the framework's, which this package's own code has imported?"""
+    return str(getattr(value, "__module__", None) or "").partition(".")[0] == package
+
+
+class _Description:
+    """Bytes that tell a value from all others of its kind; classes are those that it met."""
+
+    def __init__(self, package: str, classes: dict[type, None]) -> None:
+        self._package = package
+        self._classes = classes
+        self._above: set[int] = set()
+
+    def __call__(self, value: Any) -> bytes:
+        if isinstance(value, PLAIN):
+            return f"{type(value).__name__} {value!r}".encode()
+        if id(value) in self._above or len(self._above) > DEEPEST:
+            return f"again {type(value).__qualname__}".encode()
+        self._above.add(id(value))
+        try:
+            return self._composed(value)
+        finally:
+            self._above.discard(id(value))
+
+    def _composed(self, value: Any) -> bytes:
+        if isinstance(value, FunctionType):
+            return self._function(value)
+        if isinstance(value, COMPILED):
+            return self._compiled(value)
+        if isinstance(value, type):
+            return self._class(value)
+        if isinstance(value, (list, tuple, set, frozenset, dict)):
+            return self._container(value)
+        if isinstance(value, ModuleType):
+            # One that stands in another's place is not the one of its name.
+            own = sys.modules.get(value.__name__) is value or value.__name__.partition(".")[0] == self._package
+            return f"module {value.__name__} {own}".encode()
+        return self._object(value)
+
+    def _function(self, function: FunctionType) -> bytes:
+        if not is_known(function.__code__, function.__globals__, self._package):
+            raise Unkeyed(f"{function.__module__}.{function.__qualname__} is not the framework's own")
+        cells = [_content(cell) for cell in function.__closure__ or ()]
+        held = (function.__defaults__, function.__kwdefaults__, cells)
+        return b"function" + _code(function.__code__) + b"".join(map(self, held))
+
+    def _compiled(self, value: Any) -> bytes:
+        if getattr(type(getattr(value, "__self__", None)), "__module__", "") == PYBIND and value.__module__ is None:
+            return f"field {value.__name__}".encode()  # of a compiled class; a function would name its module
+        owner = getattr(value, "__objclass__", None) or getattr(value, "__self__", None)
+        module = getattr(value, "__module__", None) or getattr(owner, "__module__", None)
+        module = str(module or getattr(owner, "__name__", "") or type(owner).__module__)
+        if not self._is_trusted(module):
+            raise Unkeyed(f"{value!r} is compiled, and not the framework's own")
+        named = getattr(owner, "__qualname__", None) or getattr(owner, "__name__", type(owner).__qualname__)
+        return f"compiled {module} {named} {value.__name__}".encode()
+
+    def _class(self, kind: type) -> bytes:
+        if not self._is_trusted(kind.__module__):
+            raise Unkeyed(f"{kind.__module__}.{kind.__qualname__} is not the framework's own")
+        if kind.__module__.partition(".")[0] == self._package:
+            self._classes.update(dict.fromkeys(each for each in kind.__mro__ if self._is_trusted(each.__module__)))
+        return f"class {kind.__module__}.{kind.__qualname__}".encode()
+
+    def _container(self, value: Any) -> bytes:
+        begin = f"{type(value).__name__} {len(value)}:".encode()
+        if len(value) > LONGEST:
+            return begin
+        if isinstance(value, dict):
+            return begin + b"".join(self(key) + self(item) for key, item in value.items())
+        parts = map(self, value)
+        return begin + b"".join(sorted(parts) if isinstance(value, (set, frozenset)) else parts)
+
+    def _object(self, value: Any) -> bytes:
+        kind = type(value)
+        begin = f"object {kind.__module__}.{kind.__qualname__}".encode()
+        if isinstance(value, functools.partial):
+            return begin + self((value.func, value.args, value.keywords))
+        if isinstance(value, WRAPPERS):
+            return begin + self(value.__func__)
+        if isinstance(value, MethodType):
+            return begin + self(value.__func__) + self(type(value.__self__))
+        if isinstance(value, property):
+            return begin + self((value.fget, value.fset, value.fdel))
+        if not callable(value):
+            return begin
+        if not self._is_trusted(kind.__module__):
+            raise Unkeyed(f"a {kind.__qualname__} is called in the framework's place")
+        # What the framework makes of a function, as an operator of a user's own, holds it.
+        return begin + self(getattr(value, "__wrapped__", None)) + self(dict(getattr(value, "__dict__", {})))
+
+    def _is_trusted(self, module: str) -> bool:
+        top = module.partition(".")[0]
+        return top in (self._package, OWN, "builtins", *BESIDE) or top in sys.stdlib_module_names
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # empty
+        return None
+
+
+@functools.lru_cache(maxsize=65536)
+def _code(code: CodeType) -> bytes:
+    """The digest of code, wherever its file lies."""
+    state = hashlib.sha256(code.co_code)
+    shape = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags
+    state.update(
+        repr((code.co_name, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars, shape)).encode()
+    )
+    for constant in code.co_consts:
+        state.update(_code(constant) if isinstance(constant, CodeType) else _constant(constant))
+    return state.digest()
+
+
+def _constant(value: Any) -> bytes:
+    # A set has another order in each process.
+    text = repr(sorted(map(repr, value))) if isinstance(value, frozenset) else repr(value)
+    return f"{type(value).__name__} {text};".encode()
