@@ -55,7 +55,8 @@ def address(hexadecimal: str) -> str:
 
 def listening_below(process: int) -> dict[str, str]:
     """Address by the command of the process that listens there, and a number: of this session's processes."""
-    found, sockets, session = {}, listening(), os.getsid(process)
+    found: dict[str, str] = {}
+    sockets, session = listening(), os.getsid(process)
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             if os.getsid(int(folder.name)) == session:

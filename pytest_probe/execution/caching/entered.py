@@ -13,7 +13,18 @@ from typing import Any
 
 # What runs beside a computation without a part in it, as hypothesis' watch over garbage collection; and what frameworks
 # and this package stand on, whose functions are known by their versions.
-BESIDE = ("_pytest", "pluggy", "pytest", "xdist", "execnet", "hypothesis", "coverage", "numpy", "ml_dtypes", "msgspec")
+BESIDE: tuple[str, ...] = (
+    "_pytest",
+    "pluggy",
+    "pytest",
+    "xdist",
+    "execnet",
+    "hypothesis",
+    "coverage",
+    "numpy",
+    "ml_dtypes",
+    "msgspec",
+)
 BESIDE += ("_distutils_hack", "typing_extensions", "opt_einsum", "sympy", "mpmath", "networkx")
 
 

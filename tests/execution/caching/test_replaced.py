@@ -18,7 +18,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pytest_probe.execution.caching import keys
+from pytest_probe.execution import conditions
 from pytest_probe.registry import Registry
 from tests.execution.conftest import Make, normal
 
@@ -81,18 +81,19 @@ layer_norm = functools.partial(put, torch, "layer_norm")
 NORM = ("Functional.layer_norm", F.layer_norm, (X, [16]))
 SOFTMAX = ("Functional.softmax", F.softmax, (X, -1))
 GELU = ("Functional.gelu", F.gelu, (X,))
+ELU = ("Functional.elu", F.elu, (X,))
 NORMALIZE = ("Functional.normalize", F.normalize, (X,))
 WAYS: dict[str, tuple[Any, Changed]] = {
     "the function itself": (NORM, lambda: put(F, "layer_norm", times(F.layer_norm))),
     "one below": (NORM, lambda: layer_norm(times(torch.layer_norm))),
     "two below": (NORMALIZE, lambda: put(torch.Tensor, "clamp_min", times(torch.Tensor.clamp_min))),
-    "a partial below": (NORM, lambda: layer_norm(functools.partial(torch.layer_norm, eps=0.5))),
-    "a compiled function of the framework's below": (SOFTMAX, lambda: put(torch.Tensor, "softmax", torch.Tensor.log_softmax)),
+    "a partial below": (ELU, lambda: put(torch._C._nn, "elu", functools.partial(torch._C._nn.softplus))),
+    "a compiled function below": (SOFTMAX, lambda: put(torch.Tensor, "softmax", torch.Tensor.log_softmax)),
     "another compiled function": (GELU, lambda: put(F, "gelu", torch._C._nn.softplus)),
     "its code": (NORM, lambda: code_of(F.layer_norm, tripled)),
     "its defaults": (NORM, lambda: defaults_of(F.layer_norm, (None, None, 0.5))),
     "a kernel of the dispatcher's": (GELU, lambda: kernel("gelu", lambda x, approximate="none": 3 * torch.sigmoid(x))),
-}  # fmt: skip
+}
 
 
 def judged(bench: Make, call: Any, cache: Path | None, registry: Registry | None = None) -> str:
@@ -130,7 +131,7 @@ def test_a_wrong_kernel_fails_where_a_wrong_reference_was_kept(
     with layer_norm(times(torch.layer_norm)):
         judged(bench, NORM, folder)
     registry = Registry.default()
-    registry.kernels["Functional.layer_norm"] = times(F.layer_norm)
+    registry.calls["Functional.layer_norm"] = times(F.layer_norm)
     for cache in (None, folder):
         assert "error" in judged(bench, NORM, cache, registry)
 
@@ -141,12 +142,10 @@ def test_a_wrong_kernel_fails_where_a_wrong_reference_was_kept(
         lambda patch: patch.setenv("MKL_CBWR", "COMPATIBLE"),
         lambda patch: patch.setenv("ATEN_CPU_CAPABILITY", "default"),
         lambda patch: patch.setattr(torch, "get_num_threads", lambda: 77),
-        lambda patch: patch.setattr(keys.build_of, "__wrapped__", None, raising=False) or patch.setattr(
-            "pytest_probe.execution.conditions.build_of", lambda _: (("libtorch_cpu.so", 1, 0),)
-        ),
+        lambda patch: patch.setattr(conditions, "build_of", lambda _: (("libtorch_cpu.so", 1, 0),)),
     ],
     ids=["environment of the products", "environment of the kernels", "threads", "another build"],
-)  # fmt: skip
+)
 def test_what_decides_last_digits_names_another_file(
     bench: Make, folder: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[pytest.MonkeyPatch], None]
 ) -> None:
