@@ -22,11 +22,12 @@ from pytest_probe.core.verdict import Diagnosis
 from pytest_probe.errors import SettingsError
 from pytest_probe.execution import user_code
 from pytest_probe.execution.caching.folder import Folder
-from pytest_probe.execution.caching.keys import build_of, digest, digest_of_array, environment, package_digest
+from pytest_probe.execution.caching.keys import build_of, digest, digest_of_array, package_digest
 from pytest_probe.execution.caching.results import CachedResults, Digests
 from pytest_probe.execution.device_memory import DeviceMemory, Waiting
 from pytest_probe.execution.raising import NothingRaised
 from pytest_probe.execution.replay import FLOAT64
+from pytest_probe.frameworks.environment import environment
 from pytest_probe.standards.diagnosis import Depth
 
 if TYPE_CHECKING:

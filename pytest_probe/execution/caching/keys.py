@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import os
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from functools import cache
@@ -71,31 +70,6 @@ def _fields(value: Any) -> tuple[str, ...]:
     if isinstance(value, msgspec.Struct):
         return value.__struct_fields__
     raise Unkeyed(f"a {type(value).__name__} has no digest")
-
-
-# What variables of the environment begin with that decide which kernels run, and how they split sums.
-NUMERIC = (
-    *(
-        "ATEN_",
-        "TORCH",
-        "PYTORCH_",
-        "FLAGS_",
-        "PADDLE_",
-        "MKL",
-        "DNNL_",
-        "ONEDNN_",
-        "OMP_",
-        "KMP_",
-        "GOMP_",
-        "OPENBLAS_",
-    ),
-    *("BLIS_", "CUBLAS", "CUDA_", "CUDNN_", "NVIDIA_", "ASCEND", "HCCL_", "LD_PRELOAD", "LD_LIBRARY_PATH"),
-)
-
-
-def environment() -> tuple[tuple[str, str], ...]:
-    """The variables of the environment that decide how frameworks compute, with their values."""
-    return tuple(sorted(each for each in os.environ.items() if each[0].startswith(NUMERIC)))
 
 
 @cache
