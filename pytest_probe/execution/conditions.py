@@ -215,7 +215,12 @@ class Setup:
         told = [framework.get(name, "") for name in ("framework", "version", "threads")]
         places = [self.framework.hardware(place) for place in ("cpu", self.reference.place)]
         build = build_of(frameworks.MODULES[self.name])
-        return package_digest(), np.__version__, ml_dtypes.__version__, told, places, environment(), build
+        return package_digest(), np.__version__, ml_dtypes.__version__, told, places, self._environment, build
+
+    @cached_property
+    def _environment(self) -> tuple[tuple[str, str], ...]:
+        """Libraries read it when they begin; frameworks add to it for their own children while they run."""
+        return environment()
 
     def describe(self) -> Mapping[str, str]:
         """Framework, version, device, its hardware and the flags that change numerics."""

@@ -28,6 +28,9 @@ BESIDE: tuple[str, ...] = (
 BESIDE += ("_distutils_hack", "typing_extensions", "opt_einsum", "sympy", "mpmath", "networkx")
 
 
+IMPORT = "_find_and_load"  # of importlib, around each module that is imported
+
+
 class Entered:
     """Notes the functions that are entered in here, in this thread. kept_back tells that this could not be seen.
 
@@ -40,6 +43,7 @@ class Entered:
         self.foreign = ""
         self.kept_back = False
         self._package = package
+        self._imports = 0
 
     def __enter__(self) -> Entered:
         # Another profiler has the only place there is.
@@ -57,7 +61,11 @@ class Entered:
 
     def _note(self, frame: FrameType, event: str, argument: Any) -> None:
         code = frame.f_code
-        if event != "call" or code in self.codes:
+        if code.co_name == IMPORT and code.co_filename.startswith("<frozen importlib"):
+            # What runs while a module is imported makes functions; it computes nothing.
+            self._imports += {"call": 1, "return": -1}.get(event, 0)
+            return
+        if event != "call" or self._imports > 0 or code in self.codes:
             return
         module = str(frame.f_globals.get("__name__", ""))
         self.codes[code] = module
@@ -76,7 +84,9 @@ def is_known(code: CodeType, names: dict[str, Any], package: str) -> bool:
     module = sys.modules.get(str(names.get("__name__", "")))
     if module is None:
         return str(names.get("__name__", "")).startswith("namedtuple_")
-    return module.__dict__ is names and _lies_in(getattr(module, "__file__", None) or "", package)
+    # An annotation that is a text is evaluated among copies of its module's names, and replaces no function.
+    evaluated = code.co_name == "<module>"
+    return (evaluated or module.__dict__ is names) and _lies_in(getattr(module, "__file__", None) or "", package)
 
 
 @functools.cache

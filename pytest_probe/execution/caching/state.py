@@ -36,36 +36,38 @@ COMPILED = (
     GetSetDescriptorType,
     MemberDescriptorType,
 )
+CONTAINERS = (list, tuple, set, frozenset, dict)
 WRAPPERS = (staticmethod, classmethod)
-# The room that holds this package's code, which is part of every key.
 # Where pybind11 keeps what it compiles.
 PYBIND = "pybind11_builtins"
+# The package whose own code is part of every key.
 OWN = __name__.partition(".")[0]
 # What is longer is a table of data, told by its length; how deep values are followed.
 LONGEST, DEEPEST = 200, 6
 
 
 class Witness(msgspec.Struct, frozen=True):
-    """The modules that a computation may look into, the names that it may look up there, and the digest of both."""
+    """The names that a computation may look up, and by module the digest of what stands there under these names."""
 
-    modules: tuple[str, ...]
     names: tuple[str, ...]
-    digest: str
+    digests: tuple[tuple[str, str], ...]
 
     def holds(self, package: str) -> bool:
-        """Is all of it as it was?"""
+        """Is all of it as it was? A module that is not imported yet has had nothing replaced."""
+        loaded = {name: digest for name, digest in self.digests if name in sys.modules}
         try:
-            return state_of(self.modules, self.names, package) == self.digest
+            found = state_of(loaded, self.names, package)
         except Unkeyed:
             return False
+        return found == loaded
 
 
 def witness(codes: Mapping[CodeType, str], package: str) -> Witness:
     """What tells the functions that this code may meet. Raises Unkeyed where one has no digest."""
-    names = sorted({name for code in codes for name in _names(code)})
+    names = tuple(sorted({name for code in codes for name in _names(code)}))
     roots = {name for name in codes.values() if name.partition(".")[0] in (package, OWN)}
-    modules = tuple(sorted(_reached(roots, names, package)))
-    return Witness(modules, tuple(names), state_of(modules, tuple(names), package))
+    found = state_of(sorted(_reached(roots, names, package)), names, package)
+    return Witness(names, tuple(found.items()))
 
 
 # What says something of a function or a class, and is called by nobody.
@@ -103,23 +105,27 @@ def description(function: Callable[..., Any], package: str) -> bytes:
     return _Description(package, {})(function)
 
 
-def state_of(modules: tuple[str, ...], names: tuple[str, ...], package: str) -> str:
-    """The digest of what stands under these names. Raises Unkeyed where something has none."""
-    state = hashlib.sha256()
-    classes: dict[type, None] = {}
+def state_of(modules: Iterable[str], names: tuple[str, ...], package: str) -> dict[str, str]:
+    """By module the digest of what stands under these names. Raises Unkeyed where something has none."""
+    classes: dict[type, bytes] = {}
+    return {name: _state_of_module(name, names, package, classes) for name in modules}
+
+
+def _state_of_module(name: str, names: tuple[str, ...], package: str, known: dict[type, bytes]) -> str:
+    """known holds the digests of classes, each looked at once."""
+    state, classes = hashlib.sha256(), dict[type, None]()
     describe = _Description(package, classes)
-    for name in modules:
-        module = sys.modules.get(name)
-        held = {} if module is None else vars(module)
-        state.update(f"module {name}:".encode())
-        for each in names:
-            if each in held and (name.partition(".")[0] == package or _leads_to(held[each], package)):
-                state.update(each.encode() + describe(held[each]))
-    for kind in list(classes):  # their own members may name further ones, which are told by their names
-        held_by = vars(kind)
-        for each in names:
-            if each in held_by:
-                state.update(f"{kind.__qualname__}.{each}".encode() + describe(held_by[each]))
+    held = vars(sys.modules[name])
+    for each in names:
+        if each in held and (name.partition(".")[0] == package or _leads_to(held[each], package)):
+            state.update(describe.member(each, held[each]))
+    for kind in classes:
+        if kind not in known:
+            members = vars(kind)
+            # Classes that these lead to are those of other modules, or stand under names of their own.
+            of_class = _Description(package, {})
+            known[kind] = b"".join(of_class.member(each, members[each]) for each in names if each in members)
+        state.update(f"{kind.__module__}.{kind.__qualname__}:".encode() + known[kind])
     return state.hexdigest()
 
 
@@ -135,6 +141,14 @@ class _Description:
         self._package = package
         self._classes = classes
         self._above: set[int] = set()
+
+    def member(self, name: str, value: Any) -> bytes:
+        """What stands in a module or a class: nothing of numbers and tables, which count and register as a program goes
+        on, and of modules that are what they are called. A function in a table may be none but the framework's own."""
+        described = self(value)
+        counts = isinstance(value, (bool, int, type(None), *CONTAINERS))
+        named = isinstance(value, ModuleType) and sys.modules.get(value.__name__) is value
+        return b"" if counts or named else name.encode() + described
 
     def __call__(self, value: Any) -> bytes:
         if isinstance(value, PLAIN):
@@ -154,7 +168,7 @@ class _Description:
             return self._compiled(value)
         if isinstance(value, type):
             return self._class(value)
-        if isinstance(value, (list, tuple, set, frozenset, dict)):
+        if isinstance(value, CONTAINERS):
             return self._container(value)
         if isinstance(value, ModuleType):
             # One that stands in another's place is not the one of its name.
