@@ -145,10 +145,12 @@ class _Description:
     def member(self, name: str, value: Any) -> bytes:
         """What stands in a module or a class: nothing of numbers and tables, which count and register as a program goes
         on, and of modules that are what they are called. A function in a table may be none but the framework's own."""
-        described = self(value)
-        counts = isinstance(value, (bool, int, type(None), *CONTAINERS))
+        if isinstance(value, CONTAINERS):
+            _Description(self._package, {})(value)  # classes that register themselves are told where they stand
+            return b""
+        counts = isinstance(value, (bool, int, type(None)))
         named = isinstance(value, ModuleType) and sys.modules.get(value.__name__) is value
-        return b"" if counts or named else name.encode() + described
+        return b"" if counts or named else name.encode() + self(value)
 
     def __call__(self, value: Any) -> bytes:
         if isinstance(value, PLAIN):
@@ -225,8 +227,10 @@ class _Description:
             return begin
         if not self._is_trusted(kind.__module__):
             raise Unkeyed(f"a {kind.__qualname__} is called in the framework's place")
-        # What the framework makes of a function, as an operator of a user's own, holds it.
-        return begin + self(getattr(value, "__wrapped__", None)) + self(dict(getattr(value, "__dict__", {})))
+        # What the framework makes of a function, as an operator of a user's own, holds it. What operators remember of
+        # their calls differs from one process to the next; a function among it may be none but the framework's own.
+        self(dict(getattr(value, "__dict__", {})))
+        return begin + str(getattr(value, "_name", "")).encode() + self(getattr(value, "__wrapped__", None))
 
     def _is_trusted(self, module: str) -> bool:
         top = module.partition(".")[0]
