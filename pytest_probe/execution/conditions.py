@@ -22,11 +22,12 @@ from pytest_probe.core.verdict import Diagnosis
 from pytest_probe.errors import SettingsError
 from pytest_probe.execution import user_code
 from pytest_probe.execution.caching.folder import Folder
-from pytest_probe.execution.caching.keys import digest, digest_of_array, package_digest
+from pytest_probe.execution.caching.keys import build_of, digest, digest_of_array, package_digest
 from pytest_probe.execution.caching.results import CachedResults, Digests
 from pytest_probe.execution.device_memory import DeviceMemory, Waiting
 from pytest_probe.execution.raising import NothingRaised
 from pytest_probe.execution.replay import FLOAT64
+from pytest_probe.frameworks.environment import environment
 from pytest_probe.standards.diagnosis import Depth
 
 if TYPE_CHECKING:
@@ -189,7 +190,10 @@ class Setup:
         no record names."""
         if self.conditions.cache is None or case.pair is not None or case.arguments is not None:
             return None
-        begins = digest((*self._cache_environment, case.direction), digest_of_array)
+        kernels = self.framework.registered_kernels(self.reference.place)
+        if kernels is None:
+            return None
+        begins = digest((*self._cache_environment, kernels, case.direction), digest_of_array)
         return CachedResults(
             self._cache_folder, self._digests, begins, self.framework.random_state, frameworks.MODULES[self.name]
         )
@@ -203,14 +207,20 @@ class Setup:
         assert self.conditions.cache is not None
         return Folder(self.conditions.cache, self.conditions.cache_size)
 
-    @cached_property
+    @property
     def _cache_environment(self) -> tuple[Any, ...]:
         """What numbers of the reference depend on beside the call: float64's last digits differ between processors, and
-        with the number of threads."""
+        with the number of threads. It is asked anew for each case, since a hook of the user's may set threads."""
         framework = self.framework.describe()
         told = [framework.get(name, "") for name in ("framework", "version", "threads")]
         places = [self.framework.hardware(place) for place in ("cpu", self.reference.place)]
-        return package_digest(), np.__version__, ml_dtypes.__version__, told, places
+        build = build_of(frameworks.MODULES[self.name])
+        return package_digest(), np.__version__, ml_dtypes.__version__, told, places, self._environment, build
+
+    @cached_property
+    def _environment(self) -> tuple[tuple[str, str], ...]:
+        """Libraries read it when they begin; frameworks add to it for their own children while they run."""
+        return environment()
 
     def describe(self) -> Mapping[str, str]:
         """Framework, version, device, its hardware and the flags that change numerics."""

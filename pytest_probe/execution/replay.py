@@ -17,7 +17,6 @@ from pytest_probe.core.dump import Call
 from pytest_probe.core.run import Device, Returned, Run, State, Wanted, Way
 from pytest_probe.core.verdict import EMULATED
 from pytest_probe.execution.caching.entry import Kept
-from pytest_probe.execution.caching.origin import belongs_to
 from pytest_probe.execution.caching.results import CachedResults, Keep, Made
 from pytest_probe.execution.caching.runs import kept_run, taken_run
 from pytest_probe.execution.prepare import default_dtype
@@ -63,10 +62,11 @@ class Candidate(Struct, frozen=True):
 
     def key(self, cached: CachedResults, leaves: Mapping[str, Leaf], way: Way, *further: str | bool) -> bytes | None:
         """What its reference's numbers depend on; None where its function is not the framework's own."""
-        if self.lookup is None or not belongs_to(self.lookup(), cached.package):
+        function = None if self.lookup is None else cached.description(self.lookup())
+        if function is None:
             return None
         arguments = with_leaves(self.arguments, leaves)
-        of_call = self.api, self.name, self.path, self.in_place, self.reading
+        of_call = self.api, self.name, self.path, function, self.in_place, self.reading
         return cached.key((of_call, arguments.args, arguments.kwargs, way, further))
 
 

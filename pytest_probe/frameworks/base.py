@@ -115,6 +115,10 @@ class Framework(Protocol):
     def random_state(self) -> bytes:
         """The state of the host's random numbers; another one where some were drawn in between."""
 
+    def registered_kernels(self, place: str) -> tuple[str, ...] | None:
+        """What the framework's operators run on this device, beside its version: kernels that were put in the place of
+        its own. None where one has no name that tells it from others."""
+
     def share_threads(self, workers: int) -> None:
         """Leave the other workers of this machine their cores."""
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 AHEAD = 0.2
 FEWEST, MOST = 4, 64
 # What the ids of items that share a run differ in.
-_DIRECTION = re.compile(r"\.(forward|backward)(?=\[[^\]]*\]$|$)")
+_DIRECTION = re.compile(r"\.(forward|backward)(?=\[[^\[\]]*\]$|$)")
 
 
 class CostlyFirst(LoadScheduling):  # type: ignore[misc]

@@ -9,14 +9,13 @@ from pytest_probe.records.fields import DUMP_DTYPES
 
 # Paddle 2 has short names where Paddle 3 has those of NumPy: FP32, FLOAT32.
 _SHORT = re.compile(r"(b?)fp(\d+)")
-_PREFIX = re.compile(r".*\.")
 _LONG = {"bf16": "bfloat16"}
 
 
 def bare(text: str) -> str:
     """The name of a dtype as NumPy and ml_dtypes have it, where there is one: float32 of FP32, FLOAT32,
     paddle.float32 and VarType.FP32."""
-    name = _PREFIX.sub("", text).lower().rstrip("_")  # NumPy writes bool_
+    name = text.rpartition(".")[2].lower().rstrip("_")  # NumPy writes bool_
     return _LONG.get(name) or _SHORT.sub(r"\1float\2", name)
 
 

@@ -20,6 +20,8 @@ import msgspec
 import numpy as np
 from msgspec import Struct, field
 
+from pytest_probe.core.regular_file import opened
+from pytest_probe.execution.caching.state import Witness
 from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype
 
 MARK = b"probe-reference\0"
@@ -47,6 +49,13 @@ class StoredResult(msgspec.Struct, frozen=True):
     told: msgspec.Raw
 
 
+class Listed(msgspec.Struct, frozen=True):
+    """The end of a file: results by their labels, and what has to hold for them to count."""
+
+    results: dict[str, StoredResult]
+    witnesses: tuple[Witness, ...] = ()
+
+
 class Kept(Struct, frozen=True):
     """Numbers as they are kept: arrays and Python's own by name, and what else is told, in JSON's types."""
 
@@ -57,15 +66,16 @@ class Kept(Struct, frozen=True):
 class Entry:
     """A file that was read; numbers are looked at when they are asked for."""
 
-    def __init__(self, content: mmap.mmap, results: Mapping[str, StoredResult]) -> None:
+    def __init__(self, content: mmap.mmap, listed: Listed) -> None:
         self._content = content
-        self._results = results
+        self._results = listed.results
+        self.witnesses = listed.witnesses
 
     @classmethod
     def read(cls, path: Path) -> Entry | None:
-        """None where there is no such file, or a damaged one."""
+        """None where there is no such file, a damaged one, or something else by its name."""
         try:
-            with path.open("rb") as file:
+            with opened(path) as file:
                 # Copied where somebody writes to it: arrays are as others are.
                 content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
         except (OSError, ValueError):
@@ -78,7 +88,7 @@ class Entry:
         if zlib.crc32(listed) != checksum:
             return None
         try:
-            return cls(content, msgspec.json.decode(listed, type=dict[str, StoredResult]))
+            return cls(content, msgspec.json.decode(listed, type=Listed))
         except (msgspec.ValidationError, msgspec.DecodeError):
             return None
 
@@ -125,6 +135,7 @@ class Part(Struct):
     path: Path
     file: BinaryIO
     listed: dict[str, StoredResult] = field(default_factory=dict)
+    witnesses: tuple[Witness, ...] = ()
 
     @classmethod
     def begun(cls, folder: Path) -> Part:
@@ -154,7 +165,7 @@ class Part(Struct):
 
     def finish(self, path: Path) -> None:
         """Under its own name, whole. Raises OSError."""
-        listed = msgspec.json.encode(self.listed)
+        listed = msgspec.json.encode(Listed(self.listed, self.witnesses))
         self.file.write(listed + TRAILER.pack(len(listed), zlib.crc32(listed)) + MARK)
         self.file.close()
         os.replace(self.path, path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from functools import cache
@@ -14,6 +15,7 @@ import numpy as np
 
 from pytest_probe.numerics.dtypes import AnyArray
 
+LIBRARIES = (".so", ".dll", ".dylib", ".pyd")
 PLAIN = (type(None), bool, int, float, complex, str, bytes, slice, type(Ellipsis))
 
 
@@ -68,6 +70,20 @@ def _fields(value: Any) -> tuple[str, ...]:
     if isinstance(value, msgspec.Struct):
         return value.__struct_fields__
     raise Unkeyed(f"a {type(value).__name__} has no digest")
+
+
+@cache
+def build_of(package: str) -> tuple[tuple[str, int, int], ...]:
+    """The compiled files of an installed package, by name, size and time: many builds have one version."""
+    spec = importlib.util.find_spec(package)
+    roots = [Path(folder) for folder in (spec.submodule_search_locations if spec is not None else None) or ()]
+    files = sorted(
+        path for root in roots for path in root.rglob("*") if path.name.endswith(LIBRARIES) or ".so." in path.name
+    )
+    statuses = [(path, path.stat()) for path in files]
+    # Where a package is installed as others are, each installation of the same wheel has other times.
+    ours = any({"site-packages", "dist-packages"}.isdisjoint(root.parts) for root in roots)
+    return tuple((path.name, status.st_size, status.st_mtime_ns if ours else 0) for path, status in statuses)
 
 
 @cache

@@ -6,11 +6,15 @@ import time
 import weakref
 from collections.abc import Callable
 from functools import partial
+from types import CodeType
 from typing import Any, TypeVar
 
+from pytest_probe.execution.caching.entered import Entered
 from pytest_probe.execution.caching.entry import Entry, Kept, Part
 from pytest_probe.execution.caching.folder import Folder
 from pytest_probe.execution.caching.keys import Unkeyed, digest, digest_of_array
+from pytest_probe.execution.caching.origin import belongs_to
+from pytest_probe.execution.caching.state import Witness, description, witness
 from pytest_probe.numerics.dtypes import AnyArray
 
 # Seconds that the reference side of a case must take: less is computed as fast as it is read.
@@ -45,8 +49,9 @@ class CachedResults:
     """What is computed under one key is computed once, in this run and in later ones.
 
     The first key that is asked for names the file. drawn gives the state of random numbers: where a computation draws
-    some, later ones depend on it, and nothing of the case is kept. package is the framework's, whose own functions are
-    known by their path.
+    some, later ones depend on it, and nothing of the case is kept; nor where one enters a function that is not the
+    framework's own. package is the framework's. What was kept counts while all functions that it has entered are what
+    they were.
     """
 
     def __init__(
@@ -62,12 +67,21 @@ class CachedResults:
         self._pending: list[tuple[str, Callable[[], Kept | None]]] = []
         self._part: Part | None = None
         self._seconds = 0.0
+        self._witnesses: dict[frozenset[CodeType], Witness] = {}
+        self._within = False
         self._unkept = False
 
     def key(self, value: Any) -> bytes | None:
         """The digest of plain data and arrays; None where there is none."""
         try:
             return digest(value, self._digests.of)
+        except Unkeyed:
+            return None
+
+    def description(self, function: Callable[..., Any]) -> bytes | None:
+        """What tells a function from others of its name; None where it is not the framework's own."""
+        try:
+            return description(function, self.package) if belongs_to(function, self.package) else None
         except Unkeyed:
             return None
 
@@ -89,18 +103,37 @@ class CachedResults:
     def _open(self, key: bytes) -> None:
         if not self._name:
             self._name = digest((self._begins, key), self._digests.of).hex()
-            self._entry = self._folder.entry(self._name)
+            found = self._folder.entry(self._name)
+            holds = found is not None and all(each.holds(self.package) for each in found.witnesses)
+            self._entry = found if holds else None
 
     def _computed(self, label: str, compute: Callable[[], Made], keep: Keep[Made]) -> Made:
+        if self._within:  # what computes around it is watched
+            return compute()
         before, begun = self._drawn(), time.perf_counter()
-        made = compute()
+        self._within = True
+        try:
+            with Entered(self.package) as entered:
+                made = compute()
+        finally:
+            self._within = False
         self._seconds += time.perf_counter() - begun
-        if before != self._drawn():
+        if before != self._drawn() or entered.kept_back or entered.foreign:
             self._leave()
+        if not self._unkept:
+            self._add_witness(entered)
         if not self._unkept:
             self._pending.append((label, partial(keep, made)))
             self._write_pending()
         return made
+
+    def _add_witness(self, entered: Entered) -> None:
+        codes = frozenset(entered.codes)
+        try:
+            if codes not in self._witnesses:
+                self._witnesses[codes] = witness(entered.codes, self.package)
+        except Unkeyed:
+            self._leave()
 
     def _write_pending(self) -> None:
         """What a case computes is written at once, so that no run is held longer than its judge holds it."""
@@ -129,6 +162,8 @@ class CachedResults:
         if self._part is not None:
             try:
                 self._add_earlier(self._part)
+                if not all(each.holds(self.package) for each in self._witnesses.values()):
+                    raise Unkeyed("a function was replaced while the case ran")
                 self._folder.keep(self._part, self._name)
                 self._part = None
             except UNWRITTEN:
@@ -137,6 +172,8 @@ class CachedResults:
         self._pending.clear()
 
     def _add_earlier(self, part: Part) -> None:
+        earlier = () if self._entry is None else self._entry.witnesses
+        part.witnesses = tuple(dict.fromkeys((*earlier, *self._witnesses.values())))
         for label in () if self._entry is None else self._entry.labels():
             found = None if label in part.listed or self._entry is None else self._entry.result(label)
             if found is not None:

@@ -135,6 +135,9 @@ class PaddleFramework:
     def random_state(self) -> bytes:
         return state.random_state()
 
+    def registered_kernels(self, place: str) -> tuple[str, ...] | None:
+        return (str(paddle.version.commit),)
+
     def share_threads(self, workers: int) -> None:
         """Paddle's CPU kernels run in one thread each."""
 

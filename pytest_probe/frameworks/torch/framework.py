@@ -31,6 +31,7 @@ from pytest_probe.frameworks.torch import (
     defaults,
     findings,
     flags,
+    kernels,
     memory_use,
     modules,
     repeated,
@@ -144,6 +145,9 @@ class TorchFramework:
 
     def random_state(self) -> bytes:
         return torch.get_rng_state().numpy().tobytes()
+
+    def registered_kernels(self, place: str) -> tuple[str, ...] | None:
+        return kernels.told(place)
 
     def share_threads(self, workers: int) -> None:
         torch.set_num_threads(max(1, torch.get_num_threads() // workers))

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 import numpy as np
 import ray
 from msgspec import Struct
+from ray._private import ray_constants
 from ray.exceptions import RayError, RayTaskError, RuntimeEnvSetupError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -42,6 +43,9 @@ CLOSES = 5.0
 CLOSING = "closing"
 # What nodes and this process have to have in common: reports are pytest's, and all else is ours.
 SAME = ("pytest-probe", "pytest", "msgspec", "numpy")
+# Where this says no, a node has the address 127.0.0.1, and Ray listens there alone: who reaches a cluster may run code
+# in it. The name is of the systems on which no is the default.
+OTHER_MACHINES = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 # Ray's own words for what it knows of.
 CPU, GPU = "CPU", "GPU"
 
@@ -230,7 +234,8 @@ class RayPool:
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         # What ray.init starts on this machine ends with the thread that started it.
         init = partial(ray.init, **wanted)
-        failure = _within(end - time.monotonic(), init) if place is not None and place[1] else _failure(init)
+        with nullcontext() if given else _on_loopback():
+            failure = _within(end - time.monotonic(), init) if place is not None and place[1] else _failure(init)
         if failure is not None:
             self._refuse(given or "this machine", failure)
 
@@ -275,6 +280,21 @@ class RayHost:
     def run(self, cases: bytes, names: Sequence[str], *contents: Any) -> Any:
         """contents are those of the files of these names."""
         return self._host.run(cases, dict(zip(names, contents, strict=True)))
+
+
+@contextmanager
+def _on_loopback() -> Iterator[None]:
+    """What Ray starts in here listens on this machine alone."""
+    before = os.environ.get(OTHER_MACHINES), ray_constants.ENABLE_RAY_CLUSTER
+    # Its processes read the variable; this process did so when Ray was imported.
+    os.environ[OTHER_MACHINES], ray_constants.ENABLE_RAY_CLUSTER = "0", False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before[1]
+        os.environ.pop(OTHER_MACHINES)
+        if before[0] is not None:
+            os.environ[OTHER_MACHINES] = before[0]
 
 
 def _on(node: str) -> NodeAffinitySchedulingStrategy:

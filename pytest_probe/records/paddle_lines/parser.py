@@ -26,7 +26,8 @@ _KEYWORD = re.compile(rf"({_NAME})\s*=\s*", re.ASCII)
 # Texts have no escapes: what ends one is the first quote that stands where an argument may end.
 _TEXT = re.compile(r'"(.*?)"(?=\s*(?:[,)\]]|$))')
 _TENSOR = re.compile(r'Tensor\((?:paddle\.Size\(\[([-\d,\s]*)\]\)|\[([-\d,\s]*)\])\s*,\s*"(\w*)"\s*', re.ASCII)
-_DIGITS = r"(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+# Each digit has one place in it: digits with two, before and behind a dot that may be missing, take quadratic time.
+_DIGITS = r"(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
 _NUMBER = re.compile(rf"[-+]?{_DIGITS}(?![\w.+-])", re.ASCII)
 _COMPLEX = re.compile(rf"[-+]?(?:{_DIGITS}[-+])?{_DIGITS}j(?![\w.+-])", re.ASCII)
 _WORD = re.compile(r"[-+]?[A-Za-z_][\w.]*", re.ASCII)

@@ -22,7 +22,8 @@ _CALL = re.compile(rb"\s*([A-Za-z_][\w]*)\.([\w.]*\w)\(")
 _PADDLE = re.compile(rb"^[ \t]*paddle\.[\w.]+\(", re.MULTILINE)
 # Tools end each argument with a comma; a program's own calls don't.
 _TOOLS = re.compile(rb",\s*\)\s*$|\(\)\s*$")
-_FLOATING = re.compile(rb'Tensor\((?:paddle\.Size\()?\[[^]"]*\]\)?\s*,\s*"(?:b?float|complex)')
+# Sizes hold no bracket: what begins another tensor ends the search for the end of this one.
+_FLOATING = re.compile(rb'Tensor\((?:paddle\.Size\()?\[[^][(")]*\]\)?\s*,\s*"(?:b?float|complex)')
 # A line that is no call has a name all the same, by which its item is called.
 _UNPARSED = ("line", "unparsed")
 _TRACER = "paddle.api_tracer writes such lines"

@@ -137,10 +137,12 @@ class _Texts(BaseConstructor):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         content = super().construct_mapping(node, deep)
-        keys = [key.value for key, _ in node.value]
-        for index, (key, _) in enumerate(node.value):
-            if key.value in keys[:index]:
+        seen: set[Any] = set()
+        for key, _ in node.value:
+            text = key.value if isinstance(key.value, str) else id(key)  # a list as a key is refused elsewhere
+            if text in seen:
                 raise ConstructorError(None, None, f"{key.value!r} is there twice; give it once", key.start_mark)
+            seen.add(text)
         return content
 
 

@@ -1,0 +1,193 @@
+"""Reading takes time in proportion to what is read, whatever that is.
+
+A dump is untrusted, and no time limit counts while items are collected.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from pytest_probe import records
+from pytest_probe.errors import DumpError, RecordError
+
+COUNT = 100_000
+# Seconds of CPU for a word that comes so often: nearly all take less than a tenth of it, also on a slow machine, and
+# what is quadratic takes ten times as much.
+LIMIT = 5.0
+# What each format is made of, and what its patterns repeat; each reader has to answer all of them.
+WORDS = (
+    *(
+        '"',
+        '""',
+        "{",
+        "}",
+        "[",
+        "]",
+        "(",
+        ")",
+        ",",
+        ":",
+        " ",
+        "\t",
+        "\n",
+        "\\",
+        '\\"',
+        "_",
+        ".",
+        "*",
+        "/",
+        "-",
+        "1",
+        "0.",
+        "1e",
+    ),
+    *(
+        "a",
+        "a.",
+        "a_",
+        "_0_",
+        ".forward",
+        ".forward[",
+        '"a.forward":{',
+        '"data":{',
+        '"data" ',
+        '"task":',
+        '"level":',
+        "null,",
+    ),
+    *(
+        '{"a":',
+        '"Max":1',
+        '"Max": ',
+        '"Max":[',
+        '"zeros":0.',
+        '"mode":[0,',
+        '"address":1',
+        "NaN",
+        "-Infinity,",
+        "1,",
+        "[1,",
+    ),
+    *(
+        "Tensor(",
+        "Tensor([",
+        "Tensor([2,",
+        'Tensor([2],"float32"),',
+        "Tensor(paddle.Size([",
+        'Tensor(["',
+        "paddle.",
+        "paddle.add(",
+    ),
+    *(
+        "list[",
+        "tuple(",
+        "slice(",
+        "complex(",
+        "Dtype(",
+        "1+",
+        "1j",
+        "1e5+",
+        "a=",
+        "a=1,",
+        '"a"b',
+        '" ',
+        '",',
+        "),",
+        ",) ",
+    ),
+    *(
+        '"paddle.add*0":',
+        '"paddle.add*0":{"args"',
+        '"Torch*cat*0":{"args"',
+        '"Torch*cat*0":[',
+        '"File ',
+        "a*",
+        "\n[",
+        '\n["a"',
+    ),
+    *(
+        '["Torch_relu_0_forward_input.0"',
+        '\n["Torch_relu_0_forward_input.0",[],',
+        "_forward_input",
+        "\npaddle.add(1, )",
+    ),
+    *(
+        ", line 1, in ",
+        "/lib/python3",
+        "/torch",
+        "\\lib",
+        "forward_real_data/rank",
+        '"stop_gradient":',
+        '\n["A_b_0_forward_input.0',
+    ),
+)
+# What stands before the words: where each format goes on to read.
+BEGINNINGS = (
+    "",
+    '{"task": "statistics", "level": "L1", "data": {"Torch.add.0.forward": {"input_args": [{"type": "torch.Tensor", ',
+    '{"task": "statistics", "data": {"Torch.add.0.forward": {"input_args": [], "input_kwargs": {}, "output": []}, "',
+    '{"paddle.add*0": {"args": [',
+    '{"Torch*cat*0": {"args": [',
+    '["Torch_relu_0_forward_input.0", ',
+    "paddle.add(1, )\npaddle.add(",
+    'paddle.add(1, )\npaddle.cast(Tensor([2],"',
+)
+NUMBERS = (
+    "1" * 8000,
+    "-" + "1" * 8000,
+    "1." + "1" * 8000,
+    "1" * 8000 + "x",
+    "1e" + "1" * 8000,
+    "1" * 8000 + "j",
+    "1" * 8000 + "jx",
+)
+
+
+def read_all(path: Path) -> None:
+    """As collection reads a path, and as a run decodes its records."""
+    with suppress(DumpError):
+        for each in records.find_dumps(path):
+            dump = records.read_dump(each)
+            for record in dump.records[:1000]:
+                with suppress(RecordError):
+                    dump.decode(record)
+                dump.stack(f"{record.name}.forward")
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """Of this process's CPU."""
+    begun = time.process_time()
+    work()
+    return time.process_time() - begun
+
+
+@pytest.mark.parametrize(
+    "beginning", BEGINNINGS, ids=["words alone", "tensor", "entry", "paddleapex", "checker", "ptdbg", "line", "cast"]
+)
+def test_words_that_are_repeated(tmp_path: Path, beginning: str) -> None:
+    path = tmp_path / "dump.json"
+    slow = {}
+    for word in WORDS:
+        for ending in ("", '"], )') if beginning.startswith("paddle") else ("",):
+            path.write_text(beginning + word * COUNT + ending)
+            taken = seconds(lambda: read_all(path))
+            if taken > LIMIT:
+                slow[word, ending] = taken
+    assert not slow
+
+
+@pytest.mark.parametrize("number", NUMBERS, ids=lambda number: f"{number[:3]}...{number[-2:]}")
+@pytest.mark.parametrize(
+    "beginning", BEGINNINGS[1:7], ids=["tensor", "entry", "paddleapex", "checker", "ptdbg", "line"]
+)
+def test_numbers_of_8000_digits(tmp_path: Path, beginning: str, number: str) -> None:
+    """Python's own int() refuses them with an error that no reader may let through."""
+    path = tmp_path / "dump.json"
+    for content in (beginning + number, beginning + number + ", )", beginning + '"Max": ' + number):
+        path.write_text(content)
+        assert seconds(lambda: read_all(path)) < 1
