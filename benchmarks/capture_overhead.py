@@ -122,7 +122,7 @@ def _calls(folder: Path) -> int:
 
 def ours(steps: int, framework: str) -> Iterator[str]:
     from pytest_probe import PrecisionDebugger
-    from pytest_probe.recording import kernel
+    from pytest_probe.capture import kernel
 
     compiled = kernel.compiled
     for size in SIZES:

@@ -27,8 +27,8 @@ import yaml  # noqa: E402
 from benchmarks import kernels  # noqa: E402
 from benchmarks.kernels.entry import Entry  # noqa: E402
 from benchmarks.kernels.scoring import inputs  # noqa: E402
-from pytest_probe.core.verdict import Diagnosis  # noqa: E402
-from pytest_probe.execution import Checker, Conditions  # noqa: E402
+from pytest_probe.check import Checker, Conditions  # noqa: E402
+from pytest_probe.model.verdict import Diagnosis  # noqa: E402
 from pytest_probe.registry import Registry  # noqa: E402
 
 # Of the closed faults, one in so many has been labelled.

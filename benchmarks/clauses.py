@@ -13,7 +13,7 @@ sys.path.insert(0, str(ROOT))
 
 import torch  # noqa: E402
 
-from pytest_probe.core.verdict import SEVERITY, OutputVerdict, Verdict  # noqa: E402
+from pytest_probe.model.verdict import SEVERITY, OutputVerdict, Verdict  # noqa: E402
 from tests.evidence.test_clauses import CLAUSES  # noqa: E402
 
 

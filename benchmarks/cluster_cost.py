@@ -26,7 +26,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.reading_speed import write_dump
-from pytest_probe.core.verdict import Verdict
+from pytest_probe.model.verdict import Verdict
 from pytest_probe.plugin.items import ProbeItem
 
 NOTHING, SLEEPING = 10_000, 400
@@ -42,7 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """As a plugin, in every process: cases pass, and what is sent is counted."""
     setattr(ProbeItem, "judge", _judge)  # noqa: B010
     if "--probe-cluster=ray" in sys.argv and not hasattr(config, "workerinput"):
-        from pytest_probe.plugin.cluster.ray_pool import RayPool
+        from pytest_probe.features.cluster.ray_pool import RayPool
 
         send, wait = RayPool.send, RayPool.wait
 

@@ -30,8 +30,8 @@ import numpy as np
 import paddle
 
 from benchmarks.deaths import Call, Search, flat
-from pytest_probe.core.arguments import Leaf
 from pytest_probe.frameworks.paddle import allowlist, safety, signatures
+from pytest_probe.model.arguments import Leaf
 
 SHAPES = [(2, 3), (3,), (), (0, 3), (4, 4), (2, 3, 4, 4), (2, 3, 5), (1,), (3, 2)]
 DTYPES = ["float32"] * 7 + ["int64"] * 3 + ["bool", "int32", "float64", "complex64"]

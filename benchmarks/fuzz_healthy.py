@@ -12,7 +12,7 @@ import sys
 import warnings
 
 from benchmarks.fuzzing.running import checker, search
-from pytest_probe.inputs.fuzz.drawn import arguments_text
+from pytest_probe.features.fuzz.drawn import arguments_text
 
 # Forty of the table: the most used, of each kind.
 OPERATORS = (

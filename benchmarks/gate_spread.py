@@ -26,15 +26,15 @@ import numpy as np
 from msgspec.structs import replace
 
 from pytest_probe import Checker, Conditions, Registry
-from pytest_probe.baselines.kept import kept, spread_of
-from pytest_probe.baselines.spread import CALIBRATED, rows
-from pytest_probe.core.baseline import KeptCase, KeptOutput, Spread, number
-from pytest_probe.core.case import Case, floating_dtypes
-from pytest_probe.core.comparison import Comparison
-from pytest_probe.core.dump import Dump
-from pytest_probe.core.signature import signature
-from pytest_probe.core.verdict import OutputVerdict
-from pytest_probe.execution.judging import Judging
+from pytest_probe.check.judging import Judging
+from pytest_probe.features.gate.entry import kept, spread_of
+from pytest_probe.features.gate.signature import signature
+from pytest_probe.features.gate.spread import CALIBRATED, rows
+from pytest_probe.model.baseline import KeptCase, KeptOutput, Spread, number
+from pytest_probe.model.case import Case, floating_dtypes
+from pytest_probe.model.comparison import Comparison
+from pytest_probe.model.dump import Dump
+from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics.dtypes import AnyArray, round_to, widen
 from pytest_probe.numerics.relative_rmse import relative_rmse
 from pytest_probe.records import read_dump

@@ -39,7 +39,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as hypothesis_seed
 from torch.fx.experimental import symbolic_shapes  # noqa: F401
 
-import pytest_probe.execution
+import pytest_probe.check
 import pytest_probe.frameworks.torch.framework
 import pytest_probe.plugin.reporting  # noqa: F401
 from benchmarks.hostile.bases import FRAMEWORKS, Base, bases

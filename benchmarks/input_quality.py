@@ -19,9 +19,9 @@ from pathlib import Path
 
 import numpy as np
 
-from pytest_probe.core.dump import Call, TensorSpec
 from pytest_probe.frameworks.torch.signatures import bind
 from pytest_probe.inputs import StoredTensors, build
+from pytest_probe.model.dump import Call, TensorSpec
 from pytest_probe.numerics.dtypes import numpy_dtype
 
 Law = Callable[[np.random.Generator, int], np.ndarray]

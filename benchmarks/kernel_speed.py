@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import ml_dtypes
 import numpy as np
 
-from pytest_probe.recording import kernel
+from pytest_probe.capture import kernel
 
 
 def speed(act: Callable[[], object], size: int) -> float:

@@ -26,9 +26,9 @@ sys.path.insert(0, str(ROOT))
 import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 
-from pytest_probe.core.dump import Direction  # noqa: E402
-from pytest_probe.execution import Case, Checked, Checker, Conditions  # noqa: E402
-from pytest_probe.execution.conditions import FLOPS  # noqa: E402
+from pytest_probe.check import Case, Checked, Checker, Conditions  # noqa: E402
+from pytest_probe.check.conditions import FLOPS  # noqa: E402
+from pytest_probe.model.dump import Direction  # noqa: E402
 from pytest_probe.records import read_dump  # noqa: E402
 from pytest_probe.registry import Registry  # noqa: E402
 

@@ -17,9 +17,9 @@ import numpy as np
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from pytest_probe.core.comparison import RunKind  # noqa: E402
-from pytest_probe.core.run import Way  # noqa: E402
-from pytest_probe.execution import alternatives, perturbed  # noqa: E402
+from pytest_probe.check import alternatives, perturbed  # noqa: E402
+from pytest_probe.model.comparison import RunKind  # noqa: E402
+from pytest_probe.model.run import Way  # noqa: E402
 from pytest_probe.numerics import noise_ratio  # noqa: E402
 from pytest_probe.numerics.dtypes import AnyArray, widen  # noqa: E402
 

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from msgspec.structs import replace
 
-from pytest_probe.core.comparison import Comparison
+from pytest_probe.model.comparison import Comparison
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, is_complex, is_floating, round_to, widen
 from pytest_probe.standards.classes.factorisation import UNORDERED
 from pytest_probe.standards.classes.selection import chosen_from, is_index

@@ -24,8 +24,8 @@ sys.path.insert(0, str(ROOT))
 import torch  # noqa: E402
 
 from benchmarks.mutations import mutants  # noqa: E402
-from pytest_probe.core.verdict import OutputVerdict  # noqa: E402
-from pytest_probe.execution import Checker, Conditions  # noqa: E402
+from pytest_probe.check import Checker, Conditions  # noqa: E402
+from pytest_probe.model.verdict import OutputVerdict  # noqa: E402
 from pytest_probe.numerics.dtypes import is_complex, is_floating  # noqa: E402
 from pytest_probe.registry import Registry  # noqa: E402
 from pytest_probe.standards import STANDARDS, Comparison  # noqa: E402

@@ -26,10 +26,10 @@ from benchmarks.quality.kinds import Watched  # noqa: E402
 from benchmarks.quality.samples import LeftOut, Samples, Wish, seed_of  # noqa: E402
 from benchmarks.verdict_quality import SOURCES, sources  # noqa: E402
 from pytest_probe import frameworks  # noqa: E402
-from pytest_probe.core.verdict import Verdict  # noqa: E402
+from pytest_probe.check import Checked, Checker, Conditions  # noqa: E402
 from pytest_probe.errors import Unsupported  # noqa: E402
-from pytest_probe.execution import Checked, Checker, Conditions  # noqa: E402
 from pytest_probe.frameworks.torch.framework import TorchDevice  # noqa: E402
+from pytest_probe.model.verdict import Verdict  # noqa: E402
 from pytest_probe.registry import Registry  # noqa: E402
 
 

@@ -11,7 +11,7 @@ from unittest import mock
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from pytest_probe.core.verdict import Verdict  # noqa: E402
+from pytest_probe.model.verdict import Verdict  # noqa: E402
 from tests.evidence.test_faults import FAULTS, HEALTHY, dump_of  # noqa: E402
 from tests.support.checking import verdicts  # noqa: E402
 from tests.support.emulated import CALLS, narrow_only, patches, to_bits  # noqa: E402

@@ -22,8 +22,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from pytest_probe.reports.html.collected import Collected
-from pytest_probe.reports.html.sparklines import RUNS
+from pytest_probe.features.html.collected import Collected
+from pytest_probe.features.html.sparklines import RUNS
 from tests.support.browser import Opened, chromium, missing
 from tests.support.made_results import made_results, write_run
 
@@ -88,8 +88,8 @@ def judged(elements: int) -> tuple[float, float, float]:
     """
     import torch
 
-    from pytest_probe.execution import Checker, Conditions
-    from pytest_probe.execution.plots import arguments_of, plots_of
+    from pytest_probe.check import Checker, Conditions
+    from pytest_probe.features.html.plots import arguments_of, plots_of
     from pytest_probe.registry import Registry
 
     values = torch.randn(elements // 64, 64)

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from pytest_probe.core.dump import Dump
-from pytest_probe.core.verdict import Verdict
-from pytest_probe.execution import Case, Checked, Checker, Conditions
+from pytest_probe.check import Case, Checked, Checker, Conditions
+from pytest_probe.model.dump import Dump
+from pytest_probe.model.verdict import Verdict
 from pytest_probe.records import find_dumps, read_dump
 from pytest_probe.registry import Registry
 

@@ -54,9 +54,9 @@ def child(budget: float) -> None:
     from torch.utils import benchmark
 
     from pytest_probe import frameworks
-    from pytest_probe.core.arguments import Arguments, Leaf
-    from pytest_probe.core.run import MeasuredCall, Way
-    from pytest_probe.execution.measuring.blocks import times
+    from pytest_probe.features.timing.blocks import times
+    from pytest_probe.model.arguments import Arguments, Leaf
+    from pytest_probe.model.run import MeasuredCall, Way
 
     framework = frameworks.load("pytorch")
     device = framework.device("cpu")

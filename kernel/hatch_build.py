@@ -12,7 +12,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-PLACE = "pytest_probe/recording"
+PLACE = "pytest_probe/capture"
 
 
 class KernelHook(BuildHookInterface):  # type: ignore[misc]

@@ -15,7 +15,7 @@
 #error "-ffast-math would make subnormal numbers zero in the whole process that loads this"
 #endif
 
-/* What recording/kernel.py expects: to be raised with every change of what is taken or given back. */
+/* What capture/kernel.py expects: to be raised with every change of what is taken or given back. */
 #define REVISION 3
 
 /* Elements from which on other threads may run meanwhile; fewer take less time than another thread might keep. */
@@ -38,7 +38,7 @@
 #endif
 #endif
 
-/* As recording/kernel.py numbers them. */
+/* As capture/kernel.py numbers them. */
 enum dtype { BOOL, UINT8, UINT16, UINT32, UINT64, INT8, INT16, INT32, INT64, FLOAT16, BFLOAT16, FLOAT32, FLOAT64 };
 
 typedef struct {

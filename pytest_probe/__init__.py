@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pytest_probe.capturing.debugger import PrecisionDebugger as PrecisionDebugger
-    from pytest_probe.capturing.debugger import capture as capture
-    from pytest_probe.capturing.seeding import seed_all as seed_all
-    from pytest_probe.capturing.timing import end_analysis as end_analysis
-    from pytest_probe.capturing.timing import start_analysis as start_analysis
-    from pytest_probe.capturing.timing import timing as timing
-    from pytest_probe.core.dump import Dump as Dump
-    from pytest_probe.core.dump import Record as Record
-    from pytest_probe.core.verdict import Verdict as Verdict
+    from pytest_probe.capture.debugger import PrecisionDebugger as PrecisionDebugger
+    from pytest_probe.capture.debugger import capture as capture
+    from pytest_probe.capture.seeding import seed_all as seed_all
+    from pytest_probe.capture.timing import end_analysis as end_analysis
+    from pytest_probe.capture.timing import start_analysis as start_analysis
+    from pytest_probe.capture.timing import timing as timing
+    from pytest_probe.check import Case as Case
+    from pytest_probe.check import Checker as Checker
+    from pytest_probe.check import Conditions as Conditions
     from pytest_probe.errors import ProbeError as ProbeError
-    from pytest_probe.execution import Case as Case
-    from pytest_probe.execution import Checker as Checker
-    from pytest_probe.execution import Conditions as Conditions
+    from pytest_probe.model.dump import Dump as Dump
+    from pytest_probe.model.dump import Record as Record
+    from pytest_probe.model.verdict import Verdict as Verdict
     from pytest_probe.plugin.checks import ProbeCase as ProbeCase
     from pytest_probe.plugin.checks import ProbeFixture as ProbeFixture
     from pytest_probe.records import read_dump as read_dump
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
 
 # The entry point runs this module in every pytest run, so it imports nothing before it is asked.
 _EXPORTS = {
-    "PrecisionDebugger": "pytest_probe.capturing.debugger",
+    "PrecisionDebugger": "pytest_probe.capture.debugger",
     "ProbeCase": "pytest_probe.plugin.checks",
     "ProbeError": "pytest_probe.errors",
     "ProbeFixture": "pytest_probe.plugin.checks",
-    "Case": "pytest_probe.execution",
-    "Checker": "pytest_probe.execution",
-    "Conditions": "pytest_probe.execution",
-    "Dump": "pytest_probe.core.dump",
-    "Record": "pytest_probe.core.dump",
+    "Case": "pytest_probe.check",
+    "Checker": "pytest_probe.check",
+    "Conditions": "pytest_probe.check",
+    "Dump": "pytest_probe.model.dump",
+    "Record": "pytest_probe.model.dump",
     "Registry": "pytest_probe.registry",
-    "Verdict": "pytest_probe.core.verdict",
-    "capture": "pytest_probe.capturing.debugger",
-    "end_analysis": "pytest_probe.capturing.timing",
+    "Verdict": "pytest_probe.model.verdict",
+    "capture": "pytest_probe.capture.debugger",
+    "end_analysis": "pytest_probe.capture.timing",
     "read_dump": "pytest_probe.records",
-    "seed_all": "pytest_probe.capturing.seeding",
-    "start_analysis": "pytest_probe.capturing.timing",
-    "timing": "pytest_probe.capturing.timing",
+    "seed_all": "pytest_probe.capture.seeding",
+    "start_analysis": "pytest_probe.capture.timing",
+    "timing": "pytest_probe.capture.timing",
 }
 
 __all__ = sorted(_EXPORTS)

@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from pytest_probe.core.dump import Reader
-from pytest_probe.core.run import Device
+from pytest_probe.model.dump import Reader
+from pytest_probe.model.run import Device
 from pytest_probe.records import READERS
 from pytest_probe.standards import STANDARDS, Standard
 

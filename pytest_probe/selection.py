@@ -9,8 +9,8 @@ from fnmatch import fnmatchcase
 
 from msgspec import Struct
 
-from pytest_probe.core.dump import Call, Direction, Dump, Record
 from pytest_probe.errors import RecordError
+from pytest_probe.model.dump import Call, Direction, Dump, Record
 
 
 class Selection(Struct, frozen=True):

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from pytest_probe import frameworks
-from pytest_probe.core.run import Way
 from pytest_probe.errors import SettingsError
-from pytest_probe.inputs.fuzz import strategy
-from pytest_probe.inputs.fuzz.drawn import DrawnCall
-from pytest_probe.inputs.fuzz.patterns import Pattern
-from pytest_probe.inputs.fuzz.table import table
-from pytest_probe.inputs.fuzz.tabled import entry_of, tabled
-from pytest_probe.inputs.fuzz.templates import Template, TensorSlot
+from pytest_probe.features.fuzz import strategy
+from pytest_probe.features.fuzz.drawn import DrawnCall
+from pytest_probe.features.fuzz.from_table import entry_of, tabled
+from pytest_probe.features.fuzz.patterns import Pattern
+from pytest_probe.features.fuzz.table import table
+from pytest_probe.features.fuzz.templates import Template, TensorSlot
+from pytest_probe.model.run import Way
 
 __all__ = ["DrawnArguments", "calls", "tensors"]
 

@@ -40,7 +40,7 @@ def compiled(built_kernel: Path) -> ModuleType:
 def counting(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the compiled kernel, and without it."""
     found = request.getfixturevalue("compiled") if request.param == "compiled" else None
-    monkeypatch.setattr("pytest_probe.recording.kernel.compiled", found)
+    monkeypatch.setattr("pytest_probe.capture.kernel.compiled", found)
 
 
 @pytest.fixture

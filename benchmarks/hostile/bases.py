@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, get_args
 
 from msgspec import Struct
 
-from pytest_probe.core.dump import Direction
+from pytest_probe.model.dump import Direction
 from tests.support import paddle_dumps
 from tests.support.dumps import unpack
 

@@ -11,8 +11,8 @@ from msgspec import Struct
 
 from benchmarks.kernels.entry import Entry, Function
 from benchmarks.kernels.rounding import mapped
-from pytest_probe.core.verdict import SEVERITY, Outcome
-from pytest_probe.execution import Checker, Conditions
+from pytest_probe.check import Checker, Conditions
+from pytest_probe.model.verdict import SEVERITY, Outcome
 from pytest_probe.registry import Registry
 from tests.support.devices import Emulated
 

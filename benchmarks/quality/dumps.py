@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.quality.samples import Sample, Samples, Wish
-from pytest_probe.core.dump import Dump, Record
-from pytest_probe.execution import Case, Checker
+from pytest_probe.check import Case, Checker
+from pytest_probe.model.dump import Dump, Record
 from pytest_probe.records import read_dump
 
 

@@ -11,8 +11,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe import frameworks
-from pytest_probe.core.run import Device, Run, Wanted, Way
 from pytest_probe.frameworks.base import Framework
+from pytest_probe.model.run import Device, Run, Wanted, Way
 
 Surroundings: TypeAlias = Callable[[], contextlib.AbstractContextManager[Any]]
 

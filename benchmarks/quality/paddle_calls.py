@@ -12,7 +12,7 @@ import paddle
 from benchmarks.quality import calls
 from benchmarks.quality.calls import Arguments, Draw, Generator
 from benchmarks.quality.samples import LeftOut, Sample, Samples, Wish, seed_of
-from pytest_probe.execution import Case, Checker
+from pytest_probe.check import Case, Checker
 from pytest_probe.frameworks.paddle.arrays import to_tensor
 from pytest_probe.numerics.dtypes import numpy_dtype
 

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from msgspec import Struct
 
-from pytest_probe.execution import Case, Checker
+from pytest_probe.check import Case, Checker
 
 LARGEST = 200_000  # elements of all tensors of one call
 

@@ -15,10 +15,10 @@ from benchmarks.mutations import mutants
 from benchmarks.quality.kinds import Emulated, Kind, Watched
 from benchmarks.quality.samples import LeftOut, Sample, Samples, seed_of
 from pytest_probe import frameworks
-from pytest_probe.core.device_modes import Behaviour
-from pytest_probe.core.verdict import OutputVerdict, Verdict
+from pytest_probe.check import Checked, Checker, Conditions
 from pytest_probe.errors import Unsupported
-from pytest_probe.execution import Checked, Checker, Conditions
+from pytest_probe.model.device_modes import Behaviour
+from pytest_probe.model.verdict import OutputVerdict, Verdict
 from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.registry import Registry
 from pytest_probe.standards import STANDARDS, Comparison, Standard

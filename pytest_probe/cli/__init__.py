@@ -12,12 +12,18 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from pytest_probe.cli import baseline, capture, compare, history, merge, report, show, time
+from pytest_probe.capture.cli import capture, time
+from pytest_probe.capture.kernel import described
+from pytest_probe.cli import show
 from pytest_probe.cli.show import USAGE_ERROR
-from pytest_probe.core.decoding import one_of
-from pytest_probe.core.printable import printable
 from pytest_probe.errors import ProbeError, SettingsError
-from pytest_probe.recording.kernel import described
+from pytest_probe.features.benchmark import cli as compare
+from pytest_probe.features.gate import cli as baseline
+from pytest_probe.features.history import cli as history
+from pytest_probe.features.html import cli as report
+from pytest_probe.features.shard import cli as merge
+from pytest_probe.system.decoding import one_of
+from pytest_probe.system.text import printable
 
 
 def main(argv: Sequence[str] | None = None) -> int:

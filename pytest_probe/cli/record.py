@@ -8,13 +8,13 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from pytest_probe.core import archive
-from pytest_probe.core.dump import Call, Dump, Frame, Gradients, Lost, Record, TensorSpec, leaves
-from pytest_probe.core.result import plain
+from pytest_probe.check import Case, preview
 from pytest_probe.errors import RecordError
-from pytest_probe.execution import Case, preview
+from pytest_probe.model.dump import Call, Dump, Frame, Gradients, Lost, Record, TensorSpec, leaves
+from pytest_probe.model.result import plain
 from pytest_probe.records import user_frame
 from pytest_probe.registry import Registry
+from pytest_probe.system import archive
 
 # Records before and after that are named.
 BESIDE = 3

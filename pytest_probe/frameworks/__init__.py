@@ -14,12 +14,12 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from pytest_probe.core.garbage_collection import paused_gc
 from pytest_probe.errors import SettingsError, Unsupported
+from pytest_probe.system.garbage_collection import paused_gc
 
 if TYPE_CHECKING:
+    from pytest_probe.capture.profiling.stopwatch import Stopwatch
     from pytest_probe.frameworks.base import Framework, Recording, Signatures, Timing
-    from pytest_probe.profiling.stopwatch import Stopwatch
 
 # Name in a dump: the module to import, which is also the name of our extra. They are imported in this order, in which
 # no two of them break in one process.
@@ -67,7 +67,7 @@ def recording(name: str = DEFAULT) -> Recording:
     if name not in MODULES:
         raise SettingsError("framework", name, f"give one of {', '.join(MODULES)}")
     _check_installed(name)
-    made: Recording = _part(MODULES[name], "recording.recording").made()
+    made: Recording = _part(MODULES[name], "capture.recording").made()
     return made
 
 
@@ -76,7 +76,7 @@ def timing(name: str, stopwatch: Stopwatch) -> Timing:
     if name not in MODULES:
         raise SettingsError("framework", name, f"give one of {', '.join(MODULES)}")
     _check_installed(name)
-    made: Timing = _part(MODULES[name], "profiling.hooks").made(stopwatch)
+    made: Timing = _part(MODULES[name], "capture.profiling.hooks").made(stopwatch)
     return made
 
 

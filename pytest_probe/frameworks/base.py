@@ -10,14 +10,14 @@ from typing import Any, BinaryIO, Protocol
 import numpy as np
 from msgspec import Struct, field
 
-from pytest_probe.core.arguments import Arguments, BoundCall
-from pytest_probe.core.clock import Clock
-from pytest_probe.core.comparison import Choice, Comparison, KnownFinding
-from pytest_probe.core.dump import Argument
-from pytest_probe.core.run import Device, Kernel, MeasuredCall, MemoryUse, Returned, Run, State, Wanted, Way
+from pytest_probe.capture.config import CaptureConfig
+from pytest_probe.capture.recorder import Hooks
 from pytest_probe.frameworks.widened import Widened
-from pytest_probe.recording.config import CaptureConfig
-from pytest_probe.recording.recorder import Hooks
+from pytest_probe.model.arguments import Arguments, BoundCall
+from pytest_probe.model.clock import Clock
+from pytest_probe.model.comparison import Choice, Comparison, KnownFinding
+from pytest_probe.model.dump import Argument
+from pytest_probe.model.run import Device, Kernel, MeasuredCall, MemoryUse, Returned, Run, State, Wanted, Way
 
 
 class API(Struct, frozen=True):

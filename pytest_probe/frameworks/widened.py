@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeAlias
 
-from pytest_probe.core.run import Way
+from pytest_probe.model.run import Way
 
 # A framework's context in which casts and factories give float64; the list gets an item for each.
 Widening: TypeAlias = Callable[[list[str]], AbstractContextManager[object]]

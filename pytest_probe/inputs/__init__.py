@@ -4,7 +4,6 @@ In: a recorded call. Out: its arguments as NumPy arrays, the same for the same s
 """
 
 from pytest_probe.inputs.build import build
-from pytest_probe.inputs.machine import available_memory
 from pytest_probe.inputs.memory import (
     arguments_on_device,
     bytes_of_run,
@@ -14,6 +13,7 @@ from pytest_probe.inputs.memory import (
     memory_needed,
 )
 from pytest_probe.inputs.stored import StoredTensors
+from pytest_probe.system.machine import available_memory
 
 __all__ = [
     "StoredTensors",

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from pytest_probe.core.arguments import Arguments, Array, BoundCall, Leaf, map_tree
-from pytest_probe.core.dump import Argument, Call, TensorSpec, named_tensors
 from pytest_probe.errors import LostArgument, RecordError, Unsupported
 from pytest_probe.inputs.generated import generate, kind_of, rounded_to_dtype
 from pytest_probe.inputs.planting import plant, supposed
@@ -16,6 +14,8 @@ from pytest_probe.inputs.roles import NoValues, Role
 from pytest_probe.inputs.stored import StoredTensors
 from pytest_probe.inputs.streams import Streams
 from pytest_probe.inputs.strides import is_layout, offset, without_repeats
+from pytest_probe.model.arguments import Arguments, Array, BoundCall, Leaf, map_tree
+from pytest_probe.model.dump import Argument, Call, TensorSpec, named_tensors
 from pytest_probe.numerics.dtypes import AnyArray
 
 _COMPLEX_OF = {"float32": "complex64", "float64": "complex128"}

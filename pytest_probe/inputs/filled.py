@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from msgspec.structs import replace
 
-from pytest_probe.core.dump import TensorSpec
 from pytest_probe.inputs.generated import generate, integer_range, kind_of
 from pytest_probe.inputs.planting import plant, supposed
+from pytest_probe.model.dump import TensorSpec
 from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype, widen
 
 FILLS = ("zeros", "ones", "ties", "ramp")

@@ -13,8 +13,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 from msgspec.structs import replace
 
-from pytest_probe.core.dump import TensorSpec
 from pytest_probe.inputs import masses, moments
+from pytest_probe.model.dump import TensorSpec
 from pytest_probe.numerics.dtypes import (
     AnyArray,
     BoolArray,

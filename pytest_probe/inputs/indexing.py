@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pytest_probe.core.dump import Argument, TensorSpec
 from pytest_probe.inputs.roles import Count, Index, Role
+from pytest_probe.model.dump import Argument, TensorSpec
 
 
 class _Item(NamedTuple):

@@ -10,9 +10,9 @@ import math
 import numpy as np
 from msgspec import Struct
 
-from pytest_probe.core.dump import TensorSpec
 from pytest_probe.inputs import moments
 from pytest_probe.inputs.moments import Statistics
+from pytest_probe.model.dump import TensorSpec
 from pytest_probe.numerics.dtypes import BoolArray, Float64Array
 
 # Shares may come of a sample: where so much is zeros and the mode, the mean tells better how many each are.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 
-from pytest_probe.core.dump import Call, TensorSpec, named_tensors
 from pytest_probe.errors import TooLarge
+from pytest_probe.model.dump import Call, TensorSpec, named_tensors
 from pytest_probe.numerics.dtypes import is_complex, is_floating, numpy_dtype
 
 # Device, float64 reference and one perturbed run, twice: for what the calls themselves hold on to.

@@ -11,7 +11,7 @@ import math
 import numpy as np
 from msgspec.structs import replace
 
-from pytest_probe.core.dump import TensorSpec
+from pytest_probe.model.dump import TensorSpec
 from pytest_probe.numerics.dtypes import AnyArray, Float64Array
 
 _LEAST = 64  # elements from which on a few zeros and ties change no statistic by a percent

@@ -9,8 +9,6 @@ from typing import TypeAlias
 import numpy as np
 from msgspec.structs import replace
 
-from pytest_probe.core.arguments import BoundCall
-from pytest_probe.core.dump import Call, TensorSpec, named_tensors
 from pytest_probe.inputs.roles import (
     Boxes,
     Coordinates,
@@ -30,6 +28,8 @@ from pytest_probe.inputs.roles import (
     Weights,
     Within,
 )
+from pytest_probe.model.arguments import BoundCall
+from pytest_probe.model.dump import Call, TensorSpec, named_tensors
 
 
 class RoleCall:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from pytest_probe.core.arguments import BoundCall
-from pytest_probe.core.dump import Call, TensorSpec, named_tensors
 from pytest_probe.inputs import role_rules as rules
 from pytest_probe.inputs.generated import kind_of
 from pytest_probe.inputs.indexing import subscript_roles
@@ -18,6 +16,8 @@ from pytest_probe.inputs.roles import (
     Sorted,
     Triangle,
 )
+from pytest_probe.model.arguments import BoundCall
+from pytest_probe.model.dump import Call, TensorSpec, named_tensors
 
 
 def roles(bound: BoundCall, call: Call) -> dict[str, Role]:

@@ -12,9 +12,9 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_probe.core.dump import TensorSpec
 from pytest_probe.inputs import moments
 from pytest_probe.inputs.generated import DtypeKind, generate, integer_range
+from pytest_probe.model.dump import TensorSpec
 from pytest_probe.numerics.dtypes import AnyArray
 
 # Kinds of dtype that a role can make; an argument of another kind has none.

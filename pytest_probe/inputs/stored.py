@@ -12,10 +12,10 @@ from typing import BinaryIO
 import numpy as np
 from msgspec import Struct, field
 
-from pytest_probe.core import archive
-from pytest_probe.core.dump import FIELDS, TensorSpec
 from pytest_probe.errors import RecordError
+from pytest_probe.model.dump import FIELDS, TensorSpec
 from pytest_probe.numerics.dtypes import AnyArray, is_floating, numpy_dtype
+from pytest_probe.system import archive
 
 # A file may hold a little more than its tensor: headers, padding, the rest of a small storage.
 _FILE_FACTOR = 4

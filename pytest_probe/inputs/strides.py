@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from pytest_probe.core.dump import TensorSpec
+from pytest_probe.model.dump import TensorSpec
 from pytest_probe.numerics.dtypes import numpy_dtype
 
 # Bytes that no kernel asks a tensor's first element to be aligned to more of. What torch allocates is.

@@ -36,11 +36,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object]:
     if not hasattr(config, "workerinput") and _may_probe(config):
         if config.option.probe_cluster or config.getini("probe_cluster"):
-            from pytest_probe.plugin.cluster import setup
+            from pytest_probe.features.cluster import setup
 
             setup.refuse_workers(config)
         elif config.option.probe_isolate or config.getini("probe_isolate"):
-            from pytest_probe.plugin import isolation
+            from pytest_probe.features.isolate import plugin as isolation
 
             isolation.use_one_worker(config)
     status = yield
@@ -64,7 +64,7 @@ def pytest_load_initial_conftests(
 ) -> Generator[None, None, None]:
     given: Any = early_config.known_args_namespace
     if any(getattr(given, option.key) for option in options.OPTIONS if option.cli and option.kind != "flag"):
-        from pytest_probe.core.garbage_collection import paused_gc
+        from pytest_probe.system.garbage_collection import paused_gc
 
         with paused_gc():
             from pytest_probe.plugin import restart
@@ -76,7 +76,7 @@ def pytest_load_initial_conftests(
         dump_folders.keep_out(early_config)
         # What is timed waits as it does for its user.
         if "time" not in (given.probe_mode or early_config.getini("probe_mode") or ""):
-            from pytest_probe.frameworks.threads import wait_passively
+            from pytest_probe.system.threads import wait_passively
 
             wait_passively()
     yield
@@ -115,8 +115,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("probe_capture") or config.getini("probe_capture"):
         _configure_capture(config)
     elif _may_probe(config):
-        from pytest_probe.core.garbage_collection import paused_gc
         from pytest_probe.errors import ProbeError
+        from pytest_probe.system.garbage_collection import paused_gc
 
         try:
             with paused_gc():
@@ -144,7 +144,7 @@ def _find_captured(config: pytest.Config) -> None:
 
 
 def _configure_capture(config: pytest.Config) -> None:
-    from pytest_probe.plugin import capture
+    from pytest_probe.capture import plugin as capture
 
     folder = config.getoption("probe_capture") or config.getini("probe_capture")
     given = [option for option in options.OPTIONS if option.cli and option.name != "capture"]
@@ -194,17 +194,17 @@ def _configure(config: pytest.Config) -> None:
 
         config.pluginmanager.register(Parameters(), "probe-allure")
     if xdist.on_cluster(state):
-        from pytest_probe.plugin.cluster import setup
+        from pytest_probe.features.cluster import setup
 
         setup.configure(config, state)
     if not xdist.is_worker(config):
-        from pytest_probe.plugin.carrying import Freeing
+        from pytest_probe.plugin.report_results import Freeing
         from pytest_probe.plugin.reporting import Reporting
 
         config.pluginmanager.register(Reporting(state), "probe-reporting")
         config.pluginmanager.register(Freeing(), "probe-freeing")
     if state.settings.resume:
-        from pytest_probe.plugin import resume
+        from pytest_probe.features.resume import plugin as resume
 
         resume.configure(config, state)
     xdist.register_channel(config, state)
@@ -213,7 +213,7 @@ def _configure(config: pytest.Config) -> None:
         controller = xdist.Controller(state)
         config.pluginmanager.register(controller, "probe-controller")
         if xdist.told_by_workers(state):
-            from pytest_probe.plugin.described import InController
+            from pytest_probe.plugin.device_reports import InController
 
             reporting = config.pluginmanager.getplugin("probe-reporting")
             config.pluginmanager.register(InController(state, reporting, controller.folder), "probe-described")
@@ -222,7 +222,7 @@ def _configure(config: pytest.Config) -> None:
 
         config.pluginmanager.register(Guard.of(state), "probe-guard")
         if "probe_says" in getattr(config, "workerinput", {}):
-            from pytest_probe.plugin.described import InWorker
+            from pytest_probe.plugin.device_reports import InWorker
 
             config.pluginmanager.register(InWorker(state), "probe-described")
 
@@ -277,7 +277,7 @@ class Collection:
     def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> None:
         """Add the searches that belong to no file, and leave what this process runs, in its order."""
         if self._probe.fuzzes_table:
-            from pytest_probe.plugin.fuzz import Table
+            from pytest_probe.features.fuzz.plugin import Table
             from pytest_probe.plugin.session import TABLE
 
             table = Table.from_parent(session, name=TABLE.name, nodeid=TABLE.name, probe=self._probe)

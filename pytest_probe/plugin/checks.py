@@ -12,21 +12,21 @@ from typing import Any, Literal
 import pytest
 from msgspec.structs import replace
 
-from pytest_probe.baselines.gate import Judgement
-from pytest_probe.baselines.shown import SHORT, heading, table
-from pytest_probe.core.case import Demands
-from pytest_probe.core.dump import Direction, Record
-from pytest_probe.core.result import PortableId, Result
-from pytest_probe.core.run import Way
-from pytest_probe.core.verdict import SEVERITY, SLOWER, Verdict
+from pytest_probe.check import Case, Checked, Checker, PreparedCall
+from pytest_probe.check.api_names import known_api
 from pytest_probe.errors import NoKernel, SettingsError, UnsupportedDtype
-from pytest_probe.execution import Case, Checked, Checker, PreparedCall
-from pytest_probe.execution.api_names import known_api
+from pytest_probe.features.gate.failure_text import SHORT, heading, table
+from pytest_probe.features.gate.gate import Judgement
+from pytest_probe.features.html.details import details_of
 from pytest_probe.inputs.streams import Streams
-from pytest_probe.plugin.carrying import carry
+from pytest_probe.model.case import Demands
+from pytest_probe.model.dump import Direction, Record
+from pytest_probe.model.result import PortableId, Result
+from pytest_probe.model.run import Way
+from pytest_probe.model.verdict import SEVERITY, SLOWER, Verdict
 from pytest_probe.plugin.commands import test_command
-from pytest_probe.plugin.details import details_of
 from pytest_probe.plugin.marker import Marked
+from pytest_probe.plugin.report_results import carry
 from pytest_probe.plugin.saving import save, saved_file, saves
 from pytest_probe.plugin.session import Probe
 from pytest_probe.plugin.tensors import Request

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_probe import frameworks
-from pytest_probe.core.dump import Dump, Record
-from pytest_probe.core.garbage_collection import paused_gc
-from pytest_probe.core.printable import printable_line
-from pytest_probe.core.verdict import Verdict
+from pytest_probe.check import floating_dtypes
 from pytest_probe.errors import DumpError, RecordError
-from pytest_probe.execution import floating_dtypes
+from pytest_probe.model.dump import Dump, Record
+from pytest_probe.model.verdict import Verdict
 from pytest_probe.plugin.items import NoticeItem, ProbeItem
 from pytest_probe.plugin.run_dumps import address
 from pytest_probe.plugin.session import Probe
 from pytest_probe.records import stable
 from pytest_probe.reports import terminal
 from pytest_probe.selection import select
+from pytest_probe.system.garbage_collection import paused_gc
+from pytest_probe.system.text import printable_line
 
 if TYPE_CHECKING:
     import pluggy
@@ -132,7 +132,7 @@ class ProbeFile(pytest.Collector):
 
     def _items(self, dump: Dump) -> Iterator[pytest.Item]:
         if self.probe.settings.fuzz is not None:
-            from pytest_probe.plugin.fuzz import of_dump
+            from pytest_probe.features.fuzz.plugin import of_dump
 
             yield from of_dump(self, self.probe, dump)
             return

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from pytest_probe.core import archive
 from pytest_probe.errors import DumpError
 from pytest_probe.records import expanded, recognised
+from pytest_probe.system import archive
 
 # The folders that a capture makes below the one that it was given.
 _CAPTURED = re.compile(r"(step|rank|proc)\d*")

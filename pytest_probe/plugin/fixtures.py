@@ -49,7 +49,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _state_for_tests(config: pytest.Config) -> Probe:
-    from pytest_probe.core.run import RECORDED
+    from pytest_probe.model.run import RECORDED
     from pytest_probe.plugin.session import state_of
 
     trouble = _trouble(config)

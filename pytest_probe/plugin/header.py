@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from glob import escape
 
 from pytest_probe import frameworks
-from pytest_probe.core.dump import Dump, Record
-from pytest_probe.execution.large.forecast import sampled_cases
+from pytest_probe.check.large.forecast import sampled_cases
+from pytest_probe.features.timeout import plugin as limit
+from pytest_probe.model.dump import Dump, Record
 from pytest_probe.options import standards
-from pytest_probe.plugin import limit
 from pytest_probe.plugin.session import Probe
 from pytest_probe.plugin.xdist import is_controller
 from pytest_probe.reports import terminal

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from pytest_probe.core.verdict import Verdict
-    from pytest_probe.execution import Case
+    from pytest_probe.check import Case
+    from pytest_probe.model.verdict import Verdict
     from pytest_probe.registry import Registry
 
 

@@ -11,27 +11,27 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 from msgspec.structs import replace
 
-from pytest_probe.baselines.gate import Judgement
-from pytest_probe.baselines.shown import SHORT, heading, table
-from pytest_probe.core.dump import Direction, Dump, Frame, Record
-from pytest_probe.core.named_frame import called_below
-from pytest_probe.core.printable import printable, printable_line
-from pytest_probe.core.result import PortableId, Result
-from pytest_probe.core.verdict import SLOWER, Verdict
-from pytest_probe.execution import Case
-from pytest_probe.plugin.carrying import carry
+from pytest_probe.check import Case
+from pytest_probe.features.gate.failure_text import SHORT, heading, table
+from pytest_probe.features.gate.gate import Judgement
+from pytest_probe.features.html.details import details_of
+from pytest_probe.model.dump import Direction, Dump, Frame, Record
+from pytest_probe.model.named_frame import called_below
+from pytest_probe.model.result import PortableId, Result
+from pytest_probe.model.verdict import SLOWER, Verdict
 from pytest_probe.plugin.commands import item_command
-from pytest_probe.plugin.details import details_of
+from pytest_probe.plugin.report_results import carry
 from pytest_probe.plugin.saving import save, saved_file, saves
 from pytest_probe.plugin.session import Probe
 from pytest_probe.records import module_path, user_frame
 from pytest_probe.reports import junit, terminal
+from pytest_probe.system.text import printable, printable_line
 from pytest_probe.user_errors import exception_line, first_line
 
 if TYPE_CHECKING:
     import pluggy
 
-    from pytest_probe.core.details import Details
+    from pytest_probe.model.details import Details
 
 
 class CaseFailed(AssertionError):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_probe.execution.cost import CASE, Costs
+from pytest_probe.check.cost import CASE, Costs
 from pytest_probe.plugin.items import NoticeItem, ProbeItem
 from pytest_probe.plugin.session import Probe
 
@@ -17,12 +17,12 @@ def arrange(probe: Probe, config: pytest.Config, items: list[pytest.Item]) -> No
     """Leave what this process runs, in its order. Each process of a run, and each machine of several shards, finds the
     same: nothing that is measured decides."""
     if probe.settings.unique:
-        from pytest_probe.plugin.unique import fold
+        from pytest_probe.features.unique.plugin import fold
 
         items[:] = fold(probe, config, items)
     groups = sharing_runs(items)
     if probe.settings.shard is not None:
-        from pytest_probe.plugin.shard import keep
+        from pytest_probe.features.shard.plugin import keep
 
         groups = keep(probe, config, groups)
     if runs_beside_others(config):

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_probe.core import archive
 from pytest_probe.plugin.items import NoticeItem
 from pytest_probe.plugin.order import costs_of
 from pytest_probe.plugin.session import Probe
 from pytest_probe.reports.terminal import count
+from pytest_probe.system import archive
 
 # Seconds between two lines of a log, and between two states of a terminal's line.
 LOGGED, DRAWN = 60.0, 0.1

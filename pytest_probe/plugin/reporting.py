@@ -14,33 +14,34 @@ from typing import Any
 import pytest
 
 from pytest_probe import frameworks
-from pytest_probe.baselines.times import check_benchmark
-from pytest_probe.core.dump import Dump, Frame
-from pytest_probe.core.printable import printable, printable_line
-from pytest_probe.core.result import PortableId, Result
-from pytest_probe.core.verdict import SEVERITY
-from pytest_probe.core.whole_file import replacing
+from pytest_probe.features.gate.plugin import GateRun
+from pytest_probe.features.markdown import github
+from pytest_probe.features.markdown.page import Failing, Page
+from pytest_probe.features.msprobe_csv.checker import write_csv
+from pytest_probe.features.timing.other_times import check_benchmark
+from pytest_probe.features.timing.paddleapex_csv import write_measurements
+from pytest_probe.model.dump import Dump, Frame
+from pytest_probe.model.result import PortableId, Result
+from pytest_probe.model.verdict import SEVERITY
 from pytest_probe.plugin import header
-from pytest_probe.plugin.carrying import carried
 from pytest_probe.plugin.collectors import DAMAGED
 from pytest_probe.plugin.disk import fail, unwritten
-from pytest_probe.plugin.gate import GateRun
 from pytest_probe.plugin.identity import identity, of_devices
+from pytest_probe.plugin.report_results import carried
 from pytest_probe.plugin.run_files import RunFiles
 from pytest_probe.plugin.saving import NOT_SAVED
 from pytest_probe.plugin.session import Probe
 from pytest_probe.plugin.xdist import is_controller, told_by_workers
 from pytest_probe.records import user_frame
-from pytest_probe.reports import github, junit, terminal
+from pytest_probe.reports import junit, terminal
 from pytest_probe.reports.earlier import Earlier
-from pytest_probe.reports.markdown import Failing, Page
-from pytest_probe.reports.msprobe_csv.checker import write_csv
 from pytest_probe.reports.overflow import Overflows, Place
-from pytest_probe.reports.paddleapex_csv import write_measurements
 from pytest_probe.reports.results_file import RESULTS, RUN, ResultsWriter, digest, results_in
 from pytest_probe.reports.running import FOLDER, clear
 from pytest_probe.reports.selected import ITEMS, read_items, selected_in
 from pytest_probe.reports.tally import Tally
+from pytest_probe.system.atomic_files import replacing
+from pytest_probe.system.text import printable, printable_line
 
 # What else a report's outcome is called is an attempt that another plugin repeats.
 OUTCOMES = ("passed", "failed", "skipped")

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from pytest_probe import frameworks
-from pytest_probe.core import archive
-from pytest_probe.core.dump import Dump, Reader
-from pytest_probe.core.garbage_collection import paused_gc
-from pytest_probe.core.printable import printable_line
 from pytest_probe.errors import DumpError
+from pytest_probe.model.dump import Dump, Reader
 from pytest_probe.plugin.dump_folders import DumpFolders
 from pytest_probe.records import captured, find_dumps, is_part, labels, read_dump, recognised, stable
 from pytest_probe.settings.settings import Settings
+from pytest_probe.system import archive
+from pytest_probe.system.garbage_collection import paused_gc
+from pytest_probe.system.text import printable_line
 
 if TYPE_CHECKING:
     import pytest

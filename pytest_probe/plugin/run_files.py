@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from pytest_probe.baselines.baseline import Baseline
-from pytest_probe.baselines.benchmark import Benchmark
-from pytest_probe.core.printable import printable_line
-from pytest_probe.core.result import Result
+from pytest_probe.features.benchmark.benchmark import Benchmark
+from pytest_probe.features.gate.baseline import Baseline
+from pytest_probe.model.result import Result
 from pytest_probe.settings.settings import Settings
+from pytest_probe.system.text import printable_line
 
 if TYPE_CHECKING:
-    from pytest_probe.reports.history.file import HistoryRun
-    from pytest_probe.reports.html.beside import Beside
+    from pytest_probe.features.history.file import HistoryRun
+    from pytest_probe.features.html.other_runs import Beside
 
 
 class RunFiles:
@@ -30,7 +30,7 @@ class RunFiles:
         self._history = _history(settings)
         self._beside: Beside | None = None
         if settings.html is not None:
-            from pytest_probe.reports.html.collected import Collected
+            from pytest_probe.features.html.collected import Collected
 
             self._collected = Collected()
             self._beside = _beside(settings, benchmark, baseline)
@@ -57,7 +57,7 @@ class RunFiles:
         path = self._settings.history
         if self._history is None or path is None:
             return
-        from pytest_probe.reports.history.file import NotAppended
+        from pytest_probe.features.history.file import NotAppended
 
         out = self._settings.out
         try:
@@ -70,8 +70,8 @@ class RunFiles:
         path = self._settings.html
         if path is None:
             return
-        from pytest_probe.reports.html.page import Page
-        from pytest_probe.reports.html.sparklines import sparklines
+        from pytest_probe.features.html.page import Page
+        from pytest_probe.features.html.sparklines import sparklines
         from pytest_probe.reports.run_folder import RunFacts
 
         lines = sparklines(self._settings.history, self._collected.ids)
@@ -84,7 +84,7 @@ class RunFiles:
 def _history(settings: Settings) -> HistoryRun | None:
     if settings.history is None:
         return None
-    from pytest_probe.reports.history.file import HistoryRun, check
+    from pytest_probe.features.history.file import HistoryRun, check
 
     check(settings.history)
     return HistoryRun()
@@ -92,7 +92,7 @@ def _history(settings: Settings) -> HistoryRun | None:
 
 def _beside(settings: Settings, benchmark: Benchmark | None, baseline: Baseline | None) -> Beside | None:
     """The benchmark, or else what the baseline said before the run."""
-    from pytest_probe.reports.html.beside import Beside, OtherCase, OtherRun
+    from pytest_probe.features.html.other_runs import Beside, OtherCase, OtherRun
 
     if benchmark is not None:
         cases = {result.id: OtherCase.of(result) for result in benchmark.results.values()}

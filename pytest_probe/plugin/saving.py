@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from pytest_probe.core.verdict import Verdict
-from pytest_probe.core.whole_file import replacing
+from pytest_probe.model.verdict import Verdict
 from pytest_probe.plugin.session import Probe
+from pytest_probe.system.atomic_files import replacing
 from pytest_probe.user_errors import first_line
 
 if TYPE_CHECKING:
-    from pytest_probe.execution import Checked
+    from pytest_probe.check import Checked
 
 # How the note about tensors that the disk did not take begins.
 NOT_SAVED = "not saved: "

@@ -17,22 +17,22 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_probe import frameworks
-from pytest_probe.baselines.benchmark import Benchmark
-from pytest_probe.baselines.gate import Gate, Judgement
-from pytest_probe.baselines.kept import kept
-from pytest_probe.baselines.times import OtherTimes, slower
-from pytest_probe.core import clock
-from pytest_probe.core.case import Case
-from pytest_probe.core.dump import Dump
-from pytest_probe.core.fatal_call import AnnouncedCall
-from pytest_probe.core.measurement import CaseTime
-from pytest_probe.core.result import PortableId
-from pytest_probe.core.signature import signature
-from pytest_probe.core.verdict import SEVERITY, Verdict
 from pytest_probe.errors import ProbeError, RecordError, SettingsError, Unsupported
+from pytest_probe.features.benchmark.benchmark import Benchmark
+from pytest_probe.features.gate.entry import kept
+from pytest_probe.features.gate.gate import Gate, Judgement
+from pytest_probe.features.gate.plugin import gate_in_worker
+from pytest_probe.features.gate.signature import signature
+from pytest_probe.features.html.details import ShownInDetail
+from pytest_probe.features.timing.other_times import OtherTimes, slower
+from pytest_probe.model import clock
+from pytest_probe.model.case import Case
+from pytest_probe.model.dump import Dump
+from pytest_probe.model.fatal_call import AnnouncedCall
+from pytest_probe.model.measurement import CaseTime
+from pytest_probe.model.result import PortableId
+from pytest_probe.model.verdict import SEVERITY, Verdict
 from pytest_probe.options import NAMED
-from pytest_probe.plugin.details import ShownInDetail
-from pytest_probe.plugin.gate import gate_in_worker
 from pytest_probe.plugin.item_hooks import ItemHooks
 from pytest_probe.plugin.run_dumps import RunDumps
 from pytest_probe.registry import Registry
@@ -47,7 +47,7 @@ from pytest_probe.user_errors import reporting_failures_of
 if TYPE_CHECKING:
     import pluggy
 
-    from pytest_probe.execution import Checked, Checker
+    from pytest_probe.check import Checked, Checker
 
 # What stands for the dump of searches by the table alone.
 TABLE = Path("table")
@@ -137,7 +137,7 @@ class Probe:
     @cached_property
     def tabled_apis(self) -> tuple[str, ...]:
         """The APIs that --probe-api names, of those in the table of constraints."""
-        from pytest_probe.inputs.fuzz.tabled import entry_of
+        from pytest_probe.features.fuzz.from_table import entry_of
 
         selection = self.settings.selection
         known, signatures = frameworks.load(frameworks.DEFAULT).apis(), frameworks.signatures()
@@ -154,14 +154,14 @@ class Probe:
                 option, self.settings.given["fuzz"], f"give a dump with {NAMED['dump'].flag}, or {NAMED['api'].flag}"
             )
         if not self.tabled_apis:
-            from pytest_probe.inputs.fuzz.table import table
+            from pytest_probe.features.fuzz.table import table
 
             known = ", ".join(sorted(table()))
             raise SettingsError(NAMED["api"].flag, ", ".join(globs), f"without a dump the table has {known}")
 
     def checker_of(self, device: str | None, seed: int | None = None, *, diagnosed: bool = True) -> Checker:
         """seed: another one than the run's."""
-        from pytest_probe.execution import Checker, Conditions, user_code
+        from pytest_probe.check import Checker, Conditions, user_code
 
         settings, hook = self.settings, self.config.hook
         return Checker(

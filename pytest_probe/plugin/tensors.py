@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from pytest_probe.core.arguments import Leaf
-from pytest_probe.core.decoding import one_of
-from pytest_probe.core.dump import TensorSpec
 from pytest_probe.errors import SettingsError
 from pytest_probe.inputs.filled import FILLS, alike, described, filled, resized
 from pytest_probe.inputs.generated import generate, kind_of, rounded_to_dtype
 from pytest_probe.inputs.strides import LAYOUTS, laid_out
+from pytest_probe.model.arguments import Leaf
+from pytest_probe.model.dump import TensorSpec
 from pytest_probe.numerics.dtypes import DTYPES
 from pytest_probe.records.fields import Fields
 from pytest_probe.records.msprobe.tensors import tensor as read_tensor
+from pytest_probe.system.decoding import one_of
 
 Take = Callable[[Any], Any]
 

@@ -15,14 +15,14 @@ import pytest
 from msgspec import structs
 from msgspec.structs import replace
 
-from pytest_probe.core.fatal_call import FUZZED, AnnouncedCall, FatalCall
-from pytest_probe.core.result import PortableId, Result
-from pytest_probe.core.run import RECORDED
-from pytest_probe.core.verdict import Verdict
 from pytest_probe.errors import SettingsError
+from pytest_probe.model.fatal_call import FUZZED, AnnouncedCall, FatalCall
+from pytest_probe.model.result import PortableId, Result
+from pytest_probe.model.run import RECORDED
+from pytest_probe.model.verdict import Verdict
 from pytest_probe.plugin import packing, phases
-from pytest_probe.plugin.carrying import carry
 from pytest_probe.plugin.commands import item_command, search_command
+from pytest_probe.plugin.report_results import carry
 from pytest_probe.plugin.session import TABLE, Probe
 from pytest_probe.reports.death import Ending, by_limit, memory_kills, verdict_on
 from pytest_probe.reports.fatal_calls import note, of_search

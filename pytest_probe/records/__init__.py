@@ -13,10 +13,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from pytest_probe.core import archive
-from pytest_probe.core.dump import TENSOR_FOLDER, Call, Dump, Reader, Record
-from pytest_probe.core.regular_file import special
 from pytest_probe.errors import DumpError, HookFailed, RecordError, SettingsError
+from pytest_probe.model.dump import TENSOR_FOLDER, Call, Dump, Reader, Record
 from pytest_probe.records.api_accuracy_checker.reader import CheckerReader
 from pytest_probe.records.labels import captured, labels, natural, stable
 from pytest_probe.records.msprobe.construct import module_path
@@ -26,6 +24,8 @@ from pytest_probe.records.paddle_lines.reader import PaddleLinesReader
 from pytest_probe.records.paddleapex.reader import PaddleApexReader, whole_of, without_parts
 from pytest_probe.records.ptdbg.reader import PtdbgReader
 from pytest_probe.records.unrecognised import found_instead
+from pytest_probe.system import archive
+from pytest_probe.system.regular_file import special
 from pytest_probe.user_errors import reporting_failures_of
 
 READERS: tuple[Reader, ...] = (

@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from pytest_probe.core.dump import Argument, Number
 from pytest_probe.errors import NotRebuilt, RecordError
+from pytest_probe.model.dump import Argument, Number
 from pytest_probe.records.lazy_json import TOKENS
 
 # What frameworks have and NumPy, with ml_dtypes, can hold.

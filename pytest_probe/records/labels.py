@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from pytest_probe.core import archive
+from pytest_probe.system import archive
 
 # The folders that a capture makes: for a process that trains alone, and for one of several.
 _PROCESS = re.compile(r"proc\d+")

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import msgspec
 
-from pytest_probe.core.archive import opened
-from pytest_probe.core.garbage_collection import paused_gc
+from pytest_probe.system.archive import opened
+from pytest_probe.system.garbage_collection import paused_gc
 
 # As long as the bare words, quotes included, so that they fit in place.
 TOKENS: Mapping[str, float] = {"N": float("nan"), "Infini": float("inf"), "-Infini": float("-inf")}

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from pytest_probe.core.dump import Argument
+from pytest_probe.model.dump import Argument
 from pytest_probe.records.fields import LARGEST, LEAST, MAX_TEXT, Fields, quoted
 
 Reader: TypeAlias = Callable[[Fields, Mapping[str, Any], str], Argument]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pytest_probe.core.dump import DtypeSpec
+from pytest_probe.model.dump import DtypeSpec
 from pytest_probe.records.fields import DUMP_DTYPES
 
 # Paddle 2 has short names where Paddle 3 has those of NumPy: FP32, FLOAT32.

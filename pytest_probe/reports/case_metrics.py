@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from pytest_probe.core.details import LIMIT, limit_share
-from pytest_probe.core.result import Plain, Result, number, rank
+from pytest_probe.model.details import LIMIT, limit_share
+from pytest_probe.model.result import Plain, Result, number, rank
 
 SHARE = "limit_share"
 # What the page calls them; other metrics have their own names.

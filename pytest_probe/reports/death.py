@@ -9,8 +9,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from pytest_probe.core.verdict import Verdict
 from pytest_probe.errors import NoReference, OutOfMemory
+from pytest_probe.model.verdict import Verdict
 from pytest_probe.reports.running import Running
 
 CRASH, TIMEOUT = "crash", "timeout"

@@ -9,13 +9,13 @@ from typing import IO, Any
 import msgspec
 from msgspec.structs import replace
 
-from pytest_probe.core.file_lock import locked
-from pytest_probe.core.regular_file import opened
-from pytest_probe.core.result import Result
-from pytest_probe.core.whole_file import beside
 from pytest_probe.errors import ResultsError, SettingsError
+from pytest_probe.model.result import Result
 from pytest_probe.reports.identity import Identity, check
 from pytest_probe.reports.selected import ITEMS, Items, Selected, described, faults, is_of_test, read_items
+from pytest_probe.system.atomic_files import beside
+from pytest_probe.system.file_lock import locked
+from pytest_probe.system.regular_file import opened
 
 OPTION = "--probe-resume"
 ADVICE = "give the same, or a new folder"

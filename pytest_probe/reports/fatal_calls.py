@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from pytest_probe.core.fatal_call import FatalCall
+from pytest_probe.model.fatal_call import FatalCall
 
 FILE = "fatal_calls.jsonl"
 

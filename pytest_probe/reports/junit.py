@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable
 
-from pytest_probe.core.result import Result, plain, worst_metric
+from pytest_probe.model.result import Result, plain, worst_metric
 
 PREFIX = "probe."
 _TEXTS = ("id", "api", "direction", "dtype", "device", "verdict", "standard", "reason", "kind")

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 
 from msgspec import Struct, field
 
-from pytest_probe.core.dump import Frame
-from pytest_probe.core.printable import printable
-from pytest_probe.core.result import PortableId, Result
-from pytest_probe.core.verdict import OVERFLOW
+from pytest_probe.model.dump import Frame
+from pytest_probe.model.result import PortableId, Result
+from pytest_probe.model.verdict import OVERFLOW
 from pytest_probe.standards.finite import INHERITED
+from pytest_probe.system.text import printable
 
 # The worst kind of a record's outputs decides; these are no fault of a device.
 _ORDER = ("normal", "saturated", "missed", "abnormal")

@@ -10,13 +10,13 @@ from typing import IO, Any
 
 import msgspec
 
-from pytest_probe.core import archive
-from pytest_probe.core.file_lock import locked
-from pytest_probe.core.regular_file import opened
-from pytest_probe.core.result import Result
-from pytest_probe.core.whole_file import replacing
 from pytest_probe.errors import ResultsError, SettingsError
+from pytest_probe.model.result import Result
 from pytest_probe.reports.earlier import Earlier
+from pytest_probe.system import archive
+from pytest_probe.system.atomic_files import replacing
+from pytest_probe.system.file_lock import locked
+from pytest_probe.system.regular_file import opened
 
 SCHEMA = 1
 RESULTS, RUN = "results.jsonl", "run.json"

@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from pytest_probe.core.regular_file import opened
-from pytest_probe.core.result import Result
 from pytest_probe.errors import ResultsError, SettingsError
+from pytest_probe.model.result import Result
 from pytest_probe.reports.results_file import RESULTS, RUN, SCHEMA, read_results
 from pytest_probe.reports.selected import RunEnd, Selected, check_results
+from pytest_probe.system.regular_file import opened
 
 
 class _Schema(msgspec.Struct, frozen=True):

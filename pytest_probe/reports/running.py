@@ -12,8 +12,8 @@ from typing import IO
 import msgspec
 from msgspec import structs
 
-from pytest_probe.core.fatal_call import AnnouncedCall
-from pytest_probe.core.sides import Side
+from pytest_probe.model.fatal_call import AnnouncedCall
+from pytest_probe.model.running_side import Side
 from pytest_probe.reports import fatal_calls
 
 FOLDER, DEATHS = "running", "deaths.jsonl"

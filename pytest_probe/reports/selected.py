@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from pytest_probe.core.regular_file import opened
-from pytest_probe.core.result import PortableId
-from pytest_probe.core.whole_file import replacing
 from pytest_probe.errors import ResultsError, SettingsError
+from pytest_probe.model.result import PortableId
+from pytest_probe.system.atomic_files import replacing
+from pytest_probe.system.regular_file import opened
 
 ITEMS = "items.json"
 NAMED = 5

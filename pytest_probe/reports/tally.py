@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, field
 
-from pytest_probe.core.fatal_call import FUZZED
-from pytest_probe.core.result import Plain, Result, number, rank
-from pytest_probe.core.verdict import NON_DETERMINISTIC, SEVERITY, UNDECIDED, Outcome
+from pytest_probe.model.fatal_call import FUZZED
+from pytest_probe.model.result import Plain, Result, number, rank
+from pytest_probe.model.verdict import NON_DETERMINISTIC, SEVERITY, UNDECIDED, Outcome
 from pytest_probe.reports.times import TimeTally
 
 # How the notes of a search begin; on calls that break a contract, and on how many were drawn.

@@ -6,12 +6,12 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from pytest_probe.core.dump import Dump, Frame
-from pytest_probe.core.measurement import CaseTime, microseconds
-from pytest_probe.core.printable import printable
-from pytest_probe.core.result import number
-from pytest_probe.core.verdict import ArgumentRow, Diagnosis, Element, OutputVerdict, Verdict
+from pytest_probe.model.dump import Dump, Frame
+from pytest_probe.model.measurement import CaseTime, microseconds
+from pytest_probe.model.result import number
+from pytest_probe.model.verdict import ArgumentRow, Diagnosis, Element, OutputVerdict, Verdict
 from pytest_probe.reports.tally import Tally, Worst
+from pytest_probe.system.text import printable
 
 if TYPE_CHECKING:
     import pytest

@@ -8,8 +8,8 @@ from typing import TypeAlias
 
 from msgspec import Struct, field
 
-from pytest_probe.core.measurement import CaseTime, microseconds
-from pytest_probe.core.result import Result
+from pytest_probe.model.measurement import CaseTime, microseconds
+from pytest_probe.model.result import Result
 
 # Cases in each of the two lists.
 LISTED = 10

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from pytest_probe.core.decoding import one_of
 from pytest_probe.errors import SettingsError
+from pytest_probe.system.decoding import one_of
 
 if TYPE_CHECKING:
-    from pytest_probe.core.dump import Direction
+    from pytest_probe.model.dump import Direction
 
 DTYPE_CHOICES = ("recorded", "float64", "float32", "float16", "bfloat16")
 INPUTS = ("auto", "generated", "stored")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_probe.baselines.gate import BITS, METRICS
-from pytest_probe.core.run import RECORDED
 from pytest_probe.errors import SettingsError
+from pytest_probe.features.gate.gate import BITS, METRICS
+from pytest_probe.model.run import RECORDED
 from pytest_probe.options import NAMED, OPTIONS
 from pytest_probe.settings import dump_paths, values
 from pytest_probe.settings.choices import ACCURACY, INPUTS, SAVE

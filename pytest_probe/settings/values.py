@@ -10,15 +10,15 @@ from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 
 from pytest_probe import frameworks
-from pytest_probe.core.device_modes import MODES
-from pytest_probe.core.regular_file import check_replaceable
+from pytest_probe.check.cost import shard_of
 from pytest_probe.errors import SettingsError
-from pytest_probe.execution.cost import shard_of
+from pytest_probe.model.device_modes import MODES
 from pytest_probe.selection import Selection
 from pytest_probe.settings.choices import ACCURACY, ALONE, DIRECTION_CHOICES, DTYPE_CHOICES, MEMORY, TIME, check_name
 from pytest_probe.settings.settings import PROFILES, Examples
 from pytest_probe.settings.written import Written
 from pytest_probe.standards.tools.project_rules import StandardsFile
+from pytest_probe.system.regular_file import check_replaceable
 
 if TYPE_CHECKING:
     pass

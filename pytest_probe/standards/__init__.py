@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pytest_probe.core.comparison import Comparison
+from pytest_probe.model.comparison import Comparison
 from pytest_probe.standards.auto import Auto, OneRule
 from pytest_probe.standards.base import Standard
 from pytest_probe.standards.exact import Exact

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from msgspec.structs import replace
 
-from pytest_probe.core.arguments import BoundCall
-from pytest_probe.core.comparison import Comparison
-from pytest_probe.core.verdict import OutputVerdict
+from pytest_probe.model.arguments import BoundCall
+from pytest_probe.model.comparison import Comparison
+from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.standards.api_class import details
 from pytest_probe.standards.base import Standard
 from pytest_probe.standards.classes.discrete import Discrete, OwnIntegers

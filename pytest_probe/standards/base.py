@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from pytest_probe.core.comparison import Comparison
-from pytest_probe.core.verdict import OutputVerdict
+from pytest_probe.model.comparison import Comparison
+from pytest_probe.model.verdict import OutputVerdict
 
 
 class Standard(Protocol):

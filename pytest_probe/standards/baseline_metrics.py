@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from pytest_probe.core.comparison import Comparison
-from pytest_probe.core.verdict import Metric, OutputVerdict
+from pytest_probe.model.comparison import Comparison
+from pytest_probe.model.verdict import Metric, OutputVerdict
 from pytest_probe.numerics import metrics
 from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.numerics.relative_rmse import relative_rmse

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from pytest_probe.core.comparison import Comparison
-from pytest_probe.core.verdict import Element, OutputVerdict
+from pytest_probe.model.comparison import Comparison
+from pytest_probe.model.verdict import Element, OutputVerdict
 from pytest_probe.numerics import metrics
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, is_complex, is_floating, round_to
 from pytest_probe.numerics.ulp import ulp_distance

@@ -7,9 +7,9 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from pytest_probe.core.comparison import Comparison
-from pytest_probe.core.verdict import OVERFLOW, Element, Outcome, OutputVerdict
 from pytest_probe.errors import Unsupported
+from pytest_probe.model.comparison import Comparison
+from pytest_probe.model.verdict import OVERFLOW, Element, Outcome, OutputVerdict
 from pytest_probe.numerics.dtypes import (
     AnyArray,
     BoolArray,

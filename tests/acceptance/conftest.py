@@ -84,7 +84,7 @@ NAMES = [
 PLANTED = """
     from msgspec.structs import replace
 
-    from pytest_probe.core.verdict import ArgumentRow, Element, OutputVerdict
+    from pytest_probe.model.verdict import ArgumentRow, Element, OutputVerdict
 
     METRICS = {"max_ulp": 4096.0, "max_abs": 0.5, "noise_ratio": 512.0, "noise_ratio_limit": 64.0}
     WORST = (Element((1, 2), 0.75, 0.25, 4096.0, 512.0),)

@@ -203,7 +203,7 @@ UNUSABLE: dict[str, tuple[Callable[[Path], object], str]] = {
 @pytest.mark.parametrize("name", UNUSABLE)
 def test_an_archive_that_cannot_be_used(pytester: pytest.Pytester, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     make, message = UNUSABLE[name]
-    monkeypatch.setattr("pytest_probe.core.archive._SPOOLED", 1 << 20)
+    monkeypatch.setattr("pytest_probe.system.archive._SPOOLED", 1 << 20)
     make(pytester.path / name)
     result = pytester.runpytest(f"--probe-dump={name}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -233,7 +233,7 @@ def test_a_file_of_an_archive_that_is_not_read(
     pytester: pytest.Pytester, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make, message = BAD_FILES[name]
-    monkeypatch.setattr("pytest_probe.core.archive._SMALL", 1 << 20)
+    monkeypatch.setattr("pytest_probe.system.archive._SMALL", 1 << 20)
     make(pytester.path / name)
     result = pytester.runpytest(f"--probe-dump={name}")
     assert result.ret == pytest.ExitCode.TESTS_FAILED

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from pytest_probe.core.file_lock import locked
+from pytest_probe.system.file_lock import locked
 from tests.acceptance.conftest import DumpMaker, entries
 
 # In a child: no file may become larger than so many bytes.
@@ -98,7 +98,7 @@ def test_a_capture_below_a_file(pytester: pytest.Pytester) -> None:
 
 HOLDER = """
 import sys
-from pytest_probe.core.file_lock import locked
+from pytest_probe.system.file_lock import locked
 file = open(sys.argv[1], "ab")
 print(locked(file), flush=True)
 sys.stdin.read()
@@ -126,7 +126,7 @@ def test_a_run_holds_its_folder(pytester: pytest.Pytester, make_dump: DumpMaker)
     make_dump(data={"Torch.argmax.0.forward": ARGMAX})
     pytester.makeconftest(
         """
-        from pytest_probe.core.file_lock import locked
+        from pytest_probe.system.file_lock import locked
 
         def pytest_probe_verdict(case, verdict):
             with open("out/results.jsonl", "ab") as file:

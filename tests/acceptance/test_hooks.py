@@ -69,7 +69,7 @@ def test_inputs_are_changed_before_either_side_runs(pytester: pytest.Pytester, m
 def test_a_standard_can_be_added_and_named(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump()
     conftest = """
-        from pytest_probe.core.verdict import OutputVerdict
+        from pytest_probe.model.verdict import OutputVerdict
 
         class Never:
             name = "never"
@@ -87,7 +87,7 @@ def test_a_standard_can_be_added_and_named(pytester: pytest.Pytester, make_dump:
 def test_a_reader_can_be_added(pytester: pytest.Pytester) -> None:
     (pytester.path / "calls.txt").write_text("my format\n")
     conftest = """
-        from pytest_probe.core.dump import Call, Dump, Record, TensorSpec
+        from pytest_probe.model.dump import Call, Dump, Record, TensorSpec
 
         class Reader:
             name = "mine"

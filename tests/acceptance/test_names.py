@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from pytest_probe.capture import kernel
 from pytest_probe.cli import main
-from pytest_probe.recording import kernel
 from tests.acceptance.conftest import NAMES, DumpMaker
 
 MARKED = """

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_probe.core.dump import Record
 from pytest_probe.frameworks import signatures
+from pytest_probe.model.dump import Record
 from pytest_probe.selection import Selection
 
 LINEAR = Record("Functional.linear.0", "Functional", "linear", 0, b"", b"")

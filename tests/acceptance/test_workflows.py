@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from tests.acceptance.conftest import DumpMaker
-from tests.acceptance.test_gate import DATA
+from tests.features.gate.test_gate import DATA
 from tests.support.pages import blocks
 
 # What a CI machine has and a test has not: installed packages, a network.

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from pytest_probe.core.measurement import CaseTime, Throughput, TimeBeside
-from pytest_probe.core.result import Result
-from pytest_probe.reports.html.beside import Beside, OtherCase, OtherRun
-from pytest_probe.reports.html.sparklines import Sparklines
+from pytest_probe.features.html.other_runs import Beside, OtherCase, OtherRun
+from pytest_probe.features.html.sparklines import Sparklines
+from pytest_probe.model.measurement import CaseTime, Throughput, TimeBeside
+from pytest_probe.model.result import Result
 from tests.browser.conftest import Opener
 from tests.support.browser import Opened
 from tests.support.made_results import made_result, made_results

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_probe.recording.snapshot import Tree
+from pytest_probe.capture.snapshot import Tree
 from tests.device.conftest import ROOT, Train
 from tests.device.train import MODELS
 

@@ -10,10 +10,10 @@ from unittest import mock
 import torch
 from msgspec import Struct
 
-from pytest_probe.core.comparison import RunKind
-from pytest_probe.core.verdict import Outcome, Verdict
-from pytest_probe.execution import Checker, Conditions
-from pytest_probe.execution.alternatives import OutputRuns
+from pytest_probe.check import Checker, Conditions
+from pytest_probe.check.alternatives import OutputRuns
+from pytest_probe.model.comparison import RunKind
+from pytest_probe.model.verdict import Outcome, Verdict
 from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.registry import Registry
 from tests.support.devices import Emulated

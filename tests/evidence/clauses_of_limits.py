@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from msgspec.structs import replace
 
-from pytest_probe.core.comparison import Comparison
-from pytest_probe.execution import comparisons, judging, resolve, run, structure
+from pytest_probe.check import comparisons, judging, resolve, run, structure
+from pytest_probe.model.comparison import Comparison
 from pytest_probe.numerics import closeness, noise_ratio
 from pytest_probe.numerics.dtypes import AnyArray, round_to, widen
 from pytest_probe.numerics.noise_ratio import Bias

@@ -11,11 +11,11 @@ import torch
 import torch.nn.functional as F
 from msgspec.structs import replace
 
-from pytest_probe.core.comparison import Comparison
-from pytest_probe.core.verdict import OutputVerdict
-from pytest_probe.execution import comparisons, perturbed
-from pytest_probe.execution.perturbed import Draw
+from pytest_probe.check import comparisons, perturbed
+from pytest_probe.check.perturbed import Draw
 from pytest_probe.frameworks.torch import rounding
+from pytest_probe.model.comparison import Comparison
+from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics import noise_ratio
 from pytest_probe.numerics.dtypes import AnyArray, float_format
 from pytest_probe.numerics.ulp import ulp

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_probe.core.comparison import Comparison
-from pytest_probe.core.verdict import Diagnosis, OutputVerdict
+from pytest_probe.model.comparison import Comparison
+from pytest_probe.model.verdict import Diagnosis, OutputVerdict
 from pytest_probe.standards.base import Standard
 from pytest_probe.standards.device_modes import judge
 from pytest_probe.standards.diagnosis import Depth, diagnose

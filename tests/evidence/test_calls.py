@@ -10,9 +10,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pytest_probe.core.verdict import Verdict
-from pytest_probe.execution import Checker, Conditions
+from pytest_probe.check import Checker, Conditions
 from pytest_probe.frameworks.torch.framework import TorchDevice
+from pytest_probe.model.verdict import Verdict
 from pytest_probe.registry import Registry
 
 pytestmark = pytest.mark.usefixtures("causes_once")

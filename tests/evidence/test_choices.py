@@ -9,8 +9,8 @@ import pytest
 import torch
 from msgspec import Struct
 
-from pytest_probe.core.verdict import Verdict
-from pytest_probe.execution import Checker, Conditions
+from pytest_probe.check import Checker, Conditions
+from pytest_probe.model.verdict import Verdict
 from pytest_probe.registry import Registry
 from tests.support.devices import Emulated
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from msgspec import Struct, field
 
-from pytest_probe.core.verdict import Verdict
+from pytest_probe.model.verdict import Verdict
 from pytest_probe.records import find_dumps, read_dump
 from tests.support.checking import verdicts
 from tests.support.dumps import DUMPS, unpack

@@ -13,7 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pytest_probe.core.verdict import Verdict
+from pytest_probe.model.verdict import Verdict
 from tests.evidence.winograd import winograd
 from tests.support.checking import verdicts
 from tests.support.writing import entries, write_dump

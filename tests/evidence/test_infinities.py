@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pytest_probe.execution import Checker, Conditions
+from pytest_probe.check import Checker, Conditions
 from pytest_probe.registry import Registry
 from tests.evidence.infinities import CASES, INF, ZERO_TIMES, Case, Function, places, spoiled, wrong_answers
 from tests.support.devices import Emulated

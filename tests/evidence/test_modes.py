@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_probe.core.device_modes import MODES
-from pytest_probe.core.verdict import OutputVerdict
-from pytest_probe.execution import Checker, Conditions
+from pytest_probe.check import Checker, Conditions
+from pytest_probe.model.device_modes import MODES
+from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics.dtypes import _format
 from pytest_probe.registry import Registry
 from tests.evidence.test_faults import FAULTS, HEALTHY, dump_of

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from msgspec import Struct
 
-from pytest_probe.execution import Checker, Conditions
+from pytest_probe.check import Checker, Conditions
 from pytest_probe.registry import Registry
 from tests.support.devices import Emulated
 

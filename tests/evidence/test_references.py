@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pytest_probe.core.verdict import Verdict
-from pytest_probe.execution import Checker, Conditions
+from pytest_probe.check import Checker, Conditions
+from pytest_probe.model.verdict import Verdict
 from pytest_probe.registry import Registry
 from tests.evidence.references import FAULTS, WRITTEN, Function, inputs, kernel
 from tests.support.devices import Emulated

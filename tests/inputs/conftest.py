@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_probe.core.arguments import Arguments
-from pytest_probe.core.dump import Call
 from pytest_probe.frameworks.torch.signatures import bind
 from pytest_probe.inputs import StoredTensors, build
+from pytest_probe.model.arguments import Arguments
+from pytest_probe.model.dump import Call
 
 Build = Callable[..., Arguments]
 

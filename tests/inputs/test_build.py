@@ -7,10 +7,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from pytest_probe.core.arguments import Array, Leaf
-from pytest_probe.core.dump import DtypeSpec, SizeSpec, TensorSpec
 from pytest_probe.errors import RecordError, Unsupported
 from pytest_probe.inputs.streams import Streams
+from pytest_probe.model.arguments import Array, Leaf
+from pytest_probe.model.dump import DtypeSpec, SizeSpec, TensorSpec
 from tests.inputs.conftest import Build
 
 NORMAL = TensorSpec("float32", (4, 25), 2.5, -2.25, 0.05, 10.0)

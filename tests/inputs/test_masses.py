@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_probe.core.dump import TensorSpec
 from pytest_probe.inputs.generated import generate
+from pytest_probe.model.dump import TensorSpec
 
 INF = math.inf
 

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_probe.core.dump import Call, TensorSpec
 from pytest_probe.errors import Unsupported
 from pytest_probe.inputs import arguments_on_device, available_memory, bytes_on_device, check_size, memory_needed
+from pytest_probe.model.dump import Call, TensorSpec
 
 
 def call(shape: tuple[int, ...], dtype: str = "float32") -> Call:

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_probe.core.dump import TensorSpec
 from pytest_probe.inputs.planting import plant, supposed
+from pytest_probe.model.dump import TensorSpec
 from tests.inputs.conftest import Build
 
 NORMAL = TensorSpec("float32", (16, 64), 3.2, -3.1, 0.01, 32.0)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_probe.core.dump import SizeSpec, TensorSpec
+from pytest_probe.model.dump import SizeSpec, TensorSpec
 from tests.inputs.conftest import Build
 
 

@@ -7,9 +7,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from pytest_probe.core.dump import TensorSpec
 from pytest_probe.errors import RecordError
 from pytest_probe.inputs import StoredTensors
+from pytest_probe.model.dump import TensorSpec
 
 ENTRY, FIELD = "Functional.linear.0.forward", "input_args.1"
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from pytest_probe.core.dump import Call, TensorSpec
 from pytest_probe.errors import Unsupported
 from pytest_probe.inputs.memory import check_size, memory_needed
 from pytest_probe.inputs.strides import is_layout, without_repeats
+from pytest_probe.model.dump import Call, TensorSpec
 from tests.inputs.conftest import Build
 
 X = TensorSpec("float32", (3, 4), 2.5, -2.25, 0.05, 4.0, stride=(1, 3), address=64)

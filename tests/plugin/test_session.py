@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from pytest_probe.core.dump import Direction
-from pytest_probe.execution import Case
+from pytest_probe.check import Case
+from pytest_probe.model.dump import Direction
 from pytest_probe.plugin.session import Probe, make_probe
 from pytest_probe.records import read_dump
 from tests.support.writing import entries, write_dump

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_probe.core.dump import Dump
 from pytest_probe.errors import DumpError
+from pytest_probe.model.dump import Dump
 from pytest_probe.records import READERS, find_dumps, read_dump
 
 _EMPTY = '{"task": "statistics", "level": "L1", "framework": "pytorch", "dump_data_dir": null, "data": {}}'

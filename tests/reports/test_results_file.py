@@ -9,9 +9,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from pytest_probe.core.result import PortableId, Result, plain
-from pytest_probe.core.verdict import Element, Metric, Outcome, OutputVerdict, Verdict
 from pytest_probe.errors import ResultsError, SettingsError
+from pytest_probe.model.result import PortableId, Result, plain
+from pytest_probe.model.verdict import Element, Metric, Outcome, OutputVerdict, Verdict
 from pytest_probe.reports.junit import properties
 from pytest_probe.reports.results_file import ResultsWriter, digest, lines_of, read_results
 from pytest_probe.reports.tally import Tally

@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 from syrupy.assertion import SnapshotAssertion
 
-from pytest_probe.core.dump import Dump, Frame, Record
-from pytest_probe.core.verdict import ArgumentRow, Diagnosis, Element, Metric, OutputVerdict, Verdict
+from pytest_probe.model.dump import Dump, Frame, Record
+from pytest_probe.model.verdict import ArgumentRow, Diagnosis, Element, Metric, OutputVerdict, Verdict
 from pytest_probe.reports.tally import Tally
 from pytest_probe.reports.terminal import WIDTH, failure, header, sampled, summary_lines
 from tests.reports.test_results_file import outcome, output

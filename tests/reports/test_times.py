@@ -6,11 +6,11 @@ from pathlib import Path
 
 import msgspec
 
-from pytest_probe.core.measurement import CaseMemory, CaseTime, TimeBeside
-from pytest_probe.core.result import PortableId, Result
-from pytest_probe.core.verdict import OutputVerdict, Verdict
+from pytest_probe.features.timing.paddleapex_csv import memory_row, summary_row, time_row, write_measurements
+from pytest_probe.model.measurement import CaseMemory, CaseTime, TimeBeside
+from pytest_probe.model.result import PortableId, Result
+from pytest_probe.model.verdict import OutputVerdict, Verdict
 from pytest_probe.reports.junit import properties
-from pytest_probe.reports.paddleapex_csv import memory_row, summary_row, time_row, write_measurements
 from pytest_probe.reports.results_file import RESULTS
 from pytest_probe.reports.times import TimeTally
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from pytest_probe import frameworks
-from pytest_probe.frameworks.binding import Signature
 from pytest_probe.frameworks.paddle import signatures as of_paddle
+from pytest_probe.frameworks.python.binding import Signature
 from pytest_probe.frameworks.torch.signatures import SIGNATURES, canonical
 from pytest_probe.standards.api_class import _classes, classes_of, details, names
 

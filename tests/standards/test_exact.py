@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_probe.core.comparison import Allowance
+from pytest_probe.model.comparison import Allowance
 from pytest_probe.numerics.dtypes import float_format
 from pytest_probe.standards.exact import Exact
 from tests.support.asking import comparison

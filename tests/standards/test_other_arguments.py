@@ -9,8 +9,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pytest_probe.core.verdict import Verdict
-from pytest_probe.execution import Checker, Conditions
+from pytest_probe.check import Checker, Conditions
+from pytest_probe.model.verdict import Verdict
 from pytest_probe.registry import Registry
 from pytest_probe.standards.api_class import classes_of, names
 from pytest_probe.standards.device_modes import judge

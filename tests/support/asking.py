@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from msgspec import Struct, field
 
-from pytest_probe.core.comparison import Allowance, Assumption, ComparedCase, Comparison, Evidence, RunKind
-from pytest_probe.core.verdict import OutputVerdict
 from pytest_probe.frameworks.torch.signatures import bind
+from pytest_probe.model.comparison import Allowance, Assumption, ComparedCase, Comparison, Evidence, RunKind
+from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype, round_to
 from pytest_probe.standards.api_class import classes_of
 from pytest_probe.standards.noise.standard import NoiseStandard

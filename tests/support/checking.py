@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pytest_probe.core.verdict import Verdict
-from pytest_probe.execution import Case, Checked, Checker, Conditions
+from pytest_probe.check import Case, Checked, Checker, Conditions
+from pytest_probe.model.verdict import Verdict
 from pytest_probe.records import read_dump
 from pytest_probe.registry import Registry
 

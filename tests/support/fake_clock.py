@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 import pytest
 
-from pytest_probe.core import clock
 from pytest_probe.frameworks.torch import repeated
 from pytest_probe.frameworks.torch.framework import TorchDevice
+from pytest_probe.model import clock
 from tests.support.devices import Emulated
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from pytest_probe.core.details import Details, Plots
-from pytest_probe.core.dump import Frame
-from pytest_probe.core.result import PortableId, Result
-from pytest_probe.core.verdict import ArgumentRow, Diagnosis, Element, OutputVerdict, Verdict
+from pytest_probe.model.details import Details, Plots
+from pytest_probe.model.dump import Frame
+from pytest_probe.model.result import PortableId, Result
+from pytest_probe.model.verdict import ArgumentRow, Diagnosis, Element, OutputVerdict, Verdict
 from pytest_probe.numerics.error_plots import error_map, errors_of, points, sampled
 from pytest_probe.numerics.histogram import histogram
 

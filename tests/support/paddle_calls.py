@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pytest_probe.core.dump import Call, Direction, Dump, Record, Surroundings, TensorSpec
-from pytest_probe.core.verdict import Verdict
-from pytest_probe.execution import Case, Checked, Checker
+from pytest_probe.check import Case, Checked, Checker
+from pytest_probe.model.dump import Call, Direction, Dump, Record, Surroundings, TensorSpec
+from pytest_probe.model.verdict import Verdict
 
 
 def tensor(*shape: int, dtype: str = "float32", **statistics: Any) -> TensorSpec:

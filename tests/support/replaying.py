@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from pytest_probe.core.arguments import Arguments, Leaf
-from pytest_probe.core.dump import Call, Record, TensorSpec
-from pytest_probe.core.run import Device
-from pytest_probe.execution.autocast import possible_autocast
-from pytest_probe.execution.replay import Replay
-from pytest_probe.execution.resolve import Resolver
-from pytest_probe.execution.run import DeviceSource, run_on_device
+from pytest_probe.check.autocast import possible_autocast
+from pytest_probe.check.replay import Replay
+from pytest_probe.check.resolve import Resolver
+from pytest_probe.check.run import DeviceSource, run_on_device
 from pytest_probe.frameworks.torch.framework import TorchDevice, TorchFramework
+from pytest_probe.model.arguments import Arguments, Leaf
+from pytest_probe.model.dump import Call, Record, TensorSpec
+from pytest_probe.model.run import Device
 from pytest_probe.numerics.dtypes import numpy_dtype
 
 FRAMEWORK = TorchFramework()

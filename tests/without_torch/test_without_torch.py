@@ -10,9 +10,9 @@ import pytest
 
 import pytest_probe
 from pytest_probe.cli import main
-from pytest_probe.core.result import PortableId, Result
-from pytest_probe.core.verdict import OutputVerdict, Verdict
 from pytest_probe.errors import Unsupported
+from pytest_probe.model.result import PortableId, Result
+from pytest_probe.model.verdict import OutputVerdict, Verdict
 
 DUMP = Path(__file__).parents[2] / "cases/gpt/dump.json"
 INSTALL = "torch, which is not installed: pip install 'pytest-probe[torch]'"

@@ -17,9 +17,9 @@ import paddle
 
 from pytest_probe.errors import UnknownAPI
 from pytest_probe.frameworks.base import API
-from pytest_probe.frameworks.binding import works_in_place
 from pytest_probe.frameworks.paddle.operators import operator
 from pytest_probe.frameworks.paddle.signatures import NATIVE
+from pytest_probe.frameworks.python.binding import works_in_place
 
 # Modules whose __all__ lists what computes.
 PUBLIC = frozenset(

@@ -11,9 +11,6 @@ import paddle
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_probe.core.arguments import Array, Leaf, map_tree
-from pytest_probe.core.dump import DeviceSpec, DtypeSpec, SizeSpec
-from pytest_probe.core.run import Device, Returned, Run, Steps, Wanted, Way
 from pytest_probe.frameworks.paddle.arrays import (
     COMPLEX_OF,
     Tensor,
@@ -28,8 +25,11 @@ from pytest_probe.frameworks.paddle.memory import memory_errors
 from pytest_probe.frameworks.paddle.results import RESULTS, described
 from pytest_probe.frameworks.paddle.rounding import rounding
 from pytest_probe.frameworks.paddle.state import OfUser
-from pytest_probe.frameworks.results import PLAIN
+from pytest_probe.frameworks.python.results import PLAIN
 from pytest_probe.frameworks.widened import reference_run
+from pytest_probe.model.arguments import Array, Leaf, map_tree
+from pytest_probe.model.dump import DeviceSpec, DtypeSpec, SizeSpec
+from pytest_probe.model.run import Device, Returned, Run, Steps, Wanted, Way
 from pytest_probe.numerics.dtypes import is_complex, is_floating, widen
 
 # Dtypes that quantised products take by their names only.

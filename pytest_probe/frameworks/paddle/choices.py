@@ -6,9 +6,9 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pytest_probe.core.comparison import Choice
 from pytest_probe.frameworks.paddle.arrays import to_array
 from pytest_probe.frameworks.paddle.rounding import replaced
+from pytest_probe.model.comparison import Choice
 
 # Operators that choose: the place of the argument `axis` and its default, None for the flattened tensor.
 CHOOSING: Mapping[str, tuple[int, int | None]] = {

@@ -7,9 +7,9 @@ from functools import partial
 
 import paddle
 
-from pytest_probe.core.clock import Clock, EventClock, HostClock
-from pytest_probe.core.processor import last_level_cache as cache_of_processor
-from pytest_probe.core.run import Device
+from pytest_probe.model.clock import Clock, EventClock, HostClock
+from pytest_probe.model.run import Device
+from pytest_probe.system.processor import last_level_cache as cache_of_processor
 
 # How a Paddle that has no such device, or does not say, answers.
 SILENT = (AttributeError, NotImplementedError, OSError, RuntimeError, TypeError, ValueError)

@@ -7,7 +7,7 @@ from typing import Any
 
 import paddle
 
-from pytest_probe.core.processor import processor
+from pytest_probe.system.processor import processor
 
 _core: Any = paddle.base.core
 _flags: Any = _core.globals()

@@ -12,13 +12,6 @@ from typing import Any, BinaryIO
 import numpy as np
 import paddle
 
-from pytest_probe.core import sides
-from pytest_probe.core.arguments import Arguments, BoundCall
-from pytest_probe.core.clock import Clock
-from pytest_probe.core.comparison import Choice, Comparison, KnownFinding
-from pytest_probe.core.decoding import meant
-from pytest_probe.core.dump import Argument
-from pytest_probe.core.run import Device, Kernel, MeasuredCall, MemoryUse, Returned, Run, State, Wanted, Way
 from pytest_probe.errors import SettingsError
 from pytest_probe.frameworks.base import API, Bound, Framework, Functions, LiteralCall, Repeated
 from pytest_probe.frameworks.paddle import (
@@ -42,6 +35,13 @@ from pytest_probe.frameworks.paddle.memory import is_device_memory, memory_error
 from pytest_probe.frameworks.paddle.script import SCRIPT
 from pytest_probe.frameworks.paddle.widening import widening
 from pytest_probe.frameworks.widened import Widened
+from pytest_probe.model import running_side
+from pytest_probe.model.arguments import Arguments, BoundCall
+from pytest_probe.model.clock import Clock
+from pytest_probe.model.comparison import Choice, Comparison, KnownFinding
+from pytest_probe.model.dump import Argument
+from pytest_probe.model.run import Device, Kernel, MeasuredCall, MemoryUse, Returned, Run, State, Wanted, Way
+from pytest_probe.system.decoding import meant
 from pytest_probe.user_errors import first_line, said
 
 # What Paddle's errors say, in lower case, where a device has no kernel: it gives them no type of their own.
@@ -189,7 +189,7 @@ class PaddleFramework:
     def apis(self) -> Iterable[str]:
         return allowlist.apis()
 
-    @sides.reference
+    @running_side.reference
     @memory_errors
     def run(
         self,
@@ -257,7 +257,7 @@ class PaddleFramework:
     def returned(self, run: Run) -> Returned:
         return calls.returned(run)
 
-    @sides.reference
+    @running_side.reference
     @memory_errors
     def would_return(
         self,
@@ -272,7 +272,7 @@ class PaddleFramework:
             raise NotImplementedError("Paddle has no tensors of a shape and a dtype alone")
         return calls.would_return(function, args, kwargs, way)
 
-    @sides.reference
+    @running_side.reference
     @memory_errors
     def gradients(self, run: Run, seeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         return calls.gradients(run, seeds)

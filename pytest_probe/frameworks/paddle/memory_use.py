@@ -7,8 +7,8 @@ from typing import Any
 
 import paddle
 
-from pytest_probe.core.run import MemoryUse
 from pytest_probe.frameworks.paddle.clocks import SILENT
+from pytest_probe.model.run import MemoryUse
 
 _core: Any = paddle.base.core
 ALLOCATED = "Allocated"

@@ -10,11 +10,11 @@ import numpy as np
 import paddle
 from msgspec.structs import replace
 
-from pytest_probe.core.run import MeasuredCall
 from pytest_probe.frameworks.base import Repeated
 from pytest_probe.frameworks.paddle.calls import PaddleBound, bind_function, seed, surroundings
 from pytest_probe.frameworks.paddle.results import RESULTS
-from pytest_probe.frameworks.repeated import Backward, Forward
+from pytest_probe.frameworks.python.repeated import Backward, Forward
+from pytest_probe.model.run import MeasuredCall
 
 
 def _fresh(value: Any) -> Any:

@@ -8,9 +8,9 @@ from typing import Any
 
 import paddle
 
-from pytest_probe.core.run import Device, Layout, Returned
 from pytest_probe.frameworks.paddle.arrays import Tensor, name_of
-from pytest_probe.frameworks.results import Results
+from pytest_probe.frameworks.python.results import Results
+from pytest_probe.model.run import Device, Layout, Returned
 
 RESULTS = Results(paddle.Tensor, paddle.Size, (paddle.dtype,))
 

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import paddle
 
-from pytest_probe.core.run import Steps
 from pytest_probe.frameworks.paddle.arrays import COMPLEX, Tensor, to_array, to_tensor
 from pytest_probe.frameworks.paddle.decomposed import DECOMPOSED
+from pytest_probe.model.run import Steps
 from pytest_probe.numerics.dtypes import ULP_FLOAT32
 
 _ops: Any = paddle._C_ops

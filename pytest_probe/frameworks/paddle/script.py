@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_probe.frameworks.script import Script
+from pytest_probe.frameworks.python.script import Script
 
 HEAD = '''"""{title} again, on the tensors saved beside this file: python {name} [gpu]"""
 import sys

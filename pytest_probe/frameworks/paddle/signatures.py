@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from pytest_probe.core.arguments import BoundCall
-from pytest_probe.frameworks.binding import Signature, bound_call, operator_name, unbound_call
 from pytest_probe.frameworks.paddle.optimizers import OPTIMIZERS
+from pytest_probe.frameworks.python.binding import Signature, bound_call, operator_name, unbound_call
+from pytest_probe.model.arguments import BoundCall
 
 # The first part of each name that a dump has.
 NATIVE = "paddle"

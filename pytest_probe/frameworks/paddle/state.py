@@ -8,7 +8,7 @@ from typing import Any
 
 import paddle
 
-from pytest_probe.frameworks.process_state import FixedState, ProcessState, Setting, UsersState
+from pytest_probe.frameworks.python.process_state import FixedState, ProcessState, Setting, UsersState
 
 # Flags that change numbers, or that end calls which give NaN. Not every build has each.
 FLAGS = (

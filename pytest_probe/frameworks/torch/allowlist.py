@@ -18,7 +18,7 @@ import torch.overrides
 
 from pytest_probe.errors import UnknownAPI
 from pytest_probe.frameworks.base import API
-from pytest_probe.frameworks.binding import works_in_place
+from pytest_probe.frameworks.python.binding import works_in_place
 
 # A record's first name, and the modules that may hold the rest: the first is what the name says, the others are
 # where newer captures lost the submodule (`Torch.svd` for torch.linalg.svd).

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from pytest_probe.core.device_modes import Attention
+from pytest_probe.model.device_modes import Attention
 
 # What the CPU runs for attention without dropout; both are kernels of their own, no product stands inside.
 FLASH_FORWARD: Any = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default

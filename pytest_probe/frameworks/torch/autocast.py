@@ -15,9 +15,9 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from pytest_probe.core.run import Kernel
 from pytest_probe.frameworks.torch.dispatch import DispatchMode
 from pytest_probe.frameworks.torch.rounding import SplittingMode, StepsMode, accelerator_kernel, computes, only_moves
+from pytest_probe.model.run import Kernel
 
 # What an autocast casts to, and what it casts. float64 is left alone.
 NARROW_TENSORS = (torch.bfloat16, torch.float16)

@@ -12,10 +12,7 @@ import torch
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_probe.core.arguments import Array, Leaf, map_tree
-from pytest_probe.core.dump import DeviceSpec, DtypeSpec, MemoryFormatSpec, SizeSpec
-from pytest_probe.core.run import Device, Returned, Run, Steps, Wanted, Way
-from pytest_probe.frameworks.results import PLAIN
+from pytest_probe.frameworks.python.results import PLAIN
 from pytest_probe.frameworks.torch.arrays import (
     TORCH_COMPLEX,
     copied,
@@ -35,6 +32,9 @@ from pytest_probe.frameworks.torch.rounding import StepsMode
 from pytest_probe.frameworks.torch.safety import check_backward
 from pytest_probe.frameworks.torch.state import OfUser
 from pytest_probe.frameworks.widened import reference_run
+from pytest_probe.model.arguments import Array, Leaf, map_tree
+from pytest_probe.model.dump import DeviceSpec, DtypeSpec, MemoryFormatSpec, SizeSpec
+from pytest_probe.model.run import Device, Returned, Run, Steps, Wanted, Way
 
 
 def place(device: Device) -> torch.device:

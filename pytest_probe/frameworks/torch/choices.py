@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from pytest_probe.core.comparison import Choice
 from pytest_probe.frameworks.torch.arrays import to_array
 from pytest_probe.frameworks.torch.dispatch import DispatchMode
+from pytest_probe.model.comparison import Choice
 
 ATEN = torch.ops.aten
 # Kernels that choose: the place of the argument `dim` and its default, None for the flattened tensor.

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from pytest_probe.core.clock import Clock, EventClock, HostClock
-from pytest_probe.core.processor import last_level_cache as cache_of_processor
-from pytest_probe.core.run import Device
 from pytest_probe.frameworks.torch.hardware import SILENT
+from pytest_probe.model.clock import Clock, EventClock, HostClock
+from pytest_probe.model.run import Device
+from pytest_probe.system.processor import last_level_cache as cache_of_processor
 
 
 def clock(device: Device, *, own: bool) -> Clock:

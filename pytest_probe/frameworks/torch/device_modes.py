@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from pytest_probe.core.device_modes import Mode, Rounding
-from pytest_probe.core.run import Jitter
 from pytest_probe.frameworks.torch import attention
 from pytest_probe.frameworks.torch.decompositions import kernel, steps_of
 from pytest_probe.frameworks.torch.rounding import SplittingMode, only_moves
+from pytest_probe.model.device_modes import Mode, Rounding
+from pytest_probe.model.run import Jitter
 from pytest_probe.numerics.dtypes import SMALLEST_FLOAT32, ULP_FLOAT32
 
 ROUNDOFF_FLOAT32 = ULP_FLOAT32 / 2

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from msgspec import Struct
 
-from pytest_probe.core.comparison import Comparison, KnownFinding
+from pytest_probe.model.comparison import Comparison, KnownFinding
 from pytest_probe.numerics.dtypes import AnyArray, widen
 
 # From here on exp overflows in float32, and in the dtypes that compute in it.

@@ -10,7 +10,7 @@ import torch
 
 from pytest_probe.frameworks.torch.state import flushes
 
-# core.device_modes splits a mode's name there.
+# model.device_modes splits a mode's name there.
 IN_MATMUL, IN_CONVOLUTION = " in matmul", " in convolution"
 
 

@@ -13,13 +13,6 @@ import torch
 import torch.overrides
 from msgspec.structs import replace
 
-from pytest_probe.core import sides
-from pytest_probe.core.arguments import Arguments, BoundCall
-from pytest_probe.core.clock import Clock
-from pytest_probe.core.comparison import Choice, Comparison, KnownFinding
-from pytest_probe.core.decoding import meant
-from pytest_probe.core.dump import Argument
-from pytest_probe.core.run import Device, Kernel, MeasuredCall, MemoryUse, Returned, Run, State, Wanted, Way
 from pytest_probe.errors import SettingsError
 from pytest_probe.frameworks.base import API, Bound, Framework, Functions, LiteralCall, Repeated
 from pytest_probe.frameworks.torch import (
@@ -48,6 +41,13 @@ from pytest_probe.frameworks.torch.script import SCRIPT
 from pytest_probe.frameworks.torch.signatures import canonical
 from pytest_probe.frameworks.torch.widening import widening
 from pytest_probe.frameworks.widened import Widened
+from pytest_probe.model import running_side
+from pytest_probe.model.arguments import Arguments, BoundCall
+from pytest_probe.model.clock import Clock
+from pytest_probe.model.comparison import Choice, Comparison, KnownFinding
+from pytest_probe.model.dump import Argument
+from pytest_probe.model.run import Device, Kernel, MeasuredCall, MemoryUse, Returned, Run, State, Wanted, Way
+from pytest_probe.system.decoding import meant
 from pytest_probe.user_errors import first_line, said
 
 # What torch's errors say, in lower case, where a device has no kernel: it gives them no type of their own.
@@ -204,7 +204,7 @@ class TorchFramework:
     def apis(self) -> Iterable[str]:
         return allowlist.apis()
 
-    @sides.reference
+    @running_side.reference
     @memory_errors
     def run(
         self,
@@ -219,7 +219,7 @@ class TorchFramework:
     def check_arguments(self, call: BoundCall) -> None:
         safety.check_arguments(call)
 
-    @sides.reference
+    @running_side.reference
     def bytes_inside(
         self,
         name: str,
@@ -269,7 +269,7 @@ class TorchFramework:
     def returned(self, run: Run) -> Returned:
         return calls.returned(run)
 
-    @sides.reference
+    @running_side.reference
     @memory_errors
     def would_return(
         self,
@@ -283,12 +283,12 @@ class TorchFramework:
         way = way if computed else replace(way, device=TorchDevice("meta"))
         return calls.would_return(function, args, kwargs, way)
 
-    @sides.reference
+    @running_side.reference
     @memory_errors
     def gradients(self, run: Run, seeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         return calls.gradients(run, seeds)
 
-    @sides.reference
+    @running_side.reference
     @memory_errors
     def kernels(self, run: Callable[[], object]) -> tuple[Kernel, ...]:
         with autocast.WatchMode() as watch:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from pytest_probe.core.processor import processor
+from pytest_probe.system.processor import processor
 
 # How a torch that has no such device, or does not say, answers.
 SILENT = (AttributeError, AssertionError, ImportError, NotImplementedError, RuntimeError, TypeError, ValueError)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_probe.frameworks.literals import LiteralScript
+from pytest_probe.frameworks.python.literals import LiteralScript
 
 HEAD = '''"""{title}: python THIS_FILE [device]"""
 import sys

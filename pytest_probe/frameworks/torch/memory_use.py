@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch.autograd import profiler
 
-from pytest_probe.core.run import MemoryUse
 from pytest_probe.frameworks.torch.hardware import SILENT
+from pytest_probe.model.run import MemoryUse
 
 # What Kineto calls an allocation, or a release.
 MEMORY = "[memory]"

@@ -12,7 +12,7 @@ import torch
 import torch.overrides
 from msgspec import Struct
 
-from pytest_probe.core.dump import Argument, DtypeSpec, Lost, named_tensors
+from pytest_probe.model.dump import Argument, DtypeSpec, Lost, named_tensors
 
 Kind: TypeAlias = Literal["axis", "reduction", "flag", "dtype"]
 _AXES = frozenset(("dim", "axis", "dims"))

@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from msgspec.structs import replace
 
-from pytest_probe.core.run import MeasuredCall
 from pytest_probe.frameworks.base import Repeated
-from pytest_probe.frameworks.repeated import Backward, Forward
+from pytest_probe.frameworks.python.repeated import Backward, Forward
 from pytest_probe.frameworks.torch.arrays import copied, to_tensor
 from pytest_probe.frameworks.torch.calls import TorchBound, bind_function, surroundings
 from pytest_probe.frameworks.torch.results import RESULTS
+from pytest_probe.model.run import MeasuredCall
 
 
 def _fresh(value: Any) -> Any:

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from pytest_probe.core.run import Device, Layout, Returned
-from pytest_probe.frameworks.results import Results
+from pytest_probe.frameworks.python.results import Results
+from pytest_probe.model.run import Device, Layout, Returned
 
 RESULTS = Results(torch.Tensor, torch.Size, (torch.dtype, torch.device, torch.layout, torch.memory_format))
 

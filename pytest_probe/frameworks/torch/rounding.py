@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from pytest_probe.core.run import Kernel
 from pytest_probe.frameworks.torch import attention
 from pytest_probe.frameworks.torch.cpu16 import cpu_kernels
 from pytest_probe.frameworks.torch.decompositions import kernel, steps_of
 from pytest_probe.frameworks.torch.dispatch import DispatchMode
+from pytest_probe.model.run import Kernel
 from pytest_probe.numerics.dtypes import ULP_FLOAT32
 
 _ATEN = torch.ops.aten

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 import torch._prims_common
 
-from pytest_probe.core.arguments import BoundCall, Leaf
-from pytest_probe.core.dump import leaves
 from pytest_probe.errors import UnsafeArguments
+from pytest_probe.model.arguments import BoundCall, Leaf
+from pytest_probe.model.dump import leaves
 
 # Kernels over lists of tensors: they walk along all lists by the length and the sizes of the first.
 LISTED = ("_foreach_", "_fused_")

@@ -11,9 +11,9 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pytest_probe.core.arguments import BoundCall
-from pytest_probe.core.dump import SizeSpec
-from pytest_probe.frameworks.binding import Signature, bound_call, operator_name, unbound_call
+from pytest_probe.frameworks.python.binding import Signature, bound_call, operator_name, unbound_call
+from pytest_probe.model.arguments import BoundCall
+from pytest_probe.model.dump import SizeSpec
 
 # How torch spells what a dump calls by its prefix; the longest comes first.
 SPELLINGS = (

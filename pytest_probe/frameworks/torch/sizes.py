@@ -27,12 +27,12 @@ from torch._subclasses.fake_tensor import (
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._pytree import tree_leaves
 
-from pytest_probe.core.arguments import Array, Leaf
-from pytest_probe.core.dump import SizeSpec, leaves
-from pytest_probe.core.run import Way
 from pytest_probe.frameworks.torch.arrays import to_tensor, widened
 from pytest_probe.frameworks.torch.calls import Binder, surroundings
 from pytest_probe.frameworks.torch.dispatch import DispatchMode
+from pytest_probe.model.arguments import Array, Leaf
+from pytest_probe.model.dump import SizeSpec, leaves
+from pytest_probe.model.run import Way
 from pytest_probe.user_errors import said
 
 # These give what they take in another shape, whatever numbers they are given.

@@ -14,7 +14,7 @@ import torch.overrides
 import torch.utils._python_dispatch as dispatch
 from torch.utils._device import DeviceContext
 
-from pytest_probe.frameworks.process_state import FixedState, Owner, ProcessState, Setting, UsersState
+from pytest_probe.frameworks.python.process_state import FixedState, Owner, ProcessState, Setting, UsersState
 
 SUBNORMAL = 5e-324
 # Where torch keeps the precision of float32 products, the wider setting first.

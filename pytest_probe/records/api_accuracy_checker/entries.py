@@ -9,13 +9,13 @@ from typing import Any
 
 from msgspec import Struct
 
-from pytest_probe.core import archive
-from pytest_probe.core.dump import Argument, Call, Record, TensorSpec
 from pytest_probe.errors import RecordError
+from pytest_probe.model.dump import Argument, Call, Record, TensorSpec
 from pytest_probe.records.api_accuracy_checker.tensor_files import described
 from pytest_probe.records.fields import ArgumentFields, quoted
 from pytest_probe.records.msprobe.leaves import LEAVES
 from pytest_probe.records.msprobe.tensors import tensor
+from pytest_probe.system import archive
 
 _TENSOR = "torch.Tensor"
 _FILE = "datapath"

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import msgspec
 
-from pytest_probe.core import archive
-from pytest_probe.core.dump import Dump, Frame, Record
-from pytest_probe.core.garbage_collection import paused_gc
-from pytest_probe.core.printable import printable_line
 from pytest_probe.errors import DumpError
+from pytest_probe.model.dump import Dump, Frame, Record
 from pytest_probe.records import lazy_json, salvage
 from pytest_probe.records.api_accuracy_checker.entries import Folders, decode
 from pytest_probe.records.msprobe.stack import StackFile
+from pytest_probe.system import archive
+from pytest_probe.system.garbage_collection import paused_gc
+from pytest_probe.system.text import printable_line
 
 # "Functional*conv2d*3": namespace, API and number of the call. Bounded: what is no key of such a file may be any text.
 _KEY = r'"[A-Za-z_]{1,40}\*[^"\\*\s]{1,300}\*\d{1,18}"\s*:\s*'

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pytest_probe.core import archive
+from pytest_probe.system import archive
 
 # What a pickle of one tensor needs. Places in its memo of more than a byte would take memory for all before them.
 _INSTRUCTIONS = frozenset(

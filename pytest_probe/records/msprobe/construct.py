@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from pytest_probe.core.printable import printable_line
 from pytest_probe.records import lazy_json
+from pytest_probe.system.text import printable_line
 
 _MODULE, _DIRECTIONS = "Module", ("forward", "backward")
 _DEEPEST = 100

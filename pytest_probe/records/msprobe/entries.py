@@ -8,7 +8,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from pytest_probe.core.dump import (
+from pytest_probe.errors import NotRebuilt, NotRecorded, RecordError
+from pytest_probe.model.dump import (
     Argument,
     Call,
     DeviceSpec,
@@ -19,7 +20,6 @@ from pytest_probe.core.dump import (
     Surroundings,
     TensorSpec,
 )
-from pytest_probe.errors import NotRebuilt, NotRecorded, RecordError
 from pytest_probe.records.fields import ArgumentFields, quoted
 from pytest_probe.records.msprobe.leaves import LEAVES
 from pytest_probe.records.msprobe.tensors import tensor

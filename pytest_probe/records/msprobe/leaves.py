@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from pytest_probe.core.dump import DeviceSpec, DtypeSpec, MemoryFormatSpec, SizeSpec
+from pytest_probe.model.dump import DeviceSpec, DtypeSpec, MemoryFormatSpec, SizeSpec
 from pytest_probe.records.fields import Fields, quoted
 from pytest_probe.records.leaves import PLAIN, Reader
 from pytest_probe.records.msprobe.tensors import tensor

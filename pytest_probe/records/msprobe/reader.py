@@ -12,17 +12,17 @@ from typing import Any
 
 import msgspec
 
-from pytest_probe.core import archive
-from pytest_probe.core.dump import TENSOR_FOLDER, Dump, Record
-from pytest_probe.core.garbage_collection import paused_gc
-from pytest_probe.core.printable import printable_line
 from pytest_probe.errors import DumpError
+from pytest_probe.model.dump import TENSOR_FOLDER, Dump, Record
 from pytest_probe.records import lazy_json, salvage
 from pytest_probe.records.fields import quoted
 from pytest_probe.records.msprobe.construct import ConstructFile
 from pytest_probe.records.msprobe.entries import decode, gradients
 from pytest_probe.records.msprobe.stack import StackFile
 from pytest_probe.records.msprobe.statistics import STATISTICS
+from pytest_probe.system import archive
+from pytest_probe.system.garbage_collection import paused_gc
+from pytest_probe.system.text import printable_line
 
 # Others are read all the same, with a note: what they mean is not known.
 READ_TASKS = ("statistics", "tensor", "structure", "overflow_check", "acc_check")

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from pytest_probe.core.dump import Frame
-from pytest_probe.core.printable import printable, printable_line
+from pytest_probe.model.dump import Frame
 from pytest_probe.records import lazy_json
+from pytest_probe.system.text import printable, printable_line
 
 # As traceback prints a frame: `File FILE, line 7, in FUNCTION, ` and the code in the next line. 9 digits are more than
 # any file has lines, and no int too long to parse.

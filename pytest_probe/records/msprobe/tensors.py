@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from pytest_probe.core.dump import TensorSpec
+from pytest_probe.model.dump import TensorSpec
 from pytest_probe.records.fields import Fields, finite, quoted
 
 

@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from msgspec import Struct
 
-from pytest_probe.core.dump import Argument, DtypeSpec, Lost, TensorSpec
+from pytest_probe.model.dump import Argument, DtypeSpec, Lost, TensorSpec
 from pytest_probe.numerics.dtypes import is_complex, is_floating
 from pytest_probe.records import paddle_dtypes
 from pytest_probe.records.fields import DUMP_DTYPES, LARGEST, LEAST, MAX_BESIDE_ZERO, MAX_EXTENT, MAX_RANK, MAX_TEXT

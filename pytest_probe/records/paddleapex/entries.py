@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from pytest_probe.core.dump import Argument, Call, DeviceSpec, DtypeSpec, Record, TensorSpec
 from pytest_probe.errors import LostArgument, RecordError
+from pytest_probe.model.dump import Argument, Call, DeviceSpec, DtypeSpec, Record, TensorSpec
 from pytest_probe.numerics.dtypes import is_complex, is_floating
 from pytest_probe.records import paddle_dtypes
 from pytest_probe.records.fields import DUMP_DTYPES, MAX_ENTRY, ArgumentFields, quoted

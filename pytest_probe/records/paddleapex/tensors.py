@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from pytest_probe.core.dump import Number, TensorSpec
+from pytest_probe.model.dump import Number, TensorSpec
 from pytest_probe.numerics.dtypes import float_format, is_complex, is_floating, numpy_dtype
 from pytest_probe.records.fields import Fields
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pytest_probe.core.dump import Argument, Call, Gradients, Lost, Number, Record, TensorSpec
 from pytest_probe.errors import NoTensors
+from pytest_probe.model.dump import Argument, Call, Gradients, Lost, Number, Record, TensorSpec
 from pytest_probe.records.fields import Fields, quoted
 from pytest_probe.records.leaves import PLAIN
 from pytest_probe.records.ptdbg.lines import VALUE, elements, numbered, wrong

@@ -11,10 +11,10 @@ from contextlib import suppress
 import msgspec
 from msgspec import Struct, field
 
-from pytest_probe.core.dump import Direction
-from pytest_probe.core.printable import printable
+from pytest_probe.model.dump import Direction
 from pytest_probe.records import lazy_json
 from pytest_probe.records.fields import MAX_ENTRY
+from pytest_probe.system.text import printable
 
 # Elements of a line with a tensor or a number: name, step, an empty list, dtype, shape, statistics; and of a stack's.
 VALUE, STACK = 6, 2

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from pytest_probe.core import archive
-from pytest_probe.core.dump import Dump, Record
-from pytest_probe.core.garbage_collection import paused_gc
+from pytest_probe.model.dump import Dump, Record
 from pytest_probe.records import lazy_json
 from pytest_probe.records.ptdbg.entries import decode, gradients, statistics_of
 from pytest_probe.records.ptdbg.lines import Sorted, is_ptdbg, sorted_lines
 from pytest_probe.records.ptdbg.stack import Stacks
 from pytest_probe.records.salvage import ADVICE
+from pytest_probe.system import archive
+from pytest_probe.system.garbage_collection import paused_gc
 
 # Broken lines that a message tells of one by one.
 _TOLD = 10

@@ -7,9 +7,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from pytest_probe.core.dump import Direction, Frame
-from pytest_probe.core.printable import printable, printable_line
+from pytest_probe.model.dump import Direction, Frame
 from pytest_probe.records.ptdbg.lines import STACK, Entry, elements
+from pytest_probe.system.text import printable, printable_line
 
 _MAX_LINE = 999_999_999  # more than any file has lines
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pytest_probe.core.comparison import Choice, Comparison
-from pytest_probe.core.verdict import OutputVerdict
+from pytest_probe.model.comparison import Choice, Comparison
+from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics import metrics
 from pytest_probe.numerics.dtypes import AnyArray, is_floating, widen
 from pytest_probe.numerics.ulp import ulp

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from msgspec import Struct
 
-from pytest_probe.core.comparison import Comparison
+from pytest_probe.model.comparison import Comparison
 from pytest_probe.numerics.dtypes import AnyArray, is_floating, widen
 from pytest_probe.numerics.ulp import ulp
 from pytest_probe.standards.api_class import details

@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from msgspec.structs import replace
 
-from pytest_probe.core.comparison import Comparison
-from pytest_probe.core.verdict import OutputVerdict
+from pytest_probe.model.comparison import Comparison
+from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.standards.api_class import details
 from pytest_probe.standards.exact import Exact, correctly_rounded, identical

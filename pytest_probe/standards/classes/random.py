@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from pytest_probe.core.comparison import Comparison, Evidence
-from pytest_probe.core.verdict import Outcome, OutputVerdict
 from pytest_probe.errors import Unsupported
+from pytest_probe.model.comparison import Comparison, Evidence
+from pytest_probe.model.verdict import Outcome, OutputVerdict
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, round_to, widen
 from pytest_probe.standards.api_class import details
 from pytest_probe.standards.classes import distributions

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pytest_probe.core.comparison import Comparison
-from pytest_probe.core.verdict import OutputVerdict
+from pytest_probe.model.comparison import Comparison
+from pytest_probe.model.verdict import OutputVerdict
 
 
 class Uninitialised:

@@ -10,10 +10,10 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_probe.core.comparison import Assumption, Comparison, Evidence, RunKind
-from pytest_probe.core.device_modes import Behaviour, Mode, with_attention
-from pytest_probe.core.verdict import TABLE_METRIC, OutputVerdict
 from pytest_probe.errors import Unsupported
+from pytest_probe.model.comparison import Assumption, Comparison, Evidence, RunKind
+from pytest_probe.model.device_modes import Behaviour, Mode, with_attention
+from pytest_probe.model.verdict import TABLE_METRIC, OutputVerdict
 from pytest_probe.numerics import noise_ratio
 from pytest_probe.numerics.dtypes import SMALLEST_FLOAT32, AnyArray, is_floating, round_to, widen
 from pytest_probe.numerics.ulp import truncated

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from pytest_probe.core.comparison import Comparison
-from pytest_probe.core.device_modes import Behaviour
-from pytest_probe.core.verdict import OutputVerdict
+from pytest_probe.model.comparison import Comparison
+from pytest_probe.model.device_modes import Behaviour
+from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.standards.base import Standard
 from pytest_probe.standards.device_modes.emulate import under_modes
 from pytest_probe.standards.diagnosis import Depth, diagnose

@@ -7,9 +7,9 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from pytest_probe.core.comparison import Comparison
-from pytest_probe.core.device_modes import ACCUMULATIONS, MODES
-from pytest_probe.core.verdict import Diagnosis, OutputVerdict
+from pytest_probe.model.comparison import Comparison
+from pytest_probe.model.device_modes import ACCUMULATIONS, MODES
+from pytest_probe.model.verdict import Diagnosis, OutputVerdict
 from pytest_probe.numerics import distribution, regions
 from pytest_probe.numerics.dtypes import is_complex, is_floating, widen
 from pytest_probe.numerics.ulp import ulp_distance

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from pytest_probe.core.comparison import Comparison
-from pytest_probe.core.device_modes import Behaviour
-from pytest_probe.core.verdict import OutputVerdict
+from pytest_probe.model.comparison import Comparison
+from pytest_probe.model.device_modes import Behaviour
+from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics import noise_ratio, regions
 from pytest_probe.numerics.distinct import has_distinct
 from pytest_probe.numerics.dtypes import AnyArray, Float64Array, float_format, numpy_dtype, round_to

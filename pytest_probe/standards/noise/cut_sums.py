@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from msgspec.structs import replace
 
-from pytest_probe.core.comparison import Assumption, Comparison
-from pytest_probe.core.device_modes import CUT_SUMS
+from pytest_probe.model.comparison import Assumption, Comparison
+from pytest_probe.model.device_modes import CUT_SUMS
 from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.numerics.noise_ratio import Spread
 from pytest_probe.standards.noise.stages import noise_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pytest_probe.core.comparison import Comparison
+from pytest_probe.model.comparison import Comparison
 from pytest_probe.numerics import noise_ratio
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, widen
 from pytest_probe.standards.noise.instability import unstable

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pytest_probe.core.comparison import Comparison
+from pytest_probe.model.comparison import Comparison
 from pytest_probe.standards.noise import stages, steps
 from pytest_probe.standards.noise.stages import STAGES, Measured, Stage
 

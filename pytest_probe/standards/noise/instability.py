@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pytest_probe.core.comparison import Comparison
+from pytest_probe.model.comparison import Comparison
 from pytest_probe.numerics.dtypes import BoolArray, float_format
 from pytest_probe.numerics.noise_ratio import Spread, root_mean_square, spread_of
 from pytest_probe.standards.api_class import details

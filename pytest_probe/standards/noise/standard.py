@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from msgspec.structs import replace
 
-from pytest_probe.core.comparison import Comparison
-from pytest_probe.core.verdict import UNDECIDED, Basis, Metric, Outcome, OutputVerdict
+from pytest_probe.model.comparison import Comparison
+from pytest_probe.model.verdict import UNDECIDED, Basis, Metric, Outcome, OutputVerdict
 from pytest_probe.numerics import metrics, noise_ratio
 from pytest_probe.numerics.dtypes import AnyArray, dtype_name, float_format, round_to
 from pytest_probe.numerics.histogram import histogram

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from pytest_probe.core.comparison import Comparison
+from pytest_probe.model.comparison import Comparison
 from pytest_probe.numerics.dtypes import AnyArray, is_floating, widen
 from pytest_probe.standards.api_class import details
 

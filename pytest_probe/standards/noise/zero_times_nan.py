@@ -8,8 +8,8 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_probe.core.comparison import Comparison
-from pytest_probe.core.verdict import UNDECIDED
+from pytest_probe.model.comparison import Comparison
+from pytest_probe.model.verdict import UNDECIDED
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, is_complex, is_floating, widen
 
 # What stands in for NaN and infinities, first one and then the other: what zero takes leaves no trace of either.

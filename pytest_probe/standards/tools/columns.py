@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pytest_probe.core.comparison import Comparison
-from pytest_probe.core.verdict import Metric
+from pytest_probe.model.comparison import Comparison
+from pytest_probe.model.verdict import Metric
 from pytest_probe.numerics.conventions import Convention
 from pytest_probe.numerics.tool_metrics import applying, measure
 from pytest_probe.standards.tools import DEFAULT, TOOLS

@@ -8,9 +8,9 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from pytest_probe.core.comparison import Comparison
-from pytest_probe.core.verdict import Element, Metric, OutputVerdict
 from pytest_probe.errors import Unsupported
+from pytest_probe.model.comparison import Comparison
+from pytest_probe.model.verdict import Element, Metric, OutputVerdict
 from pytest_probe.numerics import metrics
 from pytest_probe.numerics.conventions import Convention
 from pytest_probe.numerics.dtypes import is_complex, is_floating, round_to

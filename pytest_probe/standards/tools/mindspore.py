@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from pytest_probe.core.comparison import Comparison
-from pytest_probe.core.verdict import OutputVerdict
 from pytest_probe.errors import Unsupported
+from pytest_probe.model.comparison import Comparison
+from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics.conventions import Convention
 from pytest_probe.numerics.tool_metrics import Measures, measure
 from pytest_probe.standards.tools.metrics import ConventionOf, as_tool, is_float, own_dtype, refuse_random, verdict

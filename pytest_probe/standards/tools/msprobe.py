@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pytest_probe.core.comparison import Comparison
-from pytest_probe.core.verdict import OutputVerdict
+from pytest_probe.model.comparison import Comparison
+from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics.tool_metrics import Measures
 from pytest_probe.standards.tools.benchmark import by_ratios
 from pytest_probe.standards.tools.ratios import Ratios

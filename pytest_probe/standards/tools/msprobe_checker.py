@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from pytest_probe.core.comparison import Comparison
-from pytest_probe.core.verdict import OutputVerdict
 from pytest_probe.errors import Unsupported
+from pytest_probe.model.comparison import Comparison
+from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics.tool_metrics import Measures
 from pytest_probe.standards.tools.metrics import as_tool, is_dropout, msprobe_reference, refuse_random, verdict
 from pytest_probe.standards.tools.rules import RuleVerdict, binary, preliminary, zeros

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from pytest_probe.core.comparison import Comparison
-from pytest_probe.core.verdict import OutputVerdict
+from pytest_probe.model.comparison import Comparison
+from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics.dtypes import WIDE_DTYPES
 from pytest_probe.numerics.tool_metrics import Measures
 from pytest_probe.standards.tools.metrics import as_tool, is_dropout, is_float, refuse_random, verdict

@@ -23,10 +23,10 @@ import yaml
 from msgspec import UNSET, Meta, Struct, UnsetType, defstruct, field
 from yaml.constructor import BaseConstructor, ConstructorError
 
-from pytest_probe.core.decoding import MAPPING, Steps, decoded
-from pytest_probe.core.regular_file import opened
 from pytest_probe.errors import SettingsError
 from pytest_probe.standards.tools.table import ANY, BENCHMARK, RULES, Entry, packaged
+from pytest_probe.system.decoding import MAPPING, Steps, decoded
+from pytest_probe.system.regular_file import opened
 
 T = TypeVar("T")
 Keys: TypeAlias = tuple[str, ...]

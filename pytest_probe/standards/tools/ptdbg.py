@@ -10,8 +10,8 @@ import math
 
 import numpy.typing as npt
 
-from pytest_probe.core.comparison import Comparison
-from pytest_probe.core.verdict import OutputVerdict
+from pytest_probe.model.comparison import Comparison
+from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics.conventions import Convention
 from pytest_probe.numerics.dtypes import float_format
 from pytest_probe.numerics.tool_metrics import Measures

@@ -12,7 +12,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from pytest_probe.core.verdict import SEVERITY
+from pytest_probe.model.verdict import SEVERITY
 from pytest_probe.numerics.tool_metrics import Measures
 from pytest_probe.standards.tools.rules import PASS, RuleVerdict
 

@@ -9,7 +9,7 @@ import math
 
 from msgspec import Struct
 
-from pytest_probe.core.verdict import Outcome
+from pytest_probe.model.verdict import Outcome
 from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.numerics.tool_metrics import Measures
 

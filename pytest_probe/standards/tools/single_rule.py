@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 from msgspec.structs import replace
 
-from pytest_probe.core.comparison import Comparison
-from pytest_probe.core.verdict import Metric, OutputVerdict
+from pytest_probe.model.comparison import Comparison
+from pytest_probe.model.verdict import Metric, OutputVerdict
 from pytest_probe.numerics.conventions import Convention
 from pytest_probe.numerics.tool_metrics import Measures, measure
 from pytest_probe.standards.tools.metrics import is_dropout, is_float, refuse_random, verdict

@@ -8,8 +8,8 @@ from typing import ClassVar
 
 import numpy.typing as npt
 
-from pytest_probe.core.comparison import Comparison
-from pytest_probe.core.verdict import OutputVerdict
+from pytest_probe.model.comparison import Comparison
+from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics.conventions import Convention
 from pytest_probe.standards.tools.table import Table, packaged
 from pytest_probe.standards.tools.thresholds import DtypeLimits, thresholds

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from pytest_probe.capturing.debugger import capture
+from pytest_probe.capture.debugger import capture
 from tests.conformance.agreement import Agreement
 from tests.conformance.live.tool import Tool
 from tests.support.models import ALL

@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from pytest_probe.core.result import PortableId, Result
-from pytest_probe.core.verdict import OutputVerdict, Verdict
-from pytest_probe.reports.msprobe_csv.checker import write_csv
-from pytest_probe.reports.msprobe_csv.columns import MEASURED
+from pytest_probe.features.msprobe_csv.checker import write_csv
+from pytest_probe.features.msprobe_csv.columns import MEASURED
+from pytest_probe.model.result import PortableId, Result
+from pytest_probe.model.verdict import OutputVerdict, Verdict
 from pytest_probe.reports.results_file import RESULTS
 from tests.conformance.agreement import Agreement
 from tests.conformance.live.comparisons import compared

@@ -10,9 +10,9 @@ import pytest
 
 paddle = pytest.importorskip("paddle")
 
-from pytest_probe.core.comparison import Choice
-from pytest_probe.execution import Checker, Conditions
+from pytest_probe.check import Checker, Conditions
 from pytest_probe.frameworks.paddle import choices
+from pytest_probe.model.comparison import Choice
 from pytest_probe.registry import Registry
 
 X = np.array([[0.0, 3.0, 1.0, 3.0], [2.0, 2.0, 0.0, 1.0]], np.float32)

@@ -9,10 +9,10 @@ import pytest
 paddle = pytest.importorskip("paddle")
 
 from pytest_probe import frameworks
-from pytest_probe.core.arguments import Leaf
-from pytest_probe.core.dump import DtypeSpec
-from pytest_probe.core.run import Run, Wanted, Way
 from pytest_probe.errors import SettingsError
+from pytest_probe.model.arguments import Leaf
+from pytest_probe.model.dump import DtypeSpec
+from pytest_probe.model.run import Run, Wanted, Way
 
 FRAMEWORK = frameworks.load("paddle")
 DEVICE = FRAMEWORK.emulating("cpu")

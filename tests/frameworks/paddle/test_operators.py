@@ -9,9 +9,9 @@ import pytest
 
 paddle = pytest.importorskip("paddle")
 
-from pytest_probe.core.run import Steps
 from pytest_probe.frameworks.paddle.operators import operator
 from pytest_probe.frameworks.paddle.rounding import rounding
+from pytest_probe.model.run import Steps
 
 
 @pytest.mark.parametrize("name", ["cast", "conv2d", "adagrad_", "clip", "rnn"])

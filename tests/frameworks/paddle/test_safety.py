@@ -9,10 +9,10 @@ import pytest
 
 pytest.importorskip("paddle")
 
-from pytest_probe.core.arguments import Leaf
 from pytest_probe.errors import UnsafeArguments
 from pytest_probe.frameworks.paddle.safety import check_arguments
 from pytest_probe.frameworks.paddle.signatures import bind
+from pytest_probe.model.arguments import Leaf
 
 X = Leaf(np.ones((3, 5), np.float32))
 NOTHING = Leaf(np.ones((3, 0), np.float32))

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_probe.core.arguments import BoundCall
-from pytest_probe.frameworks.binding import Signature
 from pytest_probe.frameworks.paddle.signatures import SIGNATURES, bind, canonical
+from pytest_probe.frameworks.python.binding import Signature
+from pytest_probe.model.arguments import BoundCall
 
 A, B = np.zeros((2, 3)), np.ones((3, 4))
 INTEGERS = np.arange(3)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_probe.core.arguments import Leaf
 from pytest_probe.frameworks.paddle.sizes import bytes_inside
+from pytest_probe.model.arguments import Leaf
 
 
 def big(*shape: int) -> Leaf:

@@ -8,8 +8,8 @@ import pytest
 paddle = pytest.importorskip("paddle")
 
 from pytest_probe import frameworks
-from pytest_probe.core.run import Way
 from pytest_probe.frameworks.paddle.state import SETTINGS, Fixed, OfUser, differing
+from pytest_probe.model.run import Way
 
 FRAMEWORK = frameworks.load("paddle")
 

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pytest_probe.core.dump import TensorSpec
 from pytest_probe.errors import RecordError
 from pytest_probe.frameworks.paddle.tensor_files import load
 from pytest_probe.inputs import StoredTensors
+from pytest_probe.model.dump import TensorSpec
 from tests.support.paddle_dumps import unpack_real, write_tensor
 
 

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from pytest_probe.core.arguments import Array, Leaf
-from pytest_probe.core.dump import DeviceSpec, DtypeSpec, MemoryFormatSpec, SizeSpec
-from pytest_probe.core.run import Run, Wanted, Way
 from pytest_probe.errors import Unsupported
 from pytest_probe.frameworks.torch.arrays import to_array, to_tensor
 from pytest_probe.frameworks.torch.calls import bind_function, gradients, run, taken
 from pytest_probe.frameworks.torch.framework import TorchDevice
+from pytest_probe.model.arguments import Array, Leaf
+from pytest_probe.model.dump import DeviceSpec, DtypeSpec, MemoryFormatSpec, SizeSpec
+from pytest_probe.model.run import Run, Wanted, Way
 from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype
 
 REFERENCE = Way(dtype="float64")

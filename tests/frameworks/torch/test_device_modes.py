@@ -9,10 +9,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pytest_probe.core.device_modes import MODES, Attention, Mode, Rounding, behaviour
-from pytest_probe.core.run import Jitter
 from pytest_probe.frameworks.torch import attention, flags
 from pytest_probe.frameworks.torch.device_modes import emulated, flushed, rounded_to_bits
+from pytest_probe.model.device_modes import MODES, Attention, Mode, Rounding, behaviour
+from pytest_probe.model.run import Jitter
 
 TF32 = Mode(bits=11)
 STEP = 2.0**-10  # of TF32 at 1

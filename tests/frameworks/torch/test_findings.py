@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from pytest_probe.core.arguments import Arguments, Leaf
-from pytest_probe.core.dump import Call, Surroundings, TensorSpec
-from pytest_probe.execution import Checker, Conditions
-from pytest_probe.execution.fuzzing.trial import Target, Trials
+from pytest_probe.check import Checker, Conditions
+from pytest_probe.features.fuzz.trial import Target, Trials
 from pytest_probe.frameworks.torch.findings import FINDINGS, Finding
+from pytest_probe.model.arguments import Arguments, Leaf
+from pytest_probe.model.dump import Call, Surroundings, TensorSpec
 from pytest_probe.numerics.dtypes import widen
 from pytest_probe.registry import Registry
 

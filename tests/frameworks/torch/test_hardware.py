@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pytest_probe.core.processor import processor
 from pytest_probe.frameworks.torch.hardware import hardware
+from pytest_probe.system.processor import processor
 
 
 def test_the_cpu_has_a_name_and_instructions() -> None:

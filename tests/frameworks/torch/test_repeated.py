@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from pytest_probe import frameworks
-from pytest_probe.core.arguments import Arguments, Leaf
-from pytest_probe.core.clock import HostClock
-from pytest_probe.core.processor import last_level_cache
-from pytest_probe.core.run import MeasuredCall, MemoryUse, Wanted, Way
 from pytest_probe.frameworks.torch.framework import TorchDevice
+from pytest_probe.model.arguments import Arguments, Leaf
+from pytest_probe.model.clock import HostClock
+from pytest_probe.model.run import MeasuredCall, MemoryUse, Wanted, Way
+from pytest_probe.system.processor import last_level_cache
 from tests.support.devices import Emulated
 
 FRAMEWORK = frameworks.load("pytorch")

@@ -11,10 +11,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pytest_probe.core.arguments import BoundCall, Leaf
-from pytest_probe.core.dump import SizeSpec, TensorSpec
-from pytest_probe.frameworks.binding import Signature
+from pytest_probe.frameworks.python.binding import Signature
 from pytest_probe.frameworks.torch.signatures import SIGNATURES, bind, canonical, spelled
+from pytest_probe.model.arguments import BoundCall, Leaf
+from pytest_probe.model.dump import SizeSpec, TensorSpec
 
 # Entries that torch does not tell, or tells otherwise, and why.
 EXCEPTIONS: Mapping[str, str] = {

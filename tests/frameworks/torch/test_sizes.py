@@ -10,9 +10,9 @@ import pytest
 import torch
 import torch.nn.functional as functional
 
-from pytest_probe.core.arguments import Leaf
-from pytest_probe.execution.replay import FLOAT64
+from pytest_probe.check.replay import FLOAT64
 from pytest_probe.frameworks.torch import sizes
+from pytest_probe.model.arguments import Leaf
 from tests.support.replaying import leaf, normal
 
 LIMIT = 1 << 30

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_probe.core.dump import Call
 from pytest_probe.errors import DumpError, RecordError
+from pytest_probe.model.dump import Call
 from pytest_probe.records import find_dumps, read_dump, user_frame
 from tests.support.checking import verdicts
 from tests.support.ptdbg_dumps import CHECKER, DATA, unpack_checker

@@ -12,7 +12,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from pytest_probe.core.dump import (
+from pytest_probe.errors import NotRebuilt, NotRecorded, RecordError
+from pytest_probe.model.dump import (
     Call,
     DeviceSpec,
     DtypeSpec,
@@ -23,7 +24,6 @@ from pytest_probe.core.dump import (
     Surroundings,
     TensorSpec,
 )
-from pytest_probe.errors import NotRebuilt, NotRecorded, RecordError
 from pytest_probe.records import read_dump
 from pytest_probe.records.lazy_json import quote_tokens
 from pytest_probe.records.msprobe.entries import decode

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pytest_probe.core.dump import Dump
 from pytest_probe.errors import DumpError, ProbeError, RecordError
+from pytest_probe.model.dump import Dump
 from pytest_probe.records import read_dump
 from pytest_probe.records.msprobe.reader import MsprobeReader
 from tests.support.dumps import DUMPS, STATISTICS, TENSORS

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_probe.core.dump import Frame
+from pytest_probe.model.dump import Frame
 from pytest_probe.records import read_dump, user_frame
 from pytest_probe.records.msprobe.stack import StackFile
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pytest_probe.core.dump import DtypeSpec, Lost, TensorSpec
+from pytest_probe.model.dump import DtypeSpec, Lost, TensorSpec
 from pytest_probe.records.fields import DUMP_DTYPES
 from pytest_probe.records.paddle_lines.parser import Unparsed, parse
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pytest_probe.core.dump import Call, Dump, Record, Surroundings, TensorSpec
 from pytest_probe.errors import DumpError, LostArgument, ProbeError, RecordError
+from pytest_probe.model.dump import Call, Dump, Record, Surroundings, TensorSpec
 from pytest_probe.records import find_dumps, read_dump
 from tests.support.paddle_dumps import LINES, TRACER
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pytest_probe.core.dump import Call, DeviceSpec, DtypeSpec, TensorSpec
 from pytest_probe.errors import LostArgument, NotRebuilt, RecordError
+from pytest_probe.model.dump import Call, DeviceSpec, DtypeSpec, TensorSpec
 from pytest_probe.records import read_dump
 from tests.support.paddle_dumps import STATISTICS, entry, tensor, unpack, unpack_real, value, write
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pytest_probe.core.dump import Dump
 from pytest_probe.errors import RecordError
+from pytest_probe.model.dump import Dump
 from pytest_probe.records import read_dump
 from tests.support.ptdbg_dumps import line, values
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_probe.core.dump import Call, Dump, Frame, Lost, TensorSpec
 from pytest_probe.errors import DumpError, NoTensors, NotRebuilt, RecordError
+from pytest_probe.model.dump import Call, Dump, Frame, Lost, TensorSpec
 from pytest_probe.records import find_dumps, read_dump
 from tests.support.ptdbg_dumps import DUMPS, line, stack, unpack, values, write
 

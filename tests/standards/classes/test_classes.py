@@ -15,9 +15,9 @@ import torch
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_probe.core.verdict import OutputVerdict, Verdict
-from pytest_probe.execution import Checker, Conditions
+from pytest_probe.check import Checker, Conditions
 from pytest_probe.frameworks.torch.signatures import bind, canonical
+from pytest_probe.model.verdict import OutputVerdict, Verdict
 from pytest_probe.numerics.dtypes import round_to, widen
 from pytest_probe.registry import Registry
 from pytest_probe.standards import STANDARDS, Comparison

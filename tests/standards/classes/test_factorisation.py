@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_probe.core.comparison import Allowance
-from pytest_probe.core.verdict import OutputVerdict
 from pytest_probe.errors import Unsupported
+from pytest_probe.model.comparison import Allowance
+from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.standards.classes.factorisation import Factorisation
 from tests.support.asking import comparison, normal

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pytest_probe.execution import Checker, Conditions
+from pytest_probe.check import Checker, Conditions
 from pytest_probe.registry import Registry
 
 X = torch.randn(2, 3, 8, 9, generator=torch.Generator().manual_seed(0))

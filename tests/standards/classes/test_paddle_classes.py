@@ -17,9 +17,9 @@ from msgspec.structs import replace
 
 paddle = pytest.importorskip("paddle")
 
-from pytest_probe.core.comparison import Comparison
-from pytest_probe.core.verdict import OutputVerdict
-from pytest_probe.execution import Checker, Conditions
+from pytest_probe.check import Checker, Conditions
+from pytest_probe.model.comparison import Comparison
+from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.registry import Registry
 from pytest_probe.standards.exact import correctly_rounded, identical
 from tests.standards.classes.test_classes import LISTS, OF_PADDLE

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_probe.core.verdict import OutputVerdict
 from pytest_probe.errors import Unsupported
+from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics.dtypes import AnyArray, round_to, widen
 from pytest_probe.standards.classes.random import Random
 from tests.support.asking import comparison, normal

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_probe.core.verdict import OutputVerdict
+from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.standards.classes.ties import Ties
 from tests.support.asking import comparison
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from pytest_probe.core.device_modes import MODES
+from pytest_probe.model.device_modes import MODES
 from pytest_probe.numerics.dtypes import AnyArray, widen
 from pytest_probe.numerics.ulp import truncated
 from pytest_probe.standards.device_modes.emulate import emulations

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from pytest_probe.core.comparison import Assumption, Comparison, Evidence
-from pytest_probe.core.device_modes import MODES
+from pytest_probe.model.comparison import Assumption, Comparison, Evidence
+from pytest_probe.model.device_modes import MODES
 from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.standards.auto import Auto
 from pytest_probe.standards.device_modes.emulate import fitted_factor, short

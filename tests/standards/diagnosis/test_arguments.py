@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from pytest_probe.core.comparison import Evidence
+from pytest_probe.model.comparison import Evidence
 from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.standards.auto import Auto
 from pytest_probe.standards.diagnosis import diagnose

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pytest_probe.core.verdict import Verdict
-from pytest_probe.execution.checker import Checker
-from pytest_probe.execution.conditions import Conditions
+from pytest_probe.check.checker import Checker
+from pytest_probe.check.conditions import Conditions
+from pytest_probe.model.verdict import Verdict
 from pytest_probe.registry import Registry
 from pytest_probe.standards.noise.cut_sums import WORDS
 from tests.support.devices import Emulated

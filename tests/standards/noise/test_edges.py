@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_probe.core.verdict import Verdict
-from pytest_probe.execution.checker import Checker
-from pytest_probe.execution.conditions import Conditions
+from pytest_probe.check.checker import Checker
+from pytest_probe.check.conditions import Conditions
+from pytest_probe.model.verdict import Verdict
 from pytest_probe.registry import Registry
 from tests.support.devices import Emulated
 

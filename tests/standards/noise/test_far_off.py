@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pytest_probe.core.comparison import Allowance, Evidence, RunKind
-from pytest_probe.core.verdict import OutputVerdict
+from pytest_probe.model.comparison import Allowance, Evidence, RunKind
+from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.standards.noise import far_off
 from pytest_probe.standards.noise.far_off import FAR, FAR_ALONE, MANY

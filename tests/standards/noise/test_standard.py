@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from pytest_probe.core.comparison import Evidence, RunKind
-from pytest_probe.core.verdict import OutputVerdict
+from pytest_probe.model.comparison import Evidence, RunKind
+from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics import noise_ratio
 from pytest_probe.numerics.dtypes import AnyArray, round_to, widen
 from pytest_probe.standards.noise.standard import NoiseStandard

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_probe.core.comparison import Comparison
+from pytest_probe.model.comparison import Comparison
 from pytest_probe.standards.noise.summed_terms import Terms, may_use_winograd, summed_terms
 from tests.support.asking import comparison
 

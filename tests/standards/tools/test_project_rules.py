@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pytest_probe.core.verdict import OutputVerdict
 from pytest_probe.errors import SettingsError
+from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.standards import standards
 from pytest_probe.standards.tools.project_rules import StandardsFile, read_standards_file
 from pytest_probe.standards.tools.table import Entry, Table, packaged

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from pytest_probe.core.arguments import BoundCall, Leaf
 from pytest_probe.errors import UnsafeArguments
 from pytest_probe.frameworks.paddle.safety import indices, shapes, training
+from pytest_probe.model.arguments import BoundCall, Leaf
 
 
 def check_arguments(bound: BoundCall) -> None:

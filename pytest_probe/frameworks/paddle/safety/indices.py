@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from pytest_probe.core.arguments import BoundCall
 from pytest_probe.frameworks.paddle.safety.arguments import array_at
+from pytest_probe.model.arguments import BoundCall
 
 
 def _regions(bound: BoundCall) -> Iterator[str]:

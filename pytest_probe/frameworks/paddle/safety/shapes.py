@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from pytest_probe.core.arguments import BoundCall, Leaf
 from pytest_probe.frameworks.paddle.safety.arguments import are_sizes, array_at, value_at
+from pytest_probe.model.arguments import BoundCall, Leaf
 
 
 def _strided(bound: BoundCall) -> Iterator[str]:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 from msgspec.structs import replace
 
-from pytest_probe.core.arguments import BoundCall
 from pytest_probe.frameworks.paddle.safety.arguments import are_sizes, array_at, arrays_at, listed, shape_of
+from pytest_probe.model.arguments import BoundCall
 
 # Arguments of optimizers' steps that have the parameter's shape, and such as are single numbers.
 _AS_PARAMETER = (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_probe.execution import Checker, Conditions
+from pytest_probe.check import Checker, Conditions
 from pytest_probe.frameworks.torch.cpu16 import earlier
 from pytest_probe.frameworks.torch.cpu16.earlier import Earlier
 from pytest_probe.frameworks.torch.cpu16.sequential import rounded_once

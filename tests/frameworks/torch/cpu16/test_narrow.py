@@ -16,11 +16,11 @@ import torch
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pytest_probe.core.verdict import OutputVerdict, Verdict
-from pytest_probe.execution import Checker, Conditions
+from pytest_probe.check import Checker, Conditions
 from pytest_probe.frameworks.torch.cpu16.narrow import in_place_twins, kernels
 from pytest_probe.frameworks.torch.cpu16.sequential import cascade, chain, piled
 from pytest_probe.frameworks.torch.rounding import StepsMode
+from pytest_probe.model.verdict import OutputVerdict, Verdict
 from pytest_probe.numerics.dtypes import AnyArray, round_to, widen
 from pytest_probe.numerics.noise_ratio import nearest_run
 from pytest_probe.registry import Registry

@@ -1,0 +1,243 @@
+"""What a capture is told: msprobe's config.json and the arguments of PrecisionDebugger, as one frozen CaptureConfig."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias, get_args
+
+from msgspec import Meta, Struct, defstruct, field
+from msgspec.structs import asdict, fields
+
+from pytest_probe.capture.msprobe_only import effective
+from pytest_probe.errors import SettingsError
+from pytest_probe.system.decoding import WrongField, decoded
+from pytest_probe.system.regular_file import opened
+
+# The words of msprobe's config.json, and `kinds`, which is ours.
+Task: TypeAlias = Literal["statistics", "tensor", "structure", "overflow_check"]
+Mode: TypeAlias = Literal["forward", "backward", "input", "output"]
+Kind: TypeAlias = Literal["float", "int", "bool", "scalar"]
+TASKS: tuple[Task, ...] = get_args(Task)
+DATA_MODES: tuple[Mode, ...] = get_args(Mode)
+KINDS: tuple[Kind, ...] = get_args(Kind)
+# Those of the tasks, and two for msprobe's checker.
+SECTIONS = (*TASKS, "run_ut", "acc_check")
+
+# None: not said.
+Text: TypeAlias = Annotated[str | None, Meta(description="give a string")]
+Texts: TypeAlias = Annotated[tuple[str, ...] | None, Meta(description="give a list of strings")]
+Numbers: TypeAlias = Annotated[
+    tuple[Annotated[int, Meta(ge=0)] | Annotated[str, Meta(pattern=r"^\d{1,9}(-\d{1,9})?$")], ...] | None,
+    Meta(description='give a list of numbers, 0 or more, and of ranges as "4-6"'),
+]
+
+
+class ApexOptions(Struct, frozen=True):
+    """How files of PaddleAPEX's are written: unique, without equal calls, ranges rounded to powers of ten; split, with
+    calls in 16 bit and others in files of their own as well; and copied to the folder remote, where there is one."""
+
+    unique: bool = False
+    split: bool = True
+    remote: str = ""
+
+
+class CaptureConfig(Struct, frozen=True):
+    """What is recorded, and where it goes.
+
+    scope is empty, or the first and the last name of an interval; names are parts of names of which one must occur;
+    white and black are API names or globs ("Functional.linear", "softmax*"); modes which halves of a record are kept,
+    kinds of which values statistics or data are kept; overflows ends an overflow_check (-1: never). namespaces are
+    modules whose functions are recorded as well, by the prefix of their records. With seed or deterministic everything
+    that draws is seeded when the debugger is made, as msprobe 1.0 does it. overwrite: an earlier dump in the folder is
+    removed. layout is whose files are written, apex how those of PaddleAPEX are. targets are the functions to record,
+    by their paths ("paddle.add"); None: all that the framework has.
+    """
+
+    dump_path: str
+    task: str = "statistics"
+    level: str = "L1"
+    summary: str = "statistics"
+    steps: tuple[range, ...] = ()
+    ranks: tuple[range, ...] = ()
+    scope: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    white: tuple[str, ...] = ()
+    black: tuple[str, ...] = ()
+    modes: frozenset[str] = frozenset(DATA_MODES)
+    kinds: frozenset[str] = frozenset(KINDS)
+    stacks: bool = True
+    overflows: int = 1
+    namespaces: tuple[tuple[str, str], ...] = ()
+    seed: int | None = None
+    deterministic: bool | None = None
+    overwrite: bool = False
+    layout: str = "msprobe"
+    apex: ApexOptions = ApexOptions()
+    targets: tuple[str, ...] | None = None
+
+
+class _Settings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Fields are named as CaptureConfig's, keys as msprobe's."""
+
+    def __post_init__(self) -> None:
+        for name, fits in _FITS.items():
+            value = getattr(self, name, None)
+            if value is not None and not fits(value):
+                raise WrongField(name)
+
+
+class _Section(_Settings, frozen=True):
+    """What concerns one task."""
+
+    scope: Annotated[
+        tuple[str, ...] | None,
+        Meta(description="give the first and the last name of an interval, or an empty list"),
+    ] = None
+    names: Texts = field(default=None, name="list")
+    modes: Annotated[
+        tuple[Mode | Literal["all"], ...] | None, Meta(description=f"give a list of {', '.join(DATA_MODES)}, or of all")
+    ] = field(default=None, name="data_mode")
+    summary: Literal["statistics", "md5"] | None = field(default=None, name="summary_mode")
+    overflows: Annotated[
+        Annotated[int, Meta(ge=-1)] | None, Meta(description="give a number from 1 on, or -1 for no limit")
+    ] = field(default=None, name="overflow_nums")
+    white: Texts = field(default=None, name="white_list")
+    black: Texts = field(default=None, name="black_list")
+
+
+class _Top(_Settings, frozen=True):
+    """What concerns all tasks."""
+
+    task: Task | None = None
+    dump_path: Text = None
+    level: Literal["L0", "L1", "mix"] | None = None
+    steps: Numbers = field(default=None, name="step")
+    ranks: Numbers = field(default=None, name="rank")
+    stacks: Annotated[bool | None, Meta(description="give true or false")] = field(default=None, name="extra_info")
+    kinds: Annotated[
+        tuple[Kind | Literal["all"], ...] | None, Meta(description=f"give a list of {', '.join(KINDS)}, or of all")
+    ] = None
+    overwrite: Annotated[bool | None, Meta(description="give true or false")] = None
+    layout: Literal["msprobe", "paddleapex"] | None = None
+    namespaces: Annotated[
+        dict[str, str] | None, Meta(description='give an object of modules by prefix, as {"Flash": "flash_attn_cuda"}')
+    ] = None
+    seed: Annotated[
+        Annotated[int, Meta(ge=0, lt=2**32)] | None, Meta(description="give a whole number from 0 to 2**32 - 1")
+    ] = None
+    deterministic: Annotated[bool | None, Meta(description="give true or false")] = field(
+        default=None, name="is_deterministic"
+    )
+
+
+class _File(_Top, frozen=True):
+    statistics: _Section = field(default_factory=_Section)
+    tensor: _Section = field(default_factory=_Section)
+    structure: _Section = field(default_factory=_Section)
+    overflow_check: _Section = field(default_factory=_Section)
+    run_ut: _Section = field(default_factory=_Section)
+    acc_check: _Section = field(default_factory=_Section)
+
+
+# Arguments need no section. A Struct has one base that has fields.
+_ARGUMENTS = defstruct(
+    "_Arguments",
+    [(each.name, each.type, field(default=None, name=each.encode_name)) for each in fields(_Top)],
+    bases=(_Section,),
+    frozen=True,
+)
+
+
+def configured(path: str | os.PathLike[str] | None, **given: Any) -> CaptureConfig:
+    """The configuration of a file, where there is one, with what is given besides (None: not given) on top.
+
+    Raises SettingsError, which names the file, the key and what would do.
+    """
+    where = "PrecisionDebugger" if path is None else str(path)
+    file = _File() if path is None else decoded(_of_file(Path(path)), _File, lambda steps: where)
+    plain = {key: os.fspath(value) if isinstance(value, os.PathLike) else value for key, value in given.items()}
+    own = effective(plain, (), "PrecisionDebugger")
+    arguments = asdict(decoded(own, _ARGUMENTS, lambda steps: "PrecisionDebugger"))
+    # The checker's lists hold where the task has none.
+    checker = {name: getattr(file.run_ut, name) or getattr(file.acc_check, name) for name in ("white", "black")}
+    top = {name: getattr(file, name) for name in _Top.__struct_fields__}
+    section = asdict(getattr(file, arguments["task"] or file.task or TASKS[0]))
+    merged: dict[str, Any] = {"dump_path": ""}
+    for layer in (checker, top, section, arguments):
+        merged.update((name, value) for name, value in layer.items() if value is not None)
+    made = {name: _MADE[name](value) if name in _MADE else value for name, value in merged.items()}
+    return _whole(where, CaptureConfig(**made))
+
+
+def names_folder(path: str | os.PathLike[str]) -> bool:
+    """Does the file say where the dump goes? Raises SettingsError where it cannot be read."""
+    return bool(_content(Path(path)).get("dump_path"))
+
+
+def _of_file(path: Path) -> dict[str, Any]:
+    return effective(_content(path), SECTIONS, str(path))
+
+
+def _content(path: Path) -> dict[str, Any]:
+    try:
+        with opened(path) as file:
+            content = json.loads(file.read().decode("utf-8-sig"))
+    except OSError as error:
+        raise SettingsError(str(path), error.strerror, "give a configuration file that can be read") from None
+    except (ValueError, RecursionError) as error:
+        raise SettingsError(str(path), str(error), "give a JSON object, as msprobe's config.json") from None
+    if not isinstance(content, dict):
+        raise SettingsError(str(path), content, "give a JSON object, as msprobe's config.json")
+    return content
+
+
+def _whole(where: str, config: CaptureConfig) -> CaptureConfig:
+    if not config.dump_path:
+        raise SettingsError(f"{where}: dump_path", None, "give the folder that the dump goes to")
+    if config.task == "overflow_check" and config.level != "L1":
+        raise SettingsError(f"{where}: level", config.level, "overflow_check records API calls only; give level L1")
+    if config.layout == "paddleapex" and config.level != "L1":
+        raise SettingsError(f"{where}: level", config.level, "PaddleAPEX's files hold API calls only; give level L1")
+    return config
+
+
+def _range(number: int | str) -> range:
+    """An integer, or a range as "4-6", both ends included."""
+    first, _, last = str(number).partition("-")
+    return range(int(first), int(last or first) + 1)
+
+
+def _ranges(numbers: tuple[int | str, ...]) -> tuple[range, ...]:
+    return tuple(map(_range, numbers))
+
+
+def _kinds(chosen: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(KINDS if not chosen or "all" in chosen else chosen)
+
+
+def _modes(chosen: tuple[str, ...]) -> frozenset[str]:
+    """["forward"] keeps both halves of forward entries, ["input"] that half of either entry."""
+    if "all" in chosen:
+        return frozenset(DATA_MODES)
+    pairs = (("forward", "backward"), ("input", "output"))
+    # A list that names no half, or no direction, means both.
+    return frozenset(chosen).union(*(pair for pair in pairs if not set(pair).intersection(chosen)))
+
+
+# By field: what its type cannot say, and what is made of it.
+_FITS: Mapping[str, Callable[[Any], bool]] = {
+    "scope": lambda names: len(names) in (0, 2),
+    "overflows": lambda count: count != 0,
+    "steps": lambda numbers: all(map(_range, numbers)),
+    "ranks": lambda numbers: all(map(_range, numbers)),
+}
+_MADE: Mapping[str, Callable[[Any], Any]] = {
+    "steps": _ranges,
+    "ranks": _ranges,
+    "modes": _modes,
+    "kinds": _kinds,
+    "namespaces": lambda modules: tuple(modules.items()),
+}

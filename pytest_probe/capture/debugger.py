@@ -1,0 +1,109 @@
+"""What a training script calls: PrecisionDebugger, as msprobe's, and shorter ways to the same."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from pytest_probe import frameworks
+from pytest_probe.capture.config import configured
+from pytest_probe.capture.outcome import Outcome
+from pytest_probe.capture.recorder import Recorder, log
+from pytest_probe.capture.seeding import SEED, seed_all
+
+
+class PrecisionDebugger:
+    """Records what a program calls between start() and stop(), one folder a step.
+
+    config_path is msprobe's config.json; what is given here counts more. model, here or at start(): for levels L0 and
+    mix, and for the path of the module that each call stands in. options are the keys of the configuration by their
+    names there: scope, list, data_mode, summary_mode, white_list, black_list, rank, extra_info, overflow_nums,
+    namespaces, seed, is_deterministic (with either everything that draws is seeded here, as by seed_all), and kinds
+    ("float", "int", "bool", "scalar"): of which values statistics or data are kept. framework is whose calls are
+    recorded, as dumps name it: "pytorch" or "paddle".
+
+    Raises SettingsError for a configuration that cannot be used, at the first start() also for a dump_path that holds
+    the dump of an earlier run (overwrite=True removes that), and Unsupported where the framework is not installed;
+    nothing else ever reaches the program, but for the OverflowFound that an overflow_check ends with.
+    """
+
+    def __init__(
+        self,
+        config_path: str | os.PathLike[str] | None = None,
+        task: str | None = None,
+        dump_path: str | os.PathLike[str] | None = None,
+        level: str | None = None,
+        model: Any = None,
+        step: Sequence[int | str] | None = None,
+        framework: str = frameworks.DEFAULT,
+        **options: Any,
+    ) -> None:
+        given = {"task": task, "dump_path": dump_path, "level": level, "step": step, **options}
+        config = configured(config_path, **{key: value for key, value in given.items() if value is not None})
+        if config.seed is not None or config.deterministic is not None:
+            seed_all(SEED if config.seed is None else config.seed, bool(config.deterministic), framework)
+        self._hooks = frameworks.recording(framework).hooks(config, model)
+        self._recorder = Recorder(config, self._hooks)
+
+    def take_folder(self) -> None:
+        """As the first start() does. Raises SettingsError where the folder holds the dump of an earlier run."""
+        self._recorder.take_folder()
+
+    def start(self, model: Any = None) -> None:
+        """Begin to record, or go on. Raises SettingsError where the level needs a model and none was given, and where
+        the folder holds the dump of an earlier run."""
+        self._hooks.follow(model)
+        self._recorder.take_folder()
+        safely(self._recorder.start)
+
+    def forward_backward_dump_end(self) -> None:
+        """Record no new calls; the gradients of those that were recorded still are."""
+        safely(self._recorder.forward_ends)
+
+    def stop(self) -> None:
+        """Record no longer, and leave no hook."""
+        safely(self._recorder.stop)
+
+    def step(self) -> None:
+        """A step ends: what was recorded of it is on the disk when this returns."""
+        safely(self._recorder.end_step)
+
+    def close(self) -> None:
+        """Stop, write what is left, and say once what was recorded. The end of the process does it as well."""
+        safely(self._recorder.finish)
+
+    def finish(self) -> Outcome:
+        """Stop, and write what is left. What was recorded, for who says it in words of their own."""
+        self._recorder.announced = True
+        safely(self._recorder.finish)
+        return self._recorder.outcome
+
+    def announce(self) -> None:
+        """Say what was recorded, as close() does."""
+        safely(self._recorder.announce)
+
+    @property
+    def missing(self) -> str:
+        """Why nothing was recorded where something should have been; "" where it was, or nothing was asked for."""
+        return self._recorder.missing()
+
+
+def safely(act: Callable[[], None]) -> None:
+    """What goes wrong is said, and never reaches the program."""
+    try:
+        act()
+    except Exception as error:
+        log.error("pytest-probe: %s failed (%s: %s); the program continues", act.__name__, type(error).__name__, error)
+
+
+@contextmanager
+def capture(dump_path: str | os.PathLike[str], **options: Any) -> Iterator[PrecisionDebugger]:
+    """Record what is called in this block; options as PrecisionDebugger's."""
+    debugger = PrecisionDebugger(dump_path=dump_path, **options)
+    debugger.start()
+    try:
+        yield debugger
+    finally:
+        debugger.close()

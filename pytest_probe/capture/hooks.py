@@ -1,0 +1,123 @@
+"""What the hooks of all frameworks have alike: how a call becomes an entry, and what its gradients wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol
+
+from msgspec import UNSET
+
+from pytest_probe.capture.config import CaptureConfig
+from pytest_probe.capture.modules import ModuleCalls
+from pytest_probe.capture.plain import Snapshots
+from pytest_probe.capture.recorder import Recorder
+from pytest_probe.capture.snapshot import BackwardEntry, ForwardEntry, Json, NamedEntry, Tree
+from pytest_probe.capture.stacks import CallStacks
+
+
+class Gradients(Protocol):
+    """The gradients of one call, as they come; missing counts what may still come."""
+
+    missing: int
+
+    def entries(self) -> Iterator[NamedEntry]:
+        """What came, by name."""
+
+
+class CallHooks:
+    """Hooks of a framework: a subclass sees the calls. values takes their snapshots, stacks numbers their callers."""
+
+    _modules: ModuleCalls
+
+    def __init__(self, config: CaptureConfig, values: Snapshots, stacks: CallStacks) -> None:
+        self._stacked = config.stacks
+        self._inputs, self._outputs, self._forward, self._backward = (
+            half in config.modes for half in ("input", "output", "forward", "backward")
+        )
+        self._overflow = config.task == "overflow_check"
+        # At L0 calls are seen only for what they may write to tensors behind the framework's back.
+        self._calls = config.level != "L0"
+        self._snapshots = values
+        self._stacks = stacks
+        # In their order: entries of a dump hang on no address.
+        self._open: dict[Gradients, None] = {}
+        self._recorder: Recorder | None = None
+        self._seeing = False
+        self._placed = False
+
+    def overflown(self, tree: Tree) -> bool:
+        """Does a tensor of this snapshot hold NaN or inf?"""
+        raise NotImplementedError
+
+    def remove_forward(self) -> None:
+        """No longer see calls; the gradients of those that were seen still come."""
+        raise NotImplementedError
+
+    def follow(self, model: Any) -> None:
+        """From the next `install` on record this model's modules; None: of that before. Raises SettingsError."""
+        if not (model is None and self._placed):
+            self._modules.follow(model)
+            self._placed = model is not None
+
+    def remove(self) -> None:
+        """Leave no hook."""
+        self.remove_forward()
+        self._recorder = None
+
+    def end_step(self, recorder: Recorder) -> None:
+        """Hand over what is not complete, and count calls anew."""
+        for watched in list(self._open):
+            self._complete(recorder, watched)
+        self._modules.restart()
+        self._snapshots.forget()
+
+    def waits(self) -> bool:
+        """Would settling wait for a device?"""
+        return self._snapshots.waits()
+
+    def settle(self) -> None:
+        """Fill in the statistics that were put off so far."""
+        self._snapshots.settle()
+
+    def save(self, data: Any, path: Path) -> None:
+        """Write one tensor. Raises OSError."""
+        self._snapshots.save(data, path)
+
+    def frames(self) -> Mapping[int, list[str]]:
+        """The stacks by number, as stack.json shows frames, innermost first."""
+        return self._stacks.lines()
+
+    def _entry(self, name: str, args: Tree, kwargs: Tree, frame: FrameType, probe: Json) -> NamedEntry:
+        """The forward entry of a call, which frame makes; probe is what only readers of our own know."""
+        where = self._stacks.number(frame) if self._stacked else -1
+        body = ForwardEntry(is_recompute=self._stacks.recomputes(where), probe=probe)
+        if self._inputs:
+            body.input_args, body.input_kwargs = args, kwargs
+        entry = NamedEntry(f"{name}.forward", body, where)
+        if self._placed:
+            self._modules.place(entry)
+        return entry
+
+    def _complete(self, recorder: Recorder, watched: Gradients) -> bool:
+        """All gradients of a call are there, or no more will come. Did one overflow?"""
+        self._open.pop(watched, None)
+        watched.missing = 0
+        found = list(watched.entries())
+        overflows = self._overflow and any(self.overflown(_gradients(entry.body)) for entry in found)
+        if overflows or not self._overflow:
+            for entry in found:
+                self._leave_out(entry.body)
+                recorder.put(entry, self._snapshots.taken())
+        return overflows
+
+    def _leave_out(self, body: Any) -> None:
+        """The halves of a backward entry that are not asked for."""
+        if type(body) is BackwardEntry:
+            body.input = body.input if self._inputs else UNSET
+            body.output = body.output if self._outputs else UNSET
+
+
+def _gradients(body: Any) -> Tree:
+    return [body.input, body.output] if type(body) is BackwardEntry else body

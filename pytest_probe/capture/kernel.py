@@ -1,0 +1,45 @@
+"""The compiled kernel of statistics, where one was built for this Python and platform; kernel/ has its source."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+NAME = "pytest_probe.capture._kernel"
+# Of the source that this was written for; another one takes or gives something else.
+REVISION = 3
+# By their numbers.
+DTYPES = (
+    *("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
+    *("float16", "bfloat16", "float32", "float64"),
+)
+
+
+def loaded(name: str = NAME) -> tuple[ModuleType | None, str]:
+    """The kernel, and the instructions that it uses on this CPU; or None and why there is none."""
+    try:
+        found = importlib.import_module(name)
+    except ModuleNotFoundError:
+        return None, "none was built for this Python"
+    except Exception as error:  # another platform's, or a damaged one
+        return None, f"it cannot be loaded: {error}"
+    if getattr(found, "REVISION", None) != REVISION:
+        return None, "it was built from another source; install pytest-probe again"
+    return found, found.INSTRUCTIONS
+
+
+# measure(address, count, dtype) gives maximum, minimum, sum and sum of squares of so many elements, 1 at least, that
+# lie one behind the other, of a dtype by its number; summary gives, of floats, also how many are 0 and how many equal
+# the one before. sample(address, extents, strides, dtype) gives these two of floats that lie apart, 1,024 at most.
+# stack(frame) gives a key of bytes for the frame and its callers.
+compiled, _said = loaded()
+
+
+def numbers() -> dict[str, int]:
+    """The dtypes that the kernel knows, by their names; none where there is no kernel."""
+    return {} if compiled is None else {name: number for number, name in enumerate(DTYPES)}
+
+
+def described() -> str:
+    """How captures count, in one line."""
+    return f"captures count {'without' if compiled is None else 'with'} the compiled kernel ({_said})"

@@ -1,0 +1,243 @@
+"""The calls of a model's modules: entries of their own at levels L0 and mix, and the place of every API call.
+
+What is common to all frameworks; each has a subclass, which sees the calls and reads the gradients.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import sys
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, TypeAlias
+
+from msgspec import UNSET, Struct
+
+from pytest_probe.capture.config import CaptureConfig
+from pytest_probe.capture.plain import Snapshots
+from pytest_probe.capture.recorder import Recorder
+from pytest_probe.capture.snapshot import ForwardEntry, NamedEntry, Parent
+from pytest_probe.capture.stacks import CallStacks
+from pytest_probe.errors import SettingsError
+
+# Given what a module returned, watches for the gradients of the call.
+Watch: TypeAlias = Callable[[Sequence[Any]], None]
+
+
+class KnownModule(Struct, frozen=True):
+    """A module of the model; its entries are named after stem, "Module.fc.Linear", empty for the model itself."""
+
+    module: Any
+    path: str
+    stem: str
+
+
+class _Running(Struct, frozen=True):
+    """A call of a module, while it runs on this thread; parent is that of what is called inside."""
+
+    known: KnownModule
+    parent: Parent
+
+
+class _Begun(Struct, frozen=True):
+    """An entry of a module, while its forward runs."""
+
+    recorder: Recorder
+    entry: NamedEntry
+    watch: Watch | None
+
+
+class _Thread(threading.local):
+    def __init__(self) -> None:
+        self.calls: list[_Running] = []
+
+
+class ModuleCalls:
+    """Follows the module calls of all threads.
+
+    kind is the framework's class of modules, kind_name what users call it; atoms are the classes whose values are not
+    opened, though they may be sequences; saves the values of arguments by values.
+    """
+
+    kind: type
+    kind_name: str
+    atoms: tuple[type, ...]
+
+    def __init__(self, config: CaptureConfig, values: Snapshots, stacks: CallStacks) -> None:
+        self._level = config.level
+        self._models: Sequence[tuple[str, Any]] = ()
+        self._records = config.level != "L1"
+        self._modes = config.modes
+        self._values = values
+        self._stacks = stacks
+        self._stacked = config.stacks
+        self._recorder: Recorder | None = None
+        self._nowhere: Parent = None if self._records else UNSET
+        self._known: dict[int, KnownModule] = {}
+        self._counts: defaultdict[str, itertools.count[int]] = defaultdict(itertools.count)
+        self._thread = _Thread()
+
+    def named(self, model: Any) -> Iterable[tuple[str, Any]]:
+        """The modules inside a model, itself included, each after its path."""
+        raise NotImplementedError
+
+    def parameters(self, module: Any) -> Mapping[str, Any]:
+        """A module's own parameters that have values."""
+        raise NotImplementedError
+
+    def aside(self) -> AbstractContextManager[object]:
+        """In here nothing is recorded, and no gradients are."""
+        raise NotImplementedError
+
+    def wants_gradients(self) -> bool:
+        """Does the framework record gradients now?"""
+        raise NotImplementedError
+
+    def watching(
+        self, entry: NamedEntry, args: Sequence[Any], kwargs: Mapping[str, Any], parameters: Mapping[str, Any]
+    ) -> Watch:
+        """Before a call with these arguments: what is done with its outputs. entry is its forward entry."""
+        raise NotImplementedError
+
+    def follow(self, model: Any) -> None:
+        """From the next `begin` on the modules of this model. Raises SettingsError for what is none, or a level that
+        needs one."""
+        self._models = self._checked(model)
+
+    def begin(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        # Anew each time: modules may have been added to the model.
+        for prefix, model in self._models:
+            for name, module in self.named(model):
+                path = ".".join(filter(None, (prefix, name))).encode(errors="backslashreplace").decode()
+                stem = f"Module.{path}.{type(module).__name__}" if name else ""
+                self._known.setdefault(id(module), KnownModule(module, path, stem))
+
+    def end(self) -> None:
+        self._recorder = None
+        self._known = {}
+
+    def restart(self) -> None:
+        """Count calls anew."""
+        self._counts.clear()
+
+    def place(self, entry: NamedEntry) -> None:
+        """Say in the forward entry of an API call where it stands."""
+        calls = self._thread.calls
+        if not calls:
+            entry.parent = self._nowhere
+            return
+        entry.parent = calls[-1].parent
+        path = calls[-1].known.path
+        if path:
+            entry.body.tell("module", path)
+
+    def made(self, original: Callable[..., Any], module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Make a call of a module's, and record it. Raises what the call raises."""
+        known = self._known.get(id(module))
+        recorder = self._recorder
+        if known is None or recorder is None:
+            return original(module, *args, **kwargs)
+        calls = self._thread.calls
+        parent = calls[-1].parent if calls else self._nowhere
+        name = f"{known.stem}.forward.{next(self._counts[known.stem])}" if known.stem else ""
+        wanted = bool(name) and recorder.scope.enters(name)
+        begun = self._begin(recorder, name, known, parent, args, kwargs) if wanted and self._records else None
+        calls.append(_Running(known, parent if begun is None else name))
+        try:
+            result = original(module, *args, **kwargs)
+        except BaseException as error:
+            if begun is not None:
+                self._raised(begun, error)
+            raise
+        finally:
+            calls.pop()
+            if name:
+                recorder.scope.leaves(name)
+        if begun is not None:
+            self._end(begun, result)
+        return result
+
+    def _begin(
+        self,
+        recorder: Recorder,
+        name: str,
+        known: KnownModule,
+        parent: Parent,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> _Begun | None:
+        """What a module is given, as it is now."""
+        watches, take = "backward" in self._modes and self.wants_gradients(), self._values.take
+        with self.aside():
+            try:
+                given, named = (
+                    [self._opened(value) for value in args],
+                    {key: self._opened(kwargs[key]) for key in kwargs},
+                )
+                parameters = self.parameters(known.module)
+                where = self._stacks.number(sys._getframe()) if self._stacked else -1
+                body = ForwardEntry(is_recompute=self._stacks.recomputes(where))
+                if "input" in self._modes:
+                    body.input_args = take(given)
+                    body.input_kwargs = {key: take(value) for key, value in named.items()}
+                    body.parameters = {key: take(value) for key, value in parameters.items()} or UNSET
+                entry = NamedEntry(name, body, where, parent)
+                return _Begun(recorder, entry, self.watching(entry, given, named, parameters) if watches else None)
+            except Exception as error:
+                recorder.failed(name, error)
+                return None
+
+    def _end(self, begun: _Begun, result: Any) -> None:
+        """What a module gave."""
+        with self.aside():
+            try:
+                opened = self._opened(result)
+                outputs = opened if isinstance(opened, list | tuple) else (opened,)
+                if "output" in self._modes:
+                    begun.entry.body.output = [self._values.take(value) for value in outputs]
+                if begun.watch is not None:
+                    begun.watch(outputs)
+                self._put(begun)
+            except Exception as error:
+                begun.recorder.failed(begun.entry.name, error)
+
+    def _raised(self, begun: _Begun, error: BaseException) -> None:
+        """A forward ended by an exception: what it was given, and the class of the exception."""
+        begun.entry.body.tell("raised", type(error).__name__)
+        self._put(begun)
+
+    def _put(self, begun: _Begun) -> None:
+        if "forward" in self._modes:
+            begun.recorder.put(begun.entry, self._values.taken())
+
+    def _checked(self, model: Any) -> Sequence[tuple[str, Any]]:
+        """The models, each with what stands before its paths: its number in a list, nothing before that of a single
+        one."""
+        if model is None and self._level == "L1":
+            return ()
+        several = isinstance(model, list | tuple)
+        models = tuple(model) if several else (model,)
+        if not models or not all(isinstance(one, self.kind) for one in models):
+            needs = "" if self._level == "L1" else f"level {self._level} records modules: "
+            wanted = f"{needs}give a {self.kind_name}, or a list of them"
+            raise SettingsError("PrecisionDebugger: model", model, wanted)
+        return tuple((str(index) if several else "", one) for index, one in enumerate(models))
+
+    def _opened(self, value: Any) -> Any:
+        """A tree of arguments or results in which dataclasses and named tuples are dicts of their fields."""
+        if isinstance(value, self.atoms):
+            return value
+        if isinstance(value, Mapping):
+            return {key: self._opened(item) for key, item in value.items()}
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return {key: self._opened(item) for key, item in zip(value._fields, value, strict=True)}
+        if isinstance(value, list | tuple):
+            items = [self._opened(item) for item in value]
+            return items if isinstance(value, list) else tuple(items)
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return {field.name: self._opened(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return value

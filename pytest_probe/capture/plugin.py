@@ -1,0 +1,106 @@
+"""`--probe-capture`: what a test run calls, as a dump."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_probe.capture.debugger import PrecisionDebugger
+from pytest_probe.capture.folder import FolderTaken
+from pytest_probe.capture.outcome import Outcome
+from pytest_probe.errors import FrameworkTooOld, SettingsError, Unsupported
+from pytest_probe.plugin.disk import fail, unwritten
+from pytest_probe.plugin.xdist import is_controller, is_worker
+from pytest_probe.settings.written import blamed
+
+
+class _Kept(logging.Handler):
+    """Keeps what the capture says went wrong."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage().removeprefix("pytest-probe: "))
+
+
+class Capture:
+    """A plugin that records a whole test run, each process of it into a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._debugger = PrecisionDebugger(dump_path=folder)
+        self._processes: list[Outcome] = []
+        self._trouble = _Kept()
+        logging.getLogger("pytest_probe").addHandler(self._trouble)
+
+    def take_folder(self) -> None:
+        """Raises SettingsError where an earlier run's dump lies there."""
+        self._debugger.take_folder()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        if not is_controller(session.config):
+            self._debugger.start()
+
+    # Innermost, as the one of Reporting.
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, None, None]:
+        try:
+            yield
+        except OSError as error:
+            self._trouble.messages.append(unwritten(session.config, error))
+        outcome = self._debugger.finish()
+        logging.getLogger("pytest_probe").removeHandler(self._trouble)
+        if is_worker(session.config):
+            told = {"troubles": self._trouble.messages, "outcome": outcome.numbers()}
+            session.config.workeroutput["probe_capture"] = told  # type: ignore[attr-defined]
+            return
+        self._processes.append(outcome)
+        if self._trouble.messages:
+            fail(session)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        told = getattr(node, "workeroutput", {}).get("probe_capture")
+        if told is not None:
+            self._trouble.messages += told["troubles"]
+            self._processes.append(Outcome(*told["outcome"]))
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        found = [outcome for outcome in self._processes if outcome.entries]
+        what = self._recorded(found) if found else "no API call was recorded"
+        terminalreporter.write_line(f"probe: {what}", yellow=not found)
+        for trouble in self._trouble.messages:
+            terminalreporter.write_line(f"probe: {trouble}", red=True)
+
+    def _recorded(self, found: list[Outcome]) -> str:
+        total = functools.reduce(Outcome.beside, found)
+        processes = "" if len(found) < 2 else f" in {len(found)} processes"
+        return f"recorded {total.recorded()}{processes}, {total.cost()}: {self._folder}"
+
+
+def configure(config: pytest.Config, folder: str, others: list[str]) -> None:
+    """Register the capture. Raises UsageError where another option asks for a check."""
+    if others:
+        asked = ", ".join(others)
+        raise pytest.UsageError(
+            f"--probe-capture: {folder!r} cannot be used together with {asked}; record in one run and check in another"
+        )
+    try:
+        capture = Capture(config.invocation_params.dir / folder)
+        if not is_worker(config):
+            capture.take_folder()
+    except (FrameworkTooOld, Unsupported) as error:
+        raise pytest.UsageError(f"--probe-capture: {error}") from None
+    except FolderTaken as error:
+        raise pytest.UsageError(str(FolderTaken("--probe-capture", folder, error.found, "remove it"))) from None
+    except SettingsError as error:
+        raise pytest.UsageError(blamed(config, error)) from None
+    config.pluginmanager.register(capture, "probe-capture")

@@ -1,0 +1,258 @@
+"""One capture in one process: its steps, its folders, and what becomes of errors. Knows no framework."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from msgspec.structs import replace
+
+from pytest_probe.capture import disk, folder
+from pytest_probe.capture.apex_files import ApexFiles
+from pytest_probe.capture.config import CaptureConfig
+from pytest_probe.capture.dump_files import DumpFiles
+from pytest_probe.capture.outcome import Outcome, in_bytes
+from pytest_probe.capture.scope import Scope
+from pytest_probe.capture.snapshot import NamedEntry
+from pytest_probe.capture.writer import EntrySource, StepFiles, Writer
+from pytest_probe.errors import OverflowFound
+from pytest_probe.model.dump import TENSOR_FOLDER
+
+log = logging.getLogger("pytest_probe")
+
+
+class Hooks(EntrySource, Protocol):
+    """A framework's part: it sees the calls, and hands their entries to the recorder. framework is what dumps call
+    it."""
+
+    framework: str
+
+    def follow(self, model: Any) -> None:
+        """From the next `install` on record this model's modules; None: of that before. Raises SettingsError."""
+
+    def install(self, recorder: Recorder) -> None:
+        """Begin to see calls, on this thread and on those that it starts."""
+
+    def remove_forward(self) -> None:
+        """No longer see calls; the gradients of those that were seen still come."""
+
+    def remove(self) -> None:
+        """Leave no hook."""
+
+    def end_step(self, recorder: Recorder) -> None:
+        """Hand over what is not complete, and count calls anew."""
+
+    def rank(self) -> int | None:
+        """This process among those that train together, None where it is alone."""
+
+    def ranks(self) -> int:
+        """How many processes train together, 1 where nothing tells."""
+
+    def describe(self) -> Mapping[str, str]:
+        """Versions and flags that change numerics, for the head of the dump."""
+
+
+class Recorder:
+    """Takes entries from the hooks, gives them to the writer of the current step, and never raises into the program."""
+
+    def __init__(self, config: CaptureConfig, hooks: Hooks) -> None:
+        self.config = config
+        self.scope = Scope(config)
+        self.step = 0
+        self._hooks = hooks
+        self._writer: Writer | None = None
+        self._asked = False
+        self._running = False
+        self._told: set[str] = set()
+        self._taken = False
+        self._opened = False
+        self._full = False
+        self._began = 0.0
+        self.announced = False
+        self.outcome = Outcome()
+        self._overflows = 0
+        self._lock = threading.Lock()
+        _watch_process(self)
+
+    def take_folder(self) -> None:
+        """Before the first step: take the folder for this run. Raises FolderTaken, or SettingsError."""
+        rank = self._hooks.rank()
+        if not self._taken and self.scope.wants_rank(rank):
+            folder.take(self.config.dump_path, rank, self._hooks.ranks(), overwrite=self.config.overwrite)
+            self._taken = True
+
+    def start(self) -> None:
+        """Record from here on, where the step and the rank are wanted."""
+        self._asked = True
+        wanted = self.scope.wants_step(self.step) and self.scope.wants_rank(self._hooks.rank())
+        if self._running or not wanted or self._full:
+            return
+        # Two of one framework would record each other's steps.
+        if any(each._running and each._hooks.framework == self._hooks.framework for each in _recorders):
+            self.tell("another", "pytest-probe: another capture runs in this process, so this one records nothing")
+            return
+        if self._writer is None:
+            self._writer = Writer(self._folder(), self._files(), self._hooks)
+            self._opened = True
+            self._began = time.perf_counter()
+        self._hooks.install(self)
+        self._running = True
+
+    def forward_ends(self) -> None:
+        if self._running:
+            self._hooks.remove_forward()
+
+    def stop(self) -> None:
+        """Record no longer; what was recorded stays open until the step ends."""
+        # Also where it was done before: from inside a call, as of an overflow, the hooks cannot leave wholly.
+        self._asked = self._running = False
+        self._hooks.remove()
+
+    def end_step(self) -> None:
+        """Write the step, wait for the disk, and begin the next."""
+        asked, before = self._asked, self.outcome.steps
+        self.close()
+        first = not before and bool(self.outcome.steps) and not self._full
+        if first and self.scope.wants_later_step(self.step) and self._speaks():
+            say(f"pytest-probe: {self.outcome.cost()}; {in_bytes(disk.free(self._folder()))} free")
+        self.step += 1
+        self.scope.again()
+        if asked:
+            self.start()
+
+    def close(self) -> None:
+        """Stop, and write the step that is open. Nothing is lost when this is the last that happens."""
+        self.stop()
+        if self._writer is not None:
+            self._hooks.end_step(self)
+            writer, self._writer = self._writer, None
+            writer.end()
+            seconds = time.perf_counter() - self._began if writer.outcome.steps else 0.0
+            self.outcome = self.outcome.plus(replace(writer.outcome, seconds=seconds))
+            self._full = writer.full
+
+    def finish(self) -> None:
+        """Close, and say once what was recorded."""
+        self.close()
+        if not self.announced:
+            self.announced = True
+            self.announce()
+
+    def announce(self) -> None:
+        """Say what was recorded, or why nothing was."""
+        if missing := self.missing():
+            log.warning("pytest-probe: nothing was recorded: %s", missing)
+        elif self.outcome.entries and self._speaks():
+            say(f"pytest-probe: recorded {self.outcome.recorded()}, {self.outcome.cost()}: {self.config.dump_path}")
+
+    def missing(self) -> str:
+        """Why nothing was recorded where something should have been; "" where it was, or nothing was asked for."""
+        if self.outcome.entries or not self._taken or "another" in self._told:
+            return ""
+        if not self._opened:
+            wanted = ", ".join(f"{each[0]}-{each[-1]}" if len(each) > 1 else str(each[0]) for each in self.config.steps)
+            return f"the program ended in step {self.step}, and it was asked for step {wanted}"
+        if self._full:
+            return "the disk has no room for it"
+        none_asked = self.config.task == "overflow_check"
+        return "" if none_asked else "the program made no call that is asked for, or none that could be written"
+
+    def _speaks(self) -> bool:
+        """Of several ranks one speaks for all."""
+        rank = self._hooks.rank()
+        return rank is None or rank == min((each[0] for each in self.config.ranks), default=0)
+
+    def leave(self) -> None:
+        """In a forked child: the files and the thread are the parent's."""
+        self._running = False
+        self.announced = True
+        self._writer = None
+        self._hooks.remove()
+
+    def put(self, entry: NamedEntry, size: int = 0) -> None:
+        writer = self._writer
+        if writer is not None and not writer.put(entry, size) and writer.full and self._running:
+            self.stop()
+
+    def failed(self, name: str, error: Exception) -> None:
+        """A call could not be recorded: the dump says so at its place, and the program is told once for each reason."""
+        # torch's messages may go on with a trace of its own code.
+        first, _, _ = str(error).partition("\n")
+        reason = f"{type(error).__name__}: {first}"
+        self.put(NamedEntry(name, {"probe": {"failed": reason}}))
+        words = "pytest-probe: %s was not recorded (%s); the dump marks other calls that fail in the same way"
+        self.tell(reason, words, name, reason)
+
+    def tell(self, about: str, message: str, *args: Any) -> None:
+        """A warning, once for each thing it is about."""
+        if about not in self._told:
+            self._told.add(about)
+            log.warning(message, *args)
+
+    def overflowed(self, name: str) -> None:
+        """Raises OverflowFound where this is the last overflow that was asked for."""
+        with self._lock:
+            self._overflows += 1
+            last = self._overflows == self.config.overflows
+        if last:
+            count, file = self._overflows, self._folder() / self._file()
+            # Before it is raised: the program may end at once.
+            self.close()
+            raise OverflowFound(count, name, file)
+
+    def _folder(self) -> Path:
+        rank, folder = self._hooks.rank(), Path(os.path.abspath(self.config.dump_path))
+        if self.config.layout == "paddleapex":
+            return folder / f"rank{rank or 0}_step{self.step}"
+        return folder / f"step{self.step}" / (f"proc{os.getpid()}" if rank is None else f"rank{rank}")
+
+    def _file(self) -> str:
+        apex = self.config.layout == "paddleapex"
+        return f"forward_rank{self._hooks.rank() or 0}_all.json" if apex else "dump.json"
+
+    def _files(self) -> StepFiles:
+        if self.config.layout == "paddleapex":
+            return ApexFiles(self.config.apex, self._hooks.rank() or 0)
+        return DumpFiles(self._header())
+
+    def _header(self) -> dict[str, Any]:
+        data = str(self._folder() / TENSOR_FOLDER) if self.config.task in ("tensor", "overflow_check") else None
+        return {
+            "task": self.config.task,
+            "level": self.config.level,
+            "framework": self._hooks.framework,
+            "dump_data_dir": data,
+            "probe": dict(self._hooks.describe()),
+        }
+
+
+def say(message: str) -> None:
+    """A line for who runs the program: in its log where that shows such lines, else on standard error."""
+    if log.isEnabledFor(logging.INFO) and log.hasHandlers():
+        log.info(message)
+    else:
+        print(message, file=sys.stderr)
+
+
+_recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
+
+
+def _leave_all() -> None:
+    for recorder in list(_recorders):
+        recorder.leave()
+
+
+def _watch_process(recorder: Recorder) -> None:
+    """At the end of the process what is open is written; a forked child has nothing to write."""
+    if not _recorders and hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_leave_all)
+    _recorders.add(recorder)
+    atexit.register(recorder.finish)

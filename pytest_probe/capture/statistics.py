@@ -1,0 +1,189 @@
+"""Statistics of many small arrays at once; sums in float64."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+
+import numpy as np
+from msgspec import UNSET
+
+from pytest_probe.capture import kernel
+from pytest_probe.capture.masses import fill_masses, frequent
+from pytest_probe.capture.samples import Places, memory_at
+from pytest_probe.capture.snapshot import Seen, json_number
+
+_ROW = 1024  # elements whose squares are summed in float32
+_ROWS = 8192  # elements from which on that is faster
+_ROOM = 1 << 17  # elements in float64, which a cache holds
+
+_BOOL, _FLOAT = kernel.DTYPES.index("bool"), kernel.DTYPES.index("float16")  # floats are the last
+
+_CODES = "?BHIQbhiq"  # how `memoryview` calls the dtypes before the floats, by their numbers
+_EXACT = 2.0**53  # whole numbers up to which float64 rounds no sum
+
+KEPT = 64  # integers of one tensor: that many sizes, lengths or repeats stand in a dump
+
+
+def fill_together(values: np.ndarray, sizes: Sequence[int], seen: Sequence[Seen]) -> None:
+    """Fill in the statistics of arrays that lie one behind the other in values; no size is 0.
+
+    values: 1-d, of any float, integer or bool dtype of NumPy's own.
+    """
+    starts = np.zeros(len(sizes), np.intp)
+    np.cumsum(sizes[:-1], out=starts[1:])
+    # NaN and inf go through as they shall; they are looked at one by one below.
+    with np.errstate(invalid="ignore", over="ignore"):
+        wide = values.astype(np.float64)
+        tops = np.maximum.reduceat(values, starts).tolist()
+        bottoms = np.minimum.reduceat(values, starts).tolist()
+        sums = np.add.reduceat(wide, starts).tolist()
+        squares = np.add.reduceat(wide * wide, starts)
+        norms = np.sqrt(squares).tolist()
+    for one, size, top, bottom, total, norm in zip(seen, sizes, tops, bottoms, sums, norms, strict=True):
+        one.max, one.min, one.mean, one.norm = top, bottom, total / size, norm
+    for index in np.flatnonzero(~np.isfinite(squares)).tolist():
+        unusual(seen[index], wide[starts[index] : starts[index] + sizes[index]])
+    if values.dtype.kind == "f":
+        fill_masses(values, starts, seen)
+    if values.dtype.kind == "b":
+        for one, true in zip(seen, sums, strict=True):
+            # Of booleans a dump has the number of True.
+            one.mean = one.norm = None
+            one.true = round(true)
+    elif values.dtype.kind in "iu":
+        _keep(values, starts.tolist(), sizes, seen)
+
+
+def _keep(values: np.ndarray, starts: Sequence[int], sizes: Sequence[int], seen: Sequence[Seen]) -> None:
+    """Fill in the elements of arrays that are few, and lie in their order; one alone is its maximum."""
+    for one, start, size in zip(seen, starts, sizes, strict=True):
+        if 1 < size <= KEPT and one.stride is UNSET:
+            one.values = values[start : start + size].tolist()
+
+
+def fill_from(address: int, count: int, number: int, seen: Seen) -> bool:
+    """Fill in the statistics of elements that lie one behind the other, by the kernel, which is there; number is that
+    of their dtype. False where something is not finite, or overflows when it is squared: then they are wrong."""
+    high, low, total, squares = kernel.compiled.measure(address, count, number)  # type: ignore[union-attr]
+    if number == _BOOL:
+        seen.max, seen.min, seen.true = high > 0, low > 0, round(total)
+        return True
+    seen.max, seen.min, seen.mean, seen.norm = high, low, total / count, math.sqrt(squares)
+    return math.isfinite(squares)
+
+
+def fill_small_from(address: int, count: int, number: int, seen: Seen) -> bool:
+    """As fill_from, with all that fill_together fills in. False also where that needs the elements themselves, as where
+    a value may stand many times."""
+    if number < _FLOAT:
+        if number == _BOOL or not 1 < count <= KEPT or seen.stride is not UNSET:
+            return fill_from(address, count, number, seen)
+        return _fill_few_from(address, count, number, seen)
+    high, low, total, squares, zeros, repeats = kernel.compiled.summary(address, count, number)  # type: ignore[union-attr]
+    seen.max, seen.min, seen.mean, seen.norm = high, low, total / count, math.sqrt(squares)
+    seen.zeros = zeros / count if zeros else 0
+    # What has one value only is told by its extremes.
+    return math.isfinite(squares) and (not repeats or high == low or not frequent(repeats, count))
+
+
+def _fill_few_from(address: int, count: int, number: int, seen: Seen) -> bool:
+    """As fill_from, of integers that are kept. False where sums may be rounded, which is another outcome in another
+    order."""
+    high, low, total, squares = kernel.compiled.measure(address, count, number)  # type: ignore[union-attr]
+    if squares >= _EXACT:
+        return False
+    seen.max, seen.min, seen.mean, seen.norm = high, low, total / count, math.sqrt(squares)
+    code = _CODES[number]
+    seen.values = memory_at(address, count * struct.calcsize(code)).cast(code).tolist()
+    return True
+
+
+def fill_sample_from(address: int, number: int, where: Places, seen: Seen) -> bool:
+    """Fill in the masses of a large floating tensor by its sample, by the kernel, which is there. False where a value
+    may stand many times in it."""
+    zeros, repeats = kernel.compiled.sample(address, where.shape, where.strides, number)  # type: ignore[union-attr]
+    count = math.prod(where.shape)
+    seen.zeros = zeros / count if zeros else 0
+    return not frequent(repeats, count)
+
+
+def unusual(seen: Seen, wide: np.ndarray) -> None:
+    """The statistics of float64 data in which something is not finite, or overflows when it is squared."""
+    finite = wide[np.isfinite(wide)]
+    with np.errstate(invalid="ignore", over="ignore"):
+        seen.max, seen.min = json_number(float(wide.max())), json_number(float(wide.min()))
+        seen.mean = json_number(float(wide.mean()))
+    if finite.size == wide.size:
+        # Everything is finite, and only the squares overflowed.
+        scale = float(np.abs(wide).max())
+        seen.norm = json_number(scale * math.sqrt(float(np.square(wide / scale).sum())))
+        return
+    nan = int(np.isnan(wide).sum())
+    seen.nan, seen.inf = nan, wide.size - finite.size - nan
+    seen.negative_inf = int(np.isneginf(wide).sum())
+    seen.norm = json_number(math.nan if nan else math.inf)
+    if finite.size:
+        seen.high, seen.low = float(finite.max()), float(finite.min())
+
+
+def unpack(row: list[float], seen: Seen) -> None:
+    """Fill in statistics that a device computed: max, min, mean, norm, NaN, inf and non-zero elements. Beside NaN the
+    extremes tell no sign of inf."""
+    high, low, mean, norm, nan, inf, true = row
+    if seen.dtype.endswith("bool"):
+        seen.max, seen.min, seen.true = high > 0, low > 0, round(true)
+        return
+    exact = "int" in seen.dtype
+    seen.max, seen.min = (round(high), round(low)) if exact else (json_number(high), json_number(low))
+    seen.mean, seen.norm = json_number(mean), json_number(norm)
+    if nan or inf:
+        seen.nan, seen.inf = round(nan), round(inf)
+        if not nan and (-math.inf < low or high < math.inf):
+            seen.negative_inf = 0 if -math.inf < low else seen.inf
+
+
+def count_large(values: np.ndarray, seen: Seen) -> None:
+    """Fill in the statistics of one large array of any dtype of NumPy's own.
+
+    Where nothing cancels, rows of 1,024 float32 elements are summed in float32: right to about seven digits.
+    """
+    flat = values.reshape(-1)
+    if flat.dtype.kind == "b":
+        seen.true = int(np.count_nonzero(flat))
+        seen.max, seen.min = seen.true > 0, seen.true == flat.size
+        return
+    if flat.dtype.kind == "c":
+        flat = np.abs(flat)
+    elif flat.dtype == np.float16:
+        flat = flat.astype(np.float32)
+    high, low = flat.max().item(), flat.min().item()
+    seen.max, seen.min = high, low
+    with np.errstate(invalid="ignore", over="ignore"):
+        total, squares = _sums(flat, max(high, -low), low >= 0 or high <= 0)
+    seen.mean, seen.norm = total / flat.size, math.sqrt(squares)
+    if not math.isfinite(squares):
+        unusual(seen, flat.astype(np.float64))
+
+
+def _sums(flat: np.ndarray, top: float, one_sign: bool) -> tuple[float, float]:
+    """The sum of the elements, top at most, and that of their squares."""
+    narrow = flat.dtype == np.float32 and flat.size >= _ROWS and 1e-10 < top < 1e15
+    if not narrow:
+        return _wide_sums(flat)
+    whole = flat.size // _ROW * _ROW
+    rows, rest = flat[:whole].reshape(-1, _ROW), flat[whole:].astype(np.float64)
+    squares = np.einsum("ij,ij->i", rows, rows).sum(dtype=np.float64) + np.dot(rest, rest)
+    total = rows.sum(axis=1).sum(dtype=np.float64) + rest.sum() if one_sign else _wide_sums(flat)[0]
+    return float(total), float(squares)
+
+
+def _wide_sums(flat: np.ndarray) -> tuple[float, float]:
+    """In float64, in pieces that a cache holds."""
+    total = squares = 0.0
+    for start in range(0, flat.size, _ROOM):
+        piece = flat[start : start + _ROOM].astype(np.float64)
+        total += float(piece.sum())
+        squares += float(np.dot(piece, piece))
+    return total, squares

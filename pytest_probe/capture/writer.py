@@ -1,0 +1,181 @@
+"""The thread that writes one step: it takes entries from a bounded queue, so that training waits for nothing else."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from msgspec.structs import replace
+
+from pytest_probe.capture.disk import DiskFills, check_room
+from pytest_probe.capture.outcome import Outcome
+from pytest_probe.capture.snapshot import ForwardEntry, NamedEntry
+
+log = logging.getLogger("pytest_probe")
+
+PAUSE = 0.25  # seconds between looks at the queue: what a killed process loses
+ROOM = 4096  # entries
+AT_ONCE = 256  # entries in one write
+ROOM_BYTES = 256 << 20  # of tensors that wait to be saved
+
+
+class EntrySource(Protocol):
+    """The framework's part in writing."""
+
+    def waits(self) -> bool:
+        """Would settling wait for a device?"""
+
+    def settle(self) -> None:
+        """Fill in the statistics that were put off so far."""
+
+    def save(self, data: Any, path: Path) -> None:
+        """Write one tensor. Raises OSError."""
+
+    def frames(self) -> Mapping[int, list[str]]:
+        """The stacks by number, as stack.json shows frames, innermost first."""
+
+
+class StepFiles(Protocol):
+    """The files of one step, in one layout. Each raises OSError."""
+
+    def open(self, folder: Path) -> None:
+        """The folder is there, and the first entries come."""
+
+    def add(self, entries: Sequence[NamedEntry], save: Callable[[Any, str], None]) -> None:
+        """Write entries; save takes each tensor that waits to be saved, and the name of its file."""
+
+    def close(self) -> None:
+        """Let go of the file, as far as it was written."""
+
+    def end(self, frames: Mapping[int, list[str]]) -> int:
+        """Write what is written at the end, given the stacks by number. How many bytes the files have."""
+
+
+class Writer:
+    """Writes the entries of one step into its folder, which is made when the first one comes.
+
+    Where that fails, as on a full disk, the failure is logged once, what was written before stays readable, and all
+    that follows is dropped; full tells that this was to leave some of the disk free. outcome is what is on the disk.
+    """
+
+    def __init__(self, folder: Path, files: StepFiles, source: EntrySource) -> None:
+        self.folder = folder
+        self._source = source
+        self._files = files
+        self._queue: deque[tuple[NamedEntry, int]] = deque()
+        self._bytes = 0
+        self._lock = threading.Lock()
+        self._failed = False
+        self.full = False
+        self.outcome = Outcome()
+        self._ending = False
+        self._wake = threading.Event()
+        self._room = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pytest-probe writer", daemon=True)
+        self._thread.start()
+
+    def put(self, entry: NamedEntry, size: int = 0) -> bool:
+        """Hand over an entry that holds size bytes of tensors; waits while the queue is full. False where it is
+        dropped."""
+        if self._failed:
+            return False
+        self._queue.append((entry, size))
+        if size:
+            with self._lock:
+                self._bytes += size
+        while len(self._queue) > ROOM or self._bytes > ROOM_BYTES:
+            self._room.clear()
+            self._wake.set()
+            # Nobody would ever make room.
+            if self._failed or not self._thread.is_alive():
+                return False
+            self._room.wait(PAUSE)
+        return True
+
+    def end(self) -> None:
+        """Write what is left, with what is written at the end, and wait for it."""
+        self._ending = True
+        self._wake.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self._write()
+        except Exception as error:
+            exists = isinstance(error, FileExistsError)
+            reason = "there is a dump already" if exists else f"{type(error).__name__}: {error}"
+            self._give_up(f"cannot be written ({reason})")
+
+    def _give_up(self, why: str) -> None:
+        self._failed = True
+        lost = self._queue[0][0].name if self._queue else "the end of the step"
+        log.error(
+            "pytest-probe: %s %s; calls from %s on are not recorded, the program continues", self.folder, why, lost
+        )
+        self._queue.clear()
+        self._room.set()
+
+    def _write(self) -> None:
+        while not (self._queue or self._ending):
+            self._rest()
+        if not self._queue:
+            return
+        try:
+            check_room(self.folder)
+        except DiskFills as error:
+            self._fill(error)
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._files.open(self.folder)
+        try:
+            while not self._ending:
+                # A device is waited for once, when the step ends, unless too much has gathered before.
+                if not self._source.waits() or len(self._queue) > ROOM // 2:
+                    self._drain()
+                self._rest()
+            self._drain()
+        except DiskFills as error:
+            self._fill(error)
+        finally:
+            self._files.close()
+        size = self._files.end(self._source.frames())
+        self.outcome = replace(self.outcome, size=self.outcome.size + size)
+
+    def _fill(self, error: DiskFills) -> None:
+        self.full = True
+        self._give_up(f"is not written on: {error}")
+
+    def _rest(self) -> None:
+        self._wake.wait(PAUSE)
+        self._wake.clear()
+
+    def _drain(self) -> None:
+        """Write the entries that are there."""
+        while self._queue:
+            self._write_some(min(len(self._queue), AT_ONCE))
+
+    def _write_some(self, count: int) -> None:
+        """Write the first entries; they leave the queue when they are on the disk."""
+        check_room(self.folder)
+        # An entry is queued after its statistics were put off, so all that these entries need is there.
+        self._source.settle()
+        # Looked at, not taken: an entry that cannot be written is named in the message.
+        entries = [self._queue[index] for index in range(count)]
+        self._files.add([entry for entry, _ in entries], self._save)
+        for _ in entries:
+            self._queue.popleft()
+        with self._lock:
+            self._bytes -= sum(size for _, size in entries)
+        calls = sum(type(entry.body) is ForwardEntry for entry, _ in entries)
+        self.outcome = self.outcome.plus(Outcome(calls, count, steps=not self.outcome.steps))
+        self._room.set()
+
+    def _save(self, data: Any, name: str) -> None:
+        path = self.folder / name
+        path.parent.mkdir(exist_ok=True)
+        self._source.save(data, path)
+        self.outcome = replace(self.outcome, size=self.outcome.size + path.stat().st_size)

@@ -1,0 +1,35 @@
+"""One case on one device: run both sides, ask the standard, and say what was found.
+
+In: a case and the conditions of a run. Out: a verdict, and what the record's other direction may use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_probe.model.case import Case, floating_dtypes
+
+if TYPE_CHECKING:
+    from pytest_probe.check.checked import Checked as Checked
+    from pytest_probe.check.checked import PreparedCall as PreparedCall
+    from pytest_probe.check.checker import Checker as Checker
+    from pytest_probe.check.checker import preview as preview
+    from pytest_probe.check.conditions import Conditions as Conditions
+
+__all__ = ["Case", "Checked", "Checker", "Conditions", "PreparedCall", "floating_dtypes", "preview"]
+# A process that hands its cases to others runs none, and its start is paid for by each run.
+_EXPORTS = {
+    "Checked": "checked",
+    "PreparedCall": "checked",
+    "Checker": "checker",
+    "preview": "checker",
+    "Conditions": "conditions",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _EXPORTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_EXPORTS[name]}"), name)

@@ -1,0 +1,194 @@
+"""References of one case under other assumptions: a device mode, or another value of an argument."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from pytest_probe.check.perturbed import IN_OWN_DTYPES, Perturbation, PerturbedRuns, results
+from pytest_probe.check.replay import Reference, Replay
+from pytest_probe.model.arguments import Arguments, Leaf, with_leaves, with_value
+from pytest_probe.model.comparison import Assumption, Comparison, Evidence, RunKind
+from pytest_probe.model.device_modes import Mode
+from pytest_probe.model.dump import Direction
+from pytest_probe.model.run import Jitter, Way
+from pytest_probe.numerics.dtypes import AnyArray, is_floating, widen
+
+# Where a mode rounds operands, runs move by this share of a roundoff and what they do is enlarged as much: so small a
+# shift takes no operand across a tie, which would show as the mode's own error. What may cross is asked for itself:
+# results of steps within so many roundoffs of a tie, once all upwards and once all downwards.
+SHARE = 2.0**-12
+UNSURE = 4.0
+# Times what those two runs move an output by: not all operands that may cross do so in either. Chosen; 480 outputs of
+# emulated attention gave no alarm.
+CROSSED = 1.5
+
+# How the place of an incoming gradient begins.
+INCOMING = "incoming."
+
+Results = Mapping[str, Any]
+
+
+class Alternative(Struct, frozen=True):
+    """What the call gives under an assumption, twice more with unsure operands across their ties, and perturbed."""
+
+    found: Results
+    crossed: tuple[Results, ...]
+    runs: PerturbedRuns
+
+
+class Alternatives(Struct):
+    """The alternatives of one case, each computed once for all its outputs."""
+
+    replay: Replay
+    perturbation: Perturbation
+    _made: dict[Assumption, Alternative | None] = field(default_factory=dict)
+
+    def of(self, comparison: Comparison, assumption: Assumption) -> Comparison | None:
+        """The same comparison with the reference that the assumption gives; None where the call does not run like that,
+        gives another shape, or the very same numbers."""
+        if assumption not in self._made:
+            self._made[assumption] = self._alternative(assumption, comparison.roundoff)
+        made = self._made[assumption]
+        name = comparison.name.removeprefix("grad.")
+        expected = None if made is None else _array(made.found, name)
+        if made is None or expected is None or expected.shape != comparison.expected.shape:
+            return None
+        flushes = assumption.mode is not None and assumption.mode.flush  # the runs tell then, if not the numbers
+        # A mode that changes nothing here explains nothing.
+        if _same(expected, comparison.expected) and not flushes:
+            return None
+        evidence: Evidence = OutputRuns(made.runs, name, expected.shape, comparison.actual.dtype)
+        allowance = replace(comparison.allowance, emulated=True)
+        # The output may lie anywhere between the runs that cross ties, so that its reference is the nearest point
+        # there; runs move with it, enlarged back to a whole roundoff.
+        if made.crossed:
+            reached = _reached(comparison.actual, expected, [_array(run, name) for run in made.crossed])
+            source, expected = expected, reached
+            evidence = evidence.transformed(lambda run: reached + (run - source) / SHARE)
+        return replace(comparison, expected=expected, evidence=evidence, allowance=allowance)
+
+    def _alternative(self, assumption: Assumption, roundoff: float) -> Alternative | None:
+        mode = self._resolved(assumption.mode)
+        replay = self.replay
+        if assumption.argument is not None:
+            replay = replace(replay, reference=_with_argument(replay.reference, *assumption.argument))
+        rounds = mode is not None and bool(mode.bits) and assumption.sample is None
+        way = replace(replay.reference.way, mode=mode)
+        if assumption.sample is not None:
+            way = replace(way, jitter=Jitter(roundoff, assumption.sample))
+        shifts = (UNSURE * roundoff, -UNSURE * roundoff) if rounds else ()
+        try:
+            found = self._results(replay, way)
+            crossed = tuple(self._results(replay, replace(way, jitter=Jitter(0.0, unsure=shift))) for shift in shifts)
+        except MemoryError:
+            raise
+        except Exception:
+            return None  # beyond the call's domain like that
+        size = roundoff * SHARE if rounds else roundoff
+        return Alternative(found, crossed, PerturbedRuns(replay, replace(self.perturbation, roundoff=size, mode=mode)))
+
+    def _results(self, replay: Replay, way: Way) -> Results:
+        reference, direction, incoming = replay.reference, self.perturbation.direction, replay.incoming
+        return reference.kept_arrays(
+            lambda: ("alternative", direction, way, incoming, reference.wanted, reference.changed),
+            lambda: computed(reference, direction, way, incoming, like=reference),
+        )
+
+    def _resolved(self, mode: Mode | None) -> Mode | None:
+        if mode is None or mode.sums != "narrow":
+            return mode
+        return replace(mode, sums=self.perturbation.narrow)
+
+
+class OutputRuns(Evidence, Struct, frozen=True):
+    """The perturbed runs of one output, but for those of another shape (unique values of perturbed inputs), and of runs
+    in the call's own dtypes those of another dtype."""
+
+    source: PerturbedRuns
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def runs(self, kind: RunKind, count: int) -> list[AnyArray]:
+        found = [run for run in self.source.output(self.name, kind, count) if run.shape == self.shape]
+        if kind in IN_OWN_DTYPES:  # one of another dtype than the device's says nothing of how that rounds
+            found = [run for run in found if run.dtype == self.dtype]
+        return [widen(run) for run in found]
+
+
+def _reached(actual: AnyArray, expected: AnyArray, crossed: list[AnyArray | None]) -> AnyArray:
+    """The number nearest to the actual one that operands across their ties may give."""
+    if expected.dtype.kind != "f":
+        return expected
+    steps = [np.abs(run - expected) for run in crossed if run is not None and run.shape == expected.shape]
+    reach = CROSSED * np.nan_to_num(np.maximum.reduce(steps), posinf=0.0) if steps else 0.0
+    wide = widen(actual)
+    return np.asarray(np.where(np.isfinite(wide), np.clip(wide, expected - reach, expected + reach), expected))
+
+
+def _array(found: Results, name: str) -> AnyArray | None:
+    if name not in found:
+        return None
+    array = np.asarray(found[name])
+    return widen(array) if is_floating(array.dtype) else array
+
+
+def _same(first: AnyArray, second: AnyArray) -> bool:
+    """Are two references alike to float64's own rounding?"""
+    # A few roundings of float64; the least that a mode changes is a roundoff of float32.
+    return bool(np.allclose(first, second, rtol=1e-12, atol=0.0, equal_nan=True))
+
+
+def with_arguments(replay: Replay, direction: Direction, values: Mapping[str, Any]) -> dict[str, AnyArray]:
+    """The outputs, or gradients, of the reference with other values in some places; {} where it does not run so."""
+    reference = replay.reference
+    if reference.contraction is not None:
+        return {}
+    arguments, leaves = _placed(reference.candidate.arguments, values)
+    changed = replace(reference, candidate=replace(reference.candidate, arguments=arguments), leaves=leaves)
+    incoming = {name: values.get(f"{INCOMING}{name}", value) for name, value in replay.incoming.items()}
+    try:
+        # The record's own arguments were checked before they ran; these are others.
+        reference.framework.check_arguments(changed.bound)
+        found = changed.kept_arrays(
+            lambda: ("other arguments", direction, incoming, reference.wanted, reference.changed),
+            lambda: computed(changed, direction, reference.way, incoming, like=reference),
+        )
+    except MemoryError:
+        raise
+    except Exception:
+        return {}  # beyond the call's domain like that
+    arrays = ((name, _array(found, name)) for name in found)
+    return {name: array for name, array in arrays if array is not None}
+
+
+def computed(
+    reference: Reference, direction: Direction, way: Way, incoming: Mapping[str, AnyArray], *, like: Reference
+) -> dict[str, AnyArray]:
+    """The outputs of the reference's call run in a way, with the arguments that another reference changes; or its
+    gradients."""
+    if direction == "forward":
+        return results(reference.again(reference.leaves, way, None), like.changed)
+    return reference.framework.gradients(reference.again(reference.leaves, way, reference.wanted), incoming)
+
+
+def _placed(arguments: Arguments, values: Mapping[str, Any]) -> tuple[Arguments, dict[str, Leaf]]:
+    """The arguments with other values in some places, arrays where tensors stand; and the tensors."""
+    leaves = dict(arguments.tensors)
+    for place, value in values.items():
+        if place in leaves:
+            leaves[place] = replace(leaves[place], array=value)
+        elif not place.startswith(INCOMING):
+            arguments = with_value(arguments, place, value)
+    return with_leaves(arguments, leaves), leaves
+
+
+def _with_argument(reference: Reference, name: str, value: Any) -> Reference:
+    path = reference.bound.paths.get(name, f"kwargs.{name}")
+    arguments = with_value(reference.candidate.arguments, path, value)
+    return replace(reference, candidate=replace(reference.candidate, arguments=arguments))

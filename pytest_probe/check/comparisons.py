@@ -1,0 +1,223 @@
+"""What the standards are asked of a replay: one comparison an output, with the evidence that they may ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from pytest_probe.check.alternatives import Alternatives, OutputRuns, with_arguments
+from pytest_probe.check.dependence import Dependence
+from pytest_probe.check.perturbed import Perturbation, PerturbedRuns, results
+from pytest_probe.check.prepare import cast_of, default_dtype, narrow_dtype, python_numbers
+from pytest_probe.check.replay import Reference, Replay
+from pytest_probe.check.structure import Sides
+from pytest_probe.model.arguments import Array, BoundCall, Leaf, floats_of
+from pytest_probe.model.comparison import Assumption, Choice, ComparedCase, Comparison
+from pytest_probe.model.dump import Direction
+from pytest_probe.model.run import Way
+from pytest_probe.model.verdict import OutputVerdict
+from pytest_probe.numerics.closeness import widened_dtype
+from pytest_probe.numerics.dtypes import (
+    NARROW_DTYPES,
+    WIDE_DTYPES,
+    AnyArray,
+    float_format,
+    is_complex,
+    is_floating,
+    numpy_dtype,
+    widen,
+)
+from pytest_probe.standards.api_class import classes_of, details
+
+# u_c, the roundoff of the arithmetic inside: float32 for it and everything narrower, else float64.
+SINGLE, DOUBLE = 2.0**-24, 2.0**-53
+
+
+class CaseEvidence(OutputRuns, frozen=True):
+    """Runs of one output of a replay, its alternatives, and the CPU's own result where that is another device."""
+
+    replay: Replay
+    direction: Direction
+    alternatives: Alternatives
+    dependence: Dependence
+
+    def terms(self) -> int | None:
+        return self.dependence.terms(self.name)
+
+    def alternative(self, comparison: Comparison, assumption: Assumption) -> Comparison | None:
+        return self.alternatives.of(comparison, assumption)
+
+    def with_arguments(self, values: Mapping[str, Any]) -> AnyArray | None:
+        return with_arguments(self.replay, self.direction, values).get(self.name)
+
+    def choices(self) -> tuple[Sequence[Choice], ...]:
+        reference = self.replay.reference
+        cpu = reference.framework.device("cpu")
+        ways = (reference.way, Way(device=cpu, autocast=reference.autocast, default=default_dtype(reference.call)))
+        found = tuple(list[Choice]() for _ in ways)
+        for way, noted in zip(ways, found, strict=True):
+            function = reference.framework.noting_choices(reference.candidate.reference, noted)
+            candidate = replace(reference.candidate, reference=function)
+            try:
+                replace(reference, candidate=candidate).again(reference.leaves, way, None)
+            except MemoryError:
+                raise
+            except Exception:
+                noted.clear()  # no kernel of these dtypes
+        return found
+
+    def cpu_result(self) -> AnyArray | None:
+        if self.replay.source.name == "cpu":
+            return None
+        reference, incoming = self.replay.reference, self.replay.incoming
+        try:
+            found = reference.kept_arrays(lambda: ("cpu", self.direction, incoming, reference.state), self._on_cpu)
+        except MemoryError:
+            raise
+        except Exception:
+            return None  # no kernel there either
+        return found.get(self.name)
+
+    def _on_cpu(self) -> dict[str, AnyArray]:
+        reference = self.replay.reference
+        cpu = reference.framework.device("cpu")
+        if self.direction == "backward":
+            return reference.framework.gradients(reference.in_own_dtypes(cpu), self.replay.incoming)
+        return results(replace(reference, wanted=None).in_own_dtypes(cpu), reference.changed)
+
+
+def comparisons(
+    sides: Sides, direction: Direction, seed: int, *, by_class: bool
+) -> Iterator[Comparison | OutputVerdict]:
+    """A comparison for every output that both sides have; a verdict where shapes or dtypes already differ.
+
+    by_class: the API's own judge is asked for, and not the noise standard alone.
+    """
+    replay, reference = sides.replay, sides.replay.reference
+    call = _with_arrays(reference.bound) if by_class else _unnamed(reference.bound)
+    classes = classes_of(call.name)
+    floats = floats_of(reference.leaves)
+    made = floats or {name: value.dtype for name, value in sides.actual.items() if _is_float(value)}
+    narrowest = _narrowest(reference, made)
+    # A choice among equal values must stay the same in perturbed runs, so equal values move together there.
+    together = bool(classes & {"ties", "kinks"})
+    fixed = frozenset(call.paths[name] for name in details(classes, "labels") if name in call.paths)
+    how = Perturbation(
+        f"{call.api}\0{seed}", direction, SINGLE, narrowest, None, together, fixed, "attention" in classes
+    )
+    runs = _Runs(replay, how)
+    alternatives, dependence = Alternatives(replay, how), Dependence(replay, direction)
+    on_cpu = replay.source.name == "cpu"
+    case = ComparedCase(
+        call=call,
+        classes=classes,
+        direction=direction,
+        narrow=narrowest != "float32",
+        on_cpu=on_cpu,
+        computes_narrow=on_cpu and not reference.is_emulated and reference.framework.computes_narrow(narrowest),
+        plain_convolutions=on_cpu and reference.framework.plain_convolutions(narrowest),
+        forward=replay.actual.outputs,
+        reference=reference.run.outputs,
+        incoming=replay.incoming,
+    )
+    shared = replay, direction, alternatives, dependence
+    told = {verdict.name for verdict in sides.structural}
+    for name in (name for name in sides.expected if name in sides.actual and name not in told):
+        actual, expected = _as_arrays(sides.actual[name], sides.expected[name], floats)
+        trouble = _structure(name, actual, expected)
+        if trouble is not None:
+            yield trouble
+            continue
+        precision = _precision(reference, name, actual.dtype)
+        roundoff = DOUBLE if precision in WIDE_DTYPES else SINGLE
+        of_output = name.removeprefix("grad."), expected.shape, actual.dtype, *shared
+        evidence = CaseEvidence(runs.of(roundoff), *of_output)
+        mixed = roundoff == DOUBLE and any(dtype not in WIDE_DTYPES for dtype in floats.values())
+        single = CaseEvidence(runs.of(SINGLE), *of_output) if mixed else None
+        yield Comparison(name, case, actual, expected, precision, roundoff, evidence, single=single)
+
+
+class _Runs(Struct, frozen=True):
+    """The perturbed runs of a case, by roundoff: outputs of one call may be of both kinds."""
+
+    replay: Replay
+    how: Perturbation
+    made: dict[float, PerturbedRuns] = field(default_factory=dict)
+
+    def of(self, roundoff: float) -> PerturbedRuns:
+        if roundoff not in self.made:
+            how = self.how if self.how.roundoff == roundoff else replace(self.how, roundoff=roundoff)
+            self.made[roundoff] = PerturbedRuns(self.replay, how)
+        return self.made[roundoff]
+
+
+def _with_arrays(bound: BoundCall) -> BoundCall:
+    return bound.mapped(lambda value: value.array if isinstance(value, (Leaf, Array)) else value)
+
+
+def _unnamed(bound: BoundCall) -> BoundCall:
+    """The call as one of a function that nothing is known of."""
+    return replace(_with_arrays(bound), api="", name="", defaults={})
+
+
+def _narrowest(reference: Reference, floats: Mapping[str, np.dtype[Any]]) -> str:
+    """The 16-bit (or narrower) dtype that the case's tensors pass between kernels; float32 without one."""
+    cast = reference.autocast or cast_of(reference.candidate.name, reference.candidate.arguments)
+    if cast in NARROW_DTYPES:
+        return cast
+    real = [dtype for dtype in floats.values() if not is_complex(dtype)]
+    narrowest = min(real, key=lambda dtype: float_format(dtype).precision, default=np.dtype(np.float32))
+    return narrowest.name if float_format(narrowest).precision < 24 else "float32"
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and is_floating(value.dtype)
+
+
+def _as_arrays(actual: Any, expected: Any, floats: Mapping[str, np.dtype[Any]]) -> tuple[AnyArray, AnyArray]:
+    """Both sides as arrays; Python floats in the widest floating dtype of the arguments, strings as they are."""
+    if isinstance(actual, np.ndarray) or isinstance(expected, np.ndarray):
+        wide = np.asarray(expected)
+        return np.asarray(actual), widen(wide) if is_floating(wide.dtype) else wide
+    # A float that a call returns (`item`) was a number of its tensors' dtype.
+    if type(actual) is float and type(expected) is float:
+        dtype = max(floats.values(), key=lambda item: item.itemsize, default=np.dtype(np.float64))
+        return np.asarray(actual).astype(dtype), np.asarray(expected)
+    if all(type(side) is type(actual) and _fits(side) for side in (actual, expected)):
+        return np.asarray(actual), np.asarray(expected)
+    same = type(actual) is type(expected) and actual == expected
+    return np.asarray(same), np.asarray(True)
+
+
+def _fits(value: Any) -> bool:
+    """Is it a truth value, or an integer that an array holds?"""
+    return isinstance(value, int) and -(2**63) <= value < 2**63
+
+
+def _structure(name: str, actual: AnyArray, expected: AnyArray) -> OutputVerdict | None:
+    if actual.shape != expected.shape:
+        reason = f"shape {list(actual.shape)}, the reference has {list(expected.shape)}"
+    elif widened_dtype(actual.dtype) != widened_dtype(expected.dtype):
+        reason = f"dtype {actual.dtype.name}, the reference has {expected.dtype.name}"
+    else:
+        return None
+    return OutputVerdict(name, actual.shape, actual.dtype.name, "error", "structure", reason)
+
+
+def _precision(reference: Reference, name: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """In whose half ulp an output may be rounded: autocast computes the gradients of wider arguments in 16 bit, and
+    some outputs that are wide again; a call that casts, those gradients in its dtype; and one of 16-bit tensors the
+    gradient of a wider number that stands beside them."""
+    candidate, gradient = reference.candidate, name.startswith("grad.")
+    narrow = narrow_dtype(reference.leaves)
+    if narrow is not None and name.removeprefix("grad.") in python_numbers(candidate.arguments, narrow):
+        return narrow if gradient else dtype
+    autocast = reference.autocast if reference.inside or (gradient and reference.narrow) else ""
+    cast = autocast or (cast_of(candidate.name, candidate.arguments) if gradient else "")
+    if not is_floating(dtype) or not cast:
+        return dtype
+    return min(dtype, numpy_dtype(cast), key=lambda item: float_format(item).precision)

@@ -1,0 +1,196 @@
+"""Calls of which a dump has positional arguments only: which call it was, the stored outputs tell.
+
+A record runs where float64 on its stored inputs gives its stored outputs, with the arguments as they stand or with one
+value for what is missing. Other dumps have all arguments, and pass through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_probe import frameworks, inputs
+from pytest_probe.check.resolve import Resolver
+from pytest_probe.check.stored_outputs import AFTER_THE_CALL, NOT_STORED
+from pytest_probe.errors import LostArgument, NoKernel, OutOfMemory, TooLarge, UnknownAPI, Unsupported
+from pytest_probe.inputs import StoredTensors
+from pytest_probe.model.arguments import Arguments, map_tree, mapped, with_value
+from pytest_probe.model.case import Case
+from pytest_probe.model.dump import Call, DtypeSpec, Lost, TensorSpec, named_tensors
+from pytest_probe.model.run import Device, Run
+from pytest_probe.numerics.closeness import widened_dtype
+from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, round_to, widen
+
+if TYPE_CHECKING:
+    from pytest_probe.frameworks.base import Framework
+
+# Of an output's largest number: two implementations of a call lie nearer, other arguments seldom do. Four roundoffs of
+# a 16-bit output are more.
+NEAR, ROUNDOFFS = 1e-3, 4.0
+# Values that are tried for what is missing.
+TRIES = 64
+# Of those, how many a message tells.
+_TOLD = 6
+# These say that no value at all would run.
+_ALWAYS = (UnknownAPI, NoKernel, TooLarge, OutOfMemory)
+
+
+def check_complete(case: Case, call: Call) -> None:
+    """Raises Unsupported where it is known without a run that a call's arguments cannot be found."""
+    if not call.partial:
+        return
+    if frameworks.signatures(case.dump.framework).bind(case.api, call.args, call.kwargs).in_place:
+        raise Unsupported("what the call wrote to was stored after it, so its input is lost", AFTER_THE_CALL)
+    if not case.dump.data_dirs:
+        raise Unsupported(
+            "keyword arguments were never recorded, and only stored tensors can tell whether there were any", NOT_STORED
+        )
+    if not call.returned():
+        raise Unsupported(
+            "keyword arguments were never recorded, and no stored output tells whether there were any",
+            LostArgument.kind,
+        )
+
+
+class Completing(Struct, frozen=True):
+    """Finds the arguments of partial calls; device says where what raises is asked again: the CPU."""
+
+    framework: Framework
+    resolver: Resolver
+    device: Device
+    files: StoredTensors
+    seed: int
+
+    def completed(self, case: Case, call: Call) -> Call:
+        """The call with the arguments that give its stored outputs. Raises Unsupported where there are none, and
+        RecordError for a file that cannot be used."""
+        if not call.partial:
+            return call
+        check_complete(case, call)
+        stored = dict(self._stored(case, call))
+        given = self._arguments(case, call)
+        troubles: list[Unsupported] = []
+        tried: list[str] = []
+        for path, value in self._values(case, call)[:TRIES]:
+            made = replace(call, outputs=None, args=_without_gaps(call.args))
+            made, arguments = _with_value(made, path, value), _arguments_with(given, path, value)
+            tried.append(f"{path.partition('.')[2]}={_word(value)}" if path else "")
+            try:
+                run = self._run(case, made, arguments)
+            except Unsupported as error:
+                troubles.append(error)
+                continue
+            if _gives(run, stored):
+                # Outputs that the dump lacks are none that the call may not have.
+                outputs = call.outputs if stored.keys() == run.outputs.keys() else None
+                return replace(made, outputs=outputs, notes=(_note(tried[-1]),))
+        always = next((error for error in troubles if isinstance(error, _ALWAYS)), None)
+        if always is not None and len(troubles) == len(tried):
+            raise always
+        raise Unsupported(_lost(tried), LostArgument.kind)
+
+    def _values(self, case: Case, call: Call) -> list[tuple[str, Any]]:
+        """Nothing, for the arguments as they stand, and then one value after the other. Where the output's dtype is
+        none of the inputs', a dtype comes first: in float64 both give the same numbers."""
+        record, dtype = case.record, next((spec.dtype for spec in call.output_specs()), None)
+        api = self.framework.candidates(record.namespace, record.api, self.resolver.namespaces)[0]
+        values = [*self.framework.completions(api, call.args, dtype)]
+        if dtype in {spec.dtype for _, spec in named_tensors(call.args)}:
+            return [("", None), *values]
+        dtypes = [(path, value) for path, value in values if isinstance(value, DtypeSpec)]
+        return [*dtypes, ("", None), *(each for each in values if each not in dtypes)]
+
+    def _run(self, case: Case, call: Call, arguments: Arguments) -> Run:
+        reference = self.resolver.record(case.record, call, arguments, self.device, check_dtypes=False)
+        # A call that is too large for a reference in full is run once in its own dtypes.
+        return reference.run if reference.contraction is None else reference.in_own_dtypes(self.device)
+
+    def _arguments(self, case: Case, call: Call) -> Arguments:
+        return inputs.build(
+            call,
+            bound=frameworks.signatures(case.dump.framework).bind(case.api, call.args, call.kwargs),
+            record=case.record.name,
+            dtype=None,
+            seed=self.seed,
+            kind="auto",
+            files=self.files,
+        )
+
+    def _stored(self, case: Case, call: Call) -> Iterator[tuple[str, Any]]:
+        entry = f"{case.record.name}.forward"
+        for name, value in call.returned():
+            yield name, self.files.array(value, entry, name) if isinstance(value, TensorSpec) else value
+
+
+def _without_gaps(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """None where a value was not recorded: mostly it was that."""
+    return tuple(map_tree(value, "", lambda leaf, _: None if isinstance(leaf, Lost) else leaf) for value in args)
+
+
+def _arguments_with(given: Arguments, path: str, value: Any) -> Arguments:
+    arguments = mapped(given, lambda leaf, _: None if isinstance(leaf, Lost) else leaf)
+    return with_value(arguments, path, value) if path else arguments
+
+
+def _with_value(call: Call, path: str, value: Any) -> Call:
+    root, _, name = path.partition(".")
+    if root == "kwargs":
+        return replace(call, kwargs={**call.kwargs, name: value})
+    return call if not path else replace(call, args=(*call.args[: int(name)], value, *call.args[int(name) + 1 :]))
+
+
+def _gives(run: Run, stored: Mapping[str, Any]) -> bool:
+    """Has a run the stored outputs?"""
+    return all(name in run.outputs and _is_near(run.outputs[name], value) for name, value in stored.items())
+
+
+def _is_near(found: Any, stored: Any) -> bool:
+    if not isinstance(stored, np.ndarray) or not isinstance(found, np.ndarray):
+        numbers = all(isinstance(value, (bool, int, float)) for value in (found, stored))
+        return numbers and _is_near(np.asarray(found, np.float64), np.asarray(stored, np.float64))
+    if found.shape != stored.shape or widened_dtype(found.dtype) != widened_dtype(stored.dtype):
+        return False
+    if is_complex(stored.dtype) or is_complex(found.dtype):
+        parts = ((found.real, stored.real), (found.imag, stored.imag))
+        return all(_is_near(np.asarray(one), np.asarray(other)) for one, other in parts)
+    share = NEAR
+    if is_floating(stored.dtype):
+        share = max(share, ROUNDOFFS * float_format(stored.dtype).roundoff)
+        found = np.asarray(round_to(widen(found), stored.dtype))
+    return _within(_wide(found), _wide(stored), share)
+
+
+def _wide(array: AnyArray) -> AnyArray:
+    return widen(array) if is_floating(array.dtype) else array.astype(np.float64)
+
+
+def _within(found: AnyArray, stored: AnyArray, share: float) -> bool:
+    """Are two arrays as near as that? What a device left as inf or NaN is its own affair where the other half of the
+    elements tells which call it was."""
+    finite = np.isfinite(stored)
+    scale = float(np.max(np.abs(stored), initial=0.0, where=finite))
+    if 2 * np.count_nonzero(finite) >= stored.size:
+        found, stored = found[finite], stored[finite]
+    with np.errstate(all="ignore"):
+        return bool(np.allclose(found, stored, rtol=0.0, atol=share * scale, equal_nan=True))
+
+
+def _word(value: Any) -> str:
+    return value.name if isinstance(value, DtypeSpec) else repr(value)
+
+
+def _note(tried: str) -> str:
+    found = f"run with {tried}, which was not recorded and" if tried else "run with them as they stand, which"
+    return f"only positional arguments were recorded: {found} gives the stored output"
+
+
+def _lost(tried: list[str]) -> str:
+    values = ", ".join(filter(None, tried[: _TOLD + 1]))
+    more = f" and {len(tried) - 1 - _TOLD} more" if len(tried) > _TOLD + 1 else ""
+    words = f"neither with them as they stand, nor with {values}{more}" if values else "with them as they stand"
+    found = "float64 on the stored inputs does not give the stored output"
+    return f"only positional arguments were recorded, and {found}, {words}"

@@ -1,0 +1,231 @@
+"""What a run was asked for, and the framework, device and modes that this leads to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_probe import frameworks
+from pytest_probe.check import user_code
+from pytest_probe.check.device_memory import DeviceMemory, Waiting
+from pytest_probe.check.ignored_warnings import NothingRaised
+from pytest_probe.check.replay import FLOAT64
+from pytest_probe.errors import SettingsError
+from pytest_probe.features.cache.folder import Folder
+from pytest_probe.features.cache.keys import build_of, digest, digest_of_array, package_digest
+from pytest_probe.features.cache.results import CachedResults, Digests
+from pytest_probe.frameworks.environment import environment
+from pytest_probe.model.case import Case
+from pytest_probe.model.device_modes import Behaviour, behaviour
+from pytest_probe.model.run import RECORDED, Device, Way
+from pytest_probe.model.verdict import Diagnosis
+from pytest_probe.standards.diagnosis import Depth
+
+if TYPE_CHECKING:
+    from pytest_probe.frameworks.base import Framework
+    from pytest_probe.registry import Registry
+
+# float64 operations from which on a contraction is sampled: about half a second of two cores.
+FLOPS = 2e10
+# As how many errors of an API one counts whose cause no run of the reference finds.
+IN_VAIN = 5
+# Bytes of a cache: what some hundred calls of a millisecond on an accelerator keep.
+CACHE_SIZE = 10_000_000_000
+
+
+class Conditions(Struct, frozen=True):
+    """What a run was asked for: device None is the framework's own choice, workers share the machine's cores,
+    repeat is how often the device runs each case, allow names device modes, or says "auto" for what the framework's
+    flags allow, or "none". reference_device is where float64 runs, flops how many a product or a convolution may take
+    there in one run before it is sampled. measured: verdicts carry the measures that msprobe's files hold; baseline:
+    what a baseline keeps. emulate: a device without kernels of 16 bit computes it in float32, and rounds. diagnosed:
+    errors carry their likely cause; of further errors of an API than `whole_diagnoses`, None for no such number, those
+    causes alone are tried that need no run; a fifth of that is enough where runs found nothing. locks: the folder in
+    which processes lock the devices that they share.
+    cache: the folder in which numbers of the reference side are kept, of cache_size bytes at most. judged: are results
+    judged, or do records run on the device alone? time_budget: seconds for the time of each case, None where none is
+    measured; memory: is the memory of each case measured? plotted: verdicts carry what plots draw."""
+
+    device: str | None = None
+    seed: int = 0
+    inputs: str = "auto"
+    standard: str = "auto"
+    workers: int = 1
+    allow: tuple[str, ...] = ("auto",)
+    repeat: int = 1
+    reference_device: str = "cpu"
+    flops: float = FLOPS
+    measured: bool = False
+    emulate: bool = False
+    baseline: bool = False
+    diagnosed: bool = True
+    locks: Path | None = None
+    cache: Path | None = None
+    cache_size: int = CACHE_SIZE
+    judged: bool = True
+    time_budget: float | None = None
+    memory: bool = False
+    whole_diagnoses: int | None = None
+    plotted: bool = False
+
+    @property
+    def measures(self) -> bool:
+        """Is anything measured?"""
+        return self.time_budget is not None or self.memory
+
+    @property
+    def judges_stored(self) -> bool:
+        """Are the outputs judged that a dump stored?"""
+        return self.device == RECORDED
+
+
+class Setup:
+    """The framework, the device under test and the modes of a run; each is looked up when it is first asked for. name
+    is what dumps call the framework; waiting is entered while the device is another process's."""
+
+    def __init__(
+        self,
+        conditions: Conditions,
+        registry: Registry,
+        name: str = frameworks.DEFAULT,
+        waiting: Waiting = nullcontext,
+    ) -> None:
+        self.conditions = conditions
+        self.registry = registry
+        self.name = name
+        self._waiting = waiting
+        self._spent: Counter[str] = Counter()
+
+    @cached_property
+    def framework(self) -> Framework:
+        """Raises Unsupported where it cannot run here."""
+        framework = frameworks.load(self.name)
+        if self.conditions.workers > 1:
+            framework.share_threads(self.conditions.workers)
+        return framework
+
+    @cached_property
+    def device(self) -> Device:
+        """The device under test; the CPU where outputs are judged that a dump stored. Raises SettingsError where the
+        framework has none of that name."""
+        if self.conditions.judges_stored:
+            return self.framework.device("cpu")
+        name = self.conditions.device or self.framework.default_device()
+        made = self.registry.devices.get(name.split(":", 1)[0])
+        if self.conditions.emulate:
+            if made is not None:
+                raise SettingsError(
+                    "--probe-emulate", name, "it is a device of this project's own: leave the option out"
+                )
+            return self.framework.emulating(name)
+        if made is not None:
+            return user_code.device(made, name)
+        device = self.framework.device(name)
+        self.framework.select(device)
+        return device
+
+    @property
+    def shared_devices(self) -> tuple[str, ...]:
+        """The names of the devices that workers share: all of a kind, where one was named without a number. Empty where
+        that is one device alone."""
+        name = self.conditions.device or self.framework.default_device()
+        if self.conditions.judges_stored or self.conditions.emulate or name.split(":", 1)[0] in self.registry.devices:
+            return ()
+        found = self.framework.all_devices(name)
+        return found if len(found) > 1 else ()
+
+    @cached_property
+    def memory(self) -> DeviceMemory:
+        """The memory of the device under test."""
+        return DeviceMemory(self.framework, self.device, self.conditions.locks, self._waiting)
+
+    @property
+    def device_name(self) -> str:
+        return RECORDED if self.conditions.judges_stored else self.device.name
+
+    @property
+    def modes(self) -> tuple[Behaviour, ...]:
+        """The device modes that are allowed: "auto" asks anew, since a hook of the user's may set flags for some
+        items."""
+        allow = self.conditions.allow
+        if allow == ("auto",):
+            with self.framework.users_state("recorded"):
+                allow = self.framework.allowed(self.device_name)
+        return tuple(behaviour(name) for name in allow if name != "none")
+
+    def depth(self, api: str) -> Depth:
+        """How far the cause of an error of an API is looked for."""
+        if not self.conditions.diagnosed:
+            return "none"
+        limit = self.conditions.whole_diagnoses
+        return "whole" if limit is None or self._spent[api] < limit else "quick"
+
+    def diagnosed(self, api: str, found: Diagnosis) -> None:
+        """Take note of an error of an API whose cause was looked for: runs that found none count several times."""
+        if not found.quick:
+            self._spent[api] += 1 if found.by_runs else IN_VAIN
+
+    def settled(self) -> AbstractContextManager[None]:
+        """What the process has set counts for nothing in here but where the device runs; NumPy and warnings raise
+        nothing. Raises Unsupported where the framework cannot run here."""
+        return NothingRaised(self.framework.fixed_state())
+
+    @cached_property
+    def reference(self) -> Way:
+        """How the reference runs. Raises SettingsError where the framework has no such device."""
+        place = self.framework.device(self.conditions.reference_device, "--probe-reference-device").name
+        return replace(FLOAT64, place=place)
+
+    def cached(self, case: Case) -> CachedResults | None:
+        """What earlier runs kept of the case's reference side; None without a cache, and for functions and calls that
+        no record names."""
+        if self.conditions.cache is None or case.pair is not None or case.arguments is not None:
+            return None
+        kernels = self.framework.registered_kernels(self.reference.place)
+        if kernels is None:
+            return None
+        begins = digest((*self._cache_environment, kernels, case.direction), digest_of_array)
+        return CachedResults(
+            self._cache_folder, self._digests, begins, self.framework.random_state, frameworks.MODULES[self.name]
+        )
+
+    @cached_property
+    def _digests(self) -> Digests:
+        return Digests()
+
+    @cached_property
+    def _cache_folder(self) -> Folder:
+        assert self.conditions.cache is not None
+        return Folder(self.conditions.cache, self.conditions.cache_size)
+
+    @property
+    def _cache_environment(self) -> tuple[Any, ...]:
+        """What numbers of the reference depend on beside the call: float64's last digits differ between processors, and
+        with the number of threads. It is asked anew for each case, since a hook of the user's may set threads."""
+        framework = self.framework.describe()
+        told = [framework.get(name, "") for name in ("framework", "version", "threads")]
+        places = [self.framework.hardware(place) for place in ("cpu", self.reference.place)]
+        build = build_of(frameworks.MODULES[self.name])
+        return package_digest(), np.__version__, ml_dtypes.__version__, told, places, self._environment, build
+
+    @cached_property
+    def _environment(self) -> tuple[tuple[str, str], ...]:
+        """Libraries read it when they begin; frameworks add to it for their own children while they run."""
+        return environment()
+
+    def describe(self) -> Mapping[str, str]:
+        """Framework, version, device, its hardware and the flags that change numerics."""
+        modes = ", ".join(mode.name for mode in self.modes) or "none"
+        places = {"device": self.device_name, **self.framework.hardware(self.device_name)}
+        emulated = {"emulated": "16 bit in float32"} if self.conditions.emulate else {}
+        reference = {"reference_device": self.reference.place}
+        return {**places, **reference, "modes": modes, **emulated, **self.framework.describe()}

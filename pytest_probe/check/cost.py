@@ -1,0 +1,118 @@
+"""How long a case will take, estimated from the shapes of its tensors: for shards, for the order, for the time left."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+from pytest_probe import frameworks
+from pytest_probe.check.large.contractions import contraction, contraction_kind
+from pytest_probe.errors import RecordError
+from pytest_probe.model.case import Case
+from pytest_probe.model.dump import Call, TensorSpec, named_tensors
+from pytest_probe.standards.api_class import classes_of
+
+T = TypeVar("T")
+# Milliseconds of one core, of the dumps in tests/data and in cases: what any case takes, each of its tensors, and each
+# of their elements, which is made, run on both sides, and measured.
+CASE, TENSOR, ELEMENT = 1.0, 0.15, 3e-4
+# What sums many terms needs perturbed runs, each of which is another reference.
+SUMMED = 3.0
+# A multiplication and an addition of the float64 reference and of the device.
+FLOP = 2e-7
+# A gradient is two products for each one of the forward.
+BACKWARD = 2.0
+# The lists of whole numbers in an entry, which are its shapes.
+_SHAPES = re.compile(rb"\[[\d,\s]*\]")
+# More shards than any run has cases.
+MOST_PARTS = 1_000_000
+
+
+class ByShapes(Generic[T]):
+    """An estimate for cases. Of those with equal APIs, dtypes and shapes the first one is decoded."""
+
+    def __init__(self, estimate: Callable[[Case], T]) -> None:
+        self._estimate = estimate
+        self._known: dict[object, T] = {}
+
+    def of(self, case: Case) -> T:
+        key = case.dump.framework, case.api, case.dtype, _shapes(case.record.forward)
+        if key[3] is None:
+            return self._estimate(case)
+        if key not in self._known:
+            self._known[key] = self._estimate(case)
+        return self._known[key]
+
+
+class Costs:
+    """Estimates of one process. They depend on a record's API, shapes and plain arguments alone, so that all machines
+    have the same ones."""
+
+    def __init__(self) -> None:
+        self._forward = ByShapes(forward_cost)
+
+    def of(self, case: Case) -> float:
+        """Milliseconds, roughly."""
+        forward = self._forward.of(case)
+        return forward * BACKWARD if case.direction == "backward" else forward
+
+
+def forward_cost(case: Case) -> float:
+    """Milliseconds of the forward of a record; what cannot be decoded is skipped at once."""
+    if case.pair is not None:
+        return CASE
+    try:
+        call = case.dump.decode(case.record)
+    except RecordError:
+        return CASE
+    tensors = [spec for _, spec in named_tensors((call.args, dict(call.kwargs), call.outputs or ()))]
+    signatures = frameworks.signatures(case.dump.framework)
+    classes = classes_of(signatures.canonical(case.api))
+    flops = _flops(case, call, tensors, classes)
+    moved = len(tensors) * TENSOR + sum(spec.size for spec in tensors) * ELEMENT
+    return CASE + moved * (SUMMED if flops or _normalises(case.api) else 1.0) + flops * FLOP
+
+
+def _flops(case: Case, call: Call, tensors: list[TensorSpec], classes: frozenset[str]) -> float:
+    """Of a product or a convolution, and of the two products of an attention; else 0."""
+    if "attention" in classes and len(tensors) > 1 and tensors[1].shape:
+        return 4.0 * tensors[0].size * max(tensors[1].shape[1:-1], default=1)
+    signatures = frameworks.signatures(case.dump.framework)
+    if not contraction_kind(signatures.canonical(case.api)):
+        return 0.0
+    found = contraction(signatures.bind(case.api, call.args, call.kwargs))
+    return 0.0 if found is None or not math.isfinite(found.flops) else found.flops
+
+
+def _normalises(api: str) -> bool:
+    return api.endswith("_norm")
+
+
+def _shapes(entry: Any) -> object:
+    """What tells the shapes of an entry that is still JSON; None for any other."""
+    try:
+        return tuple(_SHAPES.findall(memoryview(entry)))
+    except TypeError:
+        return None
+
+
+def shard_of(text: str) -> tuple[int, int] | None:
+    """The I and N of "I/N", the I-th of N parts; None where it is none, or N is more than any run has cases."""
+    match = re.fullmatch(r"([0-9]{1,7})/([0-9]{1,7})", text)
+    number, parts = (int(match[1]), int(match[2])) if match else (0, 0)
+    return (number, parts) if 1 <= number <= parts <= MOST_PARTS else None
+
+
+def dealt(costs: Sequence[float], parts: int) -> list[int]:
+    """Which of so many parts (from 0) each thing goes to, so that parts cost about the same: the costliest that is left
+    goes to the cheapest part, and of equal ones the first. This is known as longest processing time first."""
+    found = [0] * len(costs)
+    heap = [(0.0, part) for part in range(parts)]
+    for place in sorted(range(len(costs)), key=lambda place: -costs[place]):
+        total, part = heap[0]
+        heapq.heapreplace(heap, (total + costs[place], part))
+        found[place] = part
+    return found

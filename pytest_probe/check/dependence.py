@@ -1,0 +1,172 @@
+"""How many values of an argument meet in one element of an output, measured: half of them are exchanged."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from pytest_probe.check.perturbed import results
+from pytest_probe.check.replay import Replay
+from pytest_probe.features.cache.entry import Kept
+from pytest_probe.model.arguments import Leaf, with_leaves
+from pytest_probe.model.dump import Direction
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, is_floating, widen
+from pytest_probe.numerics.noise_ratio import root_mean_square
+
+# What exchanged values are taken by: between equal ones no exchange would show. Towards zero, so that they stay within
+# the call's domain where they were.
+SHARE = 0.75
+# Of an element, and of the output's RMS. What moves it by less adds nothing to its rounding in float32.
+NOTHING, NOTHING_OF_ALL = 2.0**-28, 2.0**-40
+
+Found = Mapping[str, AnyArray]
+
+
+class Exchange(Struct, frozen=True):
+    """Chosen indices of one dimension of an argument, counted from its last, are exchanged."""
+
+    argument: str
+    dimension: int
+    chosen: BoolArray
+
+
+class Counts(Struct):
+    """What all exchanges tell of one output: do only elements at exchanged indices move, and how many values of each
+    argument meet in one element?"""
+
+    apart: bool = True
+    values: dict[str, float] = field(default_factory=dict)
+
+    def add(self, exchange: Exchange, moved: BoolArray) -> None:
+        self.apart &= _within(moved, exchange)
+        before = self.values.get(exchange.argument, 1.0)
+        self.values[exchange.argument] = before * _values(moved, exchange.chosen)
+
+    def terms(self) -> int | None:
+        if self.apart and self.values:
+            return 1
+        # Numbers that hang on few of many, as those of a choice do, show one here and many there.
+        return max(2, round(max(self.values.values()))) if self.values else None
+
+
+class Dependence(Struct):
+    """What the outputs of one case depend on. A run for each dimension of each argument, made once for all outputs."""
+
+    replay: Replay
+    direction: Direction
+    _counts: dict[str, Counts] | None = field(default=None)
+
+    def terms(self, name: str) -> int | None:
+        """The most values of one argument, or incoming gradient, that one element of an output depends on; None where
+        the reference does not run on exchanged values."""
+        if self._counts is None:
+            reference, incoming = self.replay.reference, self.replay.incoming
+            try:
+                self._counts = reference.kept(
+                    lambda: ("dependence", self.direction, incoming, reference.wanted, reference.changed),
+                    self._measured,
+                    _kept,
+                    _taken,
+                )
+            except MemoryError:
+                raise
+            except Exception:  # beyond the call's domain: offsets are out of order, a matrix is not definite
+                self._counts = {}
+        return self._counts[name].terms() if name in self._counts else None
+
+    def _measured(self) -> dict[str, Counts]:
+        """By output; those that an exchange makes vanish or change their shape have none. One run is held at a time."""
+        plain = self._run({})
+        counts = {name: Counts() for name in plain}
+        for argument, array in self._arrays().items():
+            for axis, size in enumerate(array.shape):
+                if size > 1:
+                    exchange = Exchange(argument, array.ndim - axis, _half(size))
+                    found = self._run({argument: exchanged(array, axis, exchange.chosen)})
+                    counts = {name: one for name, one in counts.items() if _is_alike(name, found, plain)}
+                    for name, one in counts.items():
+                        one.add(exchange, _moved(plain[name], found[name]))
+        return counts
+
+    def _arrays(self) -> dict[str, AnyArray]:
+        incoming = self.replay.incoming if self.direction == "backward" else {}
+        return {
+            **{name: leaf.array for name, leaf in self.replay.reference.leaves.items()},
+            **{f"grad.{name}": array for name, array in incoming.items()},
+        }
+
+    def _run(self, changed: Mapping[str, AnyArray]) -> Found:
+        reference = self.replay.reference
+        leaves: dict[str, Leaf] = {
+            name: replace(leaf, array=changed.get(name, leaf.array)) for name, leaf in reference.leaves.items()
+        }
+        arguments = with_leaves(reference.candidate.arguments, leaves)
+        changed_call = replace(reference, candidate=replace(reference.candidate, arguments=arguments))
+        # The record's own arguments were checked before they ran; numbers of boxes that are exchanged add up to others.
+        reference.framework.check_arguments(changed_call.bound)
+        if self.direction == "forward":
+            return results(reference.again(leaves, reference.way, None), reference.changed)
+        incoming = {name: changed.get(f"grad.{name}", array) for name, array in self.replay.incoming.items()}
+        return reference.framework.gradients(reference.again(leaves, reference.way, reference.wanted), incoming)
+
+
+def _kept(counts: dict[str, Counts]) -> Kept:
+    return Kept({}, {name: [one.apart, one.values] for name, one in counts.items()})
+
+
+def _taken(kept: Kept) -> dict[str, Counts]:
+    return {name: Counts(apart, values) for name, (apart, values) in kept.told.items()}
+
+
+def _is_alike(name: str, found: Found, plain: Found) -> bool:
+    return name in found and found[name].shape == plain[name].shape
+
+
+def _half(size: int) -> BoolArray:
+    """Which of `size` indices are exchanged: about half, in no order that a tile or a stride has, and never all."""
+    order = np.random.Generator(np.random.Philox(key=size)).permutation(size)
+    chosen: BoolArray = order < max(1, size // 2)
+    return chosen
+
+
+def exchanged(array: AnyArray, axis: int, chosen: BoolArray) -> AnyArray:
+    """The array with those of the next index in place of the chosen ones; floats are made smaller as well."""
+    moved = np.array(array)
+    places = np.flatnonzero(chosen)
+    taken = np.take(array, (places + 1) % len(chosen), axis=axis)
+    if is_floating(array.dtype):
+        taken = (widen(taken) * SHARE).astype(array.dtype)
+    moved[(slice(None),) * axis + (places,)] = taken
+    return moved
+
+
+def _moved(plain: AnyArray, found: AnyArray) -> BoolArray:
+    """Which elements of an output are others."""
+    first, second = widen(plain), widen(found)
+    typical = root_mean_square(np.abs(first[np.isfinite(first)]))
+    with np.errstate(invalid="ignore", over="ignore"):
+        small = np.maximum(NOTHING * np.abs(first), NOTHING_OF_ALL * typical)
+        same = (np.abs(second - first) <= small) | (first == second) | (np.isnan(first) & np.isnan(second))
+    return np.asarray(~same)
+
+
+def _within(moved: BoolArray, exchange: Exchange) -> bool:
+    """Do only those elements move that stand at exchanged indices, as where the call works element by element?"""
+    if exchange.dimension > moved.ndim or moved.shape[-exchange.dimension] != len(exchange.chosen):
+        return False
+    others = np.compress(~exchange.chosen, moved, axis=moved.ndim - exchange.dimension)
+    return bool(moved.any() and not others.any())
+
+
+def _values(moved: BoolArray, chosen: BoolArray) -> float:
+    """How many of the indices one element depends on: of w that are exchanged with a chance each, none is in
+    (1 - share)^w of all elements. All of them, where fewer move than one index alone would have moved."""
+    unchanged = 1.0 - float(np.mean(moved)) if moved.size else 1.0
+    share = float(chosen.mean())
+    if not unchanged or unchanged > 1 - share / 2:
+        return float(len(chosen))
+    return float(min(len(chosen), max(1, round(math.log(unchanged) / math.log(1 - share)))))

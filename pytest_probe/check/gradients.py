@@ -1,0 +1,112 @@
+"""The backward of a case: incoming gradients, as recorded or generated, and both sides' gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from pytest_probe.check.replay import Replay
+from pytest_probe.check.structure import Sides, backward_sides, named_gradients
+from pytest_probe.errors import DeviceRaised, NoReference, NotRecorded, Unsupported
+from pytest_probe.inputs.generated import generate, rounded_to_dtype
+from pytest_probe.inputs.streams import Streams
+from pytest_probe.model.arguments import Arguments
+from pytest_probe.model.case import Case
+from pytest_probe.model.dump import Call, TensorSpec
+from pytest_probe.numerics.dtypes import AnyArray
+from pytest_probe.user_errors import exception_line
+
+_GENERATED = "incoming gradients are generated: the dump has none"
+
+
+def backward_replays(case: Case, replay: Replay, seed: int) -> Iterator[Replay]:
+    """The replays whose gradients are judged, with their incoming gradients: each is made when it is asked for, since
+    a graph takes memory until it has given its gradients. Raises Unsupported where there is no gradient to judge."""
+    if replay.reference.call.unrecorded:
+        raise Unsupported(replay.reference.call.unrecorded, NotRecorded.kind)
+    if replay.reference.wanted is None:
+        raise NoReference("no output of the reference can be differentiated")
+    reference = replay.reference
+    if reference.call.gradients == ():
+        replay = replace(replay, reference=replace(reference, notes=(*reference.notes, _GENERATED)))
+    for part in replay.source.backward(replay):
+        yield replace(part, incoming=_incoming(case, part, seed))
+
+
+def _incoming(case: Case, replay: Replay, seed: int) -> dict[str, AnyArray]:
+    """The incoming gradients of what both sides can differentiate."""
+    reference = replay.reference
+    names = [name for name in reference.run.differentiable if name in replay.actual.differentiable]
+    every, outputs = list(reference.run.outputs), replay.actual.outputs
+    return incoming(case, reference.call, reference.candidate.arguments, names, every, outputs, seed)
+
+
+def incoming(
+    case: Case,
+    call: Call,
+    arguments: Arguments,
+    names: Sequence[str],
+    every: Sequence[str],
+    outputs: Mapping[str, Any],
+    seed: int,
+) -> dict[str, AnyArray]:
+    """The incoming gradient of every differentiable output: as recorded where it was, else generated. names are those
+    of the outputs that can be differentiated, every those of all. Raises DeviceRaised where names is empty.
+
+    An output that the record marks as having got none (null) is left out, unless that leaves nothing.
+    """
+    if not names:
+        raise DeviceRaised("no output of the device can be differentiated; those of the reference can")
+    recorded = arguments.gradients or ()
+    given = dict(zip(_seeded(call, names, every, len(recorded)), recorded, strict=False))
+    given_incoming = call.seeded is not None
+    found: dict[str, AnyArray] = {}
+    for name in names:
+        output, leaf = outputs[name], given.get(name)
+        if leaf is not None and leaf.array.shape == output.shape:
+            found[name] = leaf.array.astype(output.dtype)
+        elif leaf is not None or (name not in given and not given_incoming):
+            found[name] = generated(case, name, output, seed)
+    return found or {name: generated(case, name, outputs[name], seed) for name in names}
+
+
+def _seeded(call: Call, names: Sequence[str], every: Sequence[str], count: int) -> Sequence[str]:
+    """The outputs that the recorded gradients belong to; where a dump does not say: all, else those that want one."""
+    return call.seeded or (names if count != len(every) else every)
+
+
+def generated(case: Case, name: str, output: AnyArray, seed: int) -> AnyArray:
+    """The incoming gradient of an output, where none was recorded: of its shape and dtype."""
+    spec = TensorSpec(output.dtype.name, output.shape)
+    return rounded_to_dtype(generate(spec, Streams(case.record.name, seed).at(f"grad.{name}")), spec.dtype)
+
+
+def gradient_sides(replay: Replay) -> list[Sides]:
+    """The gradients of both sides in each reading; the graph of the source gives them once."""
+    readings = list(replay.readings())
+    try:
+        expected = [reading.reference.gradients(replay.incoming) for reading in readings]
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise NoReference(f"the gradient in float64 raised {exception_line(error)}") from error
+    actual = named_gradients(replay.source.gradients(replay))
+    names = replay.reference.wanted.names if replay.reference.wanted is not None else frozenset()
+    sides = ({name: value for name, value in side.items() if name in names} for side in expected)
+    return [
+        backward_sides(reading, actual, named_gradients(side)) for reading, side in zip(readings, sides, strict=True)
+    ]
+
+
+def large_gradients(case: Case, replay: Replay, seed: int) -> tuple[Replay, dict[str, AnyArray]]:
+    """Of a large call: the replay with its incoming gradient, and the gradients that the source gives for it."""
+    found: dict[str, AnyArray] = {}
+    parts = []
+    for part in backward_replays(case, replay, seed):
+        found |= part.source.gradients(part)
+        parts.append(part)
+    # Each has a part of what the reference is asked for; it has one output, and so one incoming gradient.
+    reference = replay.reference if len(parts) > 1 else parts[0].reference
+    return replace(replay, reference=reference, incoming=parts[0].incoming), found

@@ -1,0 +1,205 @@
+"""What the standard says of a replay: each output judged, of one run of the device or of several."""
+
+from __future__ import annotations
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_probe.check import user_code
+from pytest_probe.check.checked import Checked
+from pytest_probe.check.comparisons import comparisons
+from pytest_probe.check.conditions import Setup
+from pytest_probe.check.determinism import Repeats
+from pytest_probe.check.gradients import backward_replays, gradient_sides, large_gradients
+from pytest_probe.check.large.compare import compared_in_samples, placed
+from pytest_probe.check.large.sampler import Sampler
+from pytest_probe.check.promises import with_gradients_promised, with_promises
+from pytest_probe.check.replay import Replay
+from pytest_probe.check.structure import (
+    Compared,
+    Sides,
+    backward_sides,
+    forward_sides,
+    named_gradients,
+    nearest_structure,
+)
+from pytest_probe.check.verdicts import verdict_on
+from pytest_probe.model.case import Case
+from pytest_probe.model.comparison import Comparison
+from pytest_probe.model.verdict import SEVERITY, OutputVerdict
+from pytest_probe.standards.api_class import classes_of
+from pytest_probe.standards.base import Standard
+from pytest_probe.standards.baseline_metrics import baseline_metrics, crc
+from pytest_probe.standards.device_modes.judge import judged_with_modes
+from pytest_probe.standards.exact import correctly_rounded
+from pytest_probe.standards.tools.columns import measures
+from pytest_probe.user_errors import first_line
+
+# The standard of an output that is wrong as a release of the framework is known to be.
+KNOWN = "known finding"
+# How reading the arguments of one function as those of another ends.
+UNREADABLE = (TypeError, ValueError, LookupError, AttributeError)
+
+
+class Judging(Struct, frozen=True):
+    """Judges replays by a run's standard."""
+
+    setup: Setup
+
+    def checked(self, case: Case, replay: Replay) -> Checked:
+        """The verdict on a case whose record ran. A graph gives its gradients once: the backward leaves no run."""
+        compared = self._compared(case, replay)
+        # The run serves the backward, which uses up its graph.
+        kept = replay if case.direction == "forward" else None
+        if self._runs(case, replay) > 1:
+            return replace(self._repeated(case, compared), forward=kept)
+        outputs, worst = self._outputs(case, compared)
+        read = compared.replay if len(compared.sides) > 1 else worst.replay
+        return Checked(case, verdict_on(read, self.setup.conditions.standard, outputs), kept, worst)
+
+    def _compared(self, case: Case, replay: Replay) -> Compared:
+        """Both sides in the case's direction."""
+        if replay.reference.contraction is not None:
+            return self._in_samples(case, replay)
+        if case.direction == "forward":
+            sides = nearest_structure([forward_sides(reading) for reading in replay.readings()])
+            return Compared.of(with_promises(sides, self.setup.device))
+        parts = backward_replays(case, replay, self.setup.conditions.seed)
+        return Compared.of(*(with_gradients_promised(nearest_structure(gradient_sides(part))) for part in parts))
+
+    def _in_samples(self, case: Case, replay: Replay) -> Compared:
+        conditions, contraction = self.setup.conditions, replay.reference.contraction
+        assert contraction is not None
+        actual = replay.actual.outputs
+        if case.direction == "backward":
+            replay, actual = large_gradients(case, replay, conditions.seed)
+        key = case.record.name
+        sampler = Sampler(replay, contraction, conditions.flops, case.direction, key, conditions.seed)
+        compared = compared_in_samples(sampler, actual)
+        if case.direction == "backward":
+            return compared
+        whole, *samples = compared.sides
+        return replace(compared, sides=(with_promises(whole, self.setup.device), *samples))
+
+    def _outputs(self, case: Case, compared: Compared) -> tuple[tuple[OutputVerdict, ...], Sides]:
+        """The verdict on each output, and both sides of the worst."""
+        judged = [self._in_either_reading(case, sides) for sides in compared.sides]
+        if self.setup.conditions.baseline:
+            judged = [(sides, _with_crc_of_whole(sides, outputs, compared)) for sides, outputs in judged]
+        # -1: nothing at all was judged on that side.
+        worst = max(judged, key=lambda item: max((SEVERITY[output.verdict] for output in item[1]), default=-1))
+        return tuple(output for _, outputs in judged for output in outputs), worst[0]
+
+    def _in_either_reading(self, case: Case, sides: Sides) -> tuple[Sides, tuple[OutputVerdict, ...]]:
+        """The verdicts on each output; in the other reading where only that explains them. What a device rounds to 16
+        bits between its steps may bring its results nearer to the wrong reading."""
+        judged, other = self._by_sides(case, sides), sides.other_reading
+        if other is not None and any(output.verdict == "error" for output in judged):
+            other = replace(other, structural=sides.structural)
+            others = self._by_sides(case, other)
+            if not any(output.verdict == "error" for output in others):
+                return other, others
+        return sides, judged
+
+    def _by_sides(self, case: Case, sides: Sides) -> tuple[OutputVerdict, ...]:
+        try:
+            judged = self._by_rule(case, sides, by_class=True)
+        except UNREADABLE as error:
+            # Of a recorded API the arguments are known: what cannot be read is a fault of ours. A test's function may
+            # have others.
+            if case.pair is None:
+                raise
+            why = f"judged by noise, because the rule of {case.api} cannot read these arguments ({first_line(error)})"
+            judged = tuple(_with_reason(verdict, why) for verdict in self._by_rule(case, sides, by_class=False))
+        if sides.sample is not None:
+            judged = tuple(placed(item, sides.sample) for item in judged)
+        return (*sides.structural, *judged)
+
+    def _by_rule(self, case: Case, sides: Sides, *, by_class: bool) -> tuple[OutputVerdict, ...]:
+        """The verdicts of the rule that an API has."""
+        standard = user_code.standard(self.setup.registry.standards[self.setup.conditions.standard])
+        asked = comparisons(sides, case.direction, self.setup.conditions.seed, by_class=by_class)
+        drawn = case.demands is not None and case.demands.drawn and not sides.replay.reference.candidate.replaced
+        judge = self._drawn_output if drawn else self._output
+        return tuple(item if isinstance(item, OutputVerdict) else judge(standard, item) for item in asked)
+
+    def _drawn_output(self, standard: Standard, comparison: Comparison) -> OutputVerdict:
+        """The verdict in a search, which meets what the framework's release is known to compute wrongly in each run:
+        a warning where the output is right but for that."""
+        verdict = self._output(standard, comparison)
+        if verdict.verdict != "error" or not comparison.case.on_cpu:
+            return verdict
+        right = correctly_rounded(comparison.expected, comparison.actual.dtype)
+        for finding in self.setup.framework.known_findings(comparison):
+            actual = np.where(finding.elements, right, comparison.actual)
+            if standard.judge(replace(comparison, actual=actual)).verdict != "error":
+                reason = f"{finding.words} ({verdict.reason})"
+                return replace(verdict, verdict="warning", standard=KNOWN, reason=reason, diagnosis=None)
+        return verdict
+
+    def _output(self, standard: Standard, comparison: Comparison) -> OutputVerdict:
+        conditions = self.setup.conditions
+        comparison = replace(comparison, plotted=True) if conditions.plotted else comparison
+        verdict = judged_with_modes(
+            standard, comparison, lambda: self.setup.modes, depth=lambda: self.setup.depth(comparison.call.api)
+        )
+        if verdict.diagnosis is not None:
+            self.setup.diagnosed(comparison.call.api, verdict.diagnosis)
+        if conditions.measured:
+            verdict = replace(verdict, measures=measures(comparison, conditions.standard))
+        if conditions.baseline:
+            verdict = replace(verdict, baseline=baseline_metrics(comparison, verdict))
+        return verdict
+
+    def _runs(self, case: Case, replay: Replay) -> int:
+        """How often the device runs: what draws random numbers, or leaves memory as it was, is made to differ."""
+        differs = not classes_of(replay.reference.candidate.name).isdisjoint(("random", "uninitialised"))
+        return 1 if differs or not replay.source.runs_again else self.setup.conditions.repeat
+
+    def _repeated(self, case: Case, compared: Compared) -> Checked:
+        """The worst verdict on each output of several runs, with how far they lie apart."""
+        repeats = Repeats()
+        worst: Sides | None = None
+        for number in range(self.setup.conditions.repeat):
+            compared = self._again(case, compared) if number else compared
+            # A run that is like another, bit for bit, has its verdict.
+            if repeats.add(compared.actual):
+                outputs, sides = self._outputs(case, compared)
+                worst = sides if repeats.judged(outputs) else worst
+        verdict = verdict_on(compared.replay, self.setup.conditions.standard, repeats.outputs())
+        return Checked(case, replace(verdict, notes=(*verdict.notes, *repeats.notes())), worst=worst)
+
+    def _again(self, case: Case, compared: Compared) -> Compared:
+        """Both sides of another run of the device, beside the same reference."""
+        if case.direction == "backward" and compared.replay.reference.contraction is None:
+            return Compared.of(*map(_gradients_again, compared.sides))
+        replay = compared.replay
+        replay = replace(replay, actual=replay.source.forward(replay.reference))
+        if replay.reference.contraction is not None:
+            return self._compared(case, replay)
+        return Compared.of(with_promises(forward_sides(replay), self.setup.device))
+
+
+def _gradients_again(sides: Sides) -> Sides:
+    """The gradients of another run of the device, beside the same reference."""
+    replay = replace(sides.replay, actual=sides.replay.source.forward(sides.replay.reference))
+    actual = named_gradients(replay.source.gradients(replay))
+    return with_gradients_promised(backward_sides(replay, actual, sides.expected))
+
+
+def _with_reason(verdict: OutputVerdict, why: str) -> OutputVerdict:
+    return verdict if verdict.verdict == "pass" else replace(verdict, reason=f"{verdict.reason}; {why}")
+
+
+def _with_crc_of_whole(
+    sides: Sides, outputs: tuple[OutputVerdict, ...], compared: Compared
+) -> tuple[OutputVerdict, ...]:
+    """Metrics are of a sample, the bits of all that the device gave."""
+    if sides.sample is None:
+        return outputs
+    whole = crc(compared.actual[sides.sample.name])
+    return tuple(
+        replace(output, baseline={**output.baseline, "crc": whole}) if "crc" in output.baseline else output
+        for output in outputs
+    )

@@ -1,0 +1,376 @@
+"""Perturbed runs of a replay's reference: what its outputs do when inputs move by a roundoff."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_probe.check.replay import Reference, Replay
+from pytest_probe.features.cache.entry import Kept
+from pytest_probe.model.arguments import Leaf
+from pytest_probe.model.comparison import RunKind
+from pytest_probe.model.device_modes import Mode
+from pytest_probe.model.dump import Direction
+from pytest_probe.model.run import Jitter, Kernel, Run, Steps, Way
+from pytest_probe.numerics import noise_ratio
+from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, widen
+from pytest_probe.numerics.random_streams import RandomStreams
+
+Draw: TypeAlias = Callable[[AnyArray], AnyArray]
+
+# Attempts at a run that the call refuses, each a quarter as far from the recorded inputs: 1, 1/4, 1/16 of a roundoff.
+REDRAWS = 3
+# Roundoffs that inputs move by, where it is not one.
+PERTURBATIONS: Mapping[RunKind, float] = {"nudged": 4.0, "shrunk": 1 / 16, "slight": 2.0**-20}
+# Draws that tell scatter from what is always the same: their mean has a third of the scatter of one.
+SAMPLES = 8
+# Runs on the very inputs of another kind, so that the difference of both is what they round.
+ON_INPUTS_OF: Mapping[RunKind, RunKind] = {
+    "rounded": "narrowed",
+    "composed_moved": "neighbours",
+    "separate_moved": "neighbours",
+}
+# Of the largest value: beside it nothing but a choice shows such a number.
+UNTIED = 2.0**-80
+# Kinds whose inputs move by a roundoff of the case's 16-bit dtype, and those that run in the call's own dtypes.
+MOVED_BY_NARROW = ("narrowed", "rounded", "composed_moved", "separate_moved", "neighbours")
+IN_OWN_DTYPES = ("composed", "composed_moved", "separate", "separate_moved")
+# What moves inputs, drawn before a run begins: not the streams that inputs are drawn from.
+_STREAMS = RandomStreams()
+NUMPY_COMPLEX: Mapping[str, type] = {"float32": np.complex64, "float64": np.complex128}
+
+
+# Kinds that run as the reference does, on other inputs.
+AS_REFERENCE: frozenset[RunKind] = frozenset(
+    ("float64", "nudged", "shrunk", "narrowed", "neighbours", "untied", "slight")
+)
+# Those of float32 are the CPU's kernels, and split into its steps: another device's may be what is tested.
+OF_FLOAT32: Mapping[RunKind, Way] = {
+    "float32": Way(dtype="float32"),
+    "fine": Way(dtype="float64", steps=Steps("float32", fine=True)),
+    "chance": Way(dtype="float64", steps=Steps("float32", fine=True, by_chance=True)),
+}
+
+
+def way_of(
+    kind: RunKind, narrow: str, reference: Way, wide: frozenset[str] = frozenset(), kernels: tuple[Kernel, ...] = ()
+) -> Way:
+    """How a kind of perturbed run is made, for outputs of dtype `narrow`; wide names arguments that are wider."""
+    if kind in AS_REFERENCE:
+        return reference
+    if kind in OF_FLOAT32:
+        return OF_FLOAT32[kind]
+    fine = kind == "narrow"
+    steps = Steps(narrow, fine=True) if fine else Steps(narrow, fine=False, wide=wide, kernels=kernels)
+    return Way(dtype="float64", steps=steps)
+
+
+class Perturbation(Struct, frozen=True):
+    """How inputs and incoming gradients move.
+
+    key seeds what is drawn; roundoff is u_c; narrow the dtype for `coarse` and `narrow` runs. together: equal values
+    move alike, so that a choice among them stays, and inward, since the arguments' ranges may differ. fixed names
+    arguments that hold labels, which stay as they are: moved, they would be none. attends: it is attention, whose
+    products take 16-bit operands. Under a mode that rounds operands the arguments stay as they are, since that rounding
+    would swallow a roundoff: what moves is operands after it, and results of kernels.
+    """
+
+    key: str
+    direction: Direction
+    roundoff: float
+    narrow: str = "float32"
+    mode: Mode | None = None
+    together: bool = False
+    fixed: frozenset[str] = frozenset()
+    attends: bool = False
+
+    @property
+    def inside(self) -> bool:
+        """Does what moves move inside the call?"""
+        return self.mode is not None and bool(self.mode.bits)
+
+
+class PerturbedRuns:
+    """Perturbed runs of one case's reference, each made once and kept for all its outputs. readings are the reference
+    and its other reading."""
+
+    def __init__(self, replay: Replay, perturbation: Perturbation) -> None:
+        self._readings = [reading.reference for reading in replay.readings()]
+        self._incoming = replay.incoming
+        self._how = perturbation
+        # A kernel inside the call has no float64, or is off by the same each time: steps are those of the call as one.
+        self._whole = False
+        self._made: dict[RunKind, list[dict[str, AnyArray]]] = {}
+        self._read: list[dict[str, AnyArray]] | None = None
+        self._rounding: dict[str, bool] = {}
+
+    @property
+    def _reference(self) -> Reference:
+        return self._readings[0]
+
+    def output(self, name: str, kind: RunKind, count: int) -> list[AnyArray]:
+        """One output in `count` runs; fewer where the reference cannot be perturbed that often."""
+        # Beside float64 outputs a float32 run shows nothing of the kernel's own rounding.
+        if kind in ("float32", "fine", "shrunk", "slight", "chance") and self._how.roundoff < 2.0**-24:
+            return []
+        if self._how.inside and kind != "float64":
+            return []
+        # What is off by the same in each run is a fault, which must not excuse itself: the steps of the call as one
+        # count then.
+        if kind in ("coarse", "rounded") and self._own(kind) is not None and not self._is_rounding(name):
+            self._made.pop("coarse", None)
+            self._whole = True
+        runs = self._runs(kind, count)
+        also = self._other_readings() if kind == "coarse" else []
+        return [run[name] for run in (*runs[:count], *also) if name in run]
+
+    def _runs(self, kind: RunKind, count: int) -> list[dict[str, AnyArray]]:
+        runs = self._made.setdefault(kind, [])
+        while len(runs) < count:
+            made = self._run(kind, len(runs), self._reference)
+            if made is None:
+                break
+            runs.append(made)
+        return runs
+
+    def _is_rounding(self, name: str) -> bool:
+        """Is what runs in the call's own dtypes are off by another thing each time? What is always the same is no
+        rounding but a fault of the call, which must not excuse itself."""
+        if name not in self._rounding:
+            pairs = zip(self._runs("rounded", SAMPLES), self._runs("narrowed", SAMPLES), strict=False)
+            found = [widen(own[name]) - widen(exact[name]) for own, exact in pairs if name in own and name in exact]
+            self._rounding[name] = len(found) < SAMPLES or noise_ratio.scatters(np.stack(found))
+        return self._rounding[name]
+
+    def _other_readings(self) -> list[dict[str, AnyArray]]:
+        """Where a kernel rounds a Python float its gradient's need not, nor the rest of a vectorised loop."""
+        if self._read is None:
+            runs = (self._run("coarse", 0, reading) for reading in self._readings[1:])
+            self._read = [run for run in runs if run is not None]
+        return self._read
+
+    def _run(self, kind: RunKind, index: int, reference: Reference) -> dict[str, AnyArray] | None:
+        """A run, as an earlier one of pytest kept it or made now; None where the call refuses all tries."""
+        found, self._whole = reference.kept(
+            lambda: ("perturbed", kind, index, self._how, self._whole, self._incoming, reference.state),
+            lambda: (self._made_run(kind, index, reference), self._whole),
+            lambda made: None if made[0] is None else Kept(made[0], made[1]),
+            lambda kept: (dict(kept.values), kept.told),
+        )
+        return found
+
+    def _made_run(self, kind: RunKind, index: int, reference: Reference) -> dict[str, AnyArray] | None:
+        # Ties between 16-bit numbers are common and go to even in every kernel; a roundoff sends each one anywhere.
+        exact = kind in ("composed", "separate", "chance") or (kind == "coarse" and index == 0)
+        # Every second slight run is the first with the other sign, so that each edge is crossed in one of both.
+        pairs = 2 if kind == "slight" else 1
+        for attempt in range(REDRAWS):
+            generator = _STREAMS.at(f"{self._how.key}\0{ON_INPUTS_OF.get(kind, kind)}\0{index // pairs}")
+            shrink = 0.0 if exact else 0.25**attempt * (-1) ** (index % pairs)
+            try:
+                return self._results(reference, kind, generator, inward=attempt > 0, shrink=shrink)
+            except MemoryError:
+                raise
+            except Exception as error:
+                # Beyond the domain (a probability above 1, a matrix no longer positive definite): towards it, nearer.
+                self._whole |= isinstance(error, NotImplementedError)
+        return None
+
+    def _wide(self) -> frozenset[str]:
+        """The floating arguments that the device's kernels see in a wider dtype than the narrow one."""
+        if self._reference.narrow:
+            return frozenset()  # autocast rounds them
+        least = float_format(self._how.narrow).precision
+        leaves = self._reference.leaves
+        floats = {name: leaf.array.dtype for name, leaf in leaves.items() if is_floating(leaf.array.dtype)}
+        return frozenset(name for name, dtype in floats.items() if float_format(dtype).precision > least)
+
+    def _mixed(self) -> bool:
+        """Do arguments of the narrow dtype stand beside wider ones? What each step rounds to, the call tells."""
+        narrow = any(leaf.array.dtype.name == self._how.narrow for leaf in self._reference.leaves.values())
+        return narrow and bool(self._wide())
+
+    def _own(self, kind: RunKind) -> Way | None:
+        """How steps are run in the call's own dtypes; None where float64 is rounded. An accelerator's are always, the
+        CPU's where an autocast casts for calls inside this one, or where several dtypes meet."""
+        reference = self._reference
+        if kind in IN_OWN_DTYPES:
+            how, apart = self._how, kind in ("separate", "separate_moved")
+            steps = Steps(how.narrow, False, own=True, elsewhere=True, products=how.attends, separate=apart)
+            return Way(reference.framework.device("cpu"), autocast=reference.autocast, steps=steps)
+        if self._whole or kind not in ("coarse", "rounded"):
+            return None
+        by_autocast = reference.narrow and not reference.framework.casts(reference.candidate.path)
+        if not by_autocast and not self._mixed():
+            return None
+        steps = Steps(self._how.narrow, fine=False, own=True)
+        return Way(reference.framework.device("cpu"), autocast=reference.autocast, steps=steps)
+
+    @functools.cached_property
+    def _kernels(self) -> tuple[Kernel, ...]:
+        """Those of a call on 16-bit tensors, where some compute in float32: rms_norm casts what it takes. Only that
+        they do counts, not what they give, since a fault must not excuse itself."""
+        if float_format(self._how.narrow).precision >= 24 or self._reference.narrow or self._wide():
+            return ()
+        reference = self._reference
+        try:
+            found = reference.kept(
+                lambda: ("kernels", self._how.direction, self._incoming, reference.state),
+                lambda: reference.framework.kernels(self._run_on_cpu),
+                lambda made: Kept({}, made),
+                lambda kept: tuple((name, single) for name, single in kept.told),
+            )
+        except MemoryError:
+            raise
+        except Exception:  # no kernel of that dtype, or one without a gradient
+            return ()
+        return found if any(single for _, single in found) else ()
+
+    def _run_on_cpu(self) -> None:
+        reference, framework = self._reference, self._reference.framework
+        if self._how.direction == "forward":
+            replace(reference, wanted=None).in_own_dtypes(framework.device("cpu"))
+        else:
+            framework.gradients(reference.in_own_dtypes(framework.device("cpu")), self._incoming)
+
+    def _size(self, kind: RunKind) -> float:
+        if kind in MOVED_BY_NARROW:
+            return float_format(self._how.narrow).roundoff
+        return self._how.roundoff * PERTURBATIONS.get(kind, 1.0)
+
+    def _results(
+        self, reference: Reference, kind: RunKind, generator: np.random.Generator, inward: bool, shrink: float
+    ) -> dict[str, AnyArray]:
+        how = self._how
+        size = self._size(kind) * shrink
+        way = self._way(kind, reference)
+        # One way of moving at a time: inside the call, by what flushing may lose, or by a library's ulp.
+        if how.inside:
+            way, size = replace(way, jitter=Jitter(size, int(generator.integers(2**62)))), 0.0
+        elif how.mode is not None and how.mode.flush:
+            way = replace(way, jitter=Jitter(0.0, int(generator.integers(2**62))))
+        elif way.steps is not None and way.steps.fine:
+            way = replace(way, steps=replace(way.steps, seed=int(generator.integers(2**62))))
+        elif way.steps is not None and kind == "coarse" and shrink and not how.together:
+            way = replace(way, steps=replace(way.steps, seed=int(generator.integers(2**62)), computed=True))
+        draw = _apart(generator)
+        alike = how.together or kind == "slight"
+        move = functools.partial(by_value, salt=int(generator.integers(2**62))) if alike else draw
+        dtype = "" if kind == "neighbours" else way.dtype
+        before = untied if kind == "untied" else _as_it_is
+        leaves = self._moved_leaves(reference, before, move, size, inward or how.together, dtype)
+        if how.direction == "forward":
+            return results(reference.again(leaves, way, None), reference.changed)
+        incoming = {name: perturbed(array, draw, size, inward, dtype) for name, array in self._incoming.items()}
+        return reference.framework.gradients(reference.again(leaves, way, reference.wanted), incoming)
+
+    def _way(self, kind: RunKind, reference: Reference) -> Way:
+        """How a run of a kind is made, under the mode that is assumed."""
+        own = self._own(kind)
+        if own is not None:
+            return own
+        rounds = kind in ("coarse", "rounded")
+        wide, kernels = (self._wide(), self._kernels) if rounds else (frozenset[str](), ())
+        way = way_of(kind, self._how.narrow, reference.way, wide, kernels)
+        return way if way.mode is self._how.mode else replace(way, mode=self._how.mode)
+
+    def _moved_leaves(
+        self,
+        reference: Reference,
+        before: Callable[[AnyArray], AnyArray],
+        move: Draw,
+        size: float,
+        inward: bool,
+        dtype: str,
+    ) -> dict[str, Leaf]:
+        """The arguments moved; a tensor that was passed twice moves as one."""
+        moved: dict[tuple[int, bool], AnyArray] = {}
+        leaves: dict[str, Leaf] = {}
+        for name, leaf in reference.leaves.items():
+            # By identity: the builder gives one array to all places of a tensor.
+            key = id(leaf.array), name in self._how.fixed
+            if key not in moved:
+                moved[key] = perturbed(before(leaf.array), move, 0.0 if key[1] else size, inward, dtype)
+            leaves[name] = Leaf(moved[key], leaf.requires_grad, leaf.strides, leaf.offset)
+        return leaves
+
+
+def results(run: Run, changed: frozenset[str]) -> dict[str, AnyArray]:
+    """Arrays among the return values, and the arguments that the call changes, by name."""
+    found = {name: np.asarray(value) for name, value in run.outputs.items() if isinstance(value, (np.ndarray, float))}
+    found.update({name: run.after(name) for name in changed})
+    return found
+
+
+def perturbed(array: AnyArray, draw: Draw, size: float, inward: bool, dtype: str) -> AnyArray:
+    """Every float times (1 + size xi), xi uniform with unit variance, kept inside the array's own range; as dtype, or
+    where that is "" as it was.
+
+    draw gives a number between 0 and 1 for each value of an array. Real and imaginary parts apart. inward: towards
+    zero only. Integers and booleans stay.
+    """
+    if is_complex(array.dtype):
+        wide = widen(array)
+        parts = [_moved(part, draw, size, inward) for part in (wide.real, wide.imag)]
+        return (parts[0] + 1j * parts[1]).astype(NUMPY_COMPLEX.get(dtype, array.dtype))
+    if not is_floating(array.dtype):
+        return array
+    return _moved(widen(array), draw, size, inward).astype(dtype or array.dtype, copy=False)
+
+
+def untied(array: AnyArray) -> AnyArray:
+    """A floating array without zeros, in float64: of two equal zeros either may be chosen, once they move."""
+    if not (is_floating(array.dtype) or is_complex(array.dtype)):
+        return array
+    wide = widen(array)
+    largest = np.max(np.abs(wide), initial=0.0, where=np.isfinite(wide))
+    return np.where(wide == 0, UNTIED * largest, wide)
+
+
+def _as_it_is(array: AnyArray) -> AnyArray:
+    return array
+
+
+def _apart(generator: np.random.Generator) -> Draw:
+    return lambda values: generator.random(values.shape)
+
+
+def by_value(values: AnyArray, salt: int) -> AnyArray:
+    """A number between 0 and 1 for each value, the same for the same value: splitmix64 of its bits and a salt."""
+    # Plus zero, since -0 and 0 are equal and have other bits.
+    bits = np.asarray(values + 0.0, order="C").view(np.uint64) ^ np.uint64(salt)
+    with np.errstate(over="ignore"):
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+            bits = (bits ^ (bits >> np.uint64(shift))) * np.uint64(factor)
+    return np.asarray((bits ^ (bits >> np.uint64(31))) / 2.0**64)
+
+
+def _moved(values: AnyArray, draw: Draw, size: float, inward: bool) -> AnyArray:
+    if not values.size:
+        return values
+    # Uniform from -1 to 1 has a variance of 1/3.
+    xi = np.asarray(draw(values))
+    xi *= 2
+    xi -= 1
+    xi *= 3.0**0.5
+    low, high = values.min(), values.max()
+    if inward or low == high:
+        # A constant has no range of its own to stay in: towards zero, where few functions have an edge.
+        return np.asarray(values * (1.0 - size * np.abs(xi)))
+    xi *= size
+    xi += 1
+    xi *= values
+    moved: AnyArray = xi
+    # inf and NaN have no neighbours to move to; the range is that of the finite numbers.
+    if not (np.isfinite(low) and np.isfinite(high)):
+        finite = values[np.isfinite(values)]
+        if not finite.size:
+            return moved
+        low, high = finite.min(), finite.max()
+        return np.where(np.isfinite(values), np.clip(moved, low, high), values)
+    return np.clip(moved, low, high, out=moved)

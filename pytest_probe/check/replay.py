@@ -1,0 +1,322 @@
+"""A record made runnable: its reference, and what the source under test gave beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from pytest_probe import frameworks
+from pytest_probe.check.kept_runs import kept_run, taken_run
+from pytest_probe.check.prepare import default_dtype
+from pytest_probe.features.cache.entry import Kept
+from pytest_probe.features.cache.results import CachedResults, Keep, Made
+from pytest_probe.frameworks.widened import Widened
+from pytest_probe.model.arguments import Arguments, BoundCall, Leaf, floats_of, with_leaves
+from pytest_probe.model.case import Demands
+from pytest_probe.model.dump import Call
+from pytest_probe.model.run import Device, Returned, Run, State, Wanted, Way
+from pytest_probe.model.verdict import EMULATED
+from pytest_probe.numerics.closeness import reference_array, same_bytes
+from pytest_probe.numerics.dtypes import AnyArray, is_floating
+
+if TYPE_CHECKING:
+    from pytest_probe.check.large.contractions import Contraction
+    from pytest_probe.frameworks.base import Framework
+
+# By what an argument is moved to see whether the call writes to it: far more than a roundoff.
+ANOTHER = 2.0**-10
+# How a reference runs, but for its device.
+FLOAT64 = Way(dtype="float64")
+# Two functions that are compared were recorded by nobody.
+NO_CALL = Call((), {}, None, None)
+
+
+class Candidate(Struct, frozen=True):
+    """One reading of a record: a function for each side, and the arguments, lists as tuples or not.
+
+    api is the recorded API ("Functional.linear"), "" for a function of no known one; name its canonical name; path
+    where the function was found ("torch.nn.functional.linear"). replaced names what the project registered for
+    it, constant arguments that no gradient is asked of. lookup gives the function that the path leads to, where
+    that is the reference; reading says in what another reading differs. widened is the reference itself where the
+    user wrote it.
+    """
+
+    api: str
+    name: str
+    path: str
+    on_device: Callable[..., Any]
+    reference: Callable[..., Any]
+    arguments: Arguments
+    in_place: bool
+    replaced: str = ""
+    notes: tuple[str, ...] = ()
+    constant: frozenset[str] = frozenset()
+    lookup: Callable[[], Callable[..., Any]] | None = None
+    reading: str = ""
+    widened: Widened | None = None
+
+    def key(self, cached: CachedResults, leaves: Mapping[str, Leaf], way: Way, *further: str | bool) -> bytes | None:
+        """What its reference's numbers depend on; None where its function is not the framework's own."""
+        function = None if self.lookup is None else cached.description(self.lookup())
+        if function is None:
+            return None
+        arguments = with_leaves(self.arguments, leaves)
+        of_call = self.api, self.name, self.path, function, self.in_place, self.reading
+        return cached.key((of_call, arguments.args, arguments.kwargs, way, further))
+
+
+class Reference(Struct, frozen=True, dict=True):
+    """A call in float64: what every further run of it needs.
+
+    leaves holds the arguments' arrays by name ("input.0", "kwargs.weight"); way is how it runs, run what it gave.
+    autocast is the dtype of the autocast that the recorded dtypes call for, "" for none; narrow tells that it rounds
+    wider inputs, inside that no output's dtype shows it. contraction: too large for a reference in full; run is that of
+    a corner. demands: what is asked of results besides, None where they are a record's own. cached: what earlier runs
+    kept of this case, None without a cache.
+    """
+
+    framework: Framework
+    candidate: Candidate
+    call: Call
+    leaves: Mapping[str, Leaf]
+    run: Run
+    wanted: Wanted | None
+    way: Way = FLOAT64
+    notes: tuple[str, ...] = ()
+    autocast: str = ""
+    narrow: bool = False
+    inside: bool = False
+    contraction: Contraction | None = None
+    demands: Demands | None = None
+    cached: CachedResults | None = None
+
+    @cached_property
+    def _key(self) -> bytes | None:
+        if self.cached is None:
+            return None
+        return self.candidate.key(self.cached, self.leaves, self.way, self.autocast, self.narrow, self.inside)
+
+    @cached_property
+    def state(self) -> tuple[Any, ...]:
+        """What runs of the call in its own dtypes depend on besides."""
+        return self.wanted, self.changed, self.recorded_state, default_dtype(self.call)
+
+    def kept(
+        self,
+        what: Callable[[], tuple[Any, ...]],
+        compute: Callable[[], Made],
+        keep: Keep[Made],
+        take: Callable[[Kept], Made],
+    ) -> Made:
+        """What an earlier run kept of a computation on this call, else what it gives now. what tells it from every
+        other one on the same call; it is asked with a cache only."""
+        if self.cached is None or self._key is None:
+            return compute()
+        return self.cached.of(self._key, what(), compute, keep, take)
+
+    def kept_arrays(
+        self, what: Callable[[], tuple[Any, ...]], compute: Callable[[], dict[str, AnyArray]]
+    ) -> dict[str, AnyArray]:
+        """The same for arrays by name."""
+        return self.kept(what, compute, Kept, lambda found: dict(found.values))
+
+    def ran(self) -> Reference:
+        """It with the run of its own call."""
+        run = self.kept(
+            lambda: ("run", self.wanted),
+            lambda: self.again(self.leaves, self.way, self.wanted),
+            lambda run: kept_run(run, self.leaves, None),
+            lambda found: taken_run(found, self.leaves)[0],
+        )
+        return replace(self, run=run)
+
+    @cached_property
+    def bound(self) -> BoundCall:
+        """The call's arguments by name."""
+        arguments = self.candidate.arguments
+        return arguments.bound(self.candidate.api, frameworks.signatures(self.framework.name).bind)
+
+    @property
+    def is_emulated(self) -> bool:
+        """Does the device compute 16 bit in float32?"""
+        return any(note.startswith(EMULATED) for note in self.notes)
+
+    @cached_property
+    def recorded_state(self) -> Wanted | None:
+        """Which arguments required grad in the program, of those that the reference can give gradients of, and whether
+        it recorded gradients: kernels are chosen by both. None: none of it. What two functions are compared with, or
+        was recorded without any such argument, is as the gradients need it."""
+        floats = floats_of(self.leaves).keys()
+        marked = frozenset(name for name in floats if self.leaves[name].requires_grad)
+        if self.wanted is not None:
+            marked &= self.wanted.names
+            return self.wanted if self.call is NO_CALL or not marked else replace(self.wanted, names=marked)
+        grad = self.call is not NO_CALL and _recorded_gradients(self.call, in_place=self.candidate.in_place)
+        if not (grad or marked) or self.call is NO_CALL:
+            return None
+        return Wanted(marked, grad and (self.candidate.in_place or not marked.isdisjoint(self.changed)), grad)
+
+    def runs(self, wanted: Wanted | None) -> bool:
+        """Does the reference run where these arguments require grad?"""
+        try:
+            self.again(self.leaves, self.way, wanted)
+        except MemoryError:
+            raise
+        except Exception:
+            return False
+        return True
+
+    def asked(self, names: frozenset[str]) -> Reference:
+        """The reference that is asked for these gradients alone, of those that it can give."""
+        assert self.wanted is not None
+        asked = replace(self, wanted=replace(self.wanted, names=names))
+        # Of a large call the corner stands for it.
+        return asked if self.contraction is not None else asked.ran()
+
+    def unmarked(self) -> Reference:
+        """The reference of a record that does not tell which arguments required grad."""
+        return replace(self, leaves={name: replace(leaf, requires_grad=False) for name, leaf in self.leaves.items()})
+
+    @cached_property
+    def changed(self) -> frozenset[str]:
+        """The arguments that the reference changed: not every kernel that writes to one says so."""
+        if self.contraction is not None:
+            return frozenset()
+        if self.run.handle is None:  # kept by an earlier run, which has compared them
+            return self.run.changed
+        silent = (
+            name
+            for name, leaf in self.leaves.items()
+            if name not in self.run.changed and not same_bytes(self.run.after(name), reference_array(leaf.array))
+        )
+        return self.run.changed.union(silent)
+
+    def writes(self, name: str) -> bool:
+        """Does the call write to an argument that is as it was? A running mean stays what it is beside a batch that has
+        the same; another value shows what the call does."""
+        leaf = self.leaves[name]
+        if self.contraction is not None or not is_floating(leaf.array.dtype):
+            return False
+        values = reference_array(leaf.array)
+        other = np.where(values == 0, ANOTHER, values * (1 + ANOTHER))
+        try:
+            run = self.again({**self.leaves, name: replace(leaf, array=other)}, self.way, None)
+        except MemoryError:
+            raise
+        except Exception:  # beyond the call's domain
+            return False
+        return not same_bytes(run.after(name), other)
+
+    def with_written(self, names: frozenset[str]) -> Reference:
+        """The reference of which these arguments count as changed, though they are as they were."""
+        return replace(self, run=replace(self.run, changed=self.run.changed | names))
+
+    def again(self, leaves: Mapping[str, Leaf], way: Way, wanted: Wanted | None) -> Run:
+        """The reference's call on other values of the same arguments."""
+        arguments = with_leaves(self.candidate.arguments, leaves)
+        return self.framework.run(self.candidate.reference, arguments.args, arguments.kwargs, way, wanted)
+
+    def in_own_dtypes(self, device: Device) -> Run:
+        """A call of the reference's function, which leaves out what users put in the device's place, in the case's own
+        dtypes and the recorded state; one in which the reference raises as well was another."""
+        way = Way(device=device, autocast=self.autocast, default=default_dtype(self.call))
+        state = self.recorded_state
+        try:
+            return self._run(self.candidate.reference, way, state)
+        except MemoryError:
+            raise
+        except Exception:
+            if state == self.wanted or self.runs(state):
+                raise
+        return self._run(self.candidate.reference, way, self.wanted)
+
+    def under_test(self, device: Device, wanted: Wanted | None) -> Run:
+        """The call on the device under test, which meets what the user has set."""
+        return self._run(self.candidate.on_device, self.way_under_test(device), wanted)
+
+    def way_under_test(self, device: Device) -> Way:
+        """How the device under test runs."""
+        state: State = "users" if self.call is NO_CALL else "recorded"
+        return Way(device=device, autocast=self.autocast, default=default_dtype(self.call), state=state)
+
+    def _run(self, function: Callable[..., Any], way: Way, wanted: Wanted | None) -> Run:
+        arguments = self.candidate.arguments
+        return self.framework.run(function, arguments.args, arguments.kwargs, way, wanted)
+
+    def returned(self, device: Device, *, computed: bool) -> Returned:
+        """What the reference's function returns in the case's own dtypes, in what the user has set. Raises whatever it
+        raises."""
+        arguments = self.candidate.arguments
+        way = self.way_under_test(device)
+        function = self.candidate.reference
+        return self.framework.would_return(function, arguments.args, arguments.kwargs, way, computed=computed)
+
+    def gradients(self, incoming: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
+        """The gradients of the wanted arguments, once; arguments without one are left out."""
+        return self.kept_arrays(lambda: ("gradients", self.wanted, incoming), lambda: self._gradients(incoming))
+
+    def _gradients(self, incoming: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
+        # A run that was kept has no graph.
+        run = self.again(self.leaves, self.way, self.wanted) if self.run.handle is None else self.run
+        return self.framework.gradients(run, incoming)
+
+
+def _recorded_gradients(call: Call, *, in_place: bool) -> bool:
+    """Did the program record gradients?"""
+    if call.gradients is not None or call.surroundings is not None:
+        return call.gradients is not None or (call.surroundings is not None and call.surroundings.grad)
+    # What is written to in place requires grad as it did before, whatever the mode.
+    return not in_place and any(spec.requires_grad for spec in call.output_specs())
+
+
+class Source(Protocol):
+    """Where the results under test come from: a device, a dump's stored outputs, a caller."""
+
+    @property
+    def name(self) -> str:
+        """The device's name, for messages."""
+
+    @property
+    def runs_again(self) -> bool:
+        """Can it be run several times?"""
+
+    @property
+    def tells_changes(self) -> bool:
+        """Does it hold what the call left in its arguments?"""
+
+    def forward(self, reference: Reference) -> Run:
+        """What it gives for the reference's arguments. Raises Unsupported, RecordError or DeviceRaised."""
+
+    def backward(self, replay: Replay) -> Iterator[Replay]:
+        """The replay for those gradients that this source has, or several: one run has not all where some arguments
+        did not require grad. Raises Unsupported where it has none, and what forward raises."""
+
+    def gradients(self, replay: Replay) -> dict[str, AnyArray]:
+        """The gradients that such a replay's reference is asked for. Raises what forward raises."""
+
+
+class Replay(Struct, frozen=True):
+    """Both sides of a record's call. rounded is another reading of it: some kernels round a Python float to the 16-bit
+    dtype of the tensors (x > 0.1 on a CPU), others don't. incoming holds the incoming gradients by output."""
+
+    reference: Reference
+    source: Source
+    actual: Run
+    rounded: Reference | None = None
+    incoming: Mapping[str, AnyArray] = field(default_factory=dict)
+
+    def with_cached(self, cached: CachedResults | None) -> Replay:
+        """The same beside what earlier runs kept of another case: of the record's backward."""
+        rounded = None if self.rounded is None else replace(self.rounded, cached=cached)
+        return replace(self, reference=replace(self.reference, cached=cached), rounded=rounded)
+
+    def readings(self) -> Iterator[Replay]:
+        """Itself, and the other reading. The device's results tell which one it is, in each direction."""
+        yield self
+        if self.rounded is not None:
+            yield replace(self, reference=self.rounded, rounded=self.reference)

@@ -1,0 +1,149 @@
+"""Both sides of a record's call: the reference, and a source of the results under test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_probe.check.autocast import with_autocast
+from pytest_probe.check.device_memory import noting_device_memory
+from pytest_probe.check.replay import Reference, Replay, Source
+from pytest_probe.check.resolve import other_reading
+from pytest_probe.errors import DeviceRaised, HookFailed, NoKernel, ProbeError, Unsupported
+from pytest_probe.model import running_side
+from pytest_probe.model.run import Device, Run
+from pytest_probe.numerics.dtypes import AnyArray
+from pytest_probe.user_errors import ends_run, first_line, raised
+
+if TYPE_CHECKING:
+    from pytest_probe.frameworks.base import Bound, Framework
+
+
+Given = TypeVar("Given")
+
+
+class DeviceSource(Struct, frozen=True):
+    """A device, which makes the call."""
+
+    framework: Framework
+    device: Device
+    runs_again: bool = True
+    tells_changes: bool = True
+
+    @property
+    def name(self) -> str:
+        return self.device.name
+
+    def forward(self, reference: Reference) -> Run:
+        """The call in the state that was recorded; one in which the reference raises as well was another."""
+        state = reference.recorded_state
+        try:
+            return self.called(lambda: reference.under_test(self.device, state))
+        except (DeviceRaised, NoKernel):
+            if state == reference.wanted or reference.contraction is not None or reference.runs(state):
+                raise
+        return self.called(lambda: reference.under_test(self.device, reference.wanted))
+
+    def backward(self, replay: Replay) -> Iterator[Replay]:
+        """The gradients of what required grad in the program come of the run that is judged; those of other arguments
+        of a second one, lest they decide which kernel runs in the first."""
+        reference, state = replay.reference, replay.reference.recorded_state
+        if state is None or reference.wanted is None or state == reference.wanted:
+            yield replay
+            return
+        recorded = _asked(reference, state.names)
+        if recorded is None:
+            yield self._anew(reference.unmarked())
+            return
+        yield replace(replay, reference=recorded, rounded=replay.rounded and other_reading(recorded))
+        others = _asked(reference, reference.wanted.names - state.names)
+        if others is not None:
+            yield self._anew(others)
+
+    def _anew(self, reference: Reference) -> Replay:
+        return Replay(reference, self, self.forward(reference), other_reading(reference))
+
+    def gradients(self, replay: Replay) -> dict[str, AnyArray]:
+        return self.called(lambda: self.framework.gradients(replay.actual, replay.incoming))
+
+    def called(self, call: Callable[[], Given]) -> Given:
+        """What the device gives. Raises NoKernel, DeviceMemoryError, DeviceRaised, whose cause is the device's error,
+        or HookFailed where that is none that a call should end with."""
+        try:
+            with running_side.device(), noting_device_memory(self.framework):
+                return call()
+        except (ProbeError, MemoryError):
+            raise
+        except BaseException as error:
+            if ends_run(error):
+                raise
+            if not isinstance(error, Exception):
+                # No second try under an autocast: a time limit may have ended it, which strikes once.
+                raise HookFailed(raised(self.name, error)) from error
+            if self.framework.has_no_kernel(error):
+                raise NoKernel(f"{self.name}: {first_line(error)}") from error
+            raise DeviceRaised(raised(self.name, error)) from error
+
+
+def _asked(reference: Reference, names: frozenset[str]) -> Reference | None:
+    """The reference that is asked for these gradients alone; None where it gives none."""
+    try:
+        found = reference.asked(names)
+    except MemoryError:
+        raise
+    except Exception:
+        return None
+    return found if found.run.differentiable else None
+
+
+class CallerResult(Struct, frozen=True):
+    """What a test returned that was given a record's arguments on the device; its gradients are the framework's."""
+
+    source: DeviceSource
+    bound: Bound
+    result: Any
+    runs_again: bool = False
+    tells_changes: bool = True
+
+    @property
+    def name(self) -> str:
+        return self.source.name
+
+    def forward(self, reference: Reference) -> Run:
+        return self.source.framework.left(self.bound, self.result)
+
+    def backward(self, replay: Replay) -> Iterator[Replay]:
+        yield replay
+
+    def gradients(self, replay: Replay) -> dict[str, AnyArray]:
+        return self.source.gradients(replay)
+
+
+def replayed(reference: Reference, source: Source) -> Replay:
+    """Both sides, with the other reading of the call."""
+    return Replay(reference, source, source.forward(reference), other_reading(reference))
+
+
+def run_on_device(reference: Reference, autocast: str, source: DeviceSource, *, as_recorded: bool) -> Replay:
+    """Both sides, where the device runs: under the possible autocast where that gives what was recorded."""
+    reference, actual = with_autocast(reference, autocast, source.forward, as_recorded=as_recorded)
+    return Replay(reference, source, actual, other_reading(reference))
+
+
+def settled_on_cpu(reference: Reference, autocast: str) -> Reference:
+    """The reference for results that come from elsewhere. Only where an autocast is possible the reference's function
+    is run on the CPU in the case's own dtypes, to see whether it ran under that. Raises Unsupported."""
+    if not autocast:
+        return reference
+    cpu = DeviceSource(reference.framework, reference.framework.device("cpu"))
+    # What a project put in the device's place is left out: only the framework casts under an autocast.
+    own = replace(reference, candidate=replace(reference.candidate, on_device=reference.candidate.reference))
+    try:
+        settled, _ = with_autocast(own, autocast, cpu.forward, as_recorded=True)
+    except DeviceRaised as error:
+        raise Unsupported(f"pytest-probe cannot see whether it ran under autocast: {error}") from error
+    candidate = replace(settled.candidate, on_device=reference.candidate.on_device)
+    return replace(settled, candidate=candidate)

@@ -1,0 +1,162 @@
+"""The outputs that a dump stored, in the place of a device's."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_probe.check.replay import Reference, Replay
+from pytest_probe.errors import NoReference, NotRecorded, Unsupported
+from pytest_probe.inputs import StoredTensors
+from pytest_probe.model.dump import Argument, Call, Record, SizeSpec, TensorSpec, named_tensors
+from pytest_probe.model.run import RECORDED, Run
+from pytest_probe.numerics.closeness import same_bytes
+from pytest_probe.numerics.dtypes import AnyArray
+
+# The kind of such skips, by which reports group them.
+NOT_STORED = "no stored tensors"
+AFTER_THE_CALL = "in-place input stored after the call"
+# What a dump holds of results that are no tensors; of anything else it keeps no value that could differ.
+SCALARS = (bool, int, float, complex, str)
+
+
+class StoredOutputs(Struct, frozen=True):
+    """A record's outputs, and the gradients of its arguments, as files of the dump hold them."""
+
+    record: Record
+    call: Call
+    files: StoredTensors
+    name: str = RECORDED
+    runs_again: bool = False
+    tells_changes: bool = False
+
+    def forward(self, reference: Reference) -> Run:
+        return stored_run(self.record, self.call, reference, self.files)
+
+    def backward(self, replay: Replay) -> Iterator[Replay]:
+        """Those gradients only that the dump stored, with a note on the others that arguments wanted."""
+        reference = replay.reference
+        assert reference.wanted is not None
+        # The dump tells of a gradient for an output that has none here: it is another call.
+        strange = sorted(_seeded_outputs(self.call) - set(reference.run.differentiable))
+        if strange:
+            raise NoReference(f"{', '.join(strange)} of the reference cannot be differentiated")
+        names = reference.wanted.names & _judged_gradients(self.call)
+        if not names:
+            raise Unsupported("no stored gradient belongs to one argument alone", NOT_STORED)
+        notes = reference.notes
+        others = sorted((self.call.outgoing or {}).keys() - names)
+        if others:
+            notes += (f"not judged, because the dump does not have their own gradient: {', '.join(others)}",)
+        wanted = replace(reference.wanted, names=names)
+        yield replace(replay, reference=replace(reference, wanted=wanted, notes=notes))
+
+    def gradients(self, replay: Replay) -> dict[str, AnyArray]:
+        wanted = replay.reference.wanted
+        names = frozenset() if wanted is None else wanted.names
+        return _stored_gradients(self.record, self.call, names, self.files)
+
+
+def check_gradients(call: Call) -> None:
+    """Raises Unsupported where the gradients of the arguments were not stored, with those that came in."""
+    if call.unrecorded:
+        raise Unsupported(call.unrecorded, NotRecorded.kind)
+    if call.seeded is None and call.outgoing is None:
+        raise Unsupported(
+            "the dump stores the gradients of the last autograd node, which are not those of the API's arguments",
+            "recorded gradients are not the API's",
+        )
+    for field, specs in (("input", call.gradients), ("output", tuple((call.outgoing or {}).values()))):
+        found = list(named_tensors(specs, field))
+        place = next((path for path, spec in found if spec.data_name is None and spec.size), "" if found else field)
+        if place:
+            raise Unsupported(
+                f"{place}: no gradient was stored, and --probe-device=recorded judges stored ones", NOT_STORED
+            )
+
+
+def _judged_gradients(call: Call) -> frozenset[str]:
+    """The arguments whose stored gradients are theirs alone: of a tensor that stands at several places autograd may
+    give the whole gradient to one."""
+    same = Counter(_identity(spec) for _, spec in _arguments(call))
+    once = {name for name, spec in _arguments(call) if same[_identity(spec)] == 1 or spec.address is None}
+    return frozenset(name for name, spec in (call.outgoing or {}).items() if spec is not None and name in once)
+
+
+def _seeded_outputs(call: Call) -> frozenset[str]:
+    """The outputs to which a gradient came."""
+    pairs = zip(call.seeded or (), call.gradients or (), strict=True)
+    return frozenset(name for name, spec in pairs if spec is not None)
+
+
+def _stored_gradients(record: Record, call: Call, names: frozenset[str], files: StoredTensors) -> dict[str, AnyArray]:
+    """The gradients that the arguments of these names got. Raises RecordError for a file that cannot be used."""
+    entry = f"{record.name}.backward"
+    return {
+        name: files.array(spec, entry, f"output.{place}")
+        for place, (name, spec) in enumerate((call.outgoing or {}).items())
+        if spec is not None and name in names
+    }
+
+
+def _arguments(call: Call) -> Iterator[tuple[str, TensorSpec]]:
+    return itertools.chain(named_tensors(call.args, "input"), named_tensors(call.kwargs, "kwargs"))
+
+
+def _identity(spec: TensorSpec) -> object:
+    return spec.address, spec.dtype, spec.shape, spec.stride
+
+
+def check_stored(call: Call) -> None:
+    """Raises Unsupported where a tensor of the call was not stored."""
+    for field, tree in (("input_args", call.args), ("input_kwargs", call.kwargs), ("output", call.outputs)):
+        for path, spec in named_tensors(tree, field):
+            if spec.data_name is None and spec.size:
+                raise Unsupported(
+                    f"{path}: no tensor was stored, and --probe-device=recorded judges stored ones", NOT_STORED
+                )
+    if not any(True for _ in named_tensors(call.outputs, "output")):
+        raise Unsupported("output: no tensor was stored, and --probe-device=recorded judges stored ones", NOT_STORED)
+
+
+def stored_run(record: Record, call: Call, reference: Reference, files: StoredTensors) -> Run:
+    """What the recorded call returned. What it changed beside that is not in a dump.
+
+    Raises RecordError for a file that cannot be used, Unsupported where an argument was stored after the call.
+    """
+    outputs = dict(_outputs(record, call, reference, files))
+    for name, argument in reference.run.returned.items() if call.surroundings is None else ():
+        # An argument that the call changes and that holds the result already was stored too late to be an input.
+        if argument in reference.changed and same_bytes(outputs[name], reference.leaves[argument].array):
+            raise Unsupported(
+                f"{argument} was stored after the in-place call: its file holds what {name}'s holds",
+                AFTER_THE_CALL,
+            )
+    return Run(
+        outputs=outputs,
+        changed=frozenset(),
+        after=lambda name: reference.leaves[name].array,
+        returned=dict(reference.run.returned),
+        differentiable=reference.run.differentiable,
+    )
+
+
+def _outputs(record: Record, call: Call, reference: Reference, files: StoredTensors) -> Iterator[tuple[str, Any]]:
+    for name, value in call.returned():
+        yield name, _value(value, reference.run.outputs.get(name), files, f"{record.name}.forward", name)
+
+
+def _value(value: Argument, expected: Any, files: StoredTensors, entry: str, field: str) -> Any:
+    if isinstance(value, TensorSpec):
+        if value.data_name is None:
+            return np.empty(value.shape, np.asarray(expected).dtype)
+        return files.array(value, entry, field)
+    if isinstance(value, SizeSpec):
+        return list(value.shape)
+    return value if isinstance(value, SCALARS) else expected

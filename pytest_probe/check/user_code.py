@@ -1,0 +1,99 @@
+"""What a project adds, made safe to use: its exceptions and wrong results become HookFailed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pytest_probe.errors import HookFailed
+from pytest_probe.model.arguments import Arguments
+from pytest_probe.model.comparison import Comparison
+from pytest_probe.model.run import Device
+from pytest_probe.model.verdict import SEVERITY, OutputVerdict, Verdict
+from pytest_probe.standards import STANDARDS, Standard
+from pytest_probe.user_errors import reporting_failures_of
+
+# The hooks' names, for messages.
+INPUTS, VERDICT = "pytest_probe_inputs", "pytest_probe_verdict"
+
+
+class Guarded:
+    """A standard of the project's own."""
+
+    def __init__(self, standard: Standard) -> None:
+        self.name = standard.name
+        self._standard = standard
+
+    def judge(self, comparison: Comparison) -> OutputVerdict:
+        what = f"the standard {self.name}"
+        with reporting_failures_of(what):
+            found = self._standard.judge(comparison)
+        if not isinstance(found, OutputVerdict):
+            raise HookFailed(f"{what} returned {_shown(found)}, expected an OutputVerdict")
+        _check_outcome(what, found.verdict)
+        return found
+
+
+# Only what a project wrote is guarded: an exception of a standard of ours is a fault of ours, and is shown as one.
+OURS = frozenset(map(type, STANDARDS.values()))
+
+
+def standard(registered: Standard) -> Standard:
+    return registered if type(registered) in OURS else Guarded(registered)
+
+
+def device(make: Callable[[str], Device], name: str) -> Device:
+    """What a registered device's function gives. Raises HookFailed where that is no device."""
+    what = f"the device registered for {name}"
+    with reporting_failures_of(what):
+        found = make(name)
+        missing = [part for part in ("name", "put", "call", "get") if not hasattr(found, part)]
+        own = None if missing else found.name
+    if missing:
+        raise HookFailed(
+            f"{what} is {_shown(found)} without {', '.join(missing)}; a device has name, put, call and get"
+        )
+    if not isinstance(own, str) or not own:
+        raise HookFailed(f"{what} has the name {_shown(own)}, expected text, as {name!r}")
+    return found
+
+
+def inputs(hook: Callable[..., Any], case: Any, arguments: Arguments) -> Arguments | None:
+    """What pytest_probe_inputs makes of a case's arguments."""
+    with reporting_failures_of(INPUTS):
+        found = hook(case=case, arguments=arguments)
+    if found is None:
+        return None
+    if not isinstance(found, Arguments):
+        raise HookFailed(f"{INPUTS} returned {_shown(found)}, expected arguments like those it was given, or None")
+    for name, leaf in found.tensors.items():
+        if not isinstance(leaf.array, np.ndarray):
+            raise HookFailed(f"{INPUTS} returned {_shown(leaf.array)} as the array of {name}, expected a NumPy array")
+    return found
+
+
+def hooked_verdict(hook: Callable[..., Any], case: Any, given: Verdict) -> Verdict | None:
+    """What pytest_probe_verdict makes of a verdict."""
+    with reporting_failures_of(VERDICT):
+        found = hook(case=case, verdict=given)
+    if found is None:
+        return None
+    if not isinstance(found, Verdict):
+        raise HookFailed(f"{VERDICT} returned {_shown(found)}, expected a Verdict or None")
+    _check_outcome(VERDICT, found.verdict)
+    return found
+
+
+def _check_outcome(what: str, outcome: object) -> None:
+    if outcome not in tuple(SEVERITY):
+        raise HookFailed(f"{what} returned the verdict {outcome!r}, expected one of {', '.join(SEVERITY)}")
+
+
+def _shown(value: object) -> str:
+    try:
+        text = repr(value)
+    except Exception as error:
+        return f"{type(value).__name__} (its repr raised {type(error).__name__})"
+    return f"{type(value).__name__} {text}" if len(text) <= 60 else type(value).__name__

@@ -1,0 +1,79 @@
+"""`pytest-probe compare`: a device's results against a benchmark's, afterwards."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from pytest_probe.errors import SettingsError
+from pytest_probe.features.benchmark.compare import ComparedRow, compare, write_compared
+from pytest_probe.features.msprobe_csv.rows import read_rows
+from pytest_probe.settings.choices import check_name
+from pytest_probe.standards.tools import COMPARES, DEFAULT
+from pytest_probe.system.text import printable
+
+SHOWN = 20
+COUNTED = ("pass", "warning", "error", "SKIP")
+FAILED = 1
+
+
+def add_parser(commands: Any) -> None:
+    """Register the command with argparse."""
+    parser = commands.add_parser(
+        "compare",
+        help="judge a device's results against another device's, both against the same reference",
+        description="Judge each output of a device by its errors and those of a benchmark, another device that ran the "
+        "same cases: folders of --probe-out, or accuracy_checking_details files, ours or msprobe's. Writes "
+        "api_precision_compare_result_*.csv and api_precision_compare_details_*.csv in msprobe's columns.",
+        epilog="exit status: 0, 1 where an output is an error, 2 where an argument cannot be used",
+    )
+    parser.add_argument("device", metavar="DEVICE", type=Path, help="results of the device under test")
+    parser.add_argument("benchmark", metavar="BENCHMARK", type=Path, help="results of the device to compare with")
+    parser.add_argument("-o", "--out", metavar="DIR", type=Path, required=True, help="folder for the two files")
+    parser.add_argument(
+        "--standard",
+        metavar="NAME",
+        default=DEFAULT.name,
+        help=f"one of {', '.join(COMPARES)} (default: {DEFAULT.name})",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """The exit status. Raises SettingsError."""
+    standard = check_name("--standard", arguments.standard, COMPARES)
+    found = compare(read_rows(arguments.device), read_rows(arguments.benchmark), standard)
+    try:
+        written = write_compared(arguments.out, datetime.now().strftime("%Y%m%d%H%M%S"), found)
+    except OSError as error:
+        raise SettingsError("--out", str(arguments.out), f"it cannot be written to: {error.strerror}") from None
+    print(printable("\n".join(_lines(found, standard))))
+    print("\n".join(f"written: {path}" for path in written))
+    return FAILED if any(item.status == "error" for item in found) else 0
+
+
+def _lines(found: Sequence[ComparedRow], standard: str) -> Iterator[str]:
+    counts = Counter(item.status for item in found)
+    both = sum(item.device is not None and item.benchmark is not None for item in found)
+    told = ", ".join(
+        f"{counts[status]:,} {status}" for status in ("pass", "warning", "error", "SKIP") if counts[status]
+    )
+    yield f"{both:,} outputs on both sides, judged by {standard}: {told or 'nothing to compare'}"
+    for side, missing in (("device", [item for item in found if item.benchmark is None]),
+                          ("benchmark", [item for item in found if item.device is None])):  # fmt: skip
+        yield from _listed(f"only in the {side}'s results", [item.key for item in missing])
+    for status in ("error", "warning"):
+        yield from _listed(status, [f"{x.key}: {x.decision.ruling.reason}" for x in found if x.status == status])
+
+
+def _listed(title: str, lines: Sequence[str]) -> Iterator[str]:
+    if not lines:
+        return
+    yield f"{title}: {len(lines):,}"
+    yield from (f"  {line}" for line in lines[:SHOWN])
+    if len(lines) > SHOWN:
+        yield f"  and {len(lines) - SHOWN:,} more"

@@ -1,0 +1,263 @@
+"""What functions of a framework are at the moment: a digest of all that code which ran before may meet by name.
+
+A computation is told by the code that it entered. All that such code can call by a name, it finds under that name in a
+module or in a class. While these are what they were, the same call enters the same functions; so a file of the cache
+holds the names with their digest, and both are compared before its numbers count.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import (
+    BuiltinFunctionType,
+    CodeType,
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    MethodType,
+    ModuleType,
+    WrapperDescriptorType,
+)
+from typing import Any
+
+import msgspec
+
+from pytest_probe.features.cache.entered import BESIDE, is_known
+from pytest_probe.features.cache.keys import PLAIN, Unkeyed
+
+COMPILED = (
+    BuiltinFunctionType,
+    MethodDescriptorType,
+    WrapperDescriptorType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+)
+CONTAINERS = (list, tuple, set, frozenset, dict)
+WRAPPERS = (staticmethod, classmethod)
+# Where pybind11 keeps what it compiles.
+PYBIND = "pybind11_builtins"
+# The package whose own code is part of every key.
+OWN = __name__.partition(".")[0]
+# What is longer is a table of data, told by its length; how deep values are followed.
+LONGEST, DEEPEST = 200, 6
+
+
+class Witness(msgspec.Struct, frozen=True):
+    """The names that a computation may look up, and by module the digest of what stands there under these names."""
+
+    names: tuple[str, ...]
+    digests: tuple[tuple[str, str], ...]
+
+    def holds(self, package: str) -> bool:
+        """Is all of it as it was? A module that is not imported yet has had nothing replaced."""
+        loaded = {name: digest for name, digest in self.digests if name in sys.modules}
+        try:
+            found = state_of(loaded, self.names, package)
+        except Unkeyed:
+            return False
+        return found == loaded
+
+
+def witness(codes: Mapping[CodeType, str], package: str) -> Witness:
+    """What tells the functions that this code may meet. Raises Unkeyed where one has no digest."""
+    names = tuple(sorted({name for code in codes for name in _names(code)}))
+    roots = {name for name in codes.values() if name.partition(".")[0] in (package, OWN)}
+    found = state_of(sorted(_reached(roots, names, package)), names, package)
+    return Witness(names, tuple(found.items()))
+
+
+# What says something of a function or a class, and is called by nobody.
+TEXTS = frozenset({"__doc__", "__name__", "__qualname__", "__module__", "__file__", "__dict__", "__class__"})
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    """All that code looks up, what it asks getattr for included, and its own name."""
+    yield code.co_name
+    yield from set(code.co_names) - TEXTS
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
+        elif isinstance(constant, str) and constant.isidentifier() and constant not in TEXTS:
+            yield constant
+
+
+def _reached(roots: Iterable[str], names: Iterable[str], package: str) -> set[str]:
+    """The modules by these names, and those that they lead to by other ones."""
+    found, waiting = set(), [*roots, package]
+    while waiting:
+        name = waiting.pop()
+        module = sys.modules.get(name)
+        if name in found or module is None:
+            continue
+        found.add(name)
+        held = (vars(module).get(each) for each in names)
+        further = (each.__name__ for each in held if isinstance(each, ModuleType))
+        waiting += (each for each in further if each.partition(".")[0] in (package, OWN))
+    return found
+
+
+def description(function: Callable[..., Any], package: str) -> bytes:
+    """What tells a function from others of its name. Raises Unkeyed where it is not the framework's own."""
+    return _Description(package, {})(function)
+
+
+def state_of(modules: Iterable[str], names: tuple[str, ...], package: str) -> dict[str, str]:
+    """By module the digest of what stands under these names. Raises Unkeyed where something has none."""
+    classes: dict[type, bytes] = {}
+    return {name: _state_of_module(name, names, package, classes) for name in modules}
+
+
+def _state_of_module(name: str, names: tuple[str, ...], package: str, known: dict[type, bytes]) -> str:
+    """known holds the digests of classes, each looked at once."""
+    state, classes = hashlib.sha256(), dict[type, None]()
+    describe = _Description(package, classes)
+    held = vars(sys.modules[name])
+    for each in names:
+        if each in held and (name.partition(".")[0] == package or _leads_to(held[each], package)):
+            state.update(describe.member(each, held[each]))
+    for kind in classes:
+        if kind not in known:
+            members = vars(kind)
+            # Classes that these lead to are those of other modules, or stand under names of their own.
+            of_class = _Description(package, {})
+            known[kind] = b"".join(of_class.member(each, members[each]) for each in names if each in members)
+        state.update(f"{kind.__module__}.{kind.__qualname__}:".encode() + known[kind])
+    return state.hexdigest()
+
+
+def _leads_to(value: Any, package: str) -> bool:
+    """Is it something of the framework's, which this package's own code has imported?"""
+    return str(getattr(value, "__module__", None) or "").partition(".")[0] == package
+
+
+class _Description:
+    """Bytes that tell a value from all others of its kind; classes are those that it met."""
+
+    def __init__(self, package: str, classes: dict[type, None]) -> None:
+        self._package = package
+        self._classes = classes
+        self._above: set[int] = set()
+
+    def member(self, name: str, value: Any) -> bytes:
+        """What stands in a module or a class: nothing of numbers and tables, which count and register as a program goes
+        on, and of modules that are what they are called. A function in a table may be none but the framework's own."""
+        if isinstance(value, CONTAINERS):
+            _Description(self._package, {})(value)  # classes that register themselves are told where they stand
+            return b""
+        counts = isinstance(value, (bool, int, type(None)))
+        named = isinstance(value, ModuleType) and sys.modules.get(value.__name__) is value
+        return b"" if counts or named else name.encode() + self(value)
+
+    def __call__(self, value: Any) -> bytes:
+        if isinstance(value, PLAIN):
+            return f"{type(value).__name__} {value!r}".encode()
+        if id(value) in self._above or len(self._above) > DEEPEST:
+            return f"again {type(value).__qualname__}".encode()
+        self._above.add(id(value))
+        try:
+            return self._composed(value)
+        finally:
+            self._above.discard(id(value))
+
+    def _composed(self, value: Any) -> bytes:
+        if isinstance(value, FunctionType):
+            return self._function(value)
+        if isinstance(value, COMPILED):
+            return self._compiled(value)
+        if isinstance(value, type):
+            return self._class(value)
+        if isinstance(value, CONTAINERS):
+            return self._container(value)
+        if isinstance(value, ModuleType):
+            # One that stands in another's place is not the one of its name.
+            own = sys.modules.get(value.__name__) is value or value.__name__.partition(".")[0] == self._package
+            return f"module {value.__name__} {own}".encode()
+        return self._object(value)
+
+    def _function(self, function: FunctionType) -> bytes:
+        if not is_known(function.__code__, function.__globals__, self._package):
+            raise Unkeyed(f"{function.__module__}.{function.__qualname__} is not the framework's own")
+        cells = [_content(cell) for cell in function.__closure__ or ()]
+        held = (function.__defaults__, function.__kwdefaults__, cells)
+        return b"function" + _code(function.__code__) + b"".join(map(self, held))
+
+    def _compiled(self, value: Any) -> bytes:
+        if getattr(type(getattr(value, "__self__", None)), "__module__", "") == PYBIND and value.__module__ is None:
+            return f"field {value.__name__}".encode()  # of a compiled class; a function would name its module
+        owner = getattr(value, "__objclass__", None) or getattr(value, "__self__", None)
+        module = getattr(value, "__module__", None) or getattr(owner, "__module__", None)
+        module = str(module or getattr(owner, "__name__", "") or type(owner).__module__)
+        if not self._is_trusted(module):
+            raise Unkeyed(f"{value!r} is compiled, and not the framework's own")
+        named = getattr(owner, "__qualname__", None) or getattr(owner, "__name__", type(owner).__qualname__)
+        return f"compiled {module} {named} {value.__name__}".encode()
+
+    def _class(self, kind: type) -> bytes:
+        if not self._is_trusted(kind.__module__):
+            raise Unkeyed(f"{kind.__module__}.{kind.__qualname__} is not the framework's own")
+        if kind.__module__.partition(".")[0] == self._package:
+            self._classes.update(dict.fromkeys(each for each in kind.__mro__ if self._is_trusted(each.__module__)))
+        return f"class {kind.__module__}.{kind.__qualname__}".encode()
+
+    def _container(self, value: Any) -> bytes:
+        begin = f"{type(value).__name__} {len(value)}:".encode()
+        if len(value) > LONGEST:
+            return begin
+        if isinstance(value, dict):
+            return begin + b"".join(self(key) + self(item) for key, item in value.items())
+        parts = map(self, value)
+        return begin + b"".join(sorted(parts) if isinstance(value, (set, frozenset)) else parts)
+
+    def _object(self, value: Any) -> bytes:
+        kind = type(value)
+        begin = f"object {kind.__module__}.{kind.__qualname__}".encode()
+        if isinstance(value, functools.partial):
+            return begin + self((value.func, value.args, value.keywords))
+        if isinstance(value, WRAPPERS):
+            return begin + self(value.__func__)
+        if isinstance(value, MethodType):
+            return begin + self(value.__func__) + self(type(value.__self__))
+        if isinstance(value, property):
+            return begin + self((value.fget, value.fset, value.fdel))
+        if not callable(value):
+            return begin
+        if not self._is_trusted(kind.__module__):
+            raise Unkeyed(f"a {kind.__qualname__} is called in the framework's place")
+        # What the framework makes of a function, as an operator of a user's own, holds it. What operators remember of
+        # their calls differs from one process to the next; a function among it may be none but the framework's own.
+        self(dict(getattr(value, "__dict__", {})))
+        return begin + str(getattr(value, "_name", "")).encode() + self(getattr(value, "__wrapped__", None))
+
+    def _is_trusted(self, module: str) -> bool:
+        top = module.partition(".")[0]
+        return top in (self._package, OWN, "builtins", *BESIDE) or top in sys.stdlib_module_names
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # empty
+        return None
+
+
+@functools.lru_cache(maxsize=65536)
+def _code(code: CodeType) -> bytes:
+    """The digest of code, wherever its file lies."""
+    state = hashlib.sha256(code.co_code)
+    shape = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags
+    state.update(
+        repr((code.co_name, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars, shape)).encode()
+    )
+    for constant in code.co_consts:
+        state.update(_code(constant) if isinstance(constant, CodeType) else _constant(constant))
+    return state.digest()
+
+
+def _constant(value: Any) -> bytes:
+    # A set has another order in each process.
+    text = repr(sorted(map(repr, value))) if isinstance(value, frozenset) else repr(value)
+    return f"{type(value).__name__} {text};".encode()

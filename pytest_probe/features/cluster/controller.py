@@ -1,0 +1,324 @@
+"""The process that collects and reports: deals cases out to hosts, and makes this run's reports of what comes back."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import time
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from pytest_probe.errors import OutOfMemory
+from pytest_probe.features.cluster.messages import Death, Outcome, Place, Ran, Ready, Told
+from pytest_probe.features.cluster.parts import Dealing
+from pytest_probe.features.cluster.pool import Event, Lost, Pool
+from pytest_probe.features.cluster.reports import Reports
+from pytest_probe.features.cluster.sending import Sending
+from pytest_probe.features.cluster.sizes import sizes_of
+from pytest_probe.features.cluster.starting import start_of
+from pytest_probe.model.verdict import Verdict
+from pytest_probe.plugin.items import ProbeItem
+from pytest_probe.plugin.order import costs_of, sharing_runs
+from pytest_probe.plugin.session import Probe
+from pytest_probe.plugin.xdist import DEATHS_OF_A_CASE, IDLE_DEATHS, told_by_workers
+from pytest_probe.reports.death import CRASH, verdict_on
+from pytest_probe.reports.results_file import RUN
+from pytest_probe.reports.running import Deaths
+from pytest_probe.reports.terminal import count
+
+if TYPE_CHECKING:
+    from pytest_probe.plugin.reporting import Reporting
+
+# What a host has at a time: one part runs, and the next is there when it ends.
+AHEAD = 2
+# Seconds between two looks at the clock while nothing happens.
+TICK = 1.0
+# Seconds between two lines about a cluster whose devices are all others'.
+WAITING = 60.0
+# Of the cases that did not run, those that are named.
+NAMED = 20
+
+
+class HostState(Struct):
+    """What the controller knows of a host. parts are the groups that it has, by their numbers, in its order."""
+
+    place: Place
+    ready: bool = False
+    told: bool = False
+    device: str | None = None
+    devices: list[dict[str, str]] = field(default_factory=list)
+    parts: dict[int, list[int]] = field(default_factory=dict)
+    idle_deaths: int = 0
+    gone: bool = False
+
+
+class Cluster:
+    """A plugin in the place of pytest's loop over items. shipped are the dumps whose files nodes cannot read."""
+
+    def __init__(self, probe: Probe, pool: Pool, shipped: Collection[Path]) -> None:
+        self._probe = probe
+        self._config = probe.config
+        self._pool = pool
+        self._reports = Reports(probe)
+        self._sending = Sending(probe, shipped)
+        self._deaths = Deaths(probe.running_folder)
+        self._losses: Counter[int] = Counter()
+        self._devices: list[dict[str, str]] = []
+        self._number = 0
+        places = pool.begin(start_of(probe))
+        self._hosts = {number: HostState(place) for number, place in enumerate(places)}
+
+    def devices(self) -> list[dict[str, str]]:
+        """What the first host that is ready says of its device, once a framework. Raises UsageError where none is
+        usable."""
+        told = time.monotonic()
+        while not self._devices and not self._is_left_alone:
+            self._wait()
+            if time.monotonic() - told > WAITING:
+                told = time.monotonic()
+                self._say("probe: no device of the cluster is free yet; the run goes on when one is")
+        return self._devices
+
+    def told(self) -> list[dict[str, str]]:
+        """What all hosts so far have said of their devices, each once, with its node."""
+        return list({str(device): device for host in self._hosts.values() for device in host.devices}.values())
+
+    @pytest.hookimpl
+    def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
+        if session.testsfailed and not session.config.option.continue_on_collection_errors:
+            return None  # pytest's own loop says so
+        remote = [item for item in session.items if type(item) is ProbeItem]
+        self._run_here(session, [item for item in session.items if type(item) is not ProbeItem])
+        try:
+            if remote:
+                self._run_there(session, remote)
+        finally:
+            self._reporting.know(nodes=self.told())
+            self._pool.end()
+        _raise_stop(session)
+        return True
+
+    def pytest_unconfigure(self) -> None:
+        self._pool.end()
+
+    @property
+    def _reporting(self) -> Reporting:
+        found: Reporting = self._config.pluginmanager.getplugin("probe-reporting")
+        return found
+
+    @property
+    def _is_left_alone(self) -> bool:
+        """Has no host remained?"""
+        return all(host.gone for host in self._hosts.values())
+
+    def _run_here(self, session: pytest.Session, items: Sequence[pytest.Item]) -> None:
+        """Tests of the user's own, and what is wrong with dumps as a whole."""
+        for item, after in pairwise([*items, None]):
+            assert item is not None
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
+            _raise_stop(session)
+
+    def _run_there(self, session: pytest.Session, items: Sequence[ProbeItem]) -> None:
+        self._groups: list[list[ProbeItem]] = sharing_runs(items)  # type: ignore[assignment]
+        self._sizes = sizes_of(self._groups)
+        self._dealing = Dealing(costs_of(self._groups), self._sizes)
+        self._waiting = len(self._groups)
+        self._skip_too_large()
+        if told_by_workers(self._probe) and self._waiting:
+            self._reporting.told(self.devices())
+        while self._waiting and not (session.shouldstop or session.shouldfail):
+            if self._is_left_alone:
+                self._end_without_hosts(session)
+                break
+            self._feed()
+            self._wait()
+
+    def _wait(self) -> None:
+        for event in self._pool.wait(TICK):
+            self._take(event)
+
+    def _skip_too_large(self) -> None:
+        """What no node can hold does not run."""
+        largest = max(self._pool.memory.values(), default=0.0)
+        for group in self._dealing.drop(larger_than=largest):
+            for item in self._groups[group]:
+                reason = (
+                    f"checking the call takes about {_gigabytes(self._sizes[group])}, and no node of the cluster has "
+                    f"more than {_gigabytes(largest)}"
+                )
+                self._reports.decided(item, Verdict("skip", "", reason, OutOfMemory.kind), None)
+            self._waiting -= 1
+
+    def _take(self, event: Event) -> None:
+        number, part, what = event
+        host = self._hosts[number]
+        if isinstance(what, Ready):
+            self._begin(host, what)
+        elif isinstance(what, Lost):
+            self._lost(number, host, part)
+        elif part is not None:
+            self._ended(host, host.parts.pop(part), what)
+
+    def _begin(self, host: HostState, ready: Ready) -> None:
+        """A host can run cases."""
+        if ready.trouble:
+            host.gone = True
+            if not self._devices:
+                raise pytest.UsageError(ready.trouble)
+            self._say(f"{host.place.name} runs no cases: {ready.trouble.splitlines()[0]}")
+            return
+        host.ready, host.device = True, ready.name
+        host.devices = [{"node": host.place.name, **device} for device in ready.devices]
+        if not self._devices:
+            self._probe.know_names(ready.name, ready.devices)
+            self._devices = [dict(device) for device in ready.devices]
+
+    def _feed(self) -> None:
+        """Give work to all who can take more: to those first who have least."""
+        for ahead in range(AHEAD):
+            for number, host in self._hosts.items():
+                if host.ready and not host.gone and len(host.parts) <= ahead and self._dealing:
+                    self._send(number, host)
+
+    def _send(self, number: int, host: HostState) -> None:
+        groups = self._dealing.take(sum(not each.gone for each in self._hosts.values()), self._room(host.place.node))
+        if not groups:
+            return
+        items = [item for group in groups for item in self._groups[group]]
+        if not host.told:
+            host.told = True
+            self._pool.tell(number, replace(self._what_is_known(), remark=self._remark(host)))
+        self._number += 1
+        host.parts[self._number] = groups
+        cases = pickle.dumps([self._sending.case(item) for item in items], pickle.HIGHEST_PROTOCOL)
+        files = {name: path for item in items for name, path in self._sending.files(item)}
+        self._pool.send(number, self._number, cases, files.items())
+
+    def _what_is_known(self) -> Told:
+        out = self._probe.settings.out
+        run = None if out is None else out / RUN
+        return Told(self._probe.carried_gate, None if run is None else (run, run.read_bytes()))
+
+    def _remark(self, host: HostState) -> str:
+        """Where a node has another device than the first that was ready, each of its results says so."""
+        theirs, first = _names(host.devices), _names(self._devices)
+        return (
+            "" if theirs == first else f"ran on node {host.place.name}, whose device is {theirs}; the first is {first}"
+        )
+
+    def _room(self, node: str) -> float:
+        """Bytes that are left of a node's memory: each of its hosts may run the largest of what it has."""
+        taken = (
+            max((self._sizes[group] for groups in host.parts.values() for group in groups), default=0)
+            for host in self._hosts.values()
+            if host.place.node == node
+        )
+        return self._pool.memory[node] - sum(taken)
+
+    def _ended(self, host: HostState, groups: list[int], outcome: Outcome) -> None:
+        """A host has run a part, or its process died of it."""
+        items = [(group, item) for group in groups for item in self._groups[group]]
+        left = dict(enumerate(items))
+        for content in outcome.ran:
+            ran: Ran = pickle.loads(content)
+            group, item = left.pop(ran.item)
+            self._keep(ran.files)
+            self._reports.ran(item, ran)
+        if outcome.death is not None:
+            self._died(host, left, outcome.death)
+        for group in groups:
+            # Of a group that goes out again, what has a result does not.
+            self._groups[group] = [item for where, item in left.values() if where == group]
+        again = [group for group in groups if self._groups[group]]
+        self._waiting -= len(groups) - len(again)
+        self._dealing.give_back(reversed(again), alone=False)
+
+    def _died(self, host: HostState, left: dict[int, tuple[int, ProbeItem]], death: Death) -> None:
+        """Whose death was it? What had not begun runs again, and so does, once, what was killed from outside."""
+        if death.said:
+            self._say(death.said)
+        running = death.running
+        found = next((number for number, (_, item) in left.items() if item.nodeid == running.item), None)
+        if found is None:
+            host.idle_deaths += 1
+            host.gone = host.idle_deaths > IDLE_DEATHS
+            return
+        host.idle_deaths = 0
+        _, item = left[found]
+        times = self._deaths.add(running) if death.ending.killed else 1
+        if death.ending.killed and times < DEATHS_OF_A_CASE:
+            return
+        del left[found]
+        self._reports.decided(
+            item, verdict_on(running, death.ending, times=times, timed_out=death.timed_out), host.device
+        )
+
+    def _lost(self, number: int, host: HostState, part: int | None) -> None:
+        """A host has gone: its cases go to others, once."""
+        if part is not None:
+            # Of what it had, the first part ran.
+            ran = part == min(host.parts)
+            again = [group for group in host.parts.pop(part) if not (ran and self._is_over(group, host))]
+            self._dealing.give_back(again, alone=True)
+        if not host.parts:
+            host.ready = host.told = False
+            host.gone = part is None or not self._pool.replace(number)
+
+    def _is_over(self, group: int, host: HostState) -> bool:
+        """Was it lost before? Then it has its result."""
+        self._losses[group] += 1
+        if self._losses[group] < DEATHS_OF_A_CASE:
+            return False
+        self._waiting -= 1
+        for item in self._groups[group]:
+            reason = "the node went away twice while it had this case, which is not run again"
+            self._reports.decided(item, Verdict("error", "", reason, CRASH), host.device)
+        return True
+
+    def _end_without_hosts(self, session: pytest.Session) -> None:
+        items = [item for group in self._dealing.left() for item in self._groups[group]]
+        named = "".join(f"\n  {item.nodeid}" for item in items[:NAMED])
+        more = f"\n  and {len(items) - NAMED} more" if len(items) > NAMED else ""
+        self._reporting.trouble(
+            f"no host of the cluster is left; {count(len(items), 'case')} did not run:{named}{more}"
+        )
+        session.shouldstop = "no host of the cluster is left"
+
+    def _keep(self, files: Mapping[str, bytes]) -> None:
+        """Write what a process could not write into --probe-out."""
+        out = self._probe.settings.out
+        for name, content in files.items():
+            assert out is not None
+            path = out / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+
+    def _say(self, text: str) -> None:
+        """On stderr, where a worker on this machine would say it."""
+        stream = sys.__stderr__
+        if stream is not None:
+            print(text, file=stream, flush=True)
+
+
+def _names(devices: Iterable[Mapping[str, str]]) -> str:
+    """Of what kind devices are: by the kind's name, without their numbers, and their hardware's."""
+    kinds = (f"{device['device'].partition(':')[0]} ({device.get('hardware', 'of no name')})" for device in devices)
+    return ", ".join(dict.fromkeys(kinds))
+
+
+def _raise_stop(session: pytest.Session) -> None:
+    if session.shouldfail:
+        raise session.Failed(session.shouldfail)
+    if session.shouldstop:
+        raise session.Interrupted(session.shouldstop)
+
+
+def _gigabytes(count: float) -> str:
+    return f"{count / 2**30:.3g} GiB"

@@ -1,0 +1,167 @@
+"""On a node: one process that runs cases on one device, and is replaced when it dies."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from pytest_probe.features.cluster.channel import END, Channel
+from pytest_probe.features.cluster.messages import Death, Outcome, Place, Ready, Start, Told
+from pytest_probe.reports.death import Ending, by_limit, memory_kills
+from pytest_probe.reports.running import file_of, read_running
+
+# Of what the process wrote to stderr before it died.
+TAIL = 4000
+# Seconds that a process has to end by itself.
+PATIENCE = 5.0
+
+
+class Host:
+    """Knows no Ray. start is what each of its processes begins with."""
+
+    def __init__(self, start: Start, place: Place) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="pytest-probe-"))
+        self._files, self._running = self._folder / "files", self._folder / "running"
+        worker = {
+            **start.worker,
+            "workerid": place.worker,
+            "workercount": place.hosts,
+            "probe_slot": place.slot,
+            "probe_running": str(self._running),
+            "probe_files": str(self._files),
+        }
+        self._start = replace(start, worker=worker)
+        self._place = place
+        self._kills = memory_kills()
+        self._ready: Ready | None = None
+        self._told: Told | None = None
+        self._busy = self._closing = False
+        self._launch()
+
+    def ready(self) -> Ready:
+        """What the process says of its device, once it can run cases."""
+        if self._ready is None:
+            self._ready = self._received()
+        return self._ready
+
+    def _received(self) -> Ready:
+        try:
+            found: Ready = self._channel.receive()
+        except EOFError:
+            found = Ready(trouble=f"its process died {self._death().ending.words} while it started", broken=True)
+        return replace(found, trouble=f"{found.trouble}\n{self._said()}".strip()) if found.broken else found
+
+    def tell(self, told: Told) -> None:
+        """Each process is told this before it gets cases."""
+        self._told = told
+        with suppress(OSError):  # it has died, as the next cases will find
+            self._channel.send(told)
+
+    def run(self, cases: bytes, files: Mapping[str, Any]) -> Outcome:
+        """Run pickled cases. files are tensors that they read, by their path among this host's files."""
+        if self._ready is None and self.ready().trouble:
+            return self._again(Outcome([], self._death(self._ready)))
+        self._busy = True
+        try:
+            with self._written(files):
+                return self._run(cases)
+        finally:
+            self._busy = False
+
+    def close(self) -> None:
+        """End the process, also from another thread while cases run."""
+        self._closing = True
+        if self._busy:
+            self._process.kill()
+        else:
+            self._channel.close()
+        try:
+            self._process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _run(self, cases: bytes) -> Outcome:
+        ran: list[bytes] = []
+        try:
+            self._channel.send_bytes(cases)
+            while (content := self._channel.receive_bytes()) != END:
+                ran.append(content)
+        except (EOFError, OSError):
+            return self._again(Outcome(ran, self._death()))
+        return Outcome(ran)
+
+    def _launch(self) -> None:
+        self._stderr = (self._folder / "stderr").open("w+b", buffering=0)
+        (read, theirs_write), (theirs_read, write) = os.pipe(), os.pipe()
+        environment = {
+            **os.environ,
+            **{key: value for key, value in self._start.environment.items() if value is not None},
+        }
+        for key in (key for key, value in self._start.environment.items() if value is None):
+            environment.pop(key, None)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "pytest_probe.features.cluster.worker", str(theirs_read), str(theirs_write)],
+            stdin=subprocess.DEVNULL,
+            stdout=self._stderr,
+            stderr=self._stderr,
+            pass_fds=(theirs_read, theirs_write),
+            env=environment,
+        )
+        for end in (theirs_read, theirs_write):
+            os.close(end)
+        self._channel = Channel(os.fdopen(read, "rb"), os.fdopen(write, "wb"))
+        with suppress(OSError):
+            self._channel.send(self._start)
+            if self._told is not None:
+                self._channel.send(self._told)
+
+    def _again(self, outcome: Outcome) -> Outcome:
+        """The process is replaced. The new one gets ready while the controller thinks about the death."""
+        with suppress(OSError):
+            self._channel.close()
+        self._stderr.close()
+        self._ready = None
+        if not self._closing:
+            self._launch()
+        return outcome
+
+    def _death(self, refused: Ready | None = None) -> Death:
+        if refused is not None:
+            self._process.kill()
+        status, now = self._process.wait(), memory_kills()
+        self._kills, ran_out = now, now > self._kills
+        file = file_of(self._running, self._place.worker)
+        running = read_running(file)
+        file.unlink(missing_ok=True)
+        timed_out = by_limit(running, status)
+        return Death(running, Ending(status, ran_out), timed_out, refused.trouble if refused else self._said())
+
+    def _said(self) -> str:
+        """The end of what the process wrote to stderr."""
+        end = self._stderr.seek(0, os.SEEK_END)
+        self._stderr.seek(max(0, end - TAIL))
+        return self._stderr.read().decode(errors="replace").strip()
+
+    @contextmanager
+    def _written(self, files: Mapping[str, Any]) -> Iterator[None]:
+        """The files are there in here."""
+        for name, content in files.items():
+            path = self._files / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        try:
+            yield
+        finally:
+            for name in files:
+                (self._files / name).unlink(missing_ok=True)

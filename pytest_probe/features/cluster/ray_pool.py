@@ -1,0 +1,338 @@
+"""Hosts as Ray's actors, one a device. The only module that imports Ray."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import platform
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import ray
+from msgspec import Struct
+from ray._private import ray_constants
+from ray.exceptions import RayError, RayTaskError, RuntimeEnvSetupError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from pytest_probe.errors import SettingsError
+from pytest_probe.features.cluster.host import Host
+from pytest_probe.features.cluster.messages import Place, Start, Told
+from pytest_probe.features.cluster.pool import Event, Lost
+from pytest_probe.options import NAMED
+from pytest_probe.system import archive
+from pytest_probe.user_errors import first_line
+
+OPTION, RESOURCE = NAMED["cluster"].flag, NAMED["cluster-resource"].flag
+# Seconds in which an address has to answer, and each node.
+ANSWERS = 30.0
+# Seconds that hosts have to clean up behind them.
+CLOSES = 5.0
+# Methods of this group run beside the others: a host can be closed while cases run.
+CLOSING = "closing"
+# What nodes and this process have to have in common: reports are pytest's, and all else is ours.
+SAME = ("pytest-probe", "pytest", "msgspec", "numpy")
+# Where this says no, a node has the address 127.0.0.1, and Ray listens there alone: who reaches a cluster may run code
+# in it. The name is of the systems on which no is the default.
+OTHER_MACHINES = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+# Ray's own words for what it knows of.
+CPU, GPU = "CPU", "GPU"
+
+
+class Node(Struct, frozen=True):
+    """A node that is there. count is how many devices it has."""
+
+    id: str
+    name: str
+    memory: float
+    count: int
+
+
+def facts(files: Sequence[tuple[str, int]], folders: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Of the node that this runs on: its versions, and what it cannot read."""
+    missing = [path for path, size in files if _size(path) != size]
+    return versions(), missing + [path for path in folders if not os.path.isdir(path)]
+
+
+def versions() -> dict[str, str]:
+    """What has to be the same on all nodes."""
+    return {"Python": ".".join(platform.python_version_tuple()[:2]), **{name: _version(name) for name in SAME}}
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "none"
+
+
+class RayPool:
+    """resource is Ray's name for the devices, None for GPUs, or CPUs where there are none; one_a_node: a host has all
+    of its node's. Raises SettingsError where there is no such cluster, or it does not fit."""
+
+    def __init__(self, address: str, resource: str | None, *, one_a_node: bool = False) -> None:
+        self._address = address
+        self._connect()
+        try:
+            found = ray.cluster_resources()  # type: ignore[no-untyped-call]
+            self._resource = resource or (GPU if found.get(GPU) else CPU)
+            if found.get(self._resource, 0) < 1:
+                known = ", ".join(sorted(name for name in found if ":" not in name and "memory" not in name))
+                wanted = f"no node of the cluster has it; there are {known}"
+                raise SettingsError(RESOURCE if resource else OPTION, self._resource, wanted)
+            self._one = one_a_node and self._resource == CPU
+            self._nodes = [*self._found_nodes()]
+        except BaseException:
+            self.end()
+            raise
+        self._places: list[Place] = []
+        self._hosts: dict[int, Any] = {}
+        self._waiting: dict[Any, tuple[int, int | None]] = {}
+
+    @property
+    def memory(self) -> Mapping[str, float]:
+        return {node.id: node.memory for node in self._nodes}
+
+    def unreadable(self, files: Sequence[tuple[Path, int]], folders: Sequence[Path]) -> Mapping[Path, str]:
+        """Raises SettingsError where a node has other versions than this process, or does not answer."""
+        asked = [(str(path), size) for path, size in files], [str(path) for path in folders]
+        found: dict[Path, str] = {}
+        task = ray.remote(num_cpus=0)(facts)
+        refs = {node: task.options(scheduling_strategy=_on(node.id)).remote(*asked) for node in self._nodes}
+        answered, _ = ray.wait(list(refs.values()), num_returns=len(refs), timeout=ANSWERS)
+        for node, ref in refs.items():
+            answer = self._answer(node, ref) if ref in answered else None
+            if answer is None:  # it has died, as Ray finds out after a while
+                self._nodes.remove(node)
+                continue
+            theirs, missing = answer
+            for name, mine in versions().items():
+                if theirs[name] != mine:
+                    wanted = f"node {node.name} has {name} {theirs[name]}, and this process {mine}; install the same"
+                    raise SettingsError(OPTION, self._address, wanted)
+            found |= {Path(path): node.name for path in missing}
+        if not self._nodes:
+            raise SettingsError(OPTION, self._address, f"none of its nodes answers within {ANSWERS:g} s")
+        return found
+
+    def begin(self, start: Start) -> Sequence[Place]:
+        self._start = ray.put(start)
+        for node in self._nodes:
+            hosts = 1 if self._one else node.count
+            self._places += [Place(node.id, node.name, slot, hosts) for slot in range(hosts)]
+        for number in range(len(self._places)):
+            self._launch(number)
+        return self._places
+
+    def tell(self, host: int, told: Told) -> None:
+        self._hosts[host].tell.remote(told)
+
+    def replace(self, host: int) -> bool:
+        nodes = ray.nodes()  # type: ignore[no-untyped-call]
+        if self._places[host].node not in {node["NodeID"] for node in nodes if node["Alive"]}:
+            return False
+        self._launch(host)
+        return True
+
+    def send(self, host: int, number: int, cases: bytes, files: Iterable[tuple[str, Path]]) -> None:
+        names, refs = [], []
+        for name, path in files:
+            names.append(name)
+            refs.append(ray.put(_content(path)))
+        self._waiting[self._hosts[host].run.remote(cases, names, *refs)] = host, number
+
+    def wait(self, seconds: float) -> Sequence[Event]:
+        refs = list(self._waiting)
+        if not refs:
+            time.sleep(seconds)
+            return []
+        ready, others = ray.wait(refs, num_returns=1, timeout=seconds)
+        if ready and others:
+            ready += ray.wait(others, num_returns=len(others), timeout=0)[0]
+        return [self._event(ref) for ref in ready]
+
+    def end(self) -> None:
+        if not ray.is_initialized():
+            return
+        hosts = list(getattr(self, "_hosts", {}).values())
+        with suppress(RayError, RuntimeError):
+            closed = [host.close.remote() for host in hosts]
+            if closed:
+                ray.wait(closed, num_returns=len(closed), timeout=CLOSES)
+        for host in hosts:
+            with suppress(RayError, RuntimeError):
+                ray.kill(host)
+        ray.shutdown()
+
+    def _event(self, ref: Any) -> Event:
+        host, number = self._waiting.pop(ref)
+        try:
+            return host, number, ray.get(ref)
+        except RayError as error:
+            return host, number, Lost(first_line(error))
+
+    def _launch(self, number: int) -> None:
+        place = self._places[number]
+        remote: Any = ray.remote
+        actor = remote(concurrency_groups={CLOSING: 1})(RayHost)
+        wanted = self._wanted(place)
+        host = actor.options(**wanted, scheduling_strategy=_on(place.node), max_restarts=0).remote(self._start, place)
+        self._hosts[number] = host
+        self._waiting[host.ready.remote()] = number, None
+
+    def _wanted(self, place: Place) -> dict[str, Any]:
+        if self._resource == CPU:
+            node = next(node for node in self._nodes if node.id == place.node)
+            return {"num_cpus": node.count if self._one else 1}
+        if self._resource == GPU:
+            return {"num_cpus": 0, "num_gpus": 1}
+        return {"num_cpus": 0, "resources": {self._resource: 1}}
+
+    def _found_nodes(self) -> Iterator[Node]:
+        for node in ray.nodes():  # type: ignore[no-untyped-call]
+            has = node["Resources"]
+            if node["Alive"] and has.get(self._resource, 0) >= 1:
+                name = node.get("NodeName") or node["NodeManagerAddress"]
+                yield Node(node["NodeID"], name, has.get("memory", math.inf), int(has[self._resource]))
+
+    def _answer(self, node: Node, ref: Any) -> tuple[dict[str, str], list[str]] | None:
+        """None where the node has died. Raises SettingsError where it cannot run what it was sent."""
+        try:
+            found: tuple[dict[str, str], list[str]] = ray.get(ref)
+        except (RayTaskError, RuntimeEnvSetupError) as error:
+            wanted = f"node {node.name} cannot run pytest-probe {version('pytest-probe')}: {_last_line(error)}"
+            raise SettingsError(OPTION, self._address, wanted) from None
+        except RayError:
+            return None
+        return found
+
+    def _connect(self) -> None:
+        """Raises SettingsError where nobody answers."""
+        given = self._address if self._address != "ray" else os.environ.get("RAY_ADDRESS", "")
+        # Without an address Ray looks for one on this machine, and ends the process where that is an old one.
+        wanted: dict[str, Any] = {"address": given or "local", "log_to_driver": False, "logging_level": logging.ERROR}
+        if not given:
+            wanted["include_dashboard"] = False
+        end = time.monotonic() + ANSWERS
+        place = re.fullmatch(r"(ray://)?\[?([^\s/]+?)\]?:([0-9]{1,5})", given)
+        if place is not None:
+            self._reach(place[2], int(place[3]), given, end)
+        if place is not None and not place[1]:
+            self._check_health(given, end)
+        # GPUs of a task that asks for none stay visible, which Ray would otherwise say at length.
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        # What ray.init starts on this machine ends with the thread that started it.
+        init = partial(ray.init, **wanted)
+        with nullcontext() if given else _on_loopback():
+            failure = _within(end - time.monotonic(), init) if place is not None and place[1] else _failure(init)
+        if failure is not None:
+            self._refuse(given or "this machine", failure)
+
+    def _reach(self, host: str, port: int, given: str, end: float) -> None:
+        """Does anything answer at this port?"""
+        while (why := _failure(lambda: socket.create_connection((host, port), ANSWERS).close())) is not None:
+            if time.monotonic() > end - 1:
+                self._refuse(given, why)
+            time.sleep(1)
+
+    def _check_health(self, given: str, end: float) -> None:
+        """Is it Ray? In a process of its own, since Ray ends the one that finds that it is not."""
+        told = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", given]
+        try:
+            healthy = not subprocess.run(told, capture_output=True, timeout=max(1.0, end - time.monotonic())).returncode
+        except subprocess.TimeoutExpired:
+            healthy = False
+        if not healthy:
+            self._refuse(given, "what listens there is no Ray, or asks for a token that this process does not have")
+
+    def _refuse(self, given: str, why: str) -> NoReturn:
+        wanted = f"no cluster answers at {given} within {ANSWERS:g} s: {why}"
+        raise SettingsError(OPTION, self._address, wanted)
+
+
+class RayHost:
+    """An actor: a host, with files as Ray gives them."""
+
+    def __init__(self, start: Start, place: Place) -> None:
+        self._host = Host(start, place)
+
+    def ready(self) -> Any:
+        return self._host.ready()
+
+    def tell(self, told: Told) -> None:
+        self._host.tell(told)
+
+    @ray.method(concurrency_group=CLOSING)
+    def close(self) -> None:
+        self._host.close()
+
+    def run(self, cases: bytes, names: Sequence[str], *contents: Any) -> Any:
+        """contents are those of the files of these names."""
+        return self._host.run(cases, dict(zip(names, contents, strict=True)))
+
+
+@contextmanager
+def _on_loopback() -> Iterator[None]:
+    """What Ray starts in here listens on this machine alone."""
+    before = os.environ.get(OTHER_MACHINES), ray_constants.ENABLE_RAY_CLUSTER
+    # Its processes read the variable; this process did so when Ray was imported.
+    os.environ[OTHER_MACHINES], ray_constants.ENABLE_RAY_CLUSTER = "0", False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before[1]
+        os.environ.pop(OTHER_MACHINES)
+        if before[0] is not None:
+            os.environ[OTHER_MACHINES] = before[0]
+
+
+def _on(node: str) -> NodeAffinitySchedulingStrategy:
+    return NodeAffinitySchedulingStrategy(node_id=node, soft=False)
+
+
+def _content(path: Path) -> Any:
+    """A file's bytes, which go into Ray's memory without a copy in this process's."""
+    if archive.split(path) is not None:
+        with archive.opened(path) as file:
+            return file.read()
+    return np.memmap(path, np.uint8, "r") if path.stat().st_size else b""
+
+
+def _size(path: str) -> int | None:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return None
+
+
+def _last_line(error: BaseException) -> str:
+    """Of an error on a node, whose first lines are a traceback."""
+    return next(line for line in reversed(str(error).splitlines() or [type(error).__name__]) if line.strip())
+
+
+def _within(seconds: float, call: Callable[[], object]) -> str | None:
+    """What went wrong in a call that has so much time, None where nothing did."""
+    failures: list[str | None] = []
+    thread = threading.Thread(target=lambda: failures.append(_failure(call)), daemon=True)
+    thread.start()
+    thread.join(max(1.0, seconds))
+    return failures[0] if failures else "it took longer, or it asks for a token that this process does not have"
+
+
+def _failure(call: Callable[[], object]) -> str | None:
+    try:
+        call()
+    except Exception as error:
+        return first_line(error)
+    return None

@@ -1,0 +1,38 @@
+"""This run's reports of what ran on the cluster, or could not."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_probe.features.cluster.messages import Ran
+from pytest_probe.model.verdict import Verdict
+from pytest_probe.plugin import phases
+from pytest_probe.plugin.commands import item_command
+from pytest_probe.plugin.items import ProbeItem
+from pytest_probe.plugin.session import Probe
+from pytest_probe.plugin.xdist import result_of, say
+
+
+class Reports:
+    """Hands reports to all that listen, as if the items had run here."""
+
+    def __init__(self, probe: Probe) -> None:
+        self._probe = probe
+        self._config = probe.config
+
+    def ran(self, item: ProbeItem, ran: Ran) -> None:
+        """The reports of an item's run, as if it had run here."""
+        hook = self._config.hook
+        reports = [hook.pytest_report_from_serializable(config=self._config, data=data) for data in ran.reports]
+        for last in reports[-1:]:
+            phases.tell_share(last, item.share)
+        phases.tell(hook, item, reports)
+
+    def decided(self, item: ProbeItem, verdict: Verdict, device: str | None) -> None:
+        """What the controller says of a case that no process can."""
+        report = pytest.TestReport(item.nodeid, item.location, {}, "failed", None, "call")
+        command = item_command(self._probe, item.dump_path, item.name, item.case.dtype, device)
+        result = result_of(self._probe, item.portable_id, verdict, device, item.folded)
+        say(report, item.dump_path, result, command, device)
+        phases.frame(report)
+        self._config.hook.pytest_runtest_logreport(report=report)

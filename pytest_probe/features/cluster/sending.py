@@ -1,0 +1,118 @@
+"""Items as they are sent: raw records, and the files of tensors that nodes cannot read."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from pytest_probe.errors import RecordError
+from pytest_probe.features.cluster.messages import SentCase, SentDump
+from pytest_probe.model.dump import Call, Dump, Frame, Record, TensorSpec, named_tensors
+from pytest_probe.plugin.items import ProbeItem
+from pytest_probe.plugin.session import Probe
+from pytest_probe.system import archive
+
+
+def no_frames(entry: str) -> tuple[Frame, ...]:
+    """Those go with the cases."""
+    return ()
+
+
+def no_modules(entry: str) -> tuple[str, ...]:
+    """Those, too."""
+    return ()
+
+
+def decoded_here(record: Record) -> Call:
+    """In the place of what cannot be sent: each case has its call."""
+    raise AssertionError(f"{record.name} was sent without its call")
+
+
+class Sending:
+    """shipped are the dumps whose files nodes cannot read."""
+
+    def __init__(self, probe: Probe, shipped: Collection[Path]) -> None:
+        self._probe = probe
+        self._shipped = shipped
+        self._dumps: dict[Path, SentDump] = {}
+
+    def case(self, item: ProbeItem) -> SentCase:
+        """An item; its record stays raw."""
+        case, entry = item.case, f"{item.case.record.name}.{item.case.direction}"
+        sent = self._dump(item.dump_path)
+        plots = self._probe.settings.plots
+        return SentCase(
+            item.nodeid,
+            sent,
+            case.record,
+            case.direction,
+            case.dtype,
+            next(iter(item.extra_keyword_matches), None),
+            self._probe.places(self._probe.dumps.read(item.dump_path)).get(case.record.name) if plots else None,
+            case.dump.stack(entry),
+            case.dump.modules(entry) if plots else (),
+            item.folded,
+            item.command,
+            _decoded(item) if item.folded or sent.dump.decode is decoded_here else None,
+        )
+
+    def files(self, item: ProbeItem) -> Iterator[tuple[str, Path]]:
+        """The files of its tensors, where they are shipped, by their path among those of a host."""
+        sent = self._dump(item.dump_path)
+        if not sent.shipped or self._probe.settings.inputs == "generated":
+            return
+        dump = self._probe.dumps.read(item.dump_path)
+        call = _decoded(item)
+        for name in () if isinstance(call, RecordError) else _names(call):
+            for kind, folders in (("tensors", dump.data_dirs), ("gradients", dump.gradient_dirs)):
+                path = _found(dump, folders, name)
+                if path is not None:
+                    yield f"{sent.number}/{kind}/{name}", path
+
+    def _dump(self, path: Path) -> SentDump:
+        if path not in self._dumps:
+            dump = self._probe.dumps.read(path)
+            bare = replace(dump, records=(), notes=(), damage=(), skipped={}, stack=no_frames, modules=no_modules)
+            decode = dump.decode if _can_be_sent(dump.decode) else decoded_here
+            found = replace(bare, observed=None, decode=decode)
+            self._dumps[path] = SentDump(
+                len(self._dumps), path, self._probe.dumps.label(path), found, path in self._shipped
+            )
+        return self._dumps[path]
+
+
+def _decoded(item: ProbeItem) -> Call | RecordError:
+    """The call, or why there is none, which its item says."""
+    try:
+        return item.case.dump.decode(item.case.record)
+    except RecordError as error:
+        return error
+
+
+def _can_be_sent(decode: Callable[[Record], Call]) -> bool:
+    """Not where it is a function inside another one, as in a reader of the project's own."""
+    try:
+        pickle.dumps(decode)
+    except Exception:  # whatever the reader's own objects raise
+        return False
+    return True
+
+
+def _names(call: Call) -> set[str]:
+    outgoing: Mapping[str, TensorSpec | None] = call.outgoing or {}
+    trees = (call.args, dict(call.kwargs), call.outputs or (), call.gradients or (), dict(outgoing))
+    names = {spec.data_name for tree in trees for _, spec in named_tensors(tree)}
+    return {name for name in names if name and Path(name).name == name}
+
+
+def _found(dump: Dump, folders: Sequence[Path], name: str) -> Path | None:
+    """The file of this name that a process beside the dump would read."""
+    for folder in folders:
+        path = folder / name
+        if archive.is_file(path):
+            inside = dump.anywhere or path.resolve().is_relative_to(dump.path.parent.resolve())
+            return path if inside else None
+    return None

@@ -1,0 +1,246 @@
+"""The process of a host: pytest, whose items come from the controller.
+
+host.py starts it as `python -m pytest_probe.features.cluster.worker READ WRITE` with the numbers of two pipes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from msgspec.structs import replace
+
+from pytest_probe.errors import ProbeError, RecordError
+from pytest_probe.features.cluster.channel import END, Channel
+from pytest_probe.features.cluster.messages import Ran, Ready, SentCase, SentDump, Start, Told
+from pytest_probe.features.gate.plugin import gate_in_worker
+from pytest_probe.model.dump import Call, Dump, Record
+from pytest_probe.plugin.items import ProbeItem
+from pytest_probe.plugin.phases import shortened
+from pytest_probe.plugin.session import STATE, Probe, registry_of
+
+if TYPE_CHECKING:
+    import pluggy
+
+# prctl(2): the signal that this process gets when its parent dies.
+_PR_SET_PDEATHSIG = 1
+
+
+def main() -> int:
+    channel = Channel(os.fdopen(int(sys.argv[1]), "rb"), os.fdopen(int(sys.argv[2]), "wb"))
+    _die_with_parent()
+    start: Start = channel.receive()
+    sys.path[:] = [*start.search_path, *(path for path in sys.path if path and path not in start.search_path)]
+    with suppress(OSError):
+        os.chdir(start.folder)
+    words = [*start.args, *(folder for folder in start.conftests if os.path.isdir(folder))]
+    if os.path.isdir(start.rootdir):
+        words.append(f"--rootdir={start.rootdir}")
+    told = Worker(channel, start)
+    status = pytest.main(words, plugins=[told])
+    if not told.began:
+        told.refuse(f"pytest ended with status {int(status)} before it could take cases", broken=True)
+    return 0
+
+
+def _die_with_parent() -> None:
+    """Also where a kernel hangs, and nobody reads the pipe."""
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class SentItems(pytest.Collector):
+    """A dump of which a few records are here; what its items hang under."""
+
+    def __init__(self, *, probe: Probe, dump_path: Path, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.probe = probe
+        self.dump_path = dump_path
+
+    @property
+    def ihook(self) -> pluggy.HookRelay:
+        assert self.parent is not None
+        return self.parent.ihook
+
+    def collect(self) -> Iterable[pytest.Item]:
+        return ()
+
+
+class Worker:
+    """A plugin that lets pytest collect nothing and run what comes."""
+
+    def __init__(self, channel: Channel, start: Start) -> None:
+        self._channel = channel
+        self._start = start
+        self.began = False
+        self._files = Path(start.worker["probe_files"])
+        self._dumps: dict[int, Dump] = {}
+        self._into: Path | None = None
+        self._reports: list[pytest.TestReport] = []
+
+    def refuse(self, trouble: str, *, broken: bool = False) -> None:
+        """Say why no case can run here."""
+        self.began = True
+        with suppress(OSError):
+            self._channel.send(Ready(trouble=trouble, broken=broken))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_load_initial_conftests(self, early_config: Any) -> None:
+        early_config.workerinput = dict(self._start.worker)
+        early_config.workeroutput = {}
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_cmdline_main(self, config: pytest.Config) -> None:
+        # The controller reports. Not by -p no:terminal, without which pytest does not know -v.
+        config.pluginmanager.unregister(config.pluginmanager.getplugin("terminal"))
+        config.option.usepdb = False
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_configure(self, config: pytest.Config) -> None:
+        settings = self._start.settings
+        try:
+            probe = Probe(config, settings, registry_of(config, settings))
+        except ProbeError as error:
+            raise self._refused(error) from None
+        config.stash[STATE] = probe
+
+    def _known(self, probe: Probe, sent: SentDump) -> Dump:
+        """The dump; what was shipped lies in folders of this process."""
+        if sent.number not in self._dumps:
+            dump = sent.dump
+            if sent.shipped:
+                folder = self._files / str(sent.number)
+                gradients = (folder / "gradients",) if dump.gradient_dirs else ()
+                dump = replace(dump, data_dirs=(folder / "tensors",), gradient_dirs=gradients, anywhere=True)
+            probe.dumps.take_over(sent.path, sent.label, dump)
+            self._dumps[sent.number] = dump
+        return self._dumps[sent.number]
+
+    def _is_told(self, probe: Probe, told: Told) -> None:
+        probe.remark = told.remark
+        if told.gate is not None:
+            probe.gate = gate_in_worker(probe.settings, told.gate)
+        out, into = probe.settings.out, self._files / "out"
+        if out is not None and told.marker is not None and not _reads(*told.marker):
+            # The process does not see --probe-out: its files go with the results.
+            self._into = into
+            probe.written_at = lambda path: into / path.relative_to(out)
+
+    def _refused(self, error: ProbeError) -> pytest.UsageError:
+        self.refuse(str(error))
+        return pytest.UsageError(str(error))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection(self) -> bool:
+        return True
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        probe = session.config.stash[STATE]
+        try:
+            ready = Ready(probe.device, tuple(probe.described()))
+            _ = probe.benchmark
+        except ProbeError as error:
+            raise self._refused(error) from None
+        self.began = True
+        self._channel.send(ready)
+        with suppress(EOFError):
+            while True:
+                message: Told | list[SentCase] = self._channel.receive()
+                if isinstance(message, Told):
+                    self._is_told(probe, message)
+                    continue
+                self._run(session, probe, message)
+                self._channel.send_bytes(END)
+        return True
+
+    def _run(self, session: pytest.Session, probe: Probe, cases: Sequence[SentCase]) -> None:
+        items = [*self._items(session, probe, cases)]
+        for number, (item, after) in enumerate(pairwise([*items, None])):
+            assert item is not None
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
+            self._channel.send(self._ran(item.config, number))
+
+    def _items(self, session: pytest.Session, probe: Probe, cases: Sequence[SentCase]) -> Iterator[ProbeItem]:
+        """Each case's; cases of one record share it, and so what the forward left."""
+        records = {(case.dump.number, case.record.name): case.record for case in cases}
+        parents: dict[int, SentItems] = {}
+        for case in cases:
+            sent, record = case.dump, records[case.dump.number, case.record.name]
+            dump = self._known(probe, sent)
+            if sent.number not in parents:
+                parents[sent.number] = SentItems.from_parent(
+                    session,
+                    name=sent.path.name,
+                    path=sent.path,
+                    nodeid=str(sent.path),
+                    probe=probe,
+                    dump_path=sent.path,
+                )
+            item: ProbeItem = ProbeItem.from_parent(
+                parents[sent.number],
+                dump=_with_record(dump, record, case),
+                record=record,
+                direction=case.direction,
+                dtype=case.dtype,
+                words=case.words,
+                nodeid=case.nodeid,
+            )
+            item.folded, item.command, item.place = case.folded, case.command, case.place
+            yield item
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._reports.append(report)
+
+    def _ran(self, config: pytest.Config, number: int) -> Ran:
+        reports, self._reports = self._reports, []
+        serialised = [
+            config.hook.pytest_report_to_serializable(config=config, report=report) for report in shortened(reports)
+        ]
+        return Ran(number, serialised, self._taken())
+
+    def _taken(self) -> dict[str, bytes]:
+        """The files that this item wrote apart, by their path in --probe-out."""
+        if self._into is None or not self._into.exists():
+            return {}
+        found = {}
+        for path in self._into.rglob("*"):
+            if path.is_file():
+                found[path.relative_to(self._into).as_posix()] = path.read_bytes()
+                path.unlink()
+        return found
+
+
+def _with_record(dump: Dump, record: Record, case: SentCase) -> Dump:
+    """The dump of one case: with its record, stack and modules."""
+    call = case.call
+
+    def decoded(wanted: Record) -> Call:
+        if isinstance(call, RecordError):
+            raise call
+        return dump.decode(wanted) if call is None else call
+
+    return replace(
+        dump, records=(record,), stack=lambda entry: case.frames, modules=lambda entry: case.modules, decode=decoded
+    )
+
+
+def _reads(path: Path, content: bytes) -> bool:
+    try:
+        return path.read_bytes() == content
+    except OSError:
+        return False
+
+
+if __name__ == "__main__":
+    sys.exit(main())

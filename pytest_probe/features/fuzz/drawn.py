@@ -1,0 +1,145 @@
+"""A drawn call: its structure as hypothesis drew it, and the arguments that a seed makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from pytest_probe.features.fuzz.regimes import Limits, floats
+from pytest_probe.frameworks.base import Signatures
+from pytest_probe.inputs.filled import resized
+from pytest_probe.inputs.generated import generate, kind_of, rounded_to_dtype
+from pytest_probe.inputs.role_table import roles
+from pytest_probe.inputs.roles import Role
+from pytest_probe.inputs.streams import Streams
+from pytest_probe.inputs.strides import laid_out
+from pytest_probe.model.arguments import Arguments, Leaf, map_tree, mapped
+from pytest_probe.model.dump import Call, Surroundings, TensorSpec
+
+# A view of memory that begins one element after an aligned address, as a layout beside those of `strides`.
+OFFSET = "offset"
+EXPANDED = "expanded"
+LAYOUTS = ("contiguous", "transposed", "sliced", EXPANDED, OFFSET, "channels_last")
+
+
+class DrawnTensor(Struct, frozen=True):
+    """A tensor by its structure and the law of its contents; recorded is the one that it was drawn around."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    layout: str = "contiguous"
+    regime: str = "gaussian"
+    requires_grad: bool = False
+    recorded: TensorSpec | None = None
+
+    @property
+    def spec(self) -> TensorSpec:
+        """As a dump would describe it."""
+        found = TensorSpec(self.dtype, self.shape) if self.recorded is None else resized(self.recorded, self.shape)
+        strides = None if self.layout == OFFSET else laid_out(self.layout, self.shape)
+        return replace(
+            found, dtype=self.dtype, stride=strides, data_name=None, requires_grad=self.requires_grad, address=None
+        )
+
+    def __str__(self) -> str:
+        layout = "" if self.layout == "contiguous" else f" {self.layout}"
+        return f"{self.dtype}{list(self.shape)}{layout} {self.regime}"
+
+
+class DrawnCall(Struct, frozen=True, dict=True):
+    """A call of an API ("Functional.softmax") whose arguments are trees with a DrawnTensor in the place of each tensor.
+    The same seed gives the same contents; limits keep them within what the API can compute."""
+
+    api: str
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    seed: int
+    signatures: Signatures
+    limits: Limits = field(default_factory=Limits)
+
+    def call(self) -> Call:
+        """As a dump would describe it: without outputs, and with incoming gradients of which nothing is known."""
+
+        def spec(value: Any, _: str) -> Any:
+            return value.spec if isinstance(value, DrawnTensor) else value
+
+        args, kwargs = map_tree(self.args, "input", spec), map_tree(dict(self.kwargs), "kwargs", spec)
+        return Call(args, kwargs, None, (), surroundings=Surroundings())
+
+    def arguments(self, call: Call) -> Arguments:
+        """The arguments; call is what `call` gives. What an argument must be beside its regime (an index, a
+        probability) holds."""
+        bound = self.signatures.bind(self.api, call.args, call.kwargs)
+        found, streams = roles(bound, call), Streams(self.api, self.seed)
+
+        def leaf(value: Any, path: str) -> Any:
+            if not isinstance(value, DrawnTensor):
+                return value
+            return _leaf(value, found.get(path), streams.at(path), self.limits)
+
+        args, kwargs = map_tree(self.args, "input", leaf), map_tree(dict(self.kwargs), "kwargs", leaf)
+        return Arguments(args, kwargs, ())
+
+    def __str__(self) -> str:
+        return call_text(self.api, self.args, self.kwargs)
+
+    @cached_property
+    def with_seed(self) -> str:
+        """Its text with the seed, which differs for different calls."""
+        return f"{self} (seed {self.seed})"
+
+
+class _Words(str):
+    """What stands for a tensor in the text of a call."""
+
+    __slots__ = ()
+
+
+def arguments_text(api: str, arguments: Arguments) -> str:
+    """A call in one line, its tensors by dtype, shape and strides: "softmax(float32[3, 17], dim=-1)"."""
+
+    def shown(value: Any, _: str) -> Any:
+        if not isinstance(value, Leaf):
+            return value
+        layout = f" strides {list(value.strides)}" if value.strides is not None else ""
+        return _Words(f"{value.array.dtype.name}{list(value.array.shape)}{layout}")
+
+    found = mapped(arguments, shown)
+    return call_text(api, found.args, found.kwargs)
+
+
+def call_text(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """A call in one line: "softmax(float32[3, 17] ties, dim=-1)"."""
+    words = [_shown(value) for value in args]
+    words += [f"{name}={_shown(value)}" for name, value in kwargs.items()]
+    return f"{api.rpartition('.')[2]}({', '.join(words)})"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_shown, value))}]"
+    return str(value) if isinstance(value, (DrawnTensor, _Words)) else repr(value)
+
+
+def _leaf(tensor: DrawnTensor, role: Role | None, rng: np.random.Generator, limits: Limits) -> Leaf:
+    strides = None if tensor.layout == OFFSET else laid_out(tensor.layout, tensor.shape)
+    values = _values(tensor, role, rng, limits)
+    if tensor.layout == EXPANDED and values.size:
+        values = np.array(np.broadcast_to(values[:1], values.shape))
+    array = np.asarray(rounded_to_dtype(np.asarray(values), tensor.dtype))
+    return Leaf(array, tensor.requires_grad, strides if values.size else None, int(tensor.layout == OFFSET))
+
+
+def _values(tensor: DrawnTensor, role: Role | None, rng: np.random.Generator, limits: Limits) -> Any:
+    spec = TensorSpec(tensor.dtype, tensor.shape) if tensor.recorded is None else tensor.spec
+    kind = kind_of(tensor.dtype)
+    if role is not None and spec.size and kind in role.kinds:
+        return role.make(replace(spec, stride=None), rng)
+    if kind == "float":
+        return floats(tensor.regime, tensor.dtype, tensor.shape, tensor.recorded, rng, limits=limits)
+    return generate(replace(spec, stride=None), rng)

@@ -1,0 +1,188 @@
+"""The items of --probe-fuzz: one an API of a dump, or of the table; each is a search."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from os import PathLike
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from msgspec.structs import replace
+
+from pytest_probe import frameworks
+from pytest_probe.errors import DumpError, RecordError
+from pytest_probe.model.dump import Call, Direction, Dump, Record
+from pytest_probe.model.result import SEARCH, Result
+from pytest_probe.model.verdict import Verdict
+from pytest_probe.plugin.commands import search_command
+from pytest_probe.plugin.items import NoticeItem
+from pytest_probe.plugin.saving import NOT_SAVED
+from pytest_probe.plugin.session import TABLE, Probe
+from pytest_probe.reports import terminal
+from pytest_probe.reports.fatal_calls import of_search
+from pytest_probe.system.text import printable_line
+from pytest_probe.user_errors import first_line
+
+if TYPE_CHECKING:
+    from pytest_probe.features.fuzz.finding import Finding
+    from pytest_probe.features.fuzz.search import Effort
+    from pytest_probe.features.fuzz.templates import Template
+    from pytest_probe.features.fuzz.trial import Trials
+
+# Records of an API that are looked at for others than those seen so far.
+RECORDS = 64
+
+
+class FuzzItem(NoticeItem):
+    """The search around one API's records, or by the table alone where there are none."""
+
+    makes_calls = True
+
+    def __init__(
+        self, *, api: str, framework: str, records: Sequence[Record] = (), dump: Dump | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(name=f"{api}{SEARCH}", **kwargs)
+        self.api = api
+        self.framework = framework
+        self.records = records
+        self.dump = dump
+        self._failures: list[Finding] = []
+        self.add_marker(pytest.mark.probe(api=api.partition(".")[2], namespace=api.partition(".")[0]))
+
+    def limited(self) -> AbstractContextManager[None]:
+        """Each call has a limit of its own."""
+        return nullcontext()
+
+    def judge(self) -> Verdict:
+        from pytest_probe.features.fuzz.fitting import fitted
+        from pytest_probe.features.fuzz.search_result import searched, verdict_of
+
+        probe, standard = self.probe, self.probe.settings.standard
+        trials = self._trials()
+        try:
+            templates = [found for each in self._templates() if (found := fitted(trials, each)) is not None]
+        except RecordError as error:
+            return Verdict("skip", standard, str(error), error.kind)
+        if not templates:
+            reason = f"the reference rejects the calls that were recorded of {self.api}, so none is drawn around them"
+            return Verdict("skip", standard, reason, "nothing to fuzz")
+        trials = replace(trials, target=replace(trials.target, ulp=templates[0].ulp))
+        result = searched(trials, templates, self._effort(), probe.checker)
+        self._failures = result.failures(strict=probe.settings.strict)
+        verdict = verdict_of(result, standard, strict=probe.settings.strict)
+        saved = map(self._saved, self._failures if probe.settings.fuzz_save is not None else ())
+        return replace(verdict, notes=(*verdict.notes, *saved))
+
+    def _trials(self) -> Trials:
+        from pytest_probe.features.fuzz.trial import Target, Trials
+
+        target = Target(self.api, self.framework, self.name, self.dump_path, self._directions())
+        fatal = {found.call.key: found for found in of_search(self.probe.running_folder, str(self.portable_id))}
+        return Trials(self.probe.quick_checker, target, self.probe.announced, fatal)
+
+    def _saved(self, found: Finding) -> str:
+        """A note on where the call was appended, or why it was not."""
+        from pytest_probe.features.fuzz.saved import append
+
+        folder = self.probe.settings.fuzz_save
+        assert folder is not None
+        try:
+            return f"saved as {append(folder, found, self.framework)} in {folder}"
+        except (OSError, DumpError) as error:
+            return f"{NOT_SAVED}{folder} cannot be written ({getattr(error, 'strerror', None) or first_line(error)})"
+
+    def _effort(self) -> Effort:
+        from pytest_probe.features.fuzz.search import Effort, database
+
+        asked = self.probe.settings.fuzz
+        assert asked is not None
+        cache = getattr(self.config, "cache", None)
+        folder = None if cache is None else _kept_in(cache)
+        return Effort(asked.count, asked.derandomized, database(folder), self.probe.search_seed)
+
+    def _directions(self) -> tuple[Direction, ...]:
+        asked = self.probe.settings.selection.directions
+        backward = self.dump is None or any(record.backward is not None for record in self.records)
+        return asked if backward else ("forward",)
+
+    def _templates(self) -> list[Template]:
+        """Raises RecordError where all records are broken."""
+        from pytest_probe.features.fuzz.from_records import learnt
+        from pytest_probe.features.fuzz.from_table import DTYPES, tabled
+
+        signatures = frameworks.signatures(self.framework)
+        asked = tuple(dtype for dtype in self.probe.settings.selection.dtypes if dtype is not None)
+        if self.dump is None:
+            return [tabled(self.api, signatures, asked or DTYPES)]
+        return learnt(self.api, signatures, self._calls(self.dump), asked)
+
+    def _calls(self, dump: Dump) -> list[Call]:
+        decoded = [_decoded(dump, record) for record in self.records[:RECORDS]]
+        calls = [call for call in decoded if isinstance(call, Call)]
+        if not calls:
+            raise next(error for error in decoded if isinstance(error, RecordError))
+        return calls
+
+    def text(self, verdict: Verdict) -> str:
+        device = self.probe.device if self.probe.settings.devices else None
+        shown = terminal.failure(
+            verdict,
+            name=self.name,
+            device=self.probe.name_of(self.probe.device, self.framework),
+            frame=None,
+            saved="",
+            command=search_command(self.probe, self.dump_path, self.api, device),
+        )
+        return "\n\n".join([shown, *(each.script for each in self._failures if each.script)])
+
+    def result(self, verdict: Verdict, duration: float) -> Result:
+        device = self.probe.name_of(self.probe.device, self.framework)
+        return Result.of(
+            verdict, self.portable_id, api=self.api, direction="", dtype="", device=device, duration=duration
+        )
+
+    def reportinfo(self) -> tuple[PathLike[str] | str, int | None, str]:
+        return printable_line(str(self.dump_path)), None, f"{self.name} "
+
+
+class Table(pytest.Collector):
+    """The APIs of the table that --probe-api names, where no dump was given."""
+
+    def __init__(self, *, probe: Probe, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.probe = probe
+        self.dump_path = TABLE
+
+    def collect(self) -> Iterator[pytest.Item]:
+        for api in self.probe.tabled_apis:
+            yield FuzzItem.from_parent(self, api=api, framework=frameworks.DEFAULT)
+
+
+def _kept_in(cache: pytest.Cache) -> Path | None:
+    """The folder of failing examples; None where nothing can be written there, so that the next run draws anew."""
+    try:
+        folder = cache.mkdir("probe-fuzz")
+        with TemporaryFile(dir=folder):
+            return folder
+    except OSError:
+        return None
+
+
+def _decoded(dump: Dump, record: Record) -> Call | RecordError:
+    try:
+        return dump.decode(record)
+    except RecordError as error:
+        return error
+
+
+def of_dump(parent: pytest.Collector, probe: Probe, dump: Dump) -> Iterator[pytest.Item]:
+    """An item for each API of a dump that has a selected record."""
+    found: dict[str, list[Record]] = {}
+    for record in dump.records:
+        if any(probe.settings.selection.admits(record, direction) for direction in record.directions):
+            found.setdefault(f"{record.namespace}.{record.api}", []).append(record)
+    for api, records in found.items():
+        yield FuzzItem.from_parent(parent, api=api, framework=dump.framework, records=records, dump=dump)

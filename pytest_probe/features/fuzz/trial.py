@@ -1,0 +1,183 @@
+"""One drawn call, judged in each direction as a recorded one is."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from msgspec import Struct, field, structs
+from msgspec.structs import replace
+
+from pytest_probe.check.checked import Checked
+from pytest_probe.check.checker import Checker
+from pytest_probe.check.judging import KNOWN
+from pytest_probe.errors import HookFailed, NoReference
+from pytest_probe.features.fuzz.drawn import arguments_text
+from pytest_probe.features.fuzz.exact_inputs import by_ulp
+from pytest_probe.model.arguments import Arguments, Leaf, mapped
+from pytest_probe.model.case import Case, Demands
+from pytest_probe.model.dump import Call, Direction, Dump, Record
+from pytest_probe.model.fatal_call import AnnouncedCall, FatalCall
+from pytest_probe.model.verdict import OutputVerdict, Verdict
+
+# What the outputs of a drawn call have beside their numbers.
+DEMANDS = Demands(dtype=True, strides=True, drawn=True)
+
+Announced = Callable[[AnnouncedCall], AbstractContextManager[None]]
+
+
+class Target(Struct, frozen=True):
+    """An API as cases run it: name is the item's, path that of its dump, directions those that are asked for; ulp: the
+    limit on units of the last place where inputs are exact."""
+
+    api: str
+    framework: str
+    name: str
+    path: Path
+    directions: tuple[Direction, ...]
+    ulp: float | None = None
+
+    def case(self, call: Call, arguments: Arguments, direction: Direction) -> Case:
+        """The case of one call."""
+        namespace, _, api = self.api.partition(".")
+        backward = b"" if "backward" in self.directions else None
+        record = Record(self.name, namespace, api, 0, b"", backward)
+        dump = Dump(self.path, self.framework, "", "", (record,), lambda _: call, lambda _: ())
+        return Case(dump, record, direction, None, arguments=arguments, demands=DEMANDS)
+
+
+class Judged(Struct, frozen=True):
+    """What became of a call: checked in each direction, unless the reference rejected it, or it has ended a process
+    before (fatal), so that it was not made again."""
+
+    call: Call
+    arguments: Arguments
+    checked: tuple[Checked, ...] = ()
+    rejected: str = ""
+    contract: str = ""
+    fatal: FatalCall | None = None
+
+    @property
+    def failing(self) -> Checked | None:
+        """What has a wrong number, or met code of the project's that raised; None where all is right."""
+        return next((each for each in self.checked if _fails(each)), None)
+
+    @property
+    def known(self) -> Verdict | None:
+        """The verdict that shows a known finding of the framework; None without one."""
+        shown = (each.verdict for each in self.checked)
+        return next((each for each in shown if any(output.standard == KNOWN for output in each.outputs)), None)
+
+    @property
+    def worst(self) -> tuple[float, Verdict] | None:
+        """The largest share of a limit that an output took, 0 where none has a limit, with the verdict; None where
+        nothing was judged."""
+        shares = [(max(map(_share, each.verdict.outputs), default=0.0), each.verdict) for each in self.checked]
+        return max(shares, key=lambda share: share[0], default=None)
+
+
+class Trials(Struct, frozen=True):
+    """Judges the calls of one search. announced: what each call is made in, by direction: it limits its time, and
+    tells a process that survives which call it is. fatal are the calls that have ended a process, by key; met those of
+    them that were drawn again."""
+
+    checker: Checker
+    target: Target
+    announced: Announced = lambda call: nullcontext()
+    fatal: Mapping[str, FatalCall] = field(default_factory=dict)
+    met: dict[str, Judged] = field(default_factory=dict)
+
+    def judged(self, call: Call, arguments: Arguments, text: str = "") -> Judged:
+        """Run a call in the directions that are asked for. text shows it where it ends the process; "": its tensors by
+        dtype and shape."""
+        key = key_of(arguments)
+        if key in self.fatal:
+            return self._passed_over(Judged(call, arguments, fatal=self.fatal[key]), key)
+        announced = AnnouncedCall(key, text or arguments_text(self.target.api, arguments))
+        forward = self._forward(call, arguments, announced)
+        if forward.verdict.verdict == "skip":
+            return _rejected(call, arguments, forward.verdict)
+        checked: tuple[Checked, ...] = (forward,)
+        if "backward" in self.target.directions and not broken_contract(forward.verdict):
+            checked += self._backward(forward, announced)
+        if "forward" not in self.target.directions:
+            checked = checked[1:]
+        return Judged(call, arguments, checked, contract=_contract(checked))
+
+    def _forward(self, call: Call, arguments: Arguments, announced: AnnouncedCall) -> Checked:
+        with self.announced(announced):
+            found = self.checker.run(self.target.case(call, arguments, "forward"))
+        return found if self.target.ulp is None else by_ulp(found, self.target.ulp)
+
+    def _backward(self, forward: Checked, announced: AnnouncedCall) -> tuple[Checked, ...]:
+        """The backward of a call that has one."""
+        if forward.forward is None:
+            return ()
+        with self.announced(replace(announced, direction="backward")):
+            found = self.checker.run(structs.replace(forward.case, direction="backward"), forward)
+        return () if found.verdict.verdict == "skip" else (found,)
+
+    def _passed_over(self, found: Judged, key: str) -> Judged:
+        assert found.fatal is not None
+        self.met[key] = found
+        # What ends the reference says nothing of the device.
+        if found.fatal.kind == NoReference.kind:
+            return Judged(found.call, found.arguments, rejected=f"{found.fatal.kind}: {found.fatal.reason}")
+        return found
+
+
+def key_of(arguments: Arguments) -> str:
+    """Equal for calls with equal arguments, to the bit."""
+    digest = hashlib.blake2b(digest_size=16)
+
+    def plain(value: Any, _: str) -> Any:
+        if not isinstance(value, Leaf):
+            return value
+        return (value.array.shape, value.array.dtype.name, value.strides, value.offset, value.requires_grad)
+
+    structure = mapped(arguments, plain)
+    digest.update(repr((structure.args, structure.kwargs)).encode())
+    for leaf in (*arguments.tensors.values(), *(each for each in arguments.gradients or () if each is not None)):
+        digest.update(np.ascontiguousarray(leaf.array).tobytes())
+    return digest.hexdigest()
+
+
+def _rejected(call: Call, arguments: Arguments, verdict: Verdict) -> Judged:
+    accepted = verdict.kind == NoReference.kind
+    contract = f"the device accepts what the reference rejects: {verdict.reason}" if accepted else ""
+    return Judged(call, arguments, rejected=f"{verdict.kind}: {verdict.reason}", contract=contract)
+
+
+def _fails(checked: Checked) -> bool:
+    return wrong_numbers(checked.verdict) or isinstance(checked.forward, HookFailed)
+
+
+def wrong_numbers(verdict: Verdict) -> bool:
+    """Is it an error that is more than one of shapes, dtypes, strides and exceptions?"""
+    return any(output.verdict == "error" and output.standard != "structure" for output in verdict.outputs)
+
+
+def broken_contract(verdict: Verdict) -> str:
+    """In what the device's call differs from the reference's beside numbers; "" where it does not."""
+    if verdict.verdict != "error":
+        return ""
+    if not verdict.outputs:
+        return verdict.reason
+    broken = (each for each in verdict.outputs if each.verdict == "error" and each.standard == "structure")
+    return next((f"{each.name}: {each.reason}" for each in broken), "")
+
+
+def _contract(checked: tuple[Checked, ...]) -> str:
+    return next(filter(None, (broken_contract(each.verdict) for each in checked)), "")
+
+
+def _share(output: OutputVerdict) -> float:
+    ratio, limit = output.metrics.get("noise_ratio"), output.metrics.get("noise_ratio_limit")
+    if not isinstance(ratio, (int, float)) or not isinstance(limit, (int, float)) or not limit:
+        return 0.0
+    # What passes for another reason than its limit may be above it.
+    return min(1.0, float(ratio) / float(limit))

@@ -1,0 +1,3 @@
+"""--probe-baseline: what a run keeps for later runs, and what got worse since."""
+
+from __future__ import annotations

@@ -1,0 +1,98 @@
+"""`pytest-probe baseline diff`: two baselines side by side, in words."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from pytest_probe.features.gate.baseline import Baseline
+from pytest_probe.features.gate.environment import comparable, differences
+from pytest_probe.features.gate.gate import Gate
+from pytest_probe.features.gate.report import COUNTED
+from pytest_probe.model.baseline import Compared
+from pytest_probe.system.text import printable
+
+WORSE = 1
+
+
+def add_parser(commands: Any) -> None:
+    """Register the command with argparse."""
+    parser = commands.add_parser(
+        "baseline", help="look at baselines of --probe-baseline", description="Look at baselines of --probe-baseline."
+    )
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+    diff = actions.add_parser(
+        "diff",
+        help="say what is better and what is worse in another baseline",
+        description="Compare each case of baseline B with the same case of baseline A, as a run with A would.",
+        epilog="exit status: 0, 1 where B is worse, 2 where a file cannot be used",
+    )
+    diff.add_argument("before", metavar="A", type=Path, help="the older baseline")
+    diff.add_argument("after", metavar="B", type=Path, help="the newer baseline")
+    diff.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """The exit status. Raises SettingsError."""
+    found = Difference(Baseline.read(arguments.before, "A"), Baseline.read(arguments.after, "B"))
+    print(printable("\n".join(found.lines())))
+    return WORSE if found.is_worse else 0
+
+
+class Difference(Struct, frozen=True):
+    """Two baselines, each case of the newer one beside the same of the older one."""
+
+    before: Baseline
+    after: Baseline
+
+    @property
+    def compared(self) -> Sequence[Compared]:
+        gate = Gate(self.before, comparable(self.before.header, self.after.header))
+        return [gate.judge(case).compared for _, case in sorted(self.after.cases.items())]
+
+    @property
+    def vanished(self) -> Sequence[str]:
+        return sorted(self.before.cases.keys() - self.after.cases.keys())
+
+    @property
+    def is_worse(self) -> bool:
+        return any(each.change == "worse" for each in self.compared)
+
+    def lines(self) -> Iterator[str]:
+        """The environments, the counts, and every case that is not as before."""
+        old, new = self.before.header, self.after.header
+        for name in ("seed", "inputs", "standard"):
+            if getattr(old, name) != getattr(new, name):
+                yield f"{name}: {getattr(old, name)} in A, {getattr(new, name)} in B: bits are not compared"
+        for text in differences(old, new):
+            yield f"environment: {text}"
+        compared, vanished = self.compared, self.vanished
+        yield ", ".join(_counts(compared, vanished))
+        bits, same = sum(each.bits for each in compared), sum(each.same_bits for each in compared)
+        if bits:
+            yield f"bits: {same:,} of {bits:,} outputs as before"
+        for change, (words, _) in COUNTED.items():
+            if change != "same":
+                yield from _listing(words, [(each.case.id, each.reason) for each in compared if each.change == change])
+        yield from _listing("only in A", [(id, "") for id in vanished])
+
+
+def _counts(compared: Sequence[Compared], vanished: Sequence[str]) -> Iterator[str]:
+    yield f"{len(compared):,} cases" if len(compared) != 1 else "1 case"
+    for change, (words, _) in COUNTED.items():
+        number = sum(each.change == change for each in compared)
+        if number:
+            yield f"{number:,} {words}"
+    if vanished:
+        yield f"{len(vanished):,} only in A"
+
+
+def _listing(title: str, found: Sequence[tuple[str, str]]) -> Iterator[str]:
+    if found:
+        yield f"{title}:"
+    for id, reason in found:
+        yield f"  {id}{f': {reason}' if reason else ''}"

@@ -1,0 +1,161 @@
+"""A case beside the baseline: is it worse than it was?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+
+from msgspec import Struct, field, structs
+
+from pytest_probe.features.gate.baseline import Baseline
+from pytest_probe.features.gate.environment import Comparable
+from pytest_probe.features.gate.spread import Row, rows
+from pytest_probe.model.baseline import Change, Compared, KeptCase, KeptOutput, Spread
+from pytest_probe.model.result import PortableId
+from pytest_probe.model.verdict import SEVERITY, Outcome
+
+METRICS, BITS = "metrics", "bits"
+
+
+class OutputRows(Struct, frozen=True):
+    """One output beside the baseline; crcs where its bits differ."""
+
+    name: str
+    rows: tuple[Row, ...]
+    crcs: tuple[str, str] | None
+
+    @property
+    def worst(self) -> Row | None:
+        """The metric that makes it worse; None where none does."""
+        return next((row for row in self.rows if row.worse), None)
+
+
+class Judgement(Struct, frozen=True):
+    """What a case is beside the baseline, with what a report shows of it. before is its verdict there; fails tells that
+    it fails the case, known that the case may fail, since it did before."""
+
+    compared: Compared
+    outputs: tuple[OutputRows, ...] = ()
+    before: Outcome | None = None
+    fails: bool = False
+    known: bool = False
+
+
+class Gate(Struct, frozen=True):
+    """Compares cases with a baseline, None before the first one is written.
+
+    counts_bits: other bits fail. update: nothing fails, since the baseline takes it. strict: a warning fails its item.
+    judges: cases have verdicts; else they have times alone, and what the baseline says of their results stays.
+    """
+
+    baseline: Baseline | None
+    comparable: Comparable = field(default_factory=Comparable)
+    counts_bits: bool = False
+    update: bool = False
+    strict: bool = False
+    judges: bool = True
+
+    def judge(self, now: KeptCase) -> Judgement:
+        before = self.baseline.cases.get(now.id) if self.baseline is not None else None
+        if before is None:
+            return Judgement(Compared("new", "", now))
+        if now.signature != before.signature:
+            why = "it is another call than the baseline's: shapes, dtypes or arguments differ"
+            return Judgement(Compared("changed", why, now), before=before.verdict)
+        now = self._with_time(before, now)
+        if not self.judges:
+            return Judgement(Compared("same", "", now), before=before.verdict)
+        bits = self.comparable.of(PortableId.parse(now.id).label)
+        outputs = tuple(_outputs(before, now, bits))
+        change, reason = self._change(before, now, outputs)
+        same, known = _bits(before, now) if bits else (0, 0)
+        return Judgement(
+            Compared(change, reason, now, same, known),
+            outputs,
+            before.verdict,
+            fails=change in ("worse", "bits") and not self.update,
+            known=change == "known" or (self.update and self._failed_before(before, now)),
+        )
+
+    def _with_time(self, before: KeptCase, now: KeptCase) -> KeptCase:
+        """The case with the times of all runs on this device, and with the results that were judged before where none
+        are judged now."""
+        if not self.comparable.same_device:
+            return now
+        time = before.time if now.time is None or before.time is None else before.time.joined(now.time)
+        return structs.replace(now if self.judges else before, time=time or now.time)
+
+    def _change(self, before: KeptCase, now: KeptCase, outputs: Sequence[OutputRows]) -> tuple[Change, str]:
+        if now.verdict == "skip" or before.verdict == "skip":
+            return _of_skips(before.verdict, now.verdict)
+        if SEVERITY[now.verdict] > SEVERITY[before.verdict]:
+            return "worse", f"the verdict was {before.verdict}, now it is {now.verdict}"
+        found = next(((output, output.worst) for output in outputs if output.worst is not None), None)
+        if found is not None and found[1] is not None:
+            return "worse", f"{words(found[1])} ({found[0].name})"
+        other = next((output for output in outputs if output.crcs is not None), None)
+        if self.counts_bits and other is not None:
+            return "bits", f"{other.name} has other bits on the same inputs and device"
+        if self._failed_before(before, now):
+            return "known", f"it was {before.verdict} in the baseline as well"
+        if SEVERITY[now.verdict] < SEVERITY[before.verdict]:
+            return "better", f"the verdict was {before.verdict}, now it is {now.verdict}"
+        better = next(_better(before, now), "")
+        return ("better", better) if better else ("same", "")
+
+    def _failed_before(self, before: KeptCase, now: KeptCase) -> bool:
+        fails = now.verdict == "error" or (now.verdict == "warning" and self.strict)
+        return fails and SEVERITY[before.verdict] >= SEVERITY[now.verdict]
+
+
+def words(row: Row) -> str:
+    """ "3 times the relative RMSE: 3.1e-08 before, 9.3e-08 now; the limit is 1.8 times"."""
+    if not row.before or math.isinf(row.factor):
+        return f"{row.metric}: {row.before:.3g} before, {row.now:.3g} now"
+    numbers = f"{row.before:.3g} before, {row.now:.3g} now"
+    return f"{row.factor:.3g} times the {row.metric}: {numbers}; the limit is {row.limit:.3g} times"
+
+
+def _of_skips(before: Outcome, now: Outcome) -> tuple[Change, str]:
+    if before == now:
+        return "same", ""
+    return ("gone", f"it was judged before ({before}), and now it is a skip") if now == "skip" else ("new", "")
+
+
+def _outputs(before: KeptCase, now: KeptCase, bits: bool) -> Iterator[OutputRows]:
+    for old, output, spread in _pairs(before, now):
+        if _same_bits(old, output):
+            yield OutputRows(output.name, (), None)
+        else:
+            differ = bits and old.crc is not None and output.crc is not None and old.crc != output.crc
+            crcs = (old.crc or "", output.crc or "") if differ else None
+            yield OutputRows(output.name, rows(old, output, spread), crcs)
+
+
+def _better(before: KeptCase, now: KeptCase) -> Iterator[str]:
+    """What would have got worse the other way round."""
+    for old, output, spread in _pairs(before, now):
+        found = None if _same_bits(old, output) else next((x for x in rows(output, old, spread) if x.worse), None)
+        if found is not None:
+            yield f"{found.metric}: {found.now:.3g} before, {found.before:.3g} now ({output.name})"
+
+
+def _pairs(before: KeptCase, now: KeptCase) -> Iterator[tuple[KeptOutput, KeptOutput, Spread | None]]:
+    """The outputs that both have, with the old one's spread."""
+    known = {output.name: (output, spread) for output, spread in zip_longest(before.outputs, before.spread or ())}
+    for output in now.outputs:
+        if output.name in known:
+            old, spread = known[output.name]
+            yield old, output, spread
+
+
+def _same_bits(old: KeptOutput, new: KeptOutput) -> bool:
+    return old.crc is not None and old.crc == new.crc
+
+
+def _bits(before: KeptCase, now: KeptCase) -> tuple[int, int]:
+    """How many outputs have the same bits, of how many whose bits are known."""
+    known = {output.name: output.crc for output in before.outputs}
+    both = [(known[each.name], each.crc) for each in now.outputs if each.crc and known.get(each.name)]
+    return sum(old == new for old, new in both), len(both)

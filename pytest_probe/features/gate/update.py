@@ -1,0 +1,150 @@
+"""A baseline that takes in what a run found: only what moved is rewritten."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+from msgspec import Struct
+
+from pytest_probe.errors import ProbeError, ResultsError
+from pytest_probe.features.gate.baseline import Baseline, Header
+from pytest_probe.features.gate.environment import comparable, differences
+from pytest_probe.features.gate.gate import BITS
+from pytest_probe.model.baseline import Compared, KeptCase
+from pytest_probe.model.result import PortableId
+from pytest_probe.system.atomic_files import replacing
+from pytest_probe.system.file_lock import locked
+
+# Seconds that another update of the same file is waited for.
+PATIENCE = 60.0
+
+
+class NotWritten(ProbeError):
+    """Why a baseline was not written, in one sentence."""
+
+
+class Written(Struct, frozen=True):
+    """How many cases of a baseline an update added, rewrote and removed, and how many it has now."""
+
+    added: int
+    rewritten: int
+    removed: int
+    cases: int
+
+
+def changes(
+    before: Baseline | None, header: Header, found: Mapping[str, Compared], vanished: frozenset[str], gate: str
+) -> dict[str, KeptCase | None]:
+    """What becomes of each case that moved: its new line, None where it goes. Other cases stay as they are."""
+    changed: dict[str, KeptCase | None] = dict.fromkeys(vanished)
+    afresh = before is not None and bool(differences(before.header, header))
+    same = comparable(before.header, header) if before is not None else None
+    for id, compared in found.items():
+        old = before.cases.get(id) if before is not None else None
+        # Of another environment, or of other inputs, the bits are others.
+        other = afresh or (same is not None and not same.of(PortableId.parse(id).label))
+        if old is None or other or _moved(old, compared, gate):
+            changed[id] = compared.case
+    return changed
+
+
+def _moved(old: KeptCase, compared: Compared, gate: str) -> bool:
+    now = compared.case
+    if compared.change not in ("same", "known") or now.verdict != old.verdict:
+        return True
+    if (now.spread is not None and old.spread is None) or _spreads_further(old, now):
+        return True
+    return gate == BITS and [each.crc for each in now.outputs] != [each.crc for each in old.outputs]
+
+
+def _spreads_further(old: KeptCase, now: KeptCase) -> bool:
+    """Do the times of all runs, which the case has now, lie further apart?"""
+    if now.time is None or old.time is None:
+        return now.time is not None
+    return (now.time.low_us, now.time.high_us) != (old.time.low_us, old.time.high_us)
+
+
+def write(path: Path, header: Header, changed: Mapping[str, KeptCase | None], *, whole: bool) -> Written:
+    """Bring a baseline up to date; what others wrote to it since it was read stays. whole: the run left no case out.
+
+    Raises NotWritten.
+    """
+    try:
+        path = path.resolve()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and not path.stat().st_mode & 0o222:
+            raise NotWritten("it is read-only")
+        with _held(path) as content:
+            before = Baseline.parse(content, str(path)) if content else None
+            after = _after(before, header, changed, whole)
+            encoded = after.encoded()
+            if encoded != content:
+                with replacing(path) as temporary:
+                    temporary.write_bytes(encoded)
+                    shutil.copymode(path, temporary)
+    except OSError as error:
+        raise NotWritten(error.strerror or str(error)) from None
+    except ResultsError as error:
+        raise NotWritten(f"somebody changed it meanwhile: {error}") from None
+    known = before.cases if before is not None else {}
+    removed = sum(case is None and id in known for id, case in changed.items())
+    rewritten = sum(case is not None and id in known for id, case in changed.items())
+    added = sum(case is not None and id not in known for id, case in changed.items())
+    return Written(added, rewritten, removed, len(after.cases))
+
+
+def _after(before: Baseline | None, header: Header, changed: Mapping[str, KeptCase | None], whole: bool) -> Baseline:
+    if before is None:
+        return Baseline(header, {id: case for id, case in changed.items() if case is not None})
+    for name in ("seed", "inputs", "standard"):
+        if getattr(before.header, name) != getattr(header, name):
+            raise NotWritten(f"somebody changed it meanwhile: it has {name} {getattr(before.header, name)} now")
+    other = differences(before.header, header)
+    if other and not whole:
+        raise NotWritten(
+            f"it is of another environment, and this run left cases out: {', '.join(other)}; update all cases at once"
+        )
+    cases = {**before.cases, **changed}
+    # What did not run is still of the dumps that were there before.
+    dumps = header.dumps if whole else {**header.dumps, **before.header.dumps}
+    repeat = header.repeat if whole else before.header.repeat
+    kept = {label: digest for label, digest in before.header.dumps.items() if label not in dumps}
+    merged = msgspec.structs.replace(header, dumps=dict(sorted({**kept, **dumps}.items())), repeat=repeat)
+    return Baseline(merged, {id: case for id, case in cases.items() if case is not None})
+
+
+@contextmanager
+def _held(path: Path) -> Iterator[bytes]:
+    """The content of a file that no other update writes meanwhile; it is made where there is none."""
+    give_up = time.monotonic() + PATIENCE
+    while True:
+        with path.open("ab+") as file:
+            if _lock(file) and _stands(file, path):
+                file.seek(0)
+                yield file.read()
+                return
+        if time.monotonic() > give_up:
+            raise NotWritten("another run is writing it")
+        time.sleep(0.05)
+
+
+def _lock(file: BinaryIO) -> bool:
+    try:
+        return locked(file)
+    except OSError:  # a file system without locks
+        return True
+
+
+def _stands(file: BinaryIO, path: Path) -> bool:
+    """Is it still the file at this path? An update puts another one there."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,3 @@
+"""--probe-history: an SQLite file of many runs, and `pytest-probe history`."""
+
+from __future__ import annotations

@@ -1,0 +1,153 @@
+"""`pytest-probe history`: runs of --probe-history in the terminal."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+import sqlite3
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pytest_probe import frameworks
+from pytest_probe.errors import SettingsError
+from pytest_probe.features.history.file import METRICS, opened
+from pytest_probe.features.history.queries import Point, Run, Worse, apis, points, previous, runs, worse
+from pytest_probe.settings.choices import check_name
+from pytest_probe.system.decoding import one_of
+from pytest_probe.system.text import printable
+
+FIRST = "noise_ratio"
+# Columns of a bar, and cases that are listed.
+BAR, LISTED = 30, 20
+SINCE = re.compile(r"\d{4}(-\d\d(-\d\d([T ]\d\d(:\d\d(:\d\d)?)?)?)?)?")
+
+
+def add_parser(commands: Any) -> None:
+    """Register the command with argparse."""
+    parser = commands.add_parser(
+        "history",
+        help="show how a metric moved over the runs of --probe-history",
+        description="With an API: draw a metric over runs, the largest of the API's cases in each. Without: list the "
+        "runs, and what got worse between the last two of the same dumps.",
+        epilog="exit status: 0, 2 where an argument cannot be used",
+    )
+    parser.add_argument("file", metavar="FILE", type=Path, help="a file of --probe-history")
+    parser.add_argument("api", metavar="API", nargs="?", help="an API or a case, or a pattern of one")
+    parser.add_argument(
+        "--metric", metavar="NAME", default=FIRST, help=f"one of {', '.join(METRICS)} (default: {FIRST})"
+    )
+    parser.add_argument("--since", metavar="DATE", default="", help="leave out older runs: 2026-11, 2026-11-23, ...")
+    parser.add_argument("--between", metavar="A,B", help="say what got worse between these two runs")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """The exit status. Raises SettingsError."""
+    metric = check_name("--metric", arguments.metric, METRICS)
+    since = arguments.since.replace(" ", "T")
+    if since and not SINCE.fullmatch(since):
+        raise SettingsError("--since", arguments.since, "give a date, as 2026-11-23, or its beginning")
+    if not arguments.file.is_file():
+        raise SettingsError("FILE", str(arguments.file), "there is no such file; a run with --probe-history makes it")
+    with opened(arguments.file, "FILE") as file:
+        lines = list(_lines(file, arguments.api, metric, since, arguments.between))
+    print(printable("\n".join(lines)))
+    return 0
+
+
+def _lines(file: sqlite3.Connection, api: str | None, metric: str, since: str, between: str | None) -> Iterator[str]:
+    known = runs(file)
+    if api is not None:
+        yield from _drawn(file, frameworks.signatures().spelled(api), metric, since)
+        return
+    shown = [run for run in known if run.started >= since]
+    yield from _listed(shown)
+    pair = _pair(known, between) if between else _last_two(shown, known)
+    if pair is not None:
+        yield ""
+        yield from _between(file, *pair, metric)
+
+
+def _listed(shown: Sequence[Run]) -> Iterator[str]:
+    if not shown:
+        yield "no runs"
+        return
+    yield f"{'run':>5}  {'started':<19}  {'cases':>7} {'error':>7} {'warning':>7} {'skip':>7}  device"
+    for each in shown:
+        counts = f"{each.cases:>7,} {each.errors:>7,} {each.warnings:>7,} {each.skips:>7,}"
+        yield f"{each.id:>5}  {each.started[:19]:<19}  {counts}  {each.device} {each.framework}".rstrip()
+
+
+def _last_two(shown: Sequence[Run], known: Sequence[Run]) -> tuple[Run, Run] | None:
+    before = previous(known, shown[-1]) if shown else None
+    return None if before is None else (before, shown[-1])
+
+
+def _pair(known: Sequence[Run], between: str) -> tuple[Run, Run]:
+    """Raises SettingsError where these are not two runs."""
+    by_id = {str(run.id): run for run in known}
+    names = [name.strip() for name in between.split(",")]
+    if len(names) != 2 or not all(name in by_id for name in names):
+        wanted = "give the numbers of two runs, as 3,7; without API and --between the runs are listed"
+        raise SettingsError("--between", between, wanted)
+    return by_id[names[0]], by_id[names[1]]
+
+
+def _between(file: sqlite3.Connection, before: Run, now: Run, metric: str) -> Iterator[str]:
+    found = worse(file, before.id, now.id, metric)
+    cases = "1 case" if len(found) == 1 else f"{len(found):,} cases"
+    yield f"between run {before.id} and run {now.id}: {cases} got worse by verdict or {metric}"
+    yield from map(_got_worse, found[:LISTED])
+    if len(found) > LISTED:
+        yield f"  and {len(found) - LISTED:,} more"
+
+
+def _got_worse(case: Worse) -> str:
+    was, now = case.verdicts
+    verdict = was if was == now else f"{was} -> {now}"
+    return f"  {case.name}: {verdict}, {_number(case.before)} -> {_number(case.now)}"
+
+
+def _drawn(file: sqlite3.Connection, api: str, metric: str, since: str) -> Iterator[str]:
+    """Raises SettingsError where no case has such a name."""
+    found = points(file, api, metric, since)
+    if not found:
+        names = apis(file)
+        meant = one_of(names, api) if names else "the file has no cases"
+        raise SettingsError("API", api, f"no run has it; {meant}" if not since else f"no run since {since} has it")
+    yield f"{metric} of {api} over runs, the largest of its cases"
+    yield f"{'run':>5}  {'started':<19}  {'cases':>5} {metric:>12}"
+    scale = _Scale([point.value for point in found])
+    for point in found:
+        yield _drawn_point(point, scale)
+    last = next((point for point in reversed(found) if point.value is not None), None)
+    if last is not None:
+        yield f"the largest in run {last.run.id}: {last.name}"
+
+
+def _drawn_point(point: Point, scale: _Scale) -> str:
+    head = f"{point.run.id:>5}  {point.run.started[:19]:<19}  {point.cases:>5,} {_number(point.value):>12}"
+    return f"{head}  {scale.bar(point.value)}".rstrip()
+
+
+class _Scale:
+    """Bars by the logarithm, from the least value that is not 0 to the largest."""
+
+    def __init__(self, values: Sequence[float | None]) -> None:
+        logs = [math.log(value) for value in values if value and math.isfinite(value)]
+        self._low, self._high = min(logs, default=0.0), max(logs, default=0.0)
+
+    def bar(self, value: float | None) -> str:
+        if not value:
+            return ""
+        if math.isinf(value):
+            return "█" * BAR + "▶"
+        span = self._high - self._low
+        share = (math.log(value) - self._low) / span if span else 0.0
+        return "█" * (1 + round(share * (BAR - 1)))
+
+
+def _number(value: float | None) -> str:
+    return "none" if value is None else f"{value:.4g}"

@@ -1,0 +1,191 @@
+"""The SQLite file: its tables, how it is opened, and a run that is appended in one transaction.
+
+docs/history.md describes the tables for those who query them. The rows of an API in a run stand beside one another, so
+that an append writes in one place, and a query of an API reads few.
+"""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+
+from pytest_probe.errors import SettingsError
+from pytest_probe.model.result import Result
+from pytest_probe.reports.case_metrics import measured
+
+OPTION = "--probe-history"
+SCHEMA = 1
+# "prob", by which SQLite's files tell whose they are.
+APPLICATION = 0x70726F62
+# Seconds that a writer waits for another one.
+PATIENCE = 60.0
+# Of a case in a run, by the names of its columns.
+METRICS = (
+    "limit_share", "noise_ratio", "noise_rms", "max_ulp", "mean_ulp", "max_abs", "max_rel", "mismatch",
+    "time_us", "peak_bytes", "duration",
+)  # fmt: skip
+TABLES = f"""
+CREATE TABLE runs (
+    id INTEGER PRIMARY KEY, started TEXT NOT NULL, finished TEXT, folder TEXT NOT NULL, device TEXT NOT NULL,
+    framework TEXT NOT NULL, seed INTEGER NOT NULL, standard TEXT NOT NULL, dtypes TEXT NOT NULL, dumps TEXT NOT NULL,
+    digests TEXT NOT NULL, exit_status INTEGER, cases INTEGER NOT NULL, errors INTEGER NOT NULL,
+    warnings INTEGER NOT NULL, passes INTEGER NOT NULL, skips INTEGER NOT NULL, not_run INTEGER NOT NULL,
+    settings TEXT NOT NULL, versions TEXT NOT NULL
+);
+CREATE TABLE apis (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
+CREATE TABLE cases (
+    id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, api_id INTEGER NOT NULL REFERENCES apis (id),
+    direction TEXT NOT NULL
+);
+CREATE TABLE results (
+    run_id INTEGER NOT NULL REFERENCES runs (id), api_id INTEGER NOT NULL REFERENCES apis (id),
+    case_id INTEGER NOT NULL REFERENCES cases (id),
+    verdict TEXT NOT NULL, dtype TEXT NOT NULL, device TEXT NOT NULL, {", ".join(f"{name} REAL" for name in METRICS)},
+    PRIMARY KEY (run_id, api_id, case_id)
+) WITHOUT ROWID;
+CREATE VIEW history AS
+    SELECT runs.id AS run_id, started, framework, apis.name AS api, case_id,
+        (SELECT name FROM cases WHERE id = case_id) AS name,
+        (SELECT direction FROM cases WHERE id = case_id) AS direction,
+        verdict, dtype, results.device AS device, {", ".join(METRICS)}
+    FROM runs CROSS JOIN apis CROSS JOIN results ON run_id = runs.id AND api_id = apis.id;
+PRAGMA application_id = {APPLICATION};
+PRAGMA user_version = {SCHEMA};
+"""
+
+
+class NotAppended(Exception):
+    """Why a run was not appended, in a few words."""
+
+
+@contextmanager
+def opened(path: Path, where: str = OPTION, *, timeout: float = PATIENCE) -> Iterator[sqlite3.Connection]:
+    """The file, which is there. where is the option or the argument that named it.
+
+    Raises SettingsError where it is no history, or one of a newer schema.
+    """
+    try:
+        with closing(
+            sqlite3.connect(path.resolve().as_uri() + "?mode=rw", timeout, uri=True, isolation_level=None)
+        ) as file:
+            _check(file, path, where)
+            yield file
+    except sqlite3.Error as error:
+        raise SettingsError(where, str(path), f"it cannot be used as a history: {error}") from None
+
+
+def check(path: Path, where: str = OPTION) -> None:
+    """Can a run be appended? Raises SettingsError where the file is there and is no history, or of a newer schema."""
+    if path.exists() and path.stat().st_size:
+        with opened(path, where):
+            pass
+
+
+def _check(file: sqlite3.Connection, path: Path, where: str) -> None:
+    ours, schema = _pragma(file, "application_id"), _pragma(file, "user_version")
+    if ours != APPLICATION:
+        raise SettingsError(where, str(path), f"it is no history: give a file that {OPTION} wrote, or a new one")
+    if schema > SCHEMA:
+        wanted = f"it is of schema {schema}, this version knows {SCHEMA}: upgrade pytest-probe, or give a new file"
+        raise SettingsError(where, str(path), wanted)
+
+
+def _pragma(file: sqlite3.Connection, name: str) -> int:
+    return int(file.execute(f"PRAGMA {name}").fetchone()[0])
+
+
+class HistoryRun(Struct):
+    """The cases of a run, taken in one at a time and kept small, until the run is appended."""
+
+    _rows: list[tuple[Any, ...]] = field(default_factory=list)
+    _verdicts: Counter[str] = field(default_factory=Counter)
+
+    def add(self, result: Result) -> None:
+        """Take in a case."""
+        numbers = dict(measured(result))
+        metrics = (_real(numbers.get(name)) for name in METRICS)
+        case = (result.id, result.api, result.direction)
+        self._rows.append((case, result.verdict, result.dtype, result.device, *metrics))
+        self._verdicts[result.verdict] += 1
+
+    def append(self, path: Path, run: Mapping[str, Any], *, goes_on: bool = False) -> None:
+        """Append the run that run.json tells of, in one transaction: all of it or nothing is there. folder, in run, is
+        that of its results; goes_on: it takes the place of its beginning, which began at the same time in that folder.
+        Raises NotAppended."""
+        try:
+            with closing(sqlite3.connect(path, PATIENCE, isolation_level=None)) as file:
+                file.execute("BEGIN IMMEDIATE")
+                if not file.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone():
+                    for statement in filter(None, map(str.strip, TABLES.split(";"))):
+                        file.execute(statement)
+                _check(file, path, OPTION)
+                self._append(file, run, goes_on)
+                file.execute("COMMIT")
+        except (sqlite3.Error, SettingsError) as error:
+            raise NotAppended(str(error)) from None
+
+    def _append(self, file: sqlite3.Connection, run: Mapping[str, Any], goes_on: bool) -> None:
+        row = self._run(run)
+        began = file.execute("SELECT id FROM runs WHERE started = :started AND folder = :folder", row).fetchall()
+        for (id,) in began if goes_on else ():
+            file.execute("DELETE FROM results WHERE run_id = ?", (id,))
+            file.execute("DELETE FROM runs WHERE id = ?", (id,))
+        names = ", ".join(row)
+        values = ", ".join(f":{name}" for name in row)
+        id = file.execute(f"INSERT INTO runs ({names}) VALUES ({values})", row).lastrowid
+        places = ", ".join("?" * (6 + len(METRICS)))
+        rows = [(id, *_ids(file, case), *rest) for case, *rest in self._rows]
+        # In the order of the table, so that its pages are written one after the other.
+        rows.sort(key=itemgetter(1, 2))
+        file.executemany(f"INSERT OR REPLACE INTO results VALUES ({places})", rows)
+
+    def _run(self, run: Mapping[str, Any]) -> dict[str, Any]:
+        settings, devices, dumps = run["settings"], run.get("devices", ()), run.get("dumps", ())
+        return {
+            "started": run["started"],
+            "finished": run.get("finished"),
+            "folder": run.get("folder", ""),
+            "device": ", ".join(dict.fromkeys(str(device["device"]) for device in devices)),
+            "framework": ", ".join(dict.fromkeys(f"{each['framework']} {each['version']}" for each in devices)),
+            "seed": run["seed"],
+            "standard": settings["standard"],
+            "dtypes": ",".join(settings["dtypes"]),
+            "dumps": ", ".join(str(dump["label"]) for dump in dumps),
+            "digests": " ".join(sorted(str(dump["digest"]) for dump in dumps)),
+            "exit_status": run.get("exit_status"),
+            "cases": len(self._rows),
+            "errors": self._verdicts["error"],
+            "warnings": self._verdicts["warning"],
+            "passes": self._verdicts["pass"],
+            "skips": self._verdicts["skip"],
+            "not_run": run.get("not_run") or 0,
+            "settings": msgspec.json.encode(settings).decode(),
+            "versions": msgspec.json.encode(run.get("versions", {})).decode(),
+        }
+
+
+def _ids(file: sqlite3.Connection, case: tuple[str, str, str]) -> tuple[int, int]:
+    """The ids of a case's API and of the case, by name, API and direction."""
+    name, api, direction = case
+    found = file.execute("SELECT api_id, id FROM cases WHERE name = ?", (name,)).fetchone()
+    if found is not None:
+        return int(found[0]), int(found[1])
+    file.execute("INSERT OR IGNORE INTO apis (name) VALUES (?)", (api,))
+    (api_id,) = file.execute("SELECT id FROM apis WHERE name = ?", (api,)).fetchone()
+    row = (name, api_id, direction)
+    added = file.execute("INSERT INTO cases (name, api_id, direction) VALUES (?, ?, ?)", row)
+    return int(api_id), int(added.lastrowid or 0)
+
+
+def _real(value: float | None) -> float | None:
+    """SQLite makes NULL of NaN, which would say that there is no such metric."""
+    return math.inf if value is not None and math.isnan(value) else value

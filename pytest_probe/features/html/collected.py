@@ -1,0 +1,220 @@
+"""What the page shows of each case, taken in one at a time and kept as JSON already."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from heapq import heappush, heapreplace
+from typing import Any
+
+import msgspec
+
+from pytest_probe.model.details import limit_share
+from pytest_probe.model.result import ElementResult, OutputResult, Result
+from pytest_probe.model.verdict import SEVERITY
+from pytest_probe.reports.case_metrics import LABELS, SHARE, measured, short
+
+# Bytes of a case that is not shown in detail, without its line over the runs of a history; and of an error or a
+# warning, whose reason a table shows.
+ROW, LONG_ROW = 170, 400
+# Letters of a name that a row holds in full, so that numbers have room beside it.
+NAME = 88
+# Metrics that have a column besides those that are known by a label.
+OTHERS = 6
+# Of the cases that pass and of those that were skipped so many are shown in detail.
+WORST = 200
+# Outputs and notes of a case that are shown, and letters of a reason or a note: what is more is counted.
+OUTPUTS, NOTES, TEXT = 8, 8, 600
+DIGITS = 5
+
+
+class Names:
+    """Texts that many cases share, each once; a case has their places."""
+
+    def __init__(self) -> None:
+        self.places: dict[str, int] = {}
+
+    def place(self, text: str) -> int:
+        return self.places.setdefault(text, len(self.places))
+
+
+class Collected:
+    """The cases of a run. names holds what cases share, by kind; columns the metrics that any case has."""
+
+    KINDS = ("labels", "dtypes", "apis", "directions", "devices", "verdicts", "modules", "kinds")
+
+    def __init__(self) -> None:
+        self.names = {kind: Names() for kind in self.KINDS}
+        self.columns = Names()
+        self.columns.place(SHARE)
+        self.rows: list[bytes] = []
+        self.ids: list[str] = []
+        self.verdicts: Counter[str] = Counter()
+        self.listed: list[tuple[str, str, str]] = []
+        self.seconds = 0.0
+        self._details: dict[int, bytes] = {}
+        # The least share of a limit, and the row that has it, first.
+        self._worst: list[tuple[float, int]] = []
+
+    def add(self, result: Result) -> int:
+        """Take in a case; gives its row."""
+        row = len(self.rows)
+        numbers = dict(measured(result))
+        self.rows.append(self._row(result, numbers))
+        self.ids.append(result.id)
+        self.verdicts[result.verdict] += 1
+        self.seconds += result.duration
+        if SEVERITY[result.verdict] > SEVERITY["pass"]:
+            self._details[row] = _details(result)
+            self.listed.append((result.verdict, result.id, result.reason or result.kind))
+        else:
+            self._among_worst(row, numbers.get(SHARE, 0.0) if result.verdict == "pass" else -1.0, result)
+        return row
+
+    def _among_worst(self, row: int, share: float, result: Result) -> None:
+        entry = share, -row
+        if len(self._worst) < WORST:
+            heappush(self._worst, entry)
+        elif entry <= self._worst[0]:
+            return
+        else:
+            del self._details[-heapreplace(self._worst, entry)[1]]
+        self._details[row] = _details(result)
+
+    def _row(self, result: Result, numbers: dict[str, float]) -> bytes:
+        """What a table needs of a case."""
+        most = LONG_ROW if result.verdict in ("error", "warning") else ROW
+        identity, place = result.portable_id, self._place
+        name = identity.name
+        row = [
+            place("labels", identity.label),
+            name if len(name) <= NAME else f"{name[: NAME // 2]}…{name[-NAME // 2 + 1 :]}",
+            place("dtypes", result.dtype),
+            place("apis", result.api),
+            place("directions", result.direction),
+            place("devices", result.device),
+            place("verdicts", result.verdict),
+            -1 if result.place is None else result.place,
+            place("modules", result.module),
+            place("kinds", result.kind or _family(result)),
+            "",
+            *self._numbers(numbers),
+        ]
+        row[10] = _fitting(result.reason or result.kind, most - len(_encoded(row)))
+        return _fits(row, most)
+
+    def _place(self, kind: str, text: str) -> int:
+        return self.names[kind].place(text)
+
+    def _numbers(self, numbers: dict[str, float]) -> list[Any]:
+        """In the order of the columns; "" where the case has none."""
+        for name in numbers:
+            if name in LABELS or len(self.columns.places.keys() - LABELS.keys()) < OTHERS:
+                self.columns.place(name)
+        found: list[Any] = [short(numbers[name]) if name in numbers else "" for name in self.columns.places]
+        while found and found[-1] == "":
+            found.pop()
+        return found
+
+    def details(self) -> Iterator[tuple[int, bytes]]:
+        """By row."""
+        yield from sorted(self._details.items())
+
+
+def _family(result: Result) -> str:
+    """The kind of cause that an error looks like, "" where none was found."""
+    families = (output.diagnosis.family for output in result.outputs if output.diagnosis is not None)
+    return next(filter(None, families), "")
+
+
+def _fits(row: list[Any], most: int) -> bytes:
+    """The row in so many bytes, without its last numbers where it is too long."""
+    encoded = _encoded(row)
+    while len(encoded) > most and len(row) > 11:
+        row.pop()
+        encoded = _encoded(row)
+    return encoded
+
+
+def _fitting(text: str, room: int) -> str:
+    """As much of the text as takes so many bytes."""
+    if len(_encoded(text)) - 2 <= room:
+        return text
+    cut = text[: max(0, room)]
+    while cut and len(_encoded(cut)) + 1 > room:
+        cut = cut[:-1]
+    return f"{cut}…" if cut else ""
+
+
+def _encoded(value: Any) -> bytes:
+    """JSON that can stand inside a script element: one letter may take six bytes."""
+    return in_script(msgspec.json.encode(value))
+
+
+def in_script(json: bytes) -> bytes:
+    """JSON with what could end a script element, or a line of one, written as escapes."""
+    for raw, escaped in ESCAPES:
+        json = json.replace(raw, escaped)
+    return json
+
+
+ESCAPES = (
+    (b"<", b"\\u003c"),
+    (b">", b"\\u003e"),
+    (b"&", b"\\u0026"),
+    ("\u2028".encode(), b"\\u2028"),
+    ("\u2029".encode(), b"\\u2029"),
+)
+
+
+def _details(result: Result) -> bytes:
+    outputs = sorted(result.outputs, key=_badness, reverse=True)
+    found: dict[str, Any] = {
+        "reason": _text(result.reason),
+        "standard": result.standard,
+        "seconds": short(result.duration),
+        "notes": [_text(note) for note in result.notes[:NOTES]],
+        "outputs": [_output(output) for output in outputs[:OUTPUTS]],
+        "left_out": len(outputs[OUTPUTS:]),
+    }
+    if result.gate is not None:
+        found["gate"] = {"change": result.gate.change, "reason": _text(result.gate.reason)}
+    for name in ("details", "time", "memory"):
+        if getattr(result, name) is not None:
+            found[name] = getattr(result, name)
+    return _encoded(found)
+
+
+def _badness(output: OutputResult) -> tuple[int, float]:
+    return SEVERITY[output.verdict], limit_share(output.metrics) or 0.0
+
+
+def _output(output: OutputResult) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "name": output.name,
+        "shape": output.shape,
+        "dtype": output.dtype,
+        "verdict": output.verdict,
+        "standard": output.standard,
+        "reason": _text(output.reason),
+        "metrics": {name: _rounded(value) for name, value in output.metrics.items()},
+    }
+    if output.worst:
+        found["worst"] = [_element(element) for element in output.worst]
+    if output.diagnosis is not None:
+        found["diagnosis"] = output.diagnosis
+    return found
+
+
+def _element(element: ElementResult) -> list[Any]:
+    return [element.index, element.actual, element.expected, _rounded(element.ulp), _rounded(element.ratio)]
+
+
+def _rounded(value: Any) -> Any:
+    if not isinstance(value, float):
+        return value
+    return float(f"{value:.{DIGITS}g}")
+
+
+def _text(text: str) -> str:
+    return text if len(text) <= TEXT else f"{text[:TEXT]}…"

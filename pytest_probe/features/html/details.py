@@ -1,0 +1,49 @@
+"""Which cases a report shows in detail, and those details."""
+
+from __future__ import annotations
+
+from heapq import heappush, heapreplace
+from typing import TYPE_CHECKING
+
+from pytest_probe.model.verdict import Verdict
+
+if TYPE_CHECKING:
+    from pytest_probe.check import Checked
+    from pytest_probe.model.details import Details
+
+# Of the cases that pass so many, those nearest to their limits, are shown in detail.
+WORST = 200
+
+
+class ShownInDetail:
+    """Chooses while the run goes on: errors, warnings, and of the others those that are among the worst so far."""
+
+    def __init__(self) -> None:
+        self._worst: list[float] = []
+
+    def takes(self, verdict: Verdict) -> bool:
+        """Is a case with this verdict shown in detail?"""
+        if verdict.verdict != "pass":
+            return verdict.verdict != "skip"
+        from pytest_probe.model.details import limit_share
+
+        share = max((limit_share(output.metrics) or 0.0 for output in verdict.outputs), default=0.0)
+        if len(self._worst) < WORST:
+            heappush(self._worst, share)
+            return True
+        if share <= self._worst[0]:
+            return False
+        heapreplace(self._worst, share)
+        return True
+
+
+def details_of(checked: Checked, verdict: Verdict, command: str) -> Details:
+    """What is shown of a case: its verdict may have been changed since it was checked."""
+    from pytest_probe.features.html.plots import arguments_of, plots_of
+    from pytest_probe.model.details import Details
+    from pytest_probe.records import user_frame
+
+    case = checked.case
+    stack = case.dump.stack(f"{case.record.name}.{case.direction}")
+    rows = verdict.arguments or arguments_of(checked)
+    return Details.of(command, rows, stack, user_frame(stack), plots_of(checked, verdict))

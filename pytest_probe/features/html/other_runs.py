@@ -1,0 +1,146 @@
+"""Another run beside the one of the page: what moved, and what is on one side only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+from msgspec import Struct, field
+
+from pytest_probe.model.baseline import KeptCase
+from pytest_probe.model.baseline import number as kept_number
+from pytest_probe.model.result import PortableId, Result, rank
+from pytest_probe.reports.case_metrics import measured, short
+
+# What is compared, the first that decides first.
+COMPARED = ("noise_ratio", "max_ulp", "mean_ulp", "time_us")
+# A factor that is less than this is no move: two times of one kernel always differ.
+LEAST = (1.0, 1.0, 1.0, 1.5)
+# Cases that moved, and names on one side, that the page lists.
+MOVED, LISTED = 1000, 2000
+
+
+class OtherCase(Struct, frozen=True):
+    """A case of the other run: its verdict, and of the compared metrics those that it has."""
+
+    verdict: str
+    numbers: Mapping[str, float]
+
+    @classmethod
+    def of(cls, result: Result) -> OtherCase:
+        return cls(result.verdict, {name: value for name, value in measured(result) if name in COMPARED})
+
+    @classmethod
+    def kept(cls, case: KeptCase) -> OtherCase:
+        """Of a baseline."""
+        numbers: dict[str, float] = {}
+        for output in case.outputs:
+            for name in COMPARED[:3]:
+                value = kept_number(getattr(output, name))
+                if not math.isnan(value):
+                    numbers[name] = max(value, numbers.get(name, 0.0), key=rank)
+        if case.time is not None:
+            numbers["time_us"] = case.time.low_us
+        return cls(case.verdict, numbers)
+
+
+class OtherRun(Struct):
+    """What the page is told of another run, and of each of its cases by id. notes say what differs between the two;
+    alike tells that both are of the same dumps: else nothing is compared."""
+
+    name: str
+    kind: Literal["benchmark", "baseline", "run"]
+    cases: Mapping[str, OtherCase]
+    notes: tuple[str, ...] = ()
+    alike: bool = True
+    _in_any_dtype: dict[PortableId, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for id in self.cases:
+            self._in_any_dtype.setdefault(PortableId.parse(id).in_any_dtype, id)
+
+    def id_of(self, id: str) -> str | None:
+        """The id of the same case: in the same dtype or, beside a benchmark, in another."""
+        if id in self.cases or self.kind != "benchmark":
+            return id if id in self.cases else None
+        return self._in_any_dtype.get(PortableId.parse(id).in_any_dtype)
+
+
+class _Move(Struct, frozen=True):
+    row: int
+    score: float
+    shown: list[Any]
+
+
+class Beside:
+    """The cases of this run beside those of the other."""
+
+    def __init__(self, other: OtherRun) -> None:
+        self.other = other
+        self._moves: list[_Move] = []
+        self._own: list[int] = []
+        self._met: set[str] = set()
+
+    def add(self, row: int, result: Result) -> None:
+        """Take in the case of a row."""
+        id = self.other.id_of(result.id) if self.other.alike else None
+        if id is None:
+            self._own.append(row)
+            return
+        self._met.add(id)
+        before, now = self.other.cases[id], OtherCase.of(result)
+        factors = [_factor(before.numbers, now.numbers, name) for name in COMPARED]
+        changed = before.verdict != now.verdict
+        if changed or any(map(_moved, factors, LEAST)):
+            shown = [row, before.verdict, *(_shown(before.numbers, name) for name in COMPARED)]
+            shown += [_shown(now.numbers, name) for name in COMPARED]
+            self._moves.append(_Move(row, _score(factors[:3]) + 1e6 * changed, shown))
+
+    def data(self) -> dict[str, Any]:
+        """For the page: the cases that moved most, and those on one side."""
+        moves = sorted(self._moves, key=lambda move: (-move.score, move.row))
+        there = [id for id in self.other.cases if id not in self._met]
+        found: dict[str, Any] = {
+            "name": self.other.name,
+            "kind": self.other.kind,
+            "notes": self.other.notes,
+            "alike": self.other.alike,
+            "metrics": COMPARED,
+            "common": len(self._met),
+            "moved": len(moves),
+            "moves": [move.shown for move in moves[:MOVED]],
+            "only_here": len(self._own),
+            "only_there": len(there),
+            "here": self._own[:LISTED],
+            "there": [[id, self.other.cases[id].verdict, *self._metrics(id)] for id in there[:LISTED]],
+        }
+        return found
+
+    def _metrics(self, id: str) -> Iterable[Any]:
+        return (_shown(self.other.cases[id].numbers, name) for name in COMPARED[:2])
+
+
+def _shown(numbers: Mapping[str, float], name: str) -> Any:
+    return short(numbers[name]) if name in numbers else ""
+
+
+def _factor(before: Mapping[str, float], now: Mapping[str, float], name: str) -> float | None:
+    """How many times as large a metric is; None where it is on one side only."""
+    if name not in before or name not in now:
+        return None
+    old, new = float(f"{before[name]:.4g}"), float(f"{now[name]:.4g}")
+    if old == new or (math.isnan(old) and math.isnan(new)):
+        return 1.0
+    return new / old if old and not math.isnan(old) else math.inf
+
+
+def _moved(factor: float | None, least: float) -> bool:
+    return factor is not None and factor != 1.0 and not 1 / least <= factor <= least
+
+
+def _score(factors: list[float | None]) -> float:
+    """How far the furthest of the metrics moved, in powers of two."""
+    logs = [1024.0 if not factor or math.isinf(factor) or math.isnan(factor) else abs(math.log2(factor))
+            for factor in factors if factor is not None]  # fmt: skip
+    return max(logs, default=0.0)

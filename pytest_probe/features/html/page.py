@@ -1,0 +1,104 @@
+"""The page itself: the data of a run inside a template, with a policy that forbids every request."""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import b64encode
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+from msgspec import Struct
+
+from pytest_probe.features.html.collected import Collected, in_script
+from pytest_probe.features.html.other_runs import Beside
+from pytest_probe.features.html.sparklines import Sparklines
+from pytest_probe.features.html.tiles import tiles
+from pytest_probe.reports.case_metrics import LABELS
+from pytest_probe.reports.run_folder import RunFacts
+from pytest_probe.system.atomic_files import replacing
+from pytest_probe.system.regular_file import check_replaceable
+
+TEMPLATE, STYLE, SCRIPTS = "page.html.j2", "style.css", "script"
+# In this order: each uses what the ones before it define.
+PARTS = ("dom", "values", "charts", "table", "case", "cases", "sequence", "apis", "runs", "times", "main")
+VERDICTS = ("error", "warning", "pass", "skip")
+# Errors and warnings that the page lists without its script, as on paper.
+LISTED = 500
+
+
+class Page(Struct, frozen=True):
+    """What the page is made of."""
+
+    run: RunFacts
+    collected: Collected
+    beside: Beside | None = None
+    sparklines: Sparklines | None = None
+
+    def write(self, path: Path) -> None:
+        """Write the page. Raises OSError."""
+        check_replaceable(path)
+        with (
+            replacing(path) as temporary,
+            temporary.open("w", encoding="utf-8", errors="replace", newline="\n") as file,
+        ):
+            file.writelines(self._text())
+
+    def _text(self) -> Iterator[str]:
+        # Not with loader and folders: a package may lie in an archive.
+        environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+        script, style = _script(), _resource(STYLE)
+        found = self.collected
+        listed = sorted(found.listed, key=lambda each: VERDICTS.index(each[0]))
+        return environment.from_string(_resource(TEMPLATE)).generate(
+            policy=_policy(script, style),
+            style=Markup(style),
+            script=Markup(script),
+            verdicts=[(name, found.verdicts[name]) for name in VERDICTS],
+            not_run=self.run.not_run or 0,
+            tiles=list(tiles(self.run, found.seconds)),
+            cases=len(found.rows),
+            listed=listed[:LISTED],
+            unlisted=max(0, len(listed) - LISTED),
+            beside=None if self.beside is None else self.beside.other.name,
+            parts={name: Markup(data.decode()) for name, data in self._data()},
+        )
+
+    def _data(self) -> Iterator[tuple[str, bytes]]:
+        """The data by the id of its element, as JSON."""
+        found = self.collected
+        yield "probe-names", in_script(msgspec.json.encode(self._head()))
+        yield "probe-rows", b"[%s]" % b",\n".join(found.rows)
+        shown = (b'"%d":%s' % (row, details) for row, details in found.details())
+        yield "probe-details", b"{%s}" % b",\n".join(shown)
+        yield "probe-beside", b"null" if self.beside is None else in_script(msgspec.json.encode(self.beside.data()))
+        lines = None if self.sparklines is None else self.sparklines.data(found.ids)
+        yield "probe-history", in_script(msgspec.json.encode(lines))
+
+    def _head(self) -> dict[str, Any]:
+        names = {kind: list(names.places) for kind, names in self.collected.names.items()}
+        columns = [[name, LABELS.get(name, name.replace("_", " "))] for name in self.collected.columns.places]
+        return {"names": names, "columns": columns}
+
+
+def _resource(name: str) -> str:
+    return (files(__package__) / name).read_text(encoding="utf-8")
+
+
+def _script() -> str:
+    parts = "\n".join(_resource(f"{SCRIPTS}/{name}.js") for name in PARTS)
+    return f'(() => {{\n"use strict";\n{parts}}})();\n'
+
+
+def _policy(script: str, style: str) -> str:
+    """Nothing is loaded, sent or run but the script and the style of the page, which are known by their digests."""
+    allowed = "".join(f"; {kind}-src '{_digest(text)}'" for kind, text in (("script", script), ("style", style)))
+    return f"default-src 'none'{allowed}; base-uri 'none'; form-action 'none'"
+
+
+def _digest(text: str) -> str:
+    return f"sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

@@ -1,0 +1,73 @@
+"""What a report draws of a case: its worst output, in little data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pytest_probe.check.checked import Checked
+from pytest_probe.check.verdicts import argument_rows
+from pytest_probe.model.details import Plots, limit_share
+from pytest_probe.model.verdict import SEVERITY, ArgumentRow, OutputVerdict, Verdict
+from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating
+from pytest_probe.numerics.error_plots import error_map, errors_of, points, sampled
+from pytest_probe.numerics.histogram import histogram
+
+
+def arguments_of(checked: Checked) -> tuple[ArgumentRow, ...]:
+    """The arguments of a case that ran."""
+    return () if checked.worst is None else argument_rows(checked.worst.replay)
+
+
+def plots_of(checked: Checked, verdict: Verdict) -> Plots | None:
+    """Of the worst output, where both sides have it; None where the case did not run, or gave no arrays of numbers."""
+    sides = checked.worst
+    if sides is None:
+        return None
+    found = [output for output in verdict.outputs if output.name in sides.actual and output.name in sides.expected]
+    if not found:
+        return None
+    worst = max(found, key=_badness)
+    actual, expected = _array(sides.actual[worst.name]), _array(sides.expected[worst.name])
+    if actual is None or expected is None or actual.shape != expected.shape or not actual.size:
+        return None
+    return _plots(worst, actual, expected)
+
+
+def _badness(output: OutputVerdict) -> tuple[int, float]:
+    return SEVERITY[output.verdict], limit_share(output.metrics) or 0.0
+
+
+def _plots(output: OutputVerdict, actual: AnyArray, expected: AnyArray) -> Plots:
+    with np.errstate(all="ignore"):
+        taken = sampled(actual, expected)
+        errors = errors_of(*taken)
+        measured = is_floating(actual.dtype) or is_complex(actual.dtype)
+        return Plots(
+            output.name,
+            output.noise_ratios,
+            histogram(errors) if measured else None,
+            points(*taken, errors),
+            error_map(actual, expected, _index_of_worst(output, actual, errors)),
+        )
+
+
+def _index_of_worst(output: OutputVerdict, actual: AnyArray, errors: AnyArray) -> tuple[int, ...]:
+    """Where the worst element is; of a sample the index in the whole tensor says nothing. errors: of evenly spaced
+    elements."""
+    if output.worst and output.shape == actual.shape:
+        return output.worst[0].index
+    place = int(np.argmax(errors))  # NaN is the largest of all
+    step = max(1, -(-actual.size // errors.size))
+    return tuple(map(int, np.unravel_index(min(place * step, actual.size - 1), actual.shape)))
+
+
+def _array(value: Any) -> AnyArray | None:
+    """Numbers and truth values as an array; None for all else."""
+    if isinstance(value, (bool, int, float, complex)):
+        value = np.asarray(value)
+    if not isinstance(value, np.ndarray):
+        return None
+    numeric = is_floating(value.dtype) or is_complex(value.dtype) or value.dtype.kind in "biu"
+    return value if numeric else None

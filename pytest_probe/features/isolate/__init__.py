@@ -1,0 +1,3 @@
+"""--probe-isolate: one worker process runs the cases."""
+
+from __future__ import annotations

@@ -1,0 +1,90 @@
+"""A run's summary in Markdown, for the page of a CI job."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from pytest_probe.reports.tally import Tally
+from pytest_probe.reports.terminal import count, summary_lines
+from pytest_probe.system.text import printable_line
+
+# Failing cases that it shows.
+SHOWN = 50
+
+
+class Failing(Struct, frozen=True):
+    """An item that failed: its id, why in one line, and the line of the program that made the call, from 1; 0 where
+    only a file is known."""
+
+    id: str
+    reason: str
+    file: str
+    line: int
+
+    @property
+    def place(self) -> str:
+        return f"{self.file}:{self.line}" if self.line else self.file
+
+
+class Page(Struct, frozen=True):
+    """What the page says: environment is what differs from the baseline's, "" where nothing does; gate are the lines of
+    the gate, the counts first."""
+
+    header: Sequence[str]
+    tally: Tally
+    failing: Sequence[Failing]
+    not_run: int
+    gate: Sequence[str] = ()
+    environment: str = ""
+    trouble: Sequence[str] = ()
+
+    def text(self) -> str:
+        """The page."""
+        return "\n".join(self._lines()) + "\n"
+
+    def _lines(self) -> Iterator[str]:
+        summary = list(summary_lines(self.tally, not_run=self.not_run, width=1000))
+        failed = f"{count(len(self.failing), 'case')} failed" if self.failing else "nothing failed"
+        yield f"## pytest-probe: {failed}"
+        yield ""
+        yield from (f"- {_text(line)}" for line in (summary[0], *self.gate[:2], *_first(self.header)))
+        if self.not_run:
+            yield f"- **{count(self.not_run, 'item')} did not run**"
+        yield from (f"- **{_text(line)}**" for line in (self.environment, *self.trouble) if line)
+        yield from self._failing()
+        yield from _details("More of the gate", self.gate[2:])
+        yield from _details("The whole summary", summary[1:])
+        yield ""
+
+    def _failing(self) -> Iterator[str]:
+        if not self.failing:
+            return
+        yield from ("", "| failed | why | where |", "|---|---|---|")
+        for each in self.failing[:SHOWN]:
+            yield f"| {_code(each.id)} | {_text(each.reason)} | {_code(each.place)} |"
+        if len(self.failing) > SHOWN:
+            yield f"\nand {len(self.failing) - SHOWN:,} more"
+
+
+def _first(header: Sequence[str]) -> list[str]:
+    return [line.removeprefix("probe: ") for line in header[:1]]
+
+
+def _details(title: str, lines: Sequence[str]) -> Iterator[str]:
+    if lines:
+        yield from ("", f"<details><summary>{title}</summary>", "", "~~~text")
+        yield from (line.replace("~~~", "~ ~ ~") for line in lines)
+        yield from ("~~~", "", "</details>")
+
+
+def _text(text: str) -> str:
+    """In one line, with nothing that Markdown or a table takes for its own."""
+    return re.sub(r"([\\`*_{}\[\]<>|#~])", r"\\\1", printable_line(text))
+
+
+def _code(text: str) -> str:
+    """As code, in a table."""
+    return f"`{printable_line(text).replace('`', chr(39)).replace('|', chr(92) + '|')}`"

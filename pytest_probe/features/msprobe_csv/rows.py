@@ -1,0 +1,129 @@
+"""Rows of a run, one an output: from a folder of ours, or from a details file in msprobe's columns."""
+
+from __future__ import annotations
+
+import ast
+import csv
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from pytest_probe.errors import ResultsError, SettingsError
+from pytest_probe.features.msprobe_csv.columns import COSINE, DEVICE, MEASURED, MESSAGE, NAME, SHAPE, STATUS, status_of
+from pytest_probe.model.result import Plain, PortableId, Result, number
+from pytest_probe.model.verdict import Metric
+from pytest_probe.numerics.tool_metrics import Measures
+from pytest_probe.reports.results_file import RESULTS, RUN, read_results
+from pytest_probe.reports.selected import check_results, end_of
+
+GIVE = "give a folder of --probe-out, or an accuracy_checking_details file"
+_FIELDS = frozenset(Measures.__struct_fields__)
+
+
+class Row(Struct, frozen=True):
+    """One output. key names it on both sides of a comparison ("Functional.linear.0.forward.output.0", behind the dump's
+    label where a run of ours has several dumps, with a dtype where it ran in several); api is the one whose rule judges
+    ("Functional.linear"); dtype is the device's, "" where there is no output to judge; judge is the standard of the
+    output's own run, "" where a file does not say."""
+
+    key: str
+    entry: str
+    api: str
+    dtype: str
+    status: str
+    reason: str
+    measures: Measures
+    judge: str = ""
+
+    @property
+    def call(self) -> str:
+        """The API call: "Functional.linear.0"."""
+        return self.entry.rpartition(".")[0]
+
+    @property
+    def direction(self) -> str:
+        return self.entry.rpartition(".")[2]
+
+
+def read_rows(path: Path) -> dict[str, Row]:
+    """The rows of a run by key. Raises SettingsError where the path holds none."""
+    try:
+        if path.is_dir():
+            return _of_folder(path)
+        return {row.key: row for row in _of_file(path)}
+    except (OSError, UnicodeDecodeError, ResultsError, csv.Error) as error:
+        raise SettingsError("compare", str(path), f"it cannot be read: {error}; {GIVE}") from error
+
+
+def _of_folder(folder: Path) -> dict[str, Row]:
+    results = folder / RESULTS
+    if not results.exists():
+        files = sorted(folder.glob("accuracy_checking_details_*.csv"))
+        if len(files) != 1:
+            raise SettingsError("compare", str(folder), f"it holds {len(files)} details files and no {RESULTS}; {GIVE}")
+        return {row.key: row for row in _of_file(files[0])}
+    check_results("compare", results, end_of(folder / RUN))
+    found = list(read_results(results))
+    calls = [result for result in found if result.api]
+    several = len({result.portable_id.label for result in found}) > 1
+    runs = Counter(result.portable_id.in_any_dtype for result in calls)
+    return {row.key: row for result in calls for row in _of_result(result, several, runs)}
+
+
+def _of_result(result: Result, several: bool, runs: Mapping[PortableId, int]) -> Iterator[Row]:
+    """runs: in how many dtypes each entry ran; the other side may have run in another one."""
+    named, api = result.portable_id, result.api
+    if runs[named.in_any_dtype] == 1:
+        named = named.in_any_dtype
+    name = str(named) if several else named.name
+    for index, output in enumerate(result.outputs):
+        measures = measures_of(output.measures)
+        key, judge = f"{name}.output.{index}", output.standard
+        yield Row(key, named.entry, api, output.dtype, output.verdict, output.reason, measures, judge)
+    if not result.outputs:
+        yield Row(f"{name}.output.0", named.entry, api, "", status_of(result.verdict), result.reason, Measures(0))
+
+
+def measures_of(found: Mapping[str, Plain | Metric]) -> Measures:
+    """Measures as a result holds them."""
+    known: dict[str, Any] = {name: number(value) if isinstance(value, str) else value for name, value in found.items()}
+    return Measures(**{"count": 0, **{name: value for name, value in known.items() if name in _FIELDS}})
+
+
+def _of_file(path: Path) -> Iterator[Row]:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.DictReader(file)
+        missing = [name for name in (NAME, DEVICE, *MEASURED) if name not in (reader.fieldnames or ())]
+        if missing:
+            raise SettingsError("compare", str(path), f"it has no column {missing[0]}; {GIVE}")
+        for cells in reader:
+            key = cells[NAME]
+            dtype = (cells[DEVICE] or "").strip().removeprefix("torch.")
+            reason, status = (cells.get(name) or "" for name in (MESSAGE, STATUS))
+            entry = key.rpartition(".output.")[0] or key
+            api = entry.rpartition(".")[0].rpartition(".")[0]
+            yield Row(key, entry, api, dtype, status.strip(), reason.strip(), _of_cells(cells))
+
+
+def _of_cells(cells: Mapping[str, str | None]) -> Measures:
+    values: dict[str, Any] = {
+        field: number((cells[column] or "").strip() or None) for column, field in MEASURED.items()
+    }
+    blank = {MEASURED[column] for column in MEASURED if not (cells[column] or "").strip()}
+    if MEASURED[COSINE] not in blank:
+        values[MEASURED[COSINE]] = 1 - values[MEASURED[COSINE]]
+    return Measures(_count(cells.get(SHAPE)), **{name: value for name, value in values.items() if name not in blank})
+
+
+def _count(shape: str | None) -> int:
+    try:
+        extents = ast.literal_eval((shape or "").strip() or "()")
+        count = 1
+        for extent in extents:
+            count *= int(extent)
+    except (ValueError, SyntaxError, TypeError):
+        return 1
+    return count

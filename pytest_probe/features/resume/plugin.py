@@ -1,0 +1,226 @@
+"""--probe-resume: what an earlier run found is taken over, and what is left runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_probe.model.result import PortableId, Result
+from pytest_probe.model.verdict import SEVERITY
+from pytest_probe.plugin.collectors import node_of_file
+from pytest_probe.plugin.items import NoticeItem
+from pytest_probe.plugin.report_results import carry
+from pytest_probe.plugin.run_dumps import address
+from pytest_probe.plugin.selected import Compared
+from pytest_probe.plugin.session import Probe
+from pytest_probe.plugin.xdist import DEATHS_OF_A_CASE, result_of
+from pytest_probe.reports import junit
+from pytest_probe.reports.death import Ending, verdict_on
+from pytest_probe.reports.earlier import Earlier, result_names
+from pytest_probe.reports.results_file import RESULTS, ResultsWriter, lines_of
+from pytest_probe.reports.running import FOLDER, TIMER, Deaths, told_timeout
+from pytest_probe.system import archive
+from pytest_probe.system.text import printable_line
+
+if TYPE_CHECKING:
+    from pytest_probe.plugin.reporting import Reporting
+
+# What pytest's last line counts results as that were taken over, and did not fail.
+TAKEN_OVER = "resumed"
+# Who hears of each report in any run, and makes nothing of one that passed. What else listens, as junit's plugin does,
+# is told of all results that are taken over.
+QUIET = ("_pytest.terminal", "_pytest.main", "_pytest.logging", "_pytest.cacheprovider", "_pytest.stepwise")
+QUIET_PACKAGES = ("pytest_probe", "pytest_rerunfailures", "xdist", "syrupy")
+
+
+def configure(config: pytest.Config, probe: Probe) -> None:
+    """Leave out what has a result, in this process, and let the one that reports count what is taken over."""
+    worker: dict[str, Any] = getattr(config, "workerinput", {})
+    if "probe_resumed" in worker:
+        path, size = worker["probe_resumed"]
+        config.pluginmanager.register(Remaining(result_names(Path(path), size)), "probe-remaining")
+    reporting = config.pluginmanager.getplugin("probe-reporting")
+    if reporting is None or reporting.earlier is None:
+        return
+    earlier: Earlier = reporting.earlier
+    if earlier.finished:
+        # Without workers: there is nothing to run.
+        config.option.dist, config.option.tx, config.option.numprocesses = "no", [], 0
+        config.pluginmanager.register(Finished(earlier), "probe-finished")
+    else:
+        _write_deaths(probe, reporting.writer)
+        _remove_tables(reporting.writer.folder, earlier.run.tables)
+        config.pluginmanager.register(Compared(reporting.writer.folder, earlier), "probe-compared")
+        config.pluginmanager.register(Remaining(earlier.names(earlier.size)), "probe-remaining")
+    config.pluginmanager.register(Resumed(probe, reporting, earlier), "probe-resumed")
+
+
+def _remove_tables(folder: Path, names: Iterable[str]) -> None:
+    """Remove the CSV files that the run wrote when it ended; others below the folder are of other runs."""
+    for name in names:
+        path = Path(os.path.normpath(folder / name))
+        if path.is_relative_to(folder) and path.suffix == ".csv":
+            path.unlink(missing_ok=True)
+
+
+def _write_deaths(probe: Probe, writer: ResultsWriter) -> None:
+    """Note what the processes of the earlier run were running, and write the results of the cases that they died of."""
+    folder = writer.folder / FOLDER
+    known = result_names(writer.folder / RESULTS, writer.size)
+    out_of_time = told_timeout(folder)
+    deaths = Deaths(folder)
+    deaths.of_earlier_processes()
+    for death, times in deaths.last():
+        ended = death.id == out_of_time
+        if death.id not in known and (ended or times >= DEATHS_OF_A_CASE):
+            verdict = verdict_on(death, Ending(None), times=times, timed_out=ended)
+            writer.write(lines_of([result_of(probe, PortableId.parse(death.id), verdict, probe.device, death.folded)]))
+    (folder / TIMER).unlink(missing_ok=True)
+
+
+class Remaining:
+    """Leaves out the items that have a result, behind those that another shard runs."""
+
+    def __init__(self, done: frozenset[str]) -> None:
+        self._done = done
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items[:] = [item for item in items if not self._has_result(item)]
+
+    def _has_result(self, item: pytest.Item) -> bool:
+        return isinstance(item, NoticeItem) and str(item.portable_id) in self._done
+
+
+class Finished:
+    """A run that had finished: nothing is collected, and it ends as it did."""
+
+    def __init__(self, earlier: Earlier) -> None:
+        self._earlier = earlier
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection(self) -> bool:
+        return True
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        session.exitstatus = self._earlier.run.exit_status or pytest.ExitCode.OK
+
+
+class Resumed:
+    """In the process that reports: counts the earlier run's results, and reports those that failed again."""
+
+    def __init__(self, probe: Probe, reporting: Reporting, earlier: Earlier) -> None:
+        self._probe = probe
+        self._reporting = reporting
+        self._earlier = earlier
+        self._size = earlier.size
+        self._nodes = {probe.dumps.label(path): _node(probe, path) for path in probe.dumps.paths}
+        self._count = 0
+        self._replaying = False
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        node.workerinput["probe_resumed"] = [str(self._reporting.writer.folder / RESULTS), self._size]
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
+        """Behind what runs: pytest starts nothing where something has failed before."""
+        try:
+            return (yield)
+        finally:
+            self._replaying = True
+            self._take_over(session)
+            self._replaying = False
+
+    def _take_over(self, session: pytest.Session) -> None:
+        hook, all_of_them = session.config.hook, _others_listen(session.config)
+        silent = 0
+        for nodeid, found in groupby(self._earlier.results(self._size), self._node):
+            results = list(found)
+            self._reporting.take_over(results)
+            self._count += len(results)
+            worst = max(results, key=lambda result: SEVERITY[result.verdict])
+            if all_of_them or self._fails(worst):
+                for report in self._reports(nodeid, worst):
+                    hook.pytest_runtest_logreport(report=report)
+            else:
+                silent += 1
+        reporter = session.config.pluginmanager.getplugin("terminalreporter")
+        if reporter is not None and silent:
+            # Of this category pytest's last line has the number, and nothing else is asked.
+            reporter.stats.setdefault(TAKEN_OVER, []).extend([SimpleNamespace()] * silent)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
+        """No letter for what did not run here: pytest would count it in its progress."""
+        if not (self._replaying and hasattr(report, "probe_resumed")):
+            return None
+        category = "" if report.when == "teardown" else "failed" if report.failed else TAKEN_OVER
+        return category, "", ""
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, None, None]:
+        if session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and self._count:
+            session.exitstatus = pytest.ExitCode.OK
+        yield
+
+    def pytest_report_header(self) -> list[str]:
+        folder = self._reporting.writer.folder
+        remarks = (f"probe: {folder}: {printable_line(remark)}" for remark in self._earlier.remarks)
+        return [f"probe: going on with the run in {folder}", *remarks]
+
+    def _fails(self, result: Result) -> bool:
+        strict = self._probe.settings.strict
+        return result.verdict == "error" or (result.verdict == "warning" and strict)
+
+    def _node(self, result: Result) -> str:
+        """The node id of the item that had this result, as pytest's reports name it."""
+        identity = result.portable_id
+        if identity.label.endswith(".py"):
+            return result.id.rpartition("::")[0]
+        return f"{self._nodes.get(identity.label, identity.label)}::{identity.name}"
+
+    def _reports(self, nodeid: str, result: Result) -> Iterator[pytest.TestReport]:
+        file, _, name = nodeid.partition("::")
+        outcome = "failed" if self._fails(result) else "skipped" if result.verdict == "skip" else "passed"
+        longrepr: Any = None
+        if outcome == "skipped":
+            longrepr = (file, 1, f"Skipped: {result.reason}")
+        elif outcome == "failed":
+            longrepr = f"{name} on {result.device}: {result.verdict}, found before the run was resumed\n{_why(result)}"
+        properties = junit.properties(result)
+        location = (file, None, f"{name} ")
+        for when in ("call", "teardown"):
+            kind, said = (outcome, longrepr) if when == "call" else ("passed", None)
+            report = pytest.TestReport(nodeid, location, {}, kind, said, when, duration=result.duration)  # type: ignore[arg-type]
+            report.user_properties = list(properties)
+            report.probe_resumed = True  # type: ignore[attr-defined]
+            if when == "call":
+                carry(report, result, [result])
+            yield report
+
+
+def _node(probe: Probe, path: Path) -> str:
+    """The node id of a dump."""
+    place = archive.split(path)
+    if place is None:
+        return node_of_file(probe, path)
+    return f"{node_of_file(probe, place[0])}::{address(path).partition('::')[2]}"
+
+
+def _why(result: Result) -> str:
+    outputs: Sequence[str] = [f"{output.name}: {output.reason}" for output in result.outputs if output.reason]
+    return result.reason or "\n".join(outputs)
+
+
+def _others_listen(config: pytest.Config) -> bool:
+    """Does a plugin hear of reports that not every run has, as junit's?"""
+    plugins = [impl.plugin for impl in config.hook.pytest_runtest_logreport.get_hookimpls()]
+    modules = {getattr(plugin, "__name__", type(plugin).__module__) for plugin in plugins}
+    return any(name not in QUIET and name.partition(".")[0] not in QUIET_PACKAGES for name in modules)

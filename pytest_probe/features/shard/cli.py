@@ -1,0 +1,63 @@
+"""`pytest-probe merge`: the shards of a run become one run."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from pytest_probe.errors import SettingsError
+from pytest_probe.features.msprobe_csv.checker import write_csv
+from pytest_probe.features.shard.junit_file import fails, write_junit
+from pytest_probe.features.shard.shards import Shard, check, items_of, joined, run_of, write
+from pytest_probe.features.timing.paddleapex_csv import write_measurements
+from pytest_probe.reports.tally import Tally
+from pytest_probe.reports.terminal import summary_lines
+from pytest_probe.settings.choices import ACCURACY
+from pytest_probe.system.text import printable
+
+FAILED = 1
+
+
+def add_parser(commands: Any) -> None:
+    """Register the command with argparse."""
+    parser = commands.add_parser(
+        "merge",
+        help="join the results of the shards of a run",
+        description="Join folders of --probe-out, one for each shard of --probe-shard: results.jsonl, run.json and the "
+        "CSV files are those of one run without shards. Tensors of --probe-save stay where they are.",
+        epilog="exit status: 0, 1 where a case failed or a shard's run did, 2 where an argument cannot be used",
+    )
+    parser.add_argument("folders", metavar="DIR", type=Path, nargs="+", help="the folder of one shard")
+    parser.add_argument("-o", "--out", metavar="DIR", type=Path, required=True, help="folder for the results of all")
+    parser.add_argument("--junit", metavar="FILE", type=Path, help="write one junit file of all cases")
+    parser.add_argument("--partial", action="store_true", help="some shards may be missing, or have ended early")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """The exit status. Raises SettingsError."""
+    shards = sorted(map(Shard.read, arguments.folders), key=lambda shard: shard.number)
+    check(shards, partial=arguments.partial)
+    found = joined(shards)
+    results = [result for _, result in found]
+    whole = run_of(shards, results)
+    write(arguments.out, whole, items_of(shards), results)
+    strict = bool(whole["settings"]["strict"])
+    try:
+        if ACCURACY in whole["settings"]["mode"]:
+            write_csv(arguments.out, datetime.now().strftime("%Y%m%d%H%M%S"))
+        write_measurements(arguments.out)
+    except OSError as error:
+        raise SettingsError("--out", str(arguments.out), f"it cannot be written to: {error.strerror}") from None
+    if arguments.junit is not None:
+        try:
+            write_junit(arguments.junit, ((item.node, result) for item, result in found), strict=strict)
+        except OSError as error:
+            raise SettingsError("--junit", str(arguments.junit), f"it cannot be written: {error.strerror}") from None
+    tally = Tally()
+    for result in results:
+        tally.add(result)
+    print(printable("\n".join(summary_lines(tally, not_run=whole["not_run"]))))
+    return FAILED if whole["exit_status"] or any(fails(result, strict=strict) for result in results) else 0

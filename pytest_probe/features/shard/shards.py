@@ -1,0 +1,212 @@
+"""The runs of several shards read, checked and joined: --probe-shard and `pytest-probe merge`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from pytest_probe.check.cost import MOST_PARTS, shard_of
+from pytest_probe.errors import ResultsError, SettingsError
+from pytest_probe.model.result import Result
+from pytest_probe.reports.identity import differences
+from pytest_probe.reports.results_file import RESULTS, RUN, ResultsWriter, lines_of, read_results
+from pytest_probe.reports.selected import (
+    ITEMS,
+    Items,
+    Selected,
+    SelectedItem,
+    check_results,
+    named,
+    read_items,
+    run_end,
+    selected_in,
+    write_items,
+)
+from pytest_probe.system.regular_file import opened
+
+COMMAND = "merge"
+# pytest's status of a run in which there was nothing to do.
+NOTHING = 5
+
+
+class ShardRun(msgspec.Struct, frozen=True):
+    """What the run.json of a shard says, as far as merging needs it."""
+
+    settings: dict[str, Any]
+    identity: dict[str, Any]
+    devices: list[dict[str, str]]
+    started: str
+    finished: str | None = None
+    exit_status: int | None = None
+    not_run: int | None = None
+    selected: Selected | None = None
+    without_result: tuple[str, ...] = ()
+
+
+class Shard(Struct, frozen=True, dict=True):
+    """A folder of --probe-out whose run had --probe-shard=number/parts; whole is its run.json."""
+
+    folder: Path
+    run: ShardRun
+    whole: Mapping[str, Any]
+    number: int
+    parts: int
+
+    @classmethod
+    def read(cls, folder: Path) -> Shard:
+        """Raises SettingsError where the folder holds no run, or one without --probe-shard."""
+        try:
+            with opened(folder / RUN) as file:
+                content = file.read()
+            run, whole = msgspec.json.decode(content, type=ShardRun), msgspec.json.decode(content)
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise SettingsError(COMMAND, str(folder), f"give folders of --probe-out; {RUN}: {error}") from None
+        given = run.settings.get("shard")
+        if not isinstance(given, str):
+            raise SettingsError(COMMAND, str(folder), "its run had no --probe-shard, so there is nothing to join")
+        shard = shard_of(given)
+        if shard is None:
+            wanted = f"{RUN}: settings.shard is {given!r}; expected I/N, with I from 1 to N and N up to {MOST_PARTS:,}"
+            raise SettingsError(COMMAND, str(folder), wanted)
+        return cls(folder, run, whole, *shard)
+
+    @property
+    def name(self) -> str:
+        return f"{self.number}/{self.parts}"
+
+    @property
+    def is_whole(self) -> bool:
+        """Has each of its items a result?"""
+        return self.run.finished is not None and self.run.not_run == 0
+
+    @cached_property
+    def items(self) -> Items:
+        """Raises SettingsError."""
+        if self.run.selected is None:
+            return Items(())
+        try:
+            return read_items(self.folder, self.run.selected)
+        except OSError as error:
+            wanted = f"{ITEMS} cannot be read ({error.strerror})"
+        except ResultsError as error:
+            wanted = str(error)
+        raise SettingsError(COMMAND, str(self.folder), wanted)
+
+    def item_of(self, result: Result) -> SelectedItem:
+        """The item of a result: a test may have several. Raises SettingsError where it is none of the shard's."""
+        found = self.items.of(result.id)
+        if found is None:
+            raise SettingsError(COMMAND, str(self.folder), f"{ITEMS} does not have {result.id}")
+        return found
+
+    def check_results(self, *, partial: bool) -> None:
+        """Raises SettingsError where its results are not those of its items."""
+        check_results(COMMAND, self.folder / RESULTS, run_end(self.whole), early=partial)
+
+    def results(self) -> Iterator[tuple[SelectedItem, Result]]:
+        """Raises SettingsError."""
+        try:
+            for result in read_results(self.folder / RESULTS):
+                yield self.item_of(result), result
+        except (OSError, ResultsError) as error:
+            raise SettingsError(COMMAND, str(self.folder), f"{RESULTS} cannot be used: {error}") from None
+
+
+def check(shards: Sequence[Shard], *, partial: bool) -> None:
+    """Can they be joined? Raises SettingsError. partial: some may be missing, or have ended early."""
+    for other in shards[1:]:
+        _check_same(shards[0], other)
+    parts = shards[0].parts
+    seen: dict[int, Shard] = {}
+    for shard in shards:
+        if shard.number in seen:
+            wanted = f"it is shard {shard.name}, and so is {seen[shard.number].folder}; give each shard once"
+            raise SettingsError(COMMAND, str(shard.folder), wanted)
+        seen[shard.number] = shard
+        shard.check_results(partial=partial)
+    if partial:
+        return
+    missing = [f"{number}/{parts}" for number in range(1, parts + 1) if number not in seen]
+    if missing:
+        given = ", ".join(str(shard.folder) for shard in shards)
+        raise SettingsError(COMMAND, given, f"shards are missing: {named(missing)}; add them, or --partial")
+    for shard in shards:
+        if not shard.is_whole:
+            wanted = "its run ended early; go on with --probe-resume, or add --partial"
+            raise SettingsError(COMMAND, str(shard.folder), wanted)
+
+
+def _check_same(one: Shard, other: Shard) -> None:
+    if one.parts != other.parts:
+        wanted = f"it is one of {other.parts} shards, {one.folder} is one of {one.parts}; give shards of one run"
+        raise SettingsError(COMMAND, str(other.folder), wanted)
+    for found in differences(other.run.identity, one.run.identity, "merge"):
+        told = f"its run has {found.field} {found.before}, that of {one.folder} has {found.now}"
+        raise SettingsError(COMMAND, str(other.folder), f"{told}; give shards of one run")
+
+
+def joined(shards: Sequence[Shard]) -> list[tuple[SelectedItem, Result]]:
+    """All results in the order of the run without shards. Raises SettingsError where two shards have the same item."""
+    found: list[tuple[SelectedItem, Result]] = []
+    owner: dict[str, Shard] = {}
+    for shard in shards:
+        for item, result in shard.results():
+            if owner.setdefault(item.id, shard) is not shard:
+                wanted = f"it has {item.id}, and so has {owner[item.id].folder}; give shards of one run"
+                raise SettingsError(COMMAND, str(shard.folder), wanted)
+            found.append((item, result))
+    return sorted(found, key=lambda pair: pair[0].place)
+
+
+def run_of(shards: Sequence[Shard], results: Iterable[Result]) -> dict[str, Any]:
+    """The run.json of all of them, as one run without shards has it."""
+    first = shards[0]
+    statuses = [shard.run.exit_status for shard in shards if shard.run.exit_status not in (None, NOTHING)]
+    ends = [shard.run.finished for shard in shards]
+    devices = [device for shard in shards for device in shard.run.devices]
+    without = [id for shard in shards for id in shard.run.without_result]
+    return {
+        **{key: value for key, value in first.whole.items() if key not in ("schema", "tables", "selected")},
+        "settings": {**first.run.settings, "shard": None},
+        "identity": {**first.run.identity, "shard": None},
+        "devices": [device for place, device in enumerate(devices) if device not in devices[:place]],
+        "started": min(shard.run.started for shard in shards),
+        "finished": None if None in ends else max(end for end in ends if end is not None),
+        "exit_status": max((status for status in statuses if status is not None), default=0),
+        "verdicts": dict(Counter(result.verdict for result in results)),
+        "not_run": sum(shard.run.not_run or 0 for shard in shards),
+        "shards": [shard.name for shard in shards],
+        **({"without_result": without} if without else {}),
+    }
+
+
+def items_of(shards: Sequence[Shard]) -> list[SelectedItem]:
+    """The items of all of them, in the order of the run without shards."""
+    return sorted((item for shard in shards for item in shard.items.found), key=lambda item: item.place)
+
+
+def write(folder: Path, run: Mapping[str, Any], items: Sequence[SelectedItem], results: Iterable[Result]) -> None:
+    """The results, the list of the items and run.json of all shards. Raises SettingsError where the folder has results
+    or cannot be written."""
+    path = folder / RESULTS
+    if path.exists() and path.stat().st_size:
+        raise SettingsError("--out", str(folder), f"it holds {RESULTS} of another run; give a new folder")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        writer = ResultsWriter(folder, run)
+        write_items(folder, items)
+        writer.add(selected=selected_in(folder))
+        for result in results:
+            writer.write(lines_of([result]))
+        writer.close()
+        trouble = writer.trouble
+    except OSError as error:
+        trouble = str(error.strerror)
+    if trouble:
+        raise SettingsError("--out", str(folder), f"it cannot be written to: {trouble}")

@@ -1,0 +1,3 @@
+"""--probe-timeout: a case that runs too long ends its process."""
+
+from __future__ import annotations

@@ -1,0 +1,129 @@
+"""The time and the memory of a case, from the call that is measured."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from pytest_probe.features.timing.blocks import Times, times
+from pytest_probe.features.timing.ceilings import Ceilings
+from pytest_probe.features.timing.subject import Subject
+from pytest_probe.features.timing.throughput import Work, work
+from pytest_probe.model import running_side
+from pytest_probe.model.measurement import CaseMemory, CaseTime, Throughput, TimeNote, Warmth
+from pytest_probe.numerics.dtypes import is_floating
+from pytest_probe.system.memory import given_back
+from pytest_probe.user_errors import exception_line, first_line
+
+if TYPE_CHECKING:
+    from pytest_probe.check.conditions import Setup
+
+# Sets of inputs that take turns at most: smaller inputs would lie in the cache in a program as well, where the call
+# before has just made them.
+SETS = 16
+# Bytes of fresh copies that are ready at a time, for a call that writes to its arguments.
+READY = 1 << 27
+UNCOUNTED = "nothing counts the memory of this device"
+
+
+class Measuring:
+    """Measures the calls of one device."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._conditions = setup.conditions
+        self._framework, self._device = setup.framework, setup.device
+        self._ceilings = Ceilings(setup.framework, setup.device)
+
+    def time(self, subject: Subject, record: str) -> CaseTime:
+        """record is the record's name. A call that raises when it is made again has a reason in the place of times."""
+        done = work(subject)
+        if done is not None:
+            subject = subject.varied(record, self._conditions.seed)
+        sets, warmth = input_sets(subject.input_bytes, self._framework.last_level_cache(self._device))
+        try:
+            found, clock = self._times(subject, sets)
+        except Exception as error:  # a framework raises what it likes
+            return CaseTime(reason=self._reason(error))
+        return self._told(subject, found, clock, sets, warmth, done)
+
+    def _times(self, subject: Subject, sets: int) -> tuple[Times, str]:
+        budget = self._conditions.time_budget
+        assert budget is not None
+        most = max(1, READY // max(subject.input_bytes, 1)) if subject.call.writes else math.inf
+        with running_side.device(), self._framework.repeated(replace(subject.call, sets=sets)) as repeated:
+            clock = self._framework.clock(self._device)
+            return times(clock, repeated.ready, repeated.empty, budget, most), clock.name
+
+    def _told(
+        self, subject: Subject, found: Times, clock: str, sets: int, warmth: Warmth, done: Work | None
+    ) -> CaseTime:
+        lower, upper = found.quartiles
+        note: TimeNote = "once" if found.once else "too short" if found.too_short else ""
+        return CaseTime(
+            _us(found.median),
+            _us(lower),
+            _us(upper),
+            _us(found.least),
+            _us(found.first),
+            _us(found.empty),
+            found.calls,
+            clock,
+            warmth,
+            sets,
+            note,
+            input_shapes=tuple(tuple(map(int, leaf.array.shape)) for leaf in subject.leaves.values()),
+            output_shapes=tuple(shape for shape, _ in subject.outputs.values()),
+            throughput=None if done is None or note == "too short" else self._throughput(subject, found, warmth, done),
+        )
+
+    def _throughput(self, subject: Subject, found: Times, warmth: Warmth, done: Work) -> Throughput | None:
+        if not found.median > 0:
+            return None
+        copied = self._ceilings.bytes_per_s(warmth)
+        dtypes = {leaf.array.dtype.name for leaf in subject.leaves.values() if is_floating(leaf.array.dtype)}
+        product = self._ceilings.flops_per_s(next(iter(dtypes))) if done.product and len(dtypes) == 1 else None
+        return Throughput(
+            _giga(done.bytes / found.median),
+            None if copied is None else _giga(copied),
+            _giga(done.flops / found.median),
+            None if product is None else _giga(product),
+        )
+
+    def memory(self, subject: Subject) -> CaseMemory:
+        """In a run of its own, since what counts it takes time."""
+        try:
+            with running_side.device(), self._framework.repeated(subject.call) as repeated:
+                first, second = repeated.ready(1), repeated.ready(1)
+                # What a library keeps of its first call counts for no case.
+                first[0]()
+                use = self._framework.memory_use(self._device, second[0])
+        except Exception as error:  # a framework raises what it likes
+            return CaseMemory(input_bytes=subject.input_bytes, reason=self._reason(error))
+        if use is None:
+            return CaseMemory(input_bytes=subject.input_bytes, reason=UNCOUNTED)
+        return CaseMemory(use.peak, use.growth, subject.input_bytes, source=use.source)
+
+    def _reason(self, error: Exception) -> str:
+        if isinstance(error, MemoryError):
+            given_back(error)
+            return f"memory ran out when the call was made again ({first_line(error)})"
+        return f"{self._device.name} raised when the call was made again: {exception_line(error)}"
+
+
+def input_sets(size: int, cache: int) -> tuple[int, Warmth]:
+    """How many copies of inputs of so many bytes take turns, and whether they lie in the last cache when a call begins:
+    as many as fill it twice; one where that would take more than SETS, or nobody knows the cache."""
+    if not size or not cache or 2 * cache > SETS * size:
+        return 1, "warm"
+    return math.ceil(2 * cache / size), "cold"
+
+
+def _us(seconds: float) -> float:
+    """Microseconds, in five digits."""
+    return float(f"{seconds * 1e6:.5g}")
+
+
+def _giga(number: float) -> float:
+    return float(f"{number / 1e9:.4g}")

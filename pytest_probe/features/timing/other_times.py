@@ -1,0 +1,107 @@
+"""The time of a case beside another run's: a benchmark's, or a baseline's, which has learnt how far it spreads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from msgspec import Struct, structs
+from msgspec.structs import replace
+
+from pytest_probe.errors import SettingsError
+from pytest_probe.features.benchmark.benchmark import OPTION as BENCHMARK_OPTION
+from pytest_probe.features.benchmark.benchmark import Benchmark
+from pytest_probe.features.gate.gate import Gate
+from pytest_probe.model.baseline import KeptTime
+from pytest_probe.model.measurement import CaseMemory, CaseTime, TimeBeside, microseconds
+from pytest_probe.model.result import PortableId, Result
+from pytest_probe.model.verdict import SLOWER, Verdict
+
+
+class OtherTimes(Struct, frozen=True):
+    """Where times are compared. limit: above so many times the other one a case is slower, None where nothing fails;
+    update: the baseline takes the times, so that nothing fails beside it."""
+
+    limit: float | None
+    benchmark: Benchmark | None = None
+    gate: Gate | None = None
+    update: bool = False
+
+    def beside(self, time: CaseTime, identity: PortableId) -> CaseTime:
+        """The time with the other one: of the benchmark, where it has the case, else of the baseline."""
+        if not time.compares or time.median_us is None:
+            return time
+        spread = self._kept(identity)
+        other = self._benchmarks(identity)
+        theirs = None if other is None else other.time
+        if theirs is not None and theirs.compares and theirs.median_us is not None:
+            found = TimeBeside(
+                "benchmark",
+                theirs.median_us,
+                _ratio(time.median_us, theirs.median_us),
+                limit_of(self.limit, spread),
+                theirs.least_us,
+            )
+        elif spread is not None and spread.low_us:
+            limit = None if self.update else limit_of(self.limit, spread)
+            found = TimeBeside("baseline", spread.low_us, _ratio(time.median_us, spread.low_us), limit)
+        else:
+            return time
+        return structs.replace(time, beside=found)
+
+    def _kept(self, identity: PortableId) -> KeptTime | None:
+        """The baseline's, where it is of this device."""
+        if self.gate is None or self.gate.baseline is None or not self.gate.comparable.same_device:
+            return None
+        kept = self.gate.baseline.cases.get(str(identity))
+        return None if kept is None else kept.time
+
+    def _benchmarks(self, identity: PortableId) -> Result | None:
+        """The benchmark's case of the same dtype: another one takes another time."""
+        found = None if self.benchmark is None else self.benchmark.results.get(identity)
+        return found if found is not None and found.portable_id == identity else None
+
+    def memory(self, memory: CaseMemory, identity: PortableId) -> CaseMemory:
+        """The memory with the benchmark's peak."""
+        other = self._benchmarks(identity)
+        if other is None or other.memory is None:
+            return memory
+        return structs.replace(memory, benchmark_bytes=other.memory.peak_bytes)
+
+
+def limit_of(limit: float | None, spread: KeptTime | None) -> float | None:
+    """The factor above which a case is slower. What runs of the same case differ by is known from few of them: the root
+    of the limit comes on top."""
+    if limit is None or spread is None:
+        return limit
+    return float(f"{max(limit, spread.spread * math.sqrt(limit)):.4g}")
+
+
+def _ratio(now: float, other: float) -> float:
+    return float(f"{now / other:.4g}")
+
+
+def slower(verdict: Verdict) -> Verdict:
+    """The verdict on a case that is slower than the limit allows: an error, unless it is one already."""
+    time = verdict.time
+    assert time is not None
+    assert time.beside is not None
+    beside = time.beside
+    reason = (
+        f"{beside.ratio:.3g} times the {beside.where}'s time: {microseconds(beside.median_us)} there, "
+        f"{microseconds(time.median_us or 0.0)} here; the limit is {beside.limit:.3g} times"
+    )
+    if verdict.verdict == "error":
+        return replace(verdict, notes=(*verdict.notes, f"{SLOWER}: {reason}"))
+    return replace(verdict, verdict="error", kind=SLOWER, reason=reason)
+
+
+def check_benchmark(benchmark: Benchmark) -> None:
+    """Raises SettingsError where it has no times."""
+    if not _any_time(result.time for result in benchmark.results.values()):
+        wanted = "its results have no times; make it with --probe-mode=acc,time"
+        raise SettingsError(BENCHMARK_OPTION, str(benchmark.folder), wanted)
+
+
+def _any_time(times: Iterable[CaseTime | None]) -> bool:
+    return any(time is not None and time.median_us is not None for time in times)

@@ -1,0 +1,87 @@
+"""The times and the memory of a run in PaddleAPEX's columns, from its results.
+
+prof_checking_result.csv, memory_checking_result.csv, and prof_summary.csv, which has times with verdicts. As there, -1
+stands for a time that nobody knows. UTF-8 with a byte order mark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from pytest_probe.features.msprobe_csv.checker import written
+from pytest_probe.model.measurement import Shape
+from pytest_probe.model.result import Result
+from pytest_probe.reports.results_file import RESULTS, read_results
+
+TIMES, MEMORY, SUMMARY = "prof_checking_result.csv", "memory_checking_result.csv", "prof_summary.csv"
+TIME_COLUMNS = (
+    "API Name",
+    "dtype",
+    "input shape",
+    "output shape",
+    "direction",
+    "Bench Time(us)",
+    "Device Time(us)",
+    "Device/Bench Time Ratio",
+)
+MEMORY_COLUMNS = ("API Name", "Bench Memory Usage (B)", "Device Memory Usage (B)", "Memory Difference")
+STATUS = "Acc_status"
+UNKNOWN, NOT_JUDGED = -1, "N/A"
+Row = Sequence[object]
+
+
+def write_measurements(folder: Path) -> list[Path]:
+    """The files of the results in a folder; those of nothing that was measured are left out. Raises OSError."""
+    found = []
+    for name, columns, row in (
+        (TIMES, TIME_COLUMNS, time_row),
+        (SUMMARY, (*TIME_COLUMNS, STATUS), summary_row),
+        (MEMORY, MEMORY_COLUMNS, memory_row),
+    ):
+        if next(_rows(folder, row), None) is not None:
+            found.append(written(folder / name, _with_header(columns, _rows(folder, row))))
+    return found
+
+
+def _with_header(columns: Row, rows: Iterator[Row]) -> Iterator[Row]:
+    yield columns
+    yield from rows
+
+
+def _rows(folder: Path, row: Callable[[Result], Row | None]) -> Iterator[Row]:
+    for result in read_results(folder / RESULTS):
+        found = row(result) if result.api else None
+        if found is not None:
+            yield found
+
+
+def time_row(result: Result) -> Row | None:
+    """None of a case without a time."""
+    time = result.time
+    if time is None or time.median_us is None:
+        return None
+    beside = time.beside
+    bench, ratio = (UNKNOWN, "") if beside is None else (beside.median_us, beside.ratio)
+    shapes = (_shapes(time.input_shapes), _shapes(time.output_shapes))
+    return [result.portable_id.call, result.dtype, *shapes, result.direction, bench, time.median_us, ratio]
+
+
+def summary_row(result: Result) -> Row | None:
+    row = time_row(result)
+    return None if row is None else [*row, result.accuracy if result.outputs else NOT_JUDGED]
+
+
+def memory_row(result: Result) -> Row | None:
+    """None of a case whose memory nothing counted."""
+    memory = result.memory
+    if memory is None or memory.peak_bytes is None:
+        return None
+    name = f"{result.portable_id.entry}{f'*{result.portable_id.dtype}' if result.portable_id.dtype else ''}"
+    bench = memory.benchmark_bytes
+    difference = "" if bench is None else abs(memory.peak_bytes - bench)
+    return [name, UNKNOWN if bench is None else bench, memory.peak_bytes, difference]
+
+
+def _shapes(shapes: Sequence[Shape]) -> str:
+    return str([list(shape) for shape in shapes])

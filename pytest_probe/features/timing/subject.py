@@ -1,0 +1,190 @@
+"""What is measured of a case: its call as the device under test makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_probe import frameworks
+from pytest_probe.check.autocast import possible_autocast
+from pytest_probe.check.gradients import incoming
+from pytest_probe.check.prepare import default_dtype
+from pytest_probe.check.replay import Candidate, Replay
+from pytest_probe.check.replays import Replays
+from pytest_probe.check.structure import described, dtypes_fit, recorded, shapes_fit
+from pytest_probe.errors import DeviceRaised, NoKernel, NotMeasured, ReplayDiffers
+from pytest_probe.frameworks.base import looked_up
+from pytest_probe.inputs.streams import Streams
+from pytest_probe.model.arguments import Arguments, BoundCall, Leaf, floats_of, with_leaves
+from pytest_probe.model.case import Case
+from pytest_probe.model.dump import Call
+from pytest_probe.model.measurement import Shape
+from pytest_probe.model.run import Device, MeasuredCall, Run, Wanted, Way
+from pytest_probe.numerics.closeness import same_bytes
+from pytest_probe.numerics.dtypes import AnyArray, is_floating, round_to, widen
+from pytest_probe.standards.api_class import classes_of
+
+if TYPE_CHECKING:
+    from pytest_probe.frameworks.base import Framework
+
+# What a tensor of equal numbers is multiplied by: it draws less power, and clocks rise.
+LEAST, MOST = 0.5, 1.5
+
+
+class Subject(Struct, frozen=True):
+    """The call to measure; bound has its arguments by name, outputs the shape and the bytes of each forward output."""
+
+    framework: Framework
+    device: Device
+    call: MeasuredCall
+    bound: BoundCall
+    outputs: Mapping[str, tuple[Shape, int]]
+
+    @property
+    def leaves(self) -> Mapping[str, Leaf]:
+        return self.call.arguments.tensors
+
+    @property
+    def input_bytes(self) -> int:
+        """Of all tensor arguments; one that is passed twice counts once."""
+        return sum({id(leaf.array): leaf.array.nbytes for leaf in self.leaves.values()}.values())
+
+    @property
+    def classes(self) -> frozenset[str]:
+        return classes_of(self.bound.name)
+
+    def varied(self, record: str, seed: int) -> Subject:
+        """It with other numbers in floating tensors that hold one number only. record names the random stream."""
+        leaves = {name: _varied(leaf, record, name, seed) for name, leaf in self.leaves.items()}
+        call = replace(self.call, arguments=with_leaves(self.call.arguments, leaves))
+        return replace(self, call=call)
+
+
+def _varied(leaf: Leaf, record: str, name: str, seed: int) -> Leaf:
+    array = leaf.array
+    if array.size < 2 or not is_floating(array.dtype):
+        return leaf
+    first = widen(array.reshape(-1)[:1])[0]
+    if not np.isfinite(first) or bool(np.any(widen(array) != first)):
+        return leaf
+    drawn = Streams(record, seed).at(f"time.{name}").uniform(LEAST, MOST, array.shape)
+    return replace(leaf, array=round_to(drawn * (first or 1.0), array.dtype).astype(array.dtype))
+
+
+def of_replay(case: Case, replay: Replay, device: Device, seed: int) -> Subject:
+    """That of a case whose record ran, for its results to be judged. Raises DeviceRaised where it has no gradients."""
+    reference, actual = replay.reference, replay.actual
+    wanted = reference.recorded_state
+    if case.direction == "backward" and (wanted is None or not wanted.names):
+        wanted = reference.wanted
+    way, writes = reference.way_under_test(device), reference.changed | actual.changed
+    found = _Found(reference.framework, reference.candidate, reference.call, way, wanted, actual)
+    names = [name for name in reference.run.differentiable if name in actual.differentiable]
+    return found.subject(case, names, writes, seed)
+
+
+def alone(case: Case, replays: Replays, seed: int) -> Subject:
+    """That of a case of which nothing runs but the device. Raises Unsupported or RecordError."""
+    call = replays.call(case)
+    arguments = replays.arguments(case, call)
+    misfits: list[str] = []
+    troubles: list[NoKernel | DeviceRaised] = []
+    for found in _tries(case, call, arguments, replays, troubles):
+        run = found.run
+        if not shapes_fit(run, call) or (case.dtype is None and not dtypes_fit(run, call)):
+            misfits.append(f"{found.candidate.path} gives {described(run)}")
+        elif case.direction == "forward" or run.differentiable:
+            return found.subject(case, list(run.differentiable), _written(run, found.candidate), seed)
+    if misfits:
+        raise ReplayDiffers(f"{misfits[0]}; recorded: {recorded(call)}")
+    if troubles and isinstance(troubles[0], NoKernel):
+        raise troubles[0]
+    if troubles:
+        raise NotMeasured(str(troubles[0])) from troubles[0].__cause__
+    raise NotMeasured("no output of the device can be differentiated")
+
+
+class _Found(Struct, frozen=True):
+    """A call that ran on the device."""
+
+    framework: Framework
+    candidate: Candidate
+    call: Call
+    way: Way
+    wanted: Wanted | None
+    run: Run
+
+    def subject(self, case: Case, names: list[str], writes: frozenset[str], seed: int) -> Subject:
+        """names are those of the outputs that can be differentiated."""
+        candidate, run = self.candidate, self.run
+        seeds = None
+        if case.direction == "backward":
+            seeds = incoming(case, self.call, candidate.arguments, names, list(run.outputs), run.outputs, seed)
+        wanted = self.wanted
+        if wanted is not None:
+            # A copy of an argument that nothing writes to would be a step of the gradients' way.
+            wanted = replace(wanted, copies=not writes.isdisjoint(wanted.names))
+        measured = MeasuredCall(
+            looked_up(candidate.on_device), candidate.arguments, self.way, wanted, writes, incoming=seeds
+        )
+        assert self.way.device is not None
+        arguments = candidate.arguments
+        bound = frameworks.signatures(self.framework.name).bind(candidate.api, arguments.args, arguments.kwargs)
+        outputs = {name: _size(value) for name, value in run.outputs.items() if isinstance(value, np.ndarray)}
+        return Subject(self.framework, self.way.device, measured, bound, outputs)
+
+
+def _size(array: AnyArray) -> tuple[Shape, int]:
+    return tuple(map(int, array.shape)), int(array.nbytes)
+
+
+def _tries(
+    case: Case, call: Call, arguments: Arguments, replays: Replays, troubles: list[NoKernel | DeviceRaised]
+) -> Iterator[_Found]:
+    """What the record may be, as the device runs it; what it raises is added to troubles."""
+    source = replays.device
+    possible = possible_autocast(call, arguments, source.device.name) if case.dtype is None else ""
+    # A dump that tells of an autocast had it; where dtypes suggest one, they tell.
+    casts = dict.fromkeys((possible, "") if call.surroundings is not None else ("", possible))
+    for candidate in replays.resolver.candidates(case.record, call, arguments):
+        for cast in casts:
+            way = Way(device=source.device, autocast=cast, default=default_dtype(call), state="recorded")
+            for wanted in _states(case, candidate, replays.resolver.running_statistics(candidate)):
+                try:
+                    run = source.called(partial(_run, source.framework, candidate, way, wanted))
+                except (NoKernel, DeviceRaised) as error:
+                    troubles.append(error)
+                    continue
+                yield _Found(source.framework, candidate, call, way, wanted, run)
+
+
+def _written(run: Run, candidate: Candidate) -> frozenset[str]:
+    """The arguments that the device changed: not every kernel that writes to one says so."""
+    leaves = candidate.arguments.tensors
+    silent = (name for name, leaf in leaves.items() if not same_bytes(run.after(name), leaf.array))
+    return run.changed.union(silent)
+
+
+def _run(framework: Framework, candidate: Candidate, way: Way, wanted: Wanted | None) -> Run:
+    arguments = candidate.arguments
+    return framework.run(candidate.on_device, arguments.args, arguments.kwargs, way, wanted)
+
+
+def _states(case: Case, candidate: Candidate, running: frozenset[str]) -> Iterator[Wanted | None]:
+    """Which gradients the program recorded, likeliest first; running are statistics that the call updates."""
+    leaves: Mapping[str, Any] = candidate.arguments.tensors
+    every = frozenset(floats_of(leaves)) - candidate.constant
+    names = frozenset(name for name in every if leaves[name].requires_grad)
+    if case.record.backward is not None and not names:
+        names = every
+    if names:
+        yield Wanted(names, candidate.in_place)
+        yield Wanted(names, True)
+        yield Wanted(names - running, True)
+    if case.direction == "forward":
+        yield None

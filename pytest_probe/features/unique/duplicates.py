@@ -1,0 +1,215 @@
+"""Records that are alike become one: --probe-unique.
+
+Alike are records whose calls differ in the values of floating tensors alone. The first one stands for all of them, with
+Max and Min as wide as all of theirs, so that what any of them shows can show there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from pytest_probe.errors import RecordError
+from pytest_probe.features.unique.outlines import Outlines, outline
+from pytest_probe.model.dump import Argument, Call, DeviceSpec, Dump, Record, TensorSpec, named_tensors
+from pytest_probe.numerics.dtypes import is_complex, is_floating
+
+
+class Fold(Struct):
+    """Records that are alike: the first one, the call that stands for all, how many others there are. norm is the
+    largest of a whole call's, where stored tensors are taken from one record."""
+
+    dump: Dump
+    record: Record
+    call: Call | None = None
+    others: int = 0
+    norm: float = -1.0
+
+
+class Folds(Struct):
+    """The folds of a run. stored: tensors that a dump stores are inputs, so that a call has all of its from one record,
+    and records of one dump alone are alike."""
+
+    stored: bool
+    _by_key: dict[bytes, Fold] = field(default_factory=dict)
+    _first: dict[int, Fold] = field(default_factory=dict)
+
+    def add(self, dump: Dump, records: Iterable[Record]) -> None:
+        outlines: Outlines[Fold] = Outlines()
+        for place, record in enumerate(records):
+            told = outline(dump, record)
+            known = None if told is None else outlines.known(told, place, record)
+            if known is not None:
+                known.others += 1
+                self._first[id(record)] = known
+                continue
+            try:
+                call = dump.decode(record)
+            except RecordError:
+                continue
+            fold = self._put(dump, record, call)
+            # Where tensors are stored, more than their ranges counts.
+            if told is not None and not call.partial and not _is_stored(call):
+                outlines.put(told, fold)
+        for fold, record in outlines.widening():
+            self._take(fold, dump.decode(record))
+
+    def _put(self, dump: Dump, record: Record, call: Call) -> Fold:
+        key = _digest(self._key(dump, record, call))
+        fold = self._first[id(record)] = self._by_key.setdefault(key, Fold(dump, record))
+        if fold.record is not record:
+            fold.others += 1
+            self._take(fold, call)
+        return fold
+
+    def of(self, record: Record) -> Fold | None:
+        """The fold that a record belongs to; None where it could not be decoded."""
+        return self._first.get(id(record))
+
+    def folded(self, dump: Dump) -> Dump:
+        """The dump with the calls of its folds in the place of those of their first records."""
+        return replace(dump, decode=self._decoding(dump.decode))
+
+    def _decoding(self, decode: Callable[[Record], Call]) -> Callable[[Record], Call]:
+        def decoded(record: Record) -> Call:
+            fold = self.of(record)
+            return decode(record) if fold is None or fold.record is not record or fold.call is None else fold.call
+
+        return decoded
+
+    def _take(self, fold: Fold, call: Call) -> None:
+        before = fold.call if fold.call is not None else fold.dump.decode(fold.record)
+        if self.stored and _is_stored(before):
+            fold.norm = max(fold.norm, _norm(before))
+            if _norm(call) > fold.norm:
+                fold.call, fold.norm = call, _norm(call)
+            return
+        fold.call = widened(before, call)
+
+    def _key(self, dump: Dump, record: Record, call: Call) -> tuple[Any, ...]:
+        place = (str(dump.path),) if self.stored and _is_stored(call) else ()
+        told = _Told(record.name)
+        return (
+            dump.framework,
+            f"{record.namespace}.{record.api}",
+            place,
+            told.tree(call.args),
+            told.tree(dict(call.kwargs)),
+            told.outputs(call.outputs),
+            told.tree(call.gradients),
+            call.seeded,
+            None if call.outgoing is None else sorted((name, value is None) for name, value in call.outgoing.items()),
+            call.unrecorded != "",
+            repr(call.surroundings),
+            # What was not recorded may differ.
+            record.name if call.partial else "",
+        )
+
+
+class _Told:
+    """What must be equal in calls that are alike. Tensors that share memory share it in all of them."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._addresses: dict[int, int] = {}
+
+    def tree(self, value: Argument) -> Any:
+        if isinstance(value, (list, tuple)):
+            return type(value).__name__, [self.tree(item) for item in value]
+        if isinstance(value, Mapping):
+            return [(key, self.tree(item)) for key, item in value.items()]
+        if isinstance(value, TensorSpec):
+            return self.tensor(value)
+        # The device under test takes its place.
+        return "device" if isinstance(value, DeviceSpec) else (type(value).__name__, repr(value))
+
+    def outputs(self, value: Argument) -> Any:
+        """A number that a call returned follows from its arguments, which need not be equal."""
+        if isinstance(value, (list, tuple)):
+            return [self.outputs(item) for item in value]
+        return "float" if isinstance(value, (float, complex)) else self.tree(value)
+
+    def tensor(self, spec: TensorSpec) -> tuple[Any, ...]:
+        address = None if spec.address is None else self._addresses.setdefault(spec.address, len(self._addresses))
+        layout = spec.dtype, spec.shape, spec.stride, spec.requires_grad, spec.ndarray, address, spec.data_name is None
+        return (*layout, self._values(spec))
+
+    def _values(self, spec: TensorSpec) -> tuple[Any, ...]:
+        if spec.dtype == "bool":
+            return ("some" if spec.true not in (None, 0, spec.size) else spec.true,)
+        if not _floats(spec):
+            # What lies in a file is equal to itself alone: files are not opened here.
+            return spec.values, self._name if spec.values is None and spec.data_name is not None else ""
+        limits = (spec.max, spec.min, spec.norm)
+        finite = all(value is None or math.isfinite(value) for value in limits)
+        counts = tuple(None if count is None else bool(count) for count in (spec.nan, spec.inf, spec.negative_inf))
+        masses = spec.zeros is None, bool(spec.zeros), spec.mode is None, spec.constant_rows is None
+        return (finite, tuple(map(repr, limits)) if not finite and spec.nan is None else (), *counts, *masses)
+
+
+def widened(one: Call, other: Call) -> Call:
+    """Of two calls that are alike the one that stands for both: tensor by tensor that of the larger norm, with the
+    larger Max and the smaller Min of both."""
+    gradients = one.gradients
+    if one.gradients is not None and other.gradients is not None:
+        gradients = _joined(one.gradients, other.gradients)
+    args, kwargs = _joined(one.args, other.args), _joined(dict(one.kwargs), dict(other.kwargs))
+    return replace(one, args=args, kwargs=kwargs, gradients=gradients)
+
+
+def _joined(one: Argument, other: Argument) -> Any:
+    if isinstance(one, (list, tuple)):
+        return type(one)([_joined(*pair) for pair in zip(one, other, strict=True)])
+    if isinstance(one, Mapping):
+        return {key: _joined(one[key], other[key]) for key in one}
+    return widened_spec(one, other) if isinstance(one, TensorSpec) else one
+
+
+def widened_spec(one: TensorSpec, other: TensorSpec) -> TensorSpec:
+    """The tensor of the larger norm, with the range of both."""
+    larger = other if (other.norm or 0.0) > (one.norm or 0.0) else one
+    if one.dtype == "bool":
+        return larger
+    wide = {
+        "max": _extreme(max, one.max, other.max),
+        "min": _extreme(min, one.min, other.min),
+        "high": _extreme(max, one.high, other.high),
+        "low": _extreme(min, one.low, other.low),
+        "address": one.address,
+    }
+    # Mostly nothing changes, and a new tensor costs more than a look at it.
+    changed = {name: value for name, value in wide.items() if value != getattr(larger, name)}
+    return replace(larger, **changed) if changed else larger
+
+
+def _extreme(choose: Callable[[Sequence[Any]], Any], *values: Any) -> Any:
+    known = [value for value in values if value is not None]
+    return choose(known) if known and not any(math.isnan(value) for value in known) else next(iter(known), None)
+
+
+def _tensors(call: Call) -> list[TensorSpec]:
+    trees = (call.args, dict(call.kwargs), call.gradients or ())
+    return [spec for tree in trees for _, spec in named_tensors(tree)]
+
+
+def _is_stored(call: Call) -> bool:
+    return any(spec.data_name is not None for spec in _tensors(call))
+
+
+def _norm(call: Call) -> float:
+    """2-norm of all floating tensors together; those that are not finite count for nothing."""
+    norms = [spec.norm for spec in _tensors(call) if _floats(spec) and spec.norm is not None]
+    return math.hypot(*(norm for norm in norms if math.isfinite(norm)))
+
+
+def _floats(spec: TensorSpec) -> bool:
+    return is_floating(spec.dtype) or is_complex(spec.dtype)
+
+
+def _digest(key: tuple[Any, ...]) -> bytes:
+    return hashlib.blake2b(repr(key).encode(errors="replace"), digest_size=16).digest()

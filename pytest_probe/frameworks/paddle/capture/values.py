@@ -1,0 +1,334 @@
+"""Tensors and other arguments of Paddle's calls as snapshots, with their statistics.
+
+The memory of CPU tensors is read where it lies: Paddle is asked for nothing that would be a call of its own.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+import weakref
+import zlib
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping
+from ctypes import string_at
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import msgspec
+import numpy as np
+import paddle
+from msgspec import UNSET
+
+from pytest_probe.capture import kernel
+from pytest_probe.capture.config import CaptureConfig
+from pytest_probe.capture.plain import Snapshots
+from pytest_probe.capture.samples import Places, copied, laid_out, look_at_samples, memory_at, places, reach
+from pytest_probe.capture.snapshot import PlainEntry, Seen, Tree
+from pytest_probe.capture.statistics import count_large, fill_from, fill_small_from, fill_together
+from pytest_probe.frameworks.paddle.arrays import FLOATS, name_of
+from pytest_probe.frameworks.paddle.capture import distributed
+from pytest_probe.frameworks.paddle.capture.distant import DistantStatistics
+from pytest_probe.numerics.contiguous import in_order
+
+SMALL_BYTES = 16_384  # bytes up to which a copy, and statistics of many together, cost less than statistics at once
+TOGETHER = 131_072  # bytes of many tensors: what the cache holds
+HUGE = 1 << 28  # bytes of a NumPy array from which on no values are looked at: it may be a file that is mapped
+
+_NAMES: Mapping[Any, str] = {
+    dtype: name_of(dtype) for name in dir(paddle) if isinstance(dtype := getattr(paddle, name), paddle.dtype)
+}
+# By their names Paddle's dtypes as NumPy and ml_dtypes have them. Others have no values here.
+_ARRAYS: Mapping[str, np.dtype[Any]] = {
+    name: np.dtype(getattr(ml_dtypes, name, name))
+    for name in _NAMES.values()
+    if hasattr(ml_dtypes, name) or hasattr(np, name)
+}
+_FLOATS = frozenset(map(name_of, FLOATS))
+# What NumPy counts without a word: of bool, integers, floats and complex numbers.
+_COUNTED = "biufc"
+# Classes whose tensors are taken as they are.
+_PLAIN = (paddle.Tensor, paddle.base.framework.EagerParamBase)
+# Where every tensor lies, unless Paddle was built for a device, or one was plugged in.
+_Place = paddle.base.core.Place
+
+
+class _Known(msgspec.Struct, gc=False):
+    """A tensor that was seen: itself, its version then, where its memory begins, how often that had been written to
+    without a version, and the snapshot."""
+
+    tensor: Callable[[], Any]
+    version: int
+    memory: int
+    writes: int
+    seen: Seen
+
+
+class Values(Snapshots):
+    """Takes snapshots. Statistics of small tensors are put off until `settle`."""
+
+    pythons: Mapping[type, Any] = {
+        float: paddle.float64,
+        int: paddle.int64,
+        bool: paddle.bool,
+        complex: paddle.complex128,
+    }
+
+    def __init__(self, config: CaptureConfig) -> None:
+        super().__init__("scalar" in config.kinds)
+        self._kept = config.task in ("tensor", "overflow_check")
+        # Bytes of an element, 0 where its values are not looked at.
+        self._widths = {name: dtype.itemsize if _kind(name) in config.kinds else 0 for name, dtype in _ARRAYS.items()}
+        self._counts = config.task in ("statistics", "tensor")
+        self._sums = config.summary == "md5"
+        self._compiled = kernel.numbers()
+        self._remembers = self._counts and not (self._kept or self._sums)
+        # What was put off: copies of small tensors, and samples of large ones.
+        self._small: deque[tuple[bytes, str, Seen]] = deque()
+        self._samples: deque[tuple[bytes, str, Places, Seen]] = deque()
+        self._known: dict[int, _Known] = {}
+        # By address: how often memory was written to without a version.
+        self._writes: defaultdict[int, int] = defaultdict(int)
+        self._far = may_be_far()
+        self._distant = DistantStatistics()
+        self.leaves.update(self._of_paddle())
+
+    def _of_paddle(self) -> dict[type, Callable[[Any], Tree]]:
+        text = self.leaves[str]
+        return {
+            **dict.fromkeys(_PLAIN, self.tensor),
+            paddle.dtype: lambda value: PlainEntry("paddle.dtype", name_of(value)),
+            # Paddle takes the name of a dtype in its place.
+            str: lambda value: PlainEntry("paddle.dtype", value) if value in _ARRAYS else text(value),
+            paddle.Size: lambda value: [self.take(int(item)) for item in value],
+            distributed.GROUP: distributed.group,
+            **dict.fromkeys((_Place, *_Place.__subclasses__(), *_places()), place),
+        }
+
+    def other(self, value: Any) -> Tree:
+        return self._strange(value) if isinstance(value, paddle.Tensor) else super().other(value)
+
+    def _strange(self, tensor: Any) -> Tree:
+        """A tensor of a class or layout of its own: how it looks, without values."""
+        kind = type(tensor)
+        name = "paddle.sparse" if kind in _PLAIN else f"{kind.__module__}.{kind.__qualname__}"
+        return Seen(name, _NAMES.get(tensor.dtype, str(tensor.dtype)), tuple(tensor.shape), not tensor.stop_gradient)
+
+    def tensor(self, tensor: Any) -> Tree:
+        """The snapshot of a tensor: the one that was made before, where nothing was written since."""
+        known = self._known.get(id(tensor))
+        if known is not None and known.tensor() is tensor:
+            seen = known.seen
+            same = (
+                tensor._inplace_version() == known.version
+                and self._writes.get(known.memory, 0) == known.writes
+                and _address(tensor) == seen.address
+                and tuple(tensor.shape) == seen.shape
+            )
+            if same and seen.requires_grad is self._wants(tensor, seen.dtype):
+                return seen
+        return self._new(tensor)
+
+    def _wants(self, tensor: Any, dtype: str) -> bool:
+        # Of integers, too, Paddle says that they have a gradient.
+        return not tensor.stop_gradient and dtype in _FLOATS
+
+    def _new(self, tensor: Any) -> Tree:
+        if not tensor.is_dense() or tensor.is_dist():
+            return self._strange(tensor)
+        dtype, shape = _NAMES.get(tensor.dtype) or str(tensor.dtype), tuple(tensor.shape)
+        address = _address(tensor)
+        seen = Seen("paddle.Tensor", dtype, shape, self._wants(tensor, dtype), address=address)
+        width = self._widths.get(dtype, 0)
+        # Without an address: empty ones, and those whose memory was freed.
+        if not (address and width):
+            if self._kept and width:
+                # What nobody wrote may hold anything.
+                seen.data = np.zeros(shape, _ARRAYS[dtype])
+            return seen
+        near = not self._far or _is_near(tensor)
+        if not tensor.is_contiguous():
+            seen.stride = tuple(tensor.strides)
+        size = math.prod(shape) * width
+        if near and size <= SMALL_BYTES and seen.stride is UNSET and not self._kept:
+            # As `_look` does it, without an array.
+            if self._counts:
+                self._count_small(address, math.prod(shape), dtype, seen)
+        elif near:
+            self._look(_array(address, seen), seen, near=True)
+        elif self._counts or self._kept:
+            self._look_far(tensor, seen)
+        if self._remembers:
+            memory = address - tensor.offset
+            known = _Known(weakref.ref(tensor), tensor._inplace_version(), memory, self._writes.get(memory, 0), seen)
+            self._known[id(tensor)] = known
+        return seen
+
+    def _count_small(self, address: int, count: int, dtype: str, seen: Seen) -> None:
+        """Fill in the statistics of a small tensor, or copy its memory."""
+        number = -1 if self._sums else self._compiled.get(dtype, -1)
+        if number < 0 or not fill_small_from(address, count, number, seen):
+            self._small.append((string_at(address, count * self._widths[dtype]), dtype, seen))
+
+    def array(self, array: np.ndarray) -> Tree:
+        if array.dtype.kind not in _COUNTED:
+            return {"type": f"numpy.ndarray of {array.dtype}"}
+        seen = Seen("numpy.ndarray", array.dtype.name, array.shape, False)
+        if 0 < array.nbytes <= HUGE and self._widths.get(array.dtype.name, 0):
+            self._look(in_order(array), seen, near=False)
+        return seen
+
+    def _look(self, array: np.ndarray, seen: Seen, near: bool) -> None:
+        """Keep the values, or fill in their statistics, or put that off. near: the tensor's own memory."""
+        if self._kept:
+            seen.data = np.array(array, copy=near, order="C")
+            self._taken += seen.data.nbytes
+        if not self._counts:
+            return
+        if array.nbytes <= SMALL_BYTES:
+            self._small.append((np.ascontiguousarray(array).tobytes(), seen.dtype, seen))
+            return
+        if self._sums:
+            seen.crc = f"{zlib.crc32(np.ascontiguousarray(array).data.cast('B')):08x}"
+        number = self._compiled.get(seen.dtype, -1) if array.dtype.isnative else -1
+        dense = array if number < 0 else np.ascontiguousarray(array)
+        if number < 0 or not fill_from(dense.ctypes.data, dense.size, number, seen):
+            count_large(_countable(array), seen)
+        if near and seen.dtype in _FLOATS and array.dtype.kind != "c":
+            layout = laid_out(seen.shape, seen.stride or ()) if seen.stride is not UNSET else array.size
+            where = places(seen.shape, layout, seen.stride is UNSET)
+            self._samples.append((copied(seen.address, array.itemsize, where), seen.dtype, where, seen))
+
+    def _look_far(self, tensor: Any, seen: Seen) -> None:
+        """As `_look`, of a tensor on another device; where values are asked for, or it cannot count, of a copy."""
+        copied = self._kept or self._sums
+        if copied or not self._distant.count(tensor, seen, sampled=seen.dtype in _FLOATS):
+            self._look(in_order(np.asarray(tensor.numpy()).view(_ARRAYS[seen.dtype])), seen, near=False)
+
+    def distrust(self, value: Any) -> None:
+        """The memory of these tensors may be written to without Paddle counting it."""
+        if isinstance(value, paddle.Tensor):
+            if address := _address(value):
+                self._writes[address - value.offset] += 1
+        elif isinstance(value, list | tuple):
+            for item in value:
+                self.distrust(item)
+
+    def forget(self) -> None:
+        """What was written since is not known, as between stop and start."""
+        self._known.clear()
+        self._writes.clear()
+
+    def waits(self) -> bool:
+        """Would `settle` wait for a device?"""
+        return bool(self._distant)
+
+    def settle(self) -> None:
+        """Fill in all statistics that were put off; waits once for other devices."""
+        groups: defaultdict[str, tuple[list[bytes], list[Seen]]] = defaultdict(lambda: ([], []))
+        room = TOGETHER
+        for _ in range(len(self._small)):
+            data, dtype, seen = self._small.popleft()
+            if self._sums:
+                seen.crc = f"{zlib.crc32(data):08x}"
+            groups[dtype][0].append(data)
+            groups[dtype][1].append(seen)
+            room -= len(data)
+            if room < 0:
+                _count(groups)
+                room = TOGETHER
+        _count(groups)
+        self._distant.settle()
+        self._settle_samples()
+
+    def _settle_samples(self) -> None:
+        kinds: defaultdict[str, list[tuple[bytes, Places, Seen]]] = defaultdict(list)
+        for _ in range(len(self._samples)):
+            data, dtype, where, seen = self._samples.popleft()
+            kinds[dtype].append((data, where, seen))
+        for dtype, ones in kinds.items():
+            values = _countable(np.frombuffer(b"".join([data for data, _, _ in ones]), _ARRAYS[dtype]))
+            look_at_samples(values, [where for _, where, _ in ones], [seen for *_, seen in ones])
+
+    def save(self, data: np.ndarray, path: Path) -> None:
+        """As paddle.save writes a tensor: a name and an array, bfloat16 as the uint16 that its bits are. It has no form
+        for float8, which stands there as float32."""
+        known = data.dtype.kind in _COUNTED
+        stored = data if known else data.view(np.uint16) if data.dtype == _ARRAYS["bfloat16"] else _countable(data)
+        with open(path, "wb") as file:
+            pickle.dump((path.stem, stored), file, protocol=4)
+
+
+def overflown(array: np.ndarray) -> bool:
+    """Does it hold NaN or inf?"""
+    counted = _countable(array)
+    return counted.dtype.kind in "fc" and not bool(np.isfinite(counted).all())
+
+
+def place(value: Any) -> Tree:
+    """Place(gpu:0) as "gpu:0"."""
+    return PlainEntry("paddle.Place", str(value).removeprefix("Place(").removesuffix(")"))
+
+
+def _places() -> list[type]:
+    kinds = (getattr(paddle, name, None) for name in ("CPUPlace", "CUDAPlace", "CUDAPinnedPlace", "XPUPlace"))
+    return [kind for kind in kinds if isinstance(kind, type)]
+
+
+def may_be_far() -> bool:
+    """May tensors lie on another device than the CPU?"""
+    built: bool = paddle.is_compiled_with_cuda() or paddle.is_compiled_with_xpu()
+    return built or bool(paddle.device.get_all_custom_device_type())
+
+
+def _is_near(tensor: Any) -> bool:
+    near: bool = tensor.place.is_cpu_place()
+    return near
+
+
+def _kind(name: str) -> str:
+    if name in _FLOATS:
+        return "float"
+    return "bool" if name == "bool" else "int"
+
+
+def _address(tensor: Any) -> int:
+    """Where its first element lies, 0 where it has none."""
+    try:
+        return tensor.data_ptr() or 0
+    except RuntimeError:  # its shape was set, and no memory taken
+        return 0
+
+
+def _array(address: int, seen: Seen) -> np.ndarray:
+    """A CPU tensor's own memory."""
+    dtype = _ARRAYS[seen.dtype]
+    if seen.stride is UNSET:
+        size = math.prod(seen.shape) * dtype.itemsize
+        return np.ndarray(seen.shape, dtype, memory_at(address, size))
+    size = reach(laid_out(seen.shape, seen.stride)) * dtype.itemsize
+    strides = tuple(step * dtype.itemsize for step in seen.stride)
+    return np.ndarray(seen.shape, dtype, memory_at(address, size), 0, strides)
+
+
+def _countable(array: np.ndarray) -> np.ndarray:
+    """The values as NumPy counts them: complex ones by their absolute values, narrow floats as float32."""
+    if array.dtype.kind == "c":
+        return np.asarray(np.abs(array))
+    if array.dtype.kind not in _COUNTED or array.dtype == np.float16:
+        return array.astype(np.float32)
+    return array
+
+
+def _count(groups: dict[str, tuple[list[bytes], list[Seen]]]) -> None:
+    """Fill in the statistics of small tensors, whose memory was copied, and leave no group."""
+    while groups:
+        name, (parts, seen) = groups.popitem()
+        dtype = _ARRAYS[name]
+        try:
+            values = _countable(np.frombuffer(b"".join(parts), dtype))
+            fill_together(values, [len(part) // dtype.itemsize for part in parts], seen)
+        except Exception as error:
+            for one in seen:
+                one.failed = f"{type(error).__name__}: {error}"

@@ -1,4 +1,0 @@
-"""Recording Paddle's calls: its functions are replaced wherever modules hold them, while a capture runs.
-
-In: a configuration and a running program. Out: entries for recording/.
-"""

@@ -1,0 +1,166 @@
+"""The gradients of one call: read where its own autograd nodes meet those of its neighbours.
+
+A hook on a tensor would see the sum over all its uses, and one on the last node that node's inputs, which are not the
+API's. So the nodes between outputs and inputs are walked, once, right after the call, and those at the border get a
+hook, which sees the gradients that come in and go out and gives nothing back. The graph stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeAlias
+
+import torch
+
+from pytest_probe.capture.snapshot import BackwardEntry, NamedEntry, Parent, Tree, backward_of
+
+Gradient: TypeAlias = torch.Tensor | None
+# At an index of what a hook sees stands the gradient of a place.
+Seats: TypeAlias = list[tuple[int, str]]
+# A tensor that wants a gradient: its place, itself, and the node and number that its gradient goes to.
+Wanting: TypeAlias = tuple[str, torch.Tensor, Any, int]
+
+# A call's own nodes are few; more can only be those of another thread, whose numbers cannot be compared.
+MOST_NODES = 4096
+
+# torch exports neither type: a node that keeps a leaf's gradient, and one that casts. This module is imported where a
+# program begins a capture, which may be without grad.
+with torch.inference_mode(False), torch.enable_grad():
+    _leaf = torch.zeros(1, requires_grad=True, device="cpu")
+    ACCUMULATE: Any = type(_leaf.view(1).grad_fn.next_functions[0][0])  # type: ignore[union-attr]
+    _CAST: Any = type(_leaf.bfloat16().grad_fn)
+    del _leaf
+
+_autocasts = torch._C._is_any_autocast_enabled
+
+
+def wanting(value: Any, place: str) -> Iterator[Wanting]:
+    """The tensors of an argument tree that want gradients, as they are before the call."""
+    if isinstance(value, torch.Tensor):
+        if value.requires_grad:
+            yield place, value, value.grad_fn, value.output_nr
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from wanting(item, f"{place}.{index}")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from wanting(item, f"{place}.{key}")
+
+
+class Watched:
+    """The gradients of one call, by place, as they come: tensors until the last is there. parent is the forward's."""
+
+    __slots__ = ("_casts", "_sums", "_task", "incoming", "missing", "name", "outgoing", "parent")
+
+    def __init__(self, name: str, parent: Parent) -> None:
+        self.name = name
+        self.parent = parent
+        self.incoming: dict[str, Tree] = {}
+        self.outgoing: dict[str, Tree] = {}
+        self.missing = 0
+        self._task: int | None = None
+        self._sums: dict[str, Gradient] = {}
+        self._casts: dict[str, torch.dtype] = {}
+
+    def watch(
+        self,
+        arguments: Sequence[Wanting],
+        outputs: Sequence[Wanting],
+        start: int,
+        fire: Fire,
+        most_nodes: int = MOST_NODES,
+    ) -> None:
+        """Put the hooks; start is autograd's number of nodes before the call, most_nodes how many it may have made."""
+        border = _border(arguments, outputs, start, most_nodes, self._casts)
+        if not border:
+            return
+        self.incoming = {output[0]: None for output in outputs}
+        self.outgoing = {argument[0]: None for argument in arguments}
+        self.missing = len(border)
+        for node, (outs, ins) in border.items():
+            node.register_hook(partial(fire, self, outs, ins))
+        # A gradient may leave by several nodes, and is their sum.
+        if len(border) > 1:
+            seats = [place for _, ins in border.values() for _, place in ins]
+            self._sums = {place: None for place in seats if seats.count(place) > 1}
+
+    def again(self) -> bool:
+        """Is this another backward than the one that came first? It may pass nodes that the first did not, as after one
+        for the gradients of inputs alone."""
+        return self._task is not None and self._task != torch._C._current_graph_task_id()
+
+    def came(
+        self, outs: Seats, ins: Seats, out_grads: Sequence[Gradient], in_grads: Sequence[Gradient], take: Take
+    ) -> None:
+        """A node was passed: these gradients came to it, and those left it."""
+        for index, place in outs:
+            self.incoming[place] = take(out_grads[index])
+        for index, place in ins:
+            gradient = in_grads[index]
+            if gradient is None:
+                continue
+            if place in self._sums:
+                before = self._sums[place]
+                gradient = self._sums[place] = gradient.clone() if before is None else before + gradient
+            if place in self._casts:
+                gradient = gradient.to(self._casts[place])
+            self.outgoing[place] = take(gradient)
+        self.missing -= 1
+        if self.missing:
+            self._task = torch._C._current_graph_task_id()
+
+    def entries(self) -> Iterator[NamedEntry]:
+        yield NamedEntry(self.name, self.passed(), parent=backward_of(self.parent))
+
+    def passed(self) -> BackwardEntry:
+        places = {"outputs": list(self.incoming), "inputs": list(self.outgoing)}
+        return BackwardEntry(list(self.incoming.values()), list(self.outgoing.values()), places)
+
+
+Take: TypeAlias = Callable[[Gradient], Tree]
+Fire: TypeAlias = Callable[[Watched, Seats, Seats, tuple[Gradient, ...], tuple[Gradient, ...]], None]
+
+
+def _border(
+    arguments: Sequence[Wanting], outputs: Sequence[Wanting], start: int, most_nodes: int, casts: dict[str, torch.dtype]
+) -> Mapping[Any, tuple[Seats, Seats]]:
+    """The nodes of a call that stand at its border: for each the seats of outputs' and of arguments' gradients. casts
+    gets the dtypes of the arguments whose gradients are cast to them only behind the border."""
+    border: dict[Any, tuple[Seats, Seats]] = {}
+    for place, _, node, number in outputs:
+        if node is not None and node._sequence_nr() >= start:
+            border.setdefault(node, ([], []))[0].append((number, place))
+    if not border:
+        return border
+    targets: dict[Any, list[str]] = {}
+    for place, tensor, node, number in arguments:
+        targets.setdefault((node, number) if node is not None else id(tensor), []).append(place)
+    found, known = list(border), set(border)
+    while found and len(known) < most_nodes:
+        node = found.pop()
+        for index, (following, number) in enumerate(node.next_functions):
+            if following is None:
+                continue
+            leaf = type(following) is ACCUMULATE
+            places = targets.get(id(following.variable) if leaf else (following, number))
+            if places is None and type(following) is _CAST and _autocasts():
+                # Autocast casts a parameter once, and the cast gets the gradients of all calls that use it.
+                places = _cast(following, targets, casts)
+            if places is not None:
+                # A tensor that stands at two places gets its gradients in their order.
+                place = places.pop(0) if len(places) > 1 else places[0]
+                border.setdefault(node, ([], []))[1].append((index, place))
+            elif not leaf and following not in known and following._sequence_nr() >= start:
+                known.add(following)
+                found.append(following)
+    return border
+
+
+def _cast(node: Any, targets: Mapping[Any, list[str]], casts: dict[str, torch.dtype]) -> list[str] | None:
+    """The places of the parameter whose cast this node is; casts gets the dtype of the first."""
+    behind: Any = node.next_functions[0][0]
+    places = targets.get(id(behind.variable)) if type(behind) is ACCUMULATE else None
+    if places is not None:
+        casts[places[0]] = behind.variable.dtype
+    return places

@@ -1,0 +1,395 @@
+"""torch's calls as entries: a mode that sees every function of torch's, whatever name the caller has for it."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import os
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from types import FrameType
+from typing import Any, TypeVar
+
+import torch
+from msgspec import UNSET
+from torch.overrides import TorchFunctionMode
+
+from pytest_probe.capture.call_sites import Calling, CallSites
+from pytest_probe.capture.config import CaptureConfig
+from pytest_probe.capture.hooks import CallHooks
+from pytest_probe.capture.namespaces import functions, modules
+from pytest_probe.capture.recorder import Recorder
+from pytest_probe.capture.scope import Scope
+from pytest_probe.capture.snapshot import NamedEntry, Seen, Tree, seen_tensors
+from pytest_probe.frameworks.torch.capture.functions import TAKEN, outermost, wrapped
+from pytest_probe.frameworks.torch.capture.gradients import Gradient, Seats, Wanting, Watched, wanting
+from pytest_probe.frameworks.torch.capture.modes import Presence, transforming, unseen
+from pytest_probe.frameworks.torch.capture.modules import Modules
+from pytest_probe.frameworks.torch.capture.names import ALIASING, RecordedFunction, RecordedFunctions, by_operator
+from pytest_probe.frameworks.torch.capture.stacks import call_stacks
+from pytest_probe.frameworks.torch.capture.uninitialised import Uninitialised
+from pytest_probe.frameworks.torch.capture.values import Values
+
+Taken = TypeVar("Taken")
+
+# Asked at every call.
+_grads = torch.is_grad_enabled
+_set_grads = torch._C._set_grad_enabled
+_nodes = torch._C._autograd._get_sequence_nr
+_autocasts = torch._C._is_any_autocast_enabled
+_default = torch.get_default_dtype
+_dispatching = torch._C._len_torch_dispatch_stack
+_seeing = torch._C._len_torch_function_stack
+_Plain = torch._C.DisableTorchFunction
+_Tensor = torch.Tensor
+_ASKING = torch.overrides.handle_torch_function.__code__
+
+
+class TorchHooks(CallHooks):
+    """Sees torch's calls, the outermost ones, and the gradients that go through them."""
+
+    framework = "pytorch"
+
+    def __init__(self, config: CaptureConfig, model: Any = None) -> None:
+        self._values = Values(config)
+        super().__init__(config, self._values, call_stacks())
+        self._uninitialised = Uninitialised()
+        self._sites = CallSites()
+        self._alone = self._begin, self._end
+        # Modes of the program's own do not see what these do.
+        self._aside = self._begin_aside, functools.partial(_aside, self._end)
+        self._rules = RecordedFunctions(Scope(config).wants_api if self._calls else lambda name: False)
+        self._presence = Presence(_Mode(self, self._rules.table), self._entered_compiled)
+        self._modules = Modules(config, self._presence, self._values, self._stacks, self._fire)
+        if model is not None:
+            self.follow(model)
+        self._namespaces = modules(config.namespaces, TAKEN)
+        self._functions = ExitStack()
+
+    def install(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._seeing = True
+        self._values.forget()
+        self._presence.begin()
+        self._modules.begin(recorder)
+        if self._calls:
+            self._wrap_functions()
+
+    def _wrap_functions(self) -> None:
+        def record(name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+            rule = self._rules.named(name)
+            rule.writes = True
+            return self.call(rule, function, args, kwargs)
+
+        call = outermost(self._presence, record)
+        for prefix, module in self._namespaces:
+            self._functions.enter_context(wrapped(module, prefix, functions(module), call))
+        if torch.distributed.is_available():
+            from pytest_probe.frameworks.torch.capture.distributed import collectives, encodings
+
+            self._values.leaves.update(encodings(self._values.take))
+            self._functions.enter_context(collectives(call, self._values.distrust))
+
+    def remove_forward(self) -> None:
+        self._seeing = False
+        self._functions.close()
+        self._sites.clear()
+        self._modules.end()
+        self._presence.end()
+
+    def learn(self, function: Any) -> RecordedFunction | None:
+        """The rule of a function that was not met before."""
+        try:
+            return self._rules.learn(function)
+        except TypeError:
+            return None
+
+    def end_step(self, recorder: Recorder) -> None:
+        super().end_step(recorder)
+        self._rules.counts.clear()
+
+    def rank(self) -> int | None:
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            return torch.distributed.get_rank()
+        named = os.environ.get("RANK", "")
+        return int(named) if named.isdecimal() else None
+
+    def ranks(self) -> int:
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            return torch.distributed.get_world_size()
+        named = os.environ.get("WORLD_SIZE", "")
+        return int(named) if named.isdecimal() else 1
+
+    def describe(self) -> Mapping[str, str]:
+        return {"torch": torch.__version__, "threads": str(torch.get_num_threads())}
+
+    def overflown(self, tree: Tree) -> bool:
+        return overflown(tree)
+
+    def call(
+        self,
+        rule: RecordedFunction | None,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        *,
+        overridden: bool = False,
+    ) -> Any:
+        """Make a call of the program's, and record it; rule None: nothing is recorded of the function. overridden: a
+        class of the program's sees what torch is asked of its tensors. Raises what the call raises, and
+        OverflowFound."""
+        try:
+            # The caller of torch's function: above are this method and the mode's.
+            frame = sys._getframe(2)
+        except ValueError:  # no Python code calls, as at the end of a process
+            frame = sys._getframe()
+        calling = self._sites.of(frame if frame.f_code is not _ASKING else _beyond(frame))
+        recorder = self._recorder
+        if recorder is None or rule is None or rule is ALIASING or not self._seeing:
+            if rule is ALIASING:
+                self._values.distrust(args[0])
+            return calling(function, args, kwargs)
+        if self._overflow and self._uninitialised.holds(rule.name, args, kwargs):
+            result = self._unrecorded(rule, calling, function, args, kwargs)
+            self._uninitialised.add(result)
+            return result
+        if rule.operator is not None and by_operator(frame.f_code, frame.f_lasti):
+            rule = rule.operator
+        if not rule.wanted:
+            return self._unrecorded(rule, calling, function, args, kwargs)
+        name = f"{rule.name}.{next(self._rules.counts[rule.name])}"
+        if not (recorder.scope.whole or recorder.scope.wants(name)) or (transforming() and self._transforms(recorder)):
+            return self._unrecorded(rule, calling, function, args, kwargs)
+        grads = _grads()
+        asking: list[Wanting] = []
+        # Are modes of the program's own on, or classes, which would see what torch is asked for?
+        begin, end = self._aside if overridden or _dispatching() or _seeing() else self._alone
+        entry = begin(recorder, name, rule, args, kwargs, frame, asking if grads else None)
+        start = _nodes() if asking else 0
+        result = calling(function, args, kwargs)
+        if rule.writes:
+            self._values.distrust([*args, *kwargs.values()])
+        if entry is not None and end(recorder, entry, asking, result, start, grads):
+            recorder.overflowed(entry.name)
+        return result
+
+    def _unrecorded(
+        self,
+        rule: RecordedFunction,
+        calling: Calling,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+    ) -> Any:
+        result = calling(function, args, kwargs)
+        if rule.writes:
+            self._values.distrust([*args, *kwargs.values()])
+        return result
+
+    def _begin(
+        self,
+        recorder: Recorder,
+        name: str,
+        rule: RecordedFunction,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        frame: FrameType,
+        asking: list[Wanting] | None,
+    ) -> NamedEntry | None:
+        """What a call is given, as it is now, since the call may write to it. asking, None where gradients are off,
+        gets the tensors that want them."""
+        try:
+            if asking is not None:
+                _set_grads(False)
+            leaves, other = self._values.leaves, self._values.other
+            trees = [leaves.get(type(value), other)(value) for value in args]
+            named = {key: leaves.get(type(value), other)(value) for key, value in kwargs.items()} if kwargs else {}
+            if kwargs and type(kwargs.get("device")) in (str, int):
+                # As msprobe's dumps: its checker, and a replay elsewhere, look for a device at this keyword. The call
+                # itself says where there is none of that name.
+                with suppress(RuntimeError):
+                    named["device"] = leaves[torch.device](torch.device(kwargs["device"]))
+            probe: Any = UNSET
+            if rule.draws or _autocasts() or _default() is not torch.float32:
+                probe = _surroundings(rule, asking is not None)
+            elif asking is None:
+                probe = _WITHOUT_GRADIENTS
+            if asking is not None and self._backward:
+                _find_wanting(asking, args, trees, kwargs)
+            return self._entry(name, trees, named, frame, probe)
+        except Exception as error:
+            recorder.failed(f"{name}.forward", error)
+            return None
+        finally:
+            if asking is not None:
+                _set_grads(True)
+
+    def _begin_aside(self, *args: Any) -> NamedEntry | None:
+        self._presence.take_off_all()
+        return _aside(self._begin, *args)
+
+    def _end(
+        self, recorder: Recorder, entry: NamedEntry, asking: list[Wanting], result: Any, start: int, grads: bool
+    ) -> bool:
+        """Record what a call gave. Did it overflow?"""
+        overflows = False
+        try:
+            if grads:
+                _set_grads(False)
+            kind = type(result)
+            several = kind is not _Tensor and isinstance(result, (list, tuple)) and kind is not torch.Size
+            outputs: Sequence[Any] = result if several else (result,)
+            leaves, other = self._values.leaves, self._values.other
+            trees = [leaves.get(type(value), other)(value) for value in outputs]
+            if self._outputs:
+                entry.body.output = trees
+            if asking:
+                watched = Watched(f"{entry.name[:-7]}backward", entry.parent)
+                watched.watch(asking, list(wanting(outputs, "output")), start, self._fire)
+            overflows = self._overflow and overflown(trees)
+            if self._overflow:
+                self._uninitialised.written(outputs)
+            if self._forward and (overflows or not self._overflow):
+                recorder.put(entry, self._values.taken())
+        except Exception as error:
+            recorder.failed(entry.name, error)
+        finally:
+            if grads:
+                _set_grads(True)
+        return overflows
+
+    def _fire(
+        self,
+        watched: Watched,
+        outs: Seats,
+        ins: Seats,
+        in_grads: tuple[Gradient, ...],
+        out_grads: tuple[Gradient, ...],
+    ) -> None:
+        """Autograd's hook: gradients went through a node. Of several backwards the first counts."""
+        recorder = self._recorder
+        if recorder is None or not watched.missing:
+            return
+        overflows = False
+        grads = _grads()
+        with unseen() if _dispatching() else _Plain():
+            try:
+                if grads:
+                    _set_grads(False)
+                if watched.again():
+                    watched.missing = 0
+                else:
+                    watched.came(outs, ins, out_grads, in_grads, self._values.take)
+                if watched.missing:
+                    self._open[watched] = None
+                else:
+                    overflows = self._complete(recorder, watched)
+            except Exception as error:
+                # vmap's have no values of their own; a backward with such as have may follow.
+                if not any(map(torch._C._functorch.is_legacy_batchedtensor, filter(torch.is_tensor, out_grads))):
+                    recorder.failed(watched.name, error)
+            finally:
+                if grads:
+                    _set_grads(True)
+        if overflows:
+            recorder.overflowed(watched.name)
+
+    def _transforms(self, recorder: Recorder) -> bool:
+        """What is called here has no values of its own. Always true."""
+        if torch._C._functorch.maybe_current_level() is not None:
+            recorder.tell(
+                "functorch", "pytest-probe: calls inside torch.func's transforms (vmap, grad) are not recorded"
+            )
+        return True
+
+    def _entered_compiled(self) -> None:
+        if self._recorder is not None:
+            self._recorder.tell(
+                "torch.compile",
+                "pytest-probe: what runs inside torch.compile regions is not recorded; run the program without "
+                "torch.compile to record it",
+            )
+
+
+class _Mode(TorchFunctionMode):
+    def __init__(self, hooks: TorchHooks, table: Mapping[Hashable, RecordedFunction | None]) -> None:
+        super().__init__()
+        self._hooks = hooks
+        self._table = table
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        try:
+            rule = self._table[function]
+        except (KeyError, TypeError):
+            rule = self._hooks.learn(function)
+        return self._hooks.call(rule, function, args, kwargs or {}, overridden=bool(types))
+
+
+def _beyond(frame: FrameType) -> FrameType:
+    """The caller of a function in Python, which asks for modes itself, by the function of torch's that runs here."""
+    function = frame.f_back
+    caller = None if function is None else function.f_back
+    return frame if caller is None else caller
+
+
+def _aside(take: Callable[..., Taken], *args: Any) -> Taken:
+    with unseen():
+        return take(*args)
+
+
+# Made once, since every call needs them; calls of more arguments are rare.
+_PLACES = tuple(f"input.{index}" for index in range(64))
+
+
+def _find_wanting(found: list[Wanting], args: Sequence[Any], trees: Sequence[Tree], kwargs: Mapping[str, Any]) -> None:
+    """The arguments that want gradients."""
+    places = _PLACES if len(args) <= len(_PLACES) else [f"input.{index}" for index in range(len(args))]
+    for place, value, tree in zip(places, args, trees, strict=False):
+        kind = type(tree)
+        if kind is Seen:
+            if tree.requires_grad:
+                found.append((place, value, value.grad_fn, value.output_nr))
+        elif kind is list or kind is tuple:
+            found.extend(wanting(value, place))
+    for key, value in kwargs.items():
+        if value is not None:
+            found.extend(wanting(value, f"kwargs.{key}"))
+
+
+# One for all such calls, since `tell` makes another.
+_WITHOUT_GRADIENTS = {"grad": False}
+
+
+def _surroundings(rule: RecordedFunction, grads: bool) -> dict[str, Any]:
+    """What the outcome, and the kernel, depend on beside the arguments."""
+    found: dict[str, Any] = {} if grads else {**_WITHOUT_GRADIENTS}
+    if _autocasts():
+        found["autocast"] = _autocast()
+    if _default() is not torch.float32:
+        found["default_dtype"] = str(_default())
+    if rule.draws:
+        state: Any = torch.get_rng_state().numpy()
+        found["rng"] = base64.b64encode(state).decode()
+    return found
+
+
+def _autocast() -> dict[str, str]:
+    """The dtype that autocast gives, for each kind of device where it is on."""
+    kinds = {"cpu", torch.accelerator.current_accelerator().type} if torch.accelerator.is_available() else {"cpu"}  # type: ignore[union-attr]
+    on = (kind for kind in sorted(kinds) if torch.is_autocast_enabled(kind))
+    return {kind: str(torch.get_autocast_dtype(kind)).removeprefix("torch.") for kind in on}
+
+
+def overflown(tree: Tree) -> bool:
+    """Does a floating tensor of this snapshot hold NaN or inf? Waits once for each device."""
+    finite: defaultdict[torch.device, list[torch.Tensor]] = defaultdict(list)
+    for _, seen in seen_tensors(tree, ""):
+        data = seen.data
+        if data is not UNSET and (data.is_floating_point() or data.is_complex()):
+            # float8 has no such kernel.
+            finite[data.device].append((data.float() if data.itemsize == 1 else data).isfinite().all())
+    return any(not bool(torch.stack(flags).all()) for flags in finite.values())

@@ -1,0 +1,182 @@
+"""torch's calls, timed: the mode and the names are those of a capture."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import ExitStack
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from pytest_probe.capture.profiling.shapes import ShapeRows
+from pytest_probe.capture.profiling.stopwatch import Stopwatch
+from pytest_probe.capture.profiling.track import DeviceClock, Track
+from pytest_probe.frameworks.base import Timing
+from pytest_probe.frameworks.torch.capture.modes import Presence, patched
+from pytest_probe.frameworks.torch.capture.names import ALIASING, RecordedFunction, RecordedFunctions, by_operator
+from pytest_probe.frameworks.torch.capture.profiling.clocks import clock, waited
+from pytest_probe.frameworks.torch.capture.profiling.entering import Entering
+from pytest_probe.frameworks.torch.capture.profiling.handling import handing_over_to
+from pytest_probe.frameworks.torch.capture.profiling.nodes import Hooks, Nodes, number
+
+FRAMEWORK = "pytorch"
+_grads = torch.is_grad_enabled
+_NONE: Mapping[str, Any] = {}
+
+
+class Timed:
+    """A function that is timed: its row, and that of the operator for which torch has the same function."""
+
+    __slots__ = ("api", "backward", "hooks", "operator", "python", "rows")
+
+    def __init__(self, stopwatch: Stopwatch, function: Any, rule: RecordedFunction, device: DeviceClock | None) -> None:
+        self.api = stopwatch.api(FRAMEWORK, rule.name, clock=device)
+        self.backward = stopwatch.api(FRAMEWORK, rule.name, "backward")
+        self.hooks: Hooks | None = None
+        self.operator = None if rule.operator is None else Timed(stopwatch, function, rule.operator, device)
+        # What is written in Python asks torch first whether a mode wants the call.
+        self.python = isinstance(function, FunctionType)
+        self.rows = ShapeRows(self.api, torch.Tensor)
+
+
+class TorchTiming:
+    """Times torch's calls between begin and end, on this thread and those that it starts."""
+
+    def __init__(self, stopwatch: Stopwatch) -> None:
+        self._stopwatch = stopwatch
+        self._rules = RecordedFunctions(lambda name: True)
+        self._compiled = stopwatch.api(FRAMEWORK, "torch.compile")
+        self._clock = clock(stopwatch)
+        self._engine = stopwatch.api(FRAMEWORK, "Torch.autograd.backward", clock=self._clock)
+        self._nodes = Nodes(stopwatch) if stopwatch.backward else None
+        mode = _NestedMode if stopwatch.nested else _Mode
+        self._mode = mode(stopwatch, self._timed, self._nodes)
+        self._presence = Presence(self._mode, self._enter_compiled, self._leave_compiled)
+        self._patches = ExitStack()
+        stopwatch.versions["torch"] = str(torch.__version__)
+
+    def begin(self) -> None:
+        self._presence.begin()
+        self._patches.enter_context(patched(torch.autograd, "_engine_run_backward", self._run_backward))
+        self._patches.enter_context(handing_over_to(self._mode))
+        if self._nodes is not None:
+            self._patches.enter_context(self._nodes.registered_quickly())
+        if isinstance(self._mode, _NestedMode):
+            self._patches.enter_context(self._mode.entering.patched())
+
+    def end(self) -> None:
+        """A thread that is still running keeps the mode, idle."""
+        self._patches.close()
+        self._presence.end()
+        self._mode.idle()
+        if self._stopwatch.asynchronous:
+            self._stopwatch.waited = (self._stopwatch.waited or 0) + waited()
+        if self._nodes is not None:
+            self._nodes.end()
+
+    def _timed(self, function: Any) -> Timed | None:
+        rule = self._rules.table[function] if function in self._rules.table else self._rules.learn(function)
+        return None if rule is None or rule is ALIASING else Timed(self._stopwatch, function, rule, self._clock)
+
+    def _run_backward(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return self._stopwatch.track().call(self._engine, original, args, kwargs)
+
+    def _enter_compiled(self) -> None:
+        self._stopwatch.tell(
+            "torch.compile",
+            "pytest-probe: what runs inside torch.compile regions is one row, torch.compile; run the program without "
+            "torch.compile to see the calls inside",
+        )
+        self._stopwatch.track().begin(self._compiled)
+
+    def _leave_compiled(self) -> None:
+        track = self._stopwatch.track()
+        track.note(self._compiled, *track.end(self._compiled))
+
+
+def made(stopwatch: Stopwatch) -> Timing:
+    """See frameworks.timing."""
+    return TorchTiming(stopwatch)
+
+
+class _Mode(TorchFunctionMode):
+    """First-level calls: torch takes the mode off while it runs."""
+
+    def __init__(self, stopwatch: Stopwatch, timed: Callable[[Any], Timed | None], nodes: Nodes | None) -> None:
+        super().__init__()
+        self._local = stopwatch.local
+        self._track: Callable[[], Track] = stopwatch.track
+        self._timed = timed
+        self._nodes = nodes
+        self._by_shape = stopwatch.by_shape
+        self._plain = nodes is None and not stopwatch.by_shape and not stopwatch.nested
+        self._table: dict[Hashable, Timed | None] = {}
+
+    def idle(self) -> None:
+        self._table = _Untimed()
+
+    # All calls come through here: few steps, and no function that can be done without.
+    def __torch_function__(
+        self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        try:
+            timed = self._table[function]
+        except (KeyError, TypeError):
+            timed = self._learn(function)
+        if timed is None:
+            return function(*args, **kwargs) if kwargs else function(*args)
+        if timed.operator is not None:
+            frame = sys._getframe(1)
+            if by_operator(frame.f_code, frame.f_lasti):
+                timed = timed.operator
+        if self._plain:
+            return (self._local.track or self._track()).call(timed.api, function, args, kwargs)
+        return self._call(timed, function, args, kwargs)
+
+    def _call(
+        self, timed: Timed, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None
+    ) -> Any:
+        api = timed.rows.of(args, kwargs or _NONE) if self._by_shape else timed.api
+        track = self._local.track or self._track()
+        if self._nodes is None or not _grads():
+            return track.call(api, function, args, kwargs)
+        start = number()
+        result = track.call(api, function, args, kwargs)
+        made = number() - start
+        if made > 0:
+            timed.hooks = timed.hooks or self._nodes.hooks(timed.backward)
+            self._nodes.watch(timed.backward, timed.hooks, result, start, made)
+        return result
+
+    def _learn(self, function: Any) -> Timed | None:
+        try:
+            found = self._table[function] = self._timed(function)
+        except TypeError:  # not hashable
+            return None
+        return found
+
+
+class _NestedMode(_Mode):
+    """All calls: the mode is on again inside a call, once torch has asked for it."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.entering = Entering(self)
+
+    def _call(
+        self, timed: Timed, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None
+    ) -> Any:
+        if self.entering.again(function):
+            return function(*args, **(kwargs or _NONE))
+        inside = self.entering.inside(function) if timed.python else function
+        return super()._call(timed, inside, args, kwargs)
+
+
+class _Untimed(dict[Hashable, Timed | None]):
+    """What a mode does that is left on a thread: nothing."""
+
+    def __missing__(self, function: Hashable) -> None:
+        return None

@@ -1,0 +1,142 @@
+"""Statistics of torch's tensors: of large ones at once, of small ones together, of others where they are."""
+
+from __future__ import annotations
+
+import math
+import threading
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from pytest_probe.capture import kernel
+from pytest_probe.capture.snapshot import Seen
+from pytest_probe.capture.statistics import fill_together, unusual
+
+# torch has next to no kernels for them.
+_UNSIGNED = frozenset((torch.uint16, torch.uint32, torch.uint64))
+# Floating dtypes that NumPy has, and computes in; others become float32 first.
+_NATIVE = frozenset((torch.float32, torch.float64))
+_ROW = 1024  # elements whose squares are summed in float32
+_ROWS = 8192  # elements from which on that is faster
+_ROOM = 1 << 17  # elements in float64, which a cache holds
+# The compiled kernel has one thread. One of torch's took 3 to 8 times as long for its three passes, so that of large
+# tensors more threads than this may take less time.
+_SHARED = 1 << 22  # elements
+_THREADS = 8
+
+
+def compiled_dtypes() -> dict[torch.dtype, int]:
+    """The dtypes that the compiled kernel knows, with their numbers; none where there is no kernel."""
+    return {getattr(torch, name): number for name, number in kernel.numbers().items()}
+
+
+def faster_alone(count: int) -> bool:
+    """Does the compiled kernel take less time for so many elements than torch does on its threads?"""
+    return count < _SHARED or torch.get_num_threads() <= _THREADS
+
+
+def count_groups(groups: dict[torch.dtype, tuple[list[bytes], list[Seen]]]) -> None:
+    """Fill in the statistics of small tensors, whose memory was copied, and leave no group."""
+    while groups:
+        dtype, (parts, seen) = groups.popitem()
+        try:
+            values = to_numpy(torch.frombuffer(bytearray().join(parts), dtype=dtype))
+            fill_together(values, [len(part) // dtype.itemsize for part in parts], seen)
+        except Exception as error:
+            for one in seen:
+                one.failed = f"{type(error).__name__}: {error}"
+
+
+def to_numpy(tensor: torch.Tensor) -> np.ndarray:
+    """The values of a CPU tensor of any dtype, as NumPy can sum them up: complex ones by their absolute values."""
+    if tensor.is_complex():
+        tensor = tensor.abs()
+    if tensor.dtype.is_floating_point and tensor.dtype not in _NATIVE:
+        tensor = tensor.float()
+    array: np.ndarray = tensor.detach().numpy()
+    return array
+
+
+class _Rooms(threading.local):
+    def __init__(self) -> None:
+        # Threads may have a default device of their own.
+        self.float64 = torch.empty(_ROOM, dtype=torch.float64, device="cpu")
+
+
+_rooms = _Rooms()
+
+
+def count_large(tensor: torch.Tensor, seen: Seen) -> None:
+    """Fill in the statistics of a large CPU tensor; gradients are off."""
+    flat = tensor.reshape(-1)
+    if flat.dtype is torch.bool:
+        seen.true = int(flat.count_nonzero())
+        seen.max, seen.min = seen.true > 0, seen.true == flat.numel()
+        return
+    if flat.dtype in _UNSIGNED:
+        fill_together(to_numpy(flat), [flat.numel()], [seen])
+        return
+    if flat.is_complex():
+        flat = flat.abs()
+    elif flat.dtype.itemsize == 1 and flat.is_floating_point():
+        flat = flat.float()
+    low, high = (extreme.item() for extreme in torch.aminmax(flat))
+    seen.max, seen.min = high, low
+    rows = _rows(flat, max(high, -low))
+    seen.mean = _total(flat, rows if low >= 0 or high <= 0 else ()) / flat.numel()
+    seen.norm = _norm(flat, rows)
+    if not math.isfinite(seen.norm):
+        unusual(seen, to_numpy(flat).astype(np.float64))
+
+
+def _rows(flat: torch.Tensor, top: float) -> Sequence[torch.Tensor]:
+    """The elements, top at most, in rows that may be summed in float32, where neither they nor their squares overflow
+    or vanish; none where that does not hold or is not faster. Where no terms cancel such a sum is right to about seven
+    digits, and takes a third of the time."""
+    narrow = flat.is_floating_point() and flat.dtype is not torch.float64
+    if not narrow or flat.numel() < _ROWS or not 1e-10 < top < 1e15:
+        return ()
+    whole = flat.numel() // _ROW * _ROW
+    if whole == flat.numel():
+        return (flat.view(-1, _ROW),)
+    return flat[:whole].view(-1, _ROW), flat[whole:].view(1, -1)
+
+
+def _total(flat: torch.Tensor, rows: Sequence[torch.Tensor]) -> float:
+    """The sum in float64, but for rows."""
+    if rows:
+        return sum(part.sum(1, dtype=torch.float32).sum(dtype=torch.float64).item() for part in rows)
+    # torch would make room for all of it in float64, each time new memory: twice the time.
+    room, size = _rooms.float64, flat.numel()
+    if size <= _ROOM:
+        return float(room[:size].copy_(flat).sum())
+    parts = (flat[start : start + _ROOM] for start in range(0, size, _ROOM))
+    return float(sum(room[: part.numel()].copy_(part).sum().item() for part in parts))
+
+
+def _norm(flat: torch.Tensor, rows: Sequence[torch.Tensor]) -> float:
+    """The 2-norm in float64, but for rows."""
+    if rows:
+        norms = [torch.linalg.vector_norm(part, dim=1, dtype=torch.float32) for part in rows]
+        return math.hypot(*(torch.linalg.vector_norm(norm, dtype=torch.float64).item() for norm in norms))
+    wide = flat if flat.is_floating_point() else flat.to(torch.float64)
+    return float(torch.linalg.vector_norm(wide, dtype=torch.float64))
+
+
+def crc(tensor: torch.Tensor) -> str:
+    """CRC-32 of the elements in their order, as msprobe's md5: 8 hex digits."""
+    ordered = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().view(-1)
+    data: Any = ordered.view(torch.uint8).numpy()
+    return f"{zlib.crc32(data):08x}"
+
+
+def vector(tensor: torch.Tensor) -> torch.Tensor:
+    """Statistics where the tensor is: max, min, mean, norm, NaN, inf and non-zero elements, shape (7,)."""
+    values = tensor.abs() if tensor.is_complex() else tensor
+    wide = values.to(torch.float32 if tensor.device.type == "mps" else torch.float64)
+    parts = (wide.max(), wide.min(), wide.mean(), torch.linalg.vector_norm(wide))
+    counts = (wide.isnan().sum(), wide.isinf().sum(), wide.count_nonzero())
+    return torch.stack([*parts, *(count.to(wide.dtype) for count in counts)])

@@ -1,0 +1,405 @@
+"""Tensors and other arguments of torch's calls as snapshots, with their statistics."""
+
+from __future__ import annotations
+
+import weakref
+import zlib
+from collections import defaultdict, deque
+from collections.abc import Callable
+from contextlib import suppress
+from ctypes import string_at
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import torch
+from msgspec import UNSET
+
+from pytest_probe.capture.config import CaptureConfig
+from pytest_probe.capture.plain import Snapshots
+from pytest_probe.capture.samples import Layout, Places, copied, laid_out, look_at_samples, places, reach
+from pytest_probe.capture.snapshot import MemoryFormat, PlainEntry, Seen, Tree
+from pytest_probe.capture.statistics import fill_from, fill_sample_from, fill_small_from, unpack
+from pytest_probe.frameworks.torch.capture.statistics import (
+    compiled_dtypes,
+    count_groups,
+    count_large,
+    crc,
+    faster_alone,
+    to_numpy,
+    vector,
+)
+from pytest_probe.numerics.contiguous import in_order
+
+SMALL_BYTES = 16_384  # bytes up to which a copy, and statistics of many together, cost less than statistics at once
+TOGETHER = 131_072  # bytes of many tensors: what the cache holds
+HUGE = 1 << 28  # bytes of a NumPy array from which on no values are looked at: it may be a file that is mapped
+
+# str() of a dtype costs more than a look-up, and is asked for at every tensor.
+_DTYPES = {dtype: str(dtype) for name in dir(torch) if isinstance(dtype := getattr(torch, name), torch.dtype)}
+# What Python's numbers stand for where a dtype is asked for.
+_PYTHONS: dict[type, torch.dtype] = {
+    float: torch.float64,
+    int: torch.int64,
+    bool: torch.bool,
+    complex: torch.complex128,
+}
+# Of these dtypes a NumPy array may become a tensor.
+_ARRAYS = frozenset(
+    np.dtype(name)
+    for name in (
+        *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+        *("float16", "float32", "float64", "complex64", "complex128"),
+    )
+)
+# Classes whose tensors are taken as they are.
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+# Of subclasses that compute as their data do, as parameters of one's own.
+_FUNCTIONS = tuple(getattr(kind.__torch_function__, "__func__", kind.__torch_function__) for kind in _PLAIN)
+
+
+_NOWHERE = Places((0, 0, 0), (0, 0, 0), 0)
+_STRIDED = torch.strided  # asked for at every tensor
+
+
+class Memory(msgspec.Struct, gc=False):
+    """A storage on which tensors were seen: the version of the last one, and whether versions tell of every write."""
+
+    storage: Callable[[], Any]
+    version: int
+    counted: bool
+
+    def goes_on(self, version: int) -> bool:
+        """A tensor of this version was seen on it. Do versions still tell of every write?"""
+        # One that is lower than the last is of another counter: neither's version tells of the other's writes.
+        self.counted = self.counted and version >= self.version
+        self.version = version
+        return self.counted
+
+
+class Known(msgspec.Struct, gc=False):
+    """What was seen at an address: on which memory, its version then, the snapshot, and where its elements lie."""
+
+    memory: Memory
+    version: int
+    seen: Seen
+    layout: Layout
+
+
+def _fill(seen: Seen, first: Seen) -> None:
+    seen.max, seen.min, seen.mean, seen.norm = first.max, first.min, first.mean, first.norm
+    seen.high, seen.low, seen.nan, seen.inf = first.high, first.low, first.nan, first.inf
+    seen.negative_inf, seen.zeros, seen.mode = first.negative_inf, first.zeros, first.mode
+    seen.true, seen.failed = first.true, first.failed
+    # A view of the same elements may have them in another order, and other rows.
+    if seen.stride == first.stride and tuple(seen.shape[-1:]) == tuple(first.shape[-1:]):
+        seen.constant_rows = first.constant_rows
+    seen.values = first.values if seen.stride is UNSET else UNSET
+
+
+class Values(Snapshots):
+    """Takes snapshots; gradients must be off, and the recording mode. Statistics of small tensors, and of those on
+    other devices, are put off until `settle`."""
+
+    def __init__(self, config: CaptureConfig) -> None:
+        super().__init__("scalar" in config.kinds)
+        # Where copies of the values are kept until they are saved, "" where the tensors are: few calls overflow.
+        self._shelf = {"tensor": "cpu", "overflow_check": ""}.get(config.task)
+        # Bytes of an element, 0 where its values are not kept.
+        self._widths = {dtype: dtype.itemsize if _kind(dtype) in config.kinds else 0 for dtype in _DTYPES}
+        self._counts = config.task in ("statistics", "tensor")
+        self._sums = config.summary == "md5"
+        self._remembers = self._shelf is None and not self._sums
+        self._compiled = compiled_dtypes()
+        self._compiled_small = {} if self._sums else self._compiled
+        # What was put off: copies of small tensors, statistics that other devices compute, samples of large tensors,
+        # and snapshots of the same elements as an earlier one.
+        self._small: deque[tuple[bytes, torch.dtype, Seen]] = deque()
+        self._far: deque[tuple[torch.Tensor, torch.Tensor | None, Places, Seen]] = deque()
+        self._samples: deque[tuple[bytes, torch.dtype, Places, Seen]] = deque()
+        self._twins: deque[tuple[Seen, Seen]] = deque()
+        self._known: dict[int, Known] = {}
+        self._memories: dict[int, Memory] = {}
+        self._shapes: dict[torch.Size, torch.Size] = {}
+        self.leaves.update(self._of_torch())
+
+    pythons = _PYTHONS
+
+    def _of_torch(self) -> dict[type, Callable[[Any], Tree]]:
+        return {
+            torch.Tensor: self.tensor,
+            torch.nn.Parameter: self.tensor,
+            torch.Size: lambda value: PlainEntry("torch.Size", tuple(value)),
+            torch.dtype: lambda value: PlainEntry("torch.dtype", _DTYPES[value]),
+            torch.device: lambda value: PlainEntry("torch.device", f"{value.type}:{value.index}"),
+            # As a "value" msprobe's checker would hand it on as text.
+            torch.layout: lambda value: {"type": "torch.layout", "layout": str(value)},
+            torch.memory_format: lambda value: MemoryFormat(str(value).removeprefix("torch.")),
+        }
+
+    def other(self, value: Any) -> Tree:
+        return self._derived(value) if isinstance(value, torch.Tensor) else super().other(value)
+
+    def _derived(self, tensor: torch.Tensor) -> Tree:
+        """A tensor of a class of its own, as a plain one where it computes as that does."""
+        own: Any = type(tensor)
+        functions = getattr(own.__torch_function__, "__func__", own.__torch_function__) in _FUNCTIONS
+        if not functions or own.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+            return self._strange(tensor)
+        with torch._C.DisableTorchFunctionSubclass():
+            return self.tensor(tensor)
+
+    def array(self, array: np.ndarray) -> Tree:
+        """A NumPy array, whose elements count in their order."""
+        if array.dtype not in _ARRAYS:
+            return {"type": f"numpy.ndarray of {array.dtype}"}
+        if array.nbytes > HUGE:
+            return Seen("numpy.ndarray", array.dtype.name, array.shape, False)
+        tensor = torch.from_numpy(in_order(array))
+        seen = self._new(tensor, tensor.data_ptr(), None)
+        # The copy's address will be another's.
+        seen.type, seen.dtype, seen.address = "numpy.ndarray", array.dtype.name, UNSET
+        return seen
+
+    def _strange(self, tensor: torch.Tensor) -> Tree:
+        """A tensor of a class or layout of its own: how it looks, without values."""
+        kind = type(tensor)
+        name = str(tensor.layout) if kind in _PLAIN else f"{kind.__module__}.{kind.__qualname__}"
+        return Seen(name, _DTYPES[tensor.dtype], tuple(tensor.shape), tensor.requires_grad)
+
+    def tensor(self, tensor: torch.Tensor) -> Tree:
+        """The snapshot of a plain tensor: the one that was made before, where torch's version counter says that nothing
+        was written since."""
+        if tensor.layout is not _STRIDED:
+            return self._strange(tensor)
+        address = tensor.data_ptr()
+        known = self._known.get(address)
+        if known is None:
+            return self._new(tensor, address, None)
+        memory, seen = known.memory, known.seen
+        # The storage lives, so that it is the same memory, and torch counts what is written to it. A negative view has
+        # other numbers than its memory.
+        if memory.storage() is not tensor.untyped_storage() or not memory.counted or tensor.is_neg():
+            return self._new(tensor, address, None)
+        unwritten = tensor._version == known.version == memory.version
+        alike = seen.stride is UNSET and seen.shape == tensor.shape and tensor.is_contiguous()
+        if not (alike and seen.dtype is _DTYPES[tensor.dtype]):
+            return self._new(tensor, address, known if unwritten else None)
+        if not unwritten:
+            return self._again(tensor, known)
+        return seen if seen.requires_grad is tensor.requires_grad else self._new(tensor, address, known)
+
+    def _again(self, tensor: torch.Tensor, known: Known) -> Tree:
+        """The snapshot of a tensor that looks as the known one, and was written to since."""
+        before, storage = known.seen, tensor.untyped_storage()
+        seen = Seen("torch.Tensor", before.dtype, before.shape, tensor.requires_grad, address=before.address)
+        size = tensor.nbytes
+        if before.address + size <= storage.data_ptr() + storage.nbytes():  # see _new
+            self._count(tensor, seen, known.layout, size, False)
+            if known.memory.goes_on(tensor._version):
+                known.version, known.seen = known.memory.version, seen
+        return seen
+
+    def _new(self, tensor: torch.Tensor, address: int, known: Known | None) -> Tree:
+        """known is the snapshot of a tensor that begins at the same place, unchanged."""
+        try:
+            shape, dtype = tensor.shape, tensor.dtype
+            # One for all that are alike: Python's garbage collection runs the more often, the more are kept.
+            shape = self._shapes.setdefault(shape, shape)
+        except RuntimeError:  # nested tensors have many shapes
+            return {"type": "torch.nested"}
+        seen = Seen("torch.Tensor", _DTYPES[dtype], shape, tensor.requires_grad, address=address)
+        contiguous = tensor.is_contiguous()
+        if not contiguous:
+            seen.stride = tensor.stride()
+        size, width = tensor.numel(), self._widths[dtype]
+        # Without an address: on meta, and torch's own tensors of zeros.
+        if not (size and width and address):
+            return seen
+        layout = size if contiguous else laid_out(shape, seen.stride)
+        storage = tensor.untyped_storage()
+        begin = storage.data_ptr()
+        if address + (size if contiguous else reach(layout)) * width > begin + storage.nbytes():
+            return seen  # programs free memory and keep the tensor, as FSDP does
+        if self._shelf is not None:
+            place = self._shelf or tensor.device
+            seen.data = tensor.detach().to(place, copy=True, memory_format=torch.contiguous_format)
+            self._taken += seen.data.nbytes
+        if self._counts:
+            if known is not None and known.layout == layout and known.seen.dtype == seen.dtype:
+                self._twins.append((seen, known.seen))
+                return seen
+            negative = tensor.is_neg()
+            self._count(tensor, seen, layout, size * width, negative)
+            # Tensors of inference mode have no versions.
+            if self._remembers and not (negative or tensor.is_inference()):
+                version = tensor._version
+                memory = self._memory(storage, begin, version)
+                if memory.counted:
+                    self._known[address] = Known(memory, version, seen, layout)
+        return seen
+
+    def _memory(self, storage: torch.UntypedStorage, address: int, version: int) -> Memory:
+        """What is known of the storage at an address, now that a tensor of this version was seen on it."""
+        memory = self._memories.get(address)
+        if memory is None or memory.storage() is not storage:
+            # Others write as well to memory that torch did not allocate, as NumPy's, to that of several processes, and
+            # to that of two storages.
+            twins = memory is not None and memory.storage() is not None
+            if memory is not None:
+                memory.counted = False
+            counted = not twins and storage.resizable() and not storage.is_shared()
+            memory = self._memories[address] = Memory(weakref.ref(storage), version, counted)
+        else:
+            memory.goes_on(version)
+        return memory
+
+    def _count(self, tensor: torch.Tensor, seen: Seen, layout: Layout, size: int, negative: bool) -> None:
+        """Fill in the statistics of so many bytes, or put that off; negative: of a view whose numbers are those of its
+        memory with the other sign."""
+        if size <= SMALL_BYTES and tensor.is_cpu:
+            number = self._compiled_small.get(tensor.dtype, -1)
+            if number < 0 or negative or type(layout) is not int:
+                self._count_copy(tensor, seen, layout, size, negative)
+            elif not fill_small_from(seen.address, layout, number, seen):
+                self._put_off(seen.address, size, tensor.dtype, seen)
+            return
+        if self._sums:
+            seen.crc = crc(tensor)
+        looked = not negative and tensor.is_floating_point()
+        where = places(tensor.shape, layout, seen.stride is UNSET) if looked else _NOWHERE
+        if not tensor.is_cpu:
+            sample = tensor.as_strided(where.shape, where.strides).clone() if looked else None
+            self._far.append((vector(tensor), sample, where, seen))
+            return
+        try:
+            self._count_large(tensor, seen, layout, negative)
+            # By now a cache holds some of it.
+            if looked:
+                self._look(tensor.dtype, seen, where)
+        except Exception as error:
+            seen.failed = f"{type(error).__name__}: {error}"
+
+    def _count_copy(self, tensor: torch.Tensor, seen: Seen, layout: Layout, size: int, negative: bool) -> None:
+        """As _count, of a small CPU tensor that the kernel does not know, or whose elements lie apart."""
+        address, dtype = seen.address, tensor.dtype
+        number = self._compiled_small.get(dtype, -1)
+        # For all but a checksum any order will do. The kernel knows no complex numbers, which alone are conjugate.
+        plain = number >= 0 or not (tensor.is_conj() or (self._sums and not tensor.is_contiguous()))
+        if negative or not plain or not isinstance(layout, int):
+            tensor = tensor.resolve_conj().resolve_neg().contiguous()
+            address = tensor.data_ptr()
+        if number < 0 or not fill_small_from(address, size // self._widths[dtype], number, seen):
+            self._put_off(address, size, dtype, seen)
+
+    def _put_off(self, address: int, size: int, dtype: torch.dtype, seen: Seen) -> None:
+        # A third of what a tensor's copy costs.
+        self._small.append((string_at(address, size), dtype, seen))
+
+    def _count_large(self, tensor: torch.Tensor, seen: Seen, layout: Layout, negative: bool) -> None:
+        """Fill in the statistics of a large CPU tensor."""
+        # In the order of the memory, where it has no gaps.
+        flat = None if isinstance(layout, int) else tensor.reshape(-1).contiguous()
+        address = seen.address if flat is None else flat.data_ptr()
+        count = layout if isinstance(layout, int) else tensor.numel()
+        number = -1 if negative else self._compiled.get(tensor.dtype, -1)
+        if number < 0 or not faster_alone(count) or not fill_from(address, count, number, seen):
+            count_large(tensor.as_strided((count,), (1,)) if flat is None else flat, seen)
+
+    def _look(self, dtype: torch.dtype, seen: Seen, where: Places) -> None:
+        """Fill in the masses of a large CPU tensor by its sample, or copy that."""
+        number = self._compiled.get(dtype, -1)
+        if number < 0 or not fill_sample_from(seen.address, number, where, seen):
+            self._samples.append((copied(seen.address, dtype.itemsize, where), dtype, where, seen))
+
+    def distrust(self, value: Any) -> None:
+        """The memory of these tensors may be written to without torch counting it."""
+        if isinstance(value, list | tuple):
+            for item in value:
+                self.distrust(item)
+        if not isinstance(value, torch.Tensor) or hasattr(value, "fake_mode"):
+            return
+        # Tensors without memory of their own raise when asked for it (uninitialized parameters, vmap's) or warn (fake
+        # ones); no values of theirs are kept.
+        with suppress(Exception):
+            storage = value.untyped_storage()
+            self._memory(storage, storage.data_ptr(), 0).counted = False
+
+    def forget(self) -> None:
+        """What was written since is not known, as between stop and start."""
+        self._known.clear()
+        self._shapes.clear()
+        memories = self._memories.items()
+        self._memories = {key: one for key, one in memories if not one.counted and one.storage() is not None}
+
+    def settle(self) -> None:
+        """Fill in all statistics that were put off; waits once for other devices."""
+        # What these are filled from was put off before them.
+        twins = [self._twins.popleft() for _ in range(len(self._twins))]
+        self._settle_small()
+        self._settle_far()
+        self._settle_samples()
+        for seen, first in twins:
+            _fill(seen, first)
+
+    def _settle_small(self) -> None:
+        groups: defaultdict[torch.dtype, tuple[list[bytes], list[Seen]]] = defaultdict(lambda: ([], []))
+        take, room = self._small.popleft, TOGETHER
+        for _ in range(len(self._small)):
+            data, dtype, seen = take()
+            if self._sums:
+                seen.crc = f"{zlib.crc32(data):08x}"
+            parts, ones = groups[dtype]
+            parts.append(data)
+            ones.append(seen)
+            room -= len(data)
+            if room < 0:
+                count_groups(groups)
+                room = TOGETHER
+        count_groups(groups)
+
+    def _settle_far(self) -> None:
+        devices: defaultdict[torch.device, list[tuple[torch.Tensor, torch.Tensor | None, Places, Seen]]]
+        devices = defaultdict(list)
+        for _ in range(len(self._far)):
+            one = self._far.popleft()
+            devices[one[0].device].append(one)
+        for device, ones in devices.items():
+            # They were computed on the program's streams, and are read on this thread's.
+            torch.accelerator.synchronize(device)
+            rows = torch.stack([numbers for numbers, *_ in ones])
+            samples = [sample.reshape(-1).to(rows.dtype) for _, sample, _, _ in ones if sample is not None]
+            # In one copy, since each one waits.
+            found = torch.cat([rows.reshape(-1), *samples]).cpu().numpy()
+            for row, (*_, seen) in zip(found[: rows.numel()].reshape(rows.shape).tolist(), ones, strict=True):
+                unpack(row, seen)
+            looked = [(where, seen) for _, sample, where, seen in ones if sample is not None]
+            if looked:
+                look_at_samples(found[rows.numel() :], [where for where, _ in looked], [seen for _, seen in looked])
+
+    def _settle_samples(self) -> None:
+        kinds: defaultdict[torch.dtype, list[tuple[bytes, Places, Seen]]] = defaultdict(list)
+        for _ in range(len(self._samples)):
+            data, dtype, where, seen = self._samples.popleft()
+            kinds[dtype].append((data, where, seen))
+        for dtype, ones in kinds.items():
+            values = to_numpy(torch.frombuffer(bytearray().join([data for data, _, _ in ones]), dtype=dtype))
+            look_at_samples(values, [where for _, where, _ in ones], [seen for *_, seen in ones])
+
+    def waits(self) -> bool:
+        """Would `settle` wait for a device?"""
+        return bool(self._far)
+
+    def save(self, tensor: torch.Tensor, path: Path) -> None:
+        if not tensor.is_cpu:
+            torch.accelerator.synchronize(tensor.device)
+            tensor = tensor.cpu()
+        with open(path, "wb") as file:
+            torch.save(tensor, file)
+
+
+def _kind(dtype: torch.dtype) -> str:
+    if dtype.is_floating_point or dtype.is_complex:
+        return "float"
+    return "bool" if dtype is torch.bool else "int"

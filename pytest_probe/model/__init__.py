@@ -1,0 +1,3 @@
+"""What crosses rooms: plain data about dumps, cases, runs, comparisons, verdicts and results."""
+
+from __future__ import annotations

@@ -1,0 +1,253 @@
+"""What a standard judges: one output of a case, actual and expected side by side, with the evidence it may ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from pytest_probe.model.arguments import BoundCall
+from pytest_probe.model.device_modes import Mode
+from pytest_probe.model.dump import Direction
+from pytest_probe.numerics.dtypes import AnyArray
+
+# float64: perturbed inputs in float64. nudged: the same by 4 roundoffs. shrunk: by a 16th of one. float32: perturbed
+# inputs, the CPU's float32 kernels. fine: float64 with every step of the framework's decompositions rounded to float32.
+# coarse: float64 with what passes between kernels rounded to the case's 16-bit dtype. narrow: fine, rounded to the
+# case's 16-bit dtype. narrowed: inputs perturbed by the roundoff of that dtype, in float64. rounded: coarse on the very
+# inputs of narrowed. composed: the call in its own dtypes, each kernel as an accelerator has it; composed_moved: the
+# same on the very inputs of neighbours. neighbours: narrowed, with inputs that are numbers of their own dtypes again.
+# untied: float64, with zeros moved as well. slight: float64, equal values alike, by nothing that rounding shows.
+# chance: fine on exact inputs, every rounding up or down by chance. separate, separate_moved: composed, with attention
+# of separate kernels too.
+RunKind: TypeAlias = Literal[
+    "float64",
+    "nudged",
+    "shrunk",
+    "float32",
+    "fine",
+    "coarse",
+    "narrow",
+    "narrowed",
+    "rounded",
+    "composed",
+    "composed_moved",
+    "neighbours",
+    "untied",
+    "slight",
+    "chance",
+    "separate",
+    "separate_moved",
+]
+
+
+class Assumption(Struct, frozen=True):
+    """What another reference assumes: a device mode, in a sample of its rounding where numbered, or another value of
+    one argument, given by its parameter's name."""
+
+    mode: Mode | None = None
+    sample: int | None = None
+    argument: tuple[str, Any] | None = None
+
+
+class Choice(Struct, frozen=True):
+    """A choice among elements inside a call (topk, argsort): of `values` along dim, None: flattened."""
+
+    values: AnyArray
+    dim: int | None
+    indices: AnyArray
+
+
+class Evidence:
+    """Further runs of the call, made when a standard asks for one. This one has none: no run, no kernel, no mode.
+
+    Each method gives the output in `count` runs, fewer where the reference cannot be run like that so often.
+    """
+
+    def runs(self, kind: RunKind, count: int) -> list[AnyArray]:
+        """The output in runs of one kind; what the methods below ask."""
+        return []
+
+    def perturbed(self, count: int) -> list[AnyArray]:
+        """In float64, with inputs and incoming gradients moved by a roundoff of the arithmetic inside."""
+        return self.runs("float64", count)
+
+    def untied(self, count: int) -> list[AnyArray]:
+        """The same, with zeros moved by a number that only a choice among equal ones shows."""
+        return self.runs("untied", count)
+
+    def moved_slightly(self, count: int) -> list[AnyArray]:
+        """The same, by less than any rounding and equal values alike; every second run is the opposite of the first."""
+        return self.runs("slight", count)
+
+    def rounded_by_chance(self, count: int) -> list[AnyArray]:
+        """`float32_steps` on exact inputs, each rounding up or down by chance."""
+        return self.runs("chance", count)
+
+    def perturbed_more(self, count: int) -> list[AnyArray]:
+        """The same, moved by 4 roundoffs."""
+        return self.runs("nudged", count)
+
+    def perturbed_less(self, count: int) -> list[AnyArray]:
+        """The same, moved by a 16th of a roundoff."""
+        return self.runs("shrunk", count)
+
+    def perturbed_narrow(self, count: int) -> list[AnyArray]:
+        """The same, moved by a roundoff of the case's 16-bit dtype."""
+        return self.runs("narrowed", count)
+
+    def float32(self, count: int) -> list[AnyArray]:
+        """By the CPU's float32 kernels, on perturbed inputs."""
+        return self.runs("float32", count)
+
+    def float32_steps(self, count: int) -> list[AnyArray]:
+        """In float64, with each step of the framework's decompositions rounded to float32."""
+        return self.runs("fine", count)
+
+    def narrow_steps(self, count: int) -> list[AnyArray]:
+        """In float64, with what passes between kernels rounded to the 16-bit dtype; the first on exact inputs."""
+        return self.runs("coarse", count)
+
+    def narrow_steps_perturbed(self, count: int) -> list[AnyArray]:
+        """The same on the inputs of `perturbed_narrow`, run by run."""
+        return self.runs("rounded", count)
+
+    def narrow_steps_inside(self, count: int) -> list[AnyArray]:
+        """In float64, with each step of the framework's decompositions rounded to the case's 16-bit dtype."""
+        return self.runs("narrow", count)
+
+    def composed_steps(self, *, separate: bool = False) -> list[AnyArray]:
+        """The call in its own dtypes on exact inputs, every kernel rounding once, as accelerators' kernels do.
+
+        separate: attention is no fused kernel, its scores and weights are rounded.
+        """
+        return self.runs("separate" if separate else "composed", 1)
+
+    def composed_steps_moved(self, count: int, *, separate: bool = False) -> list[AnyArray]:
+        """The same on the inputs of `neighbours`, run by run."""
+        return self.runs("separate_moved" if separate else "composed_moved", count)
+
+    def neighbours(self, count: int) -> list[AnyArray]:
+        """In float64, with inputs and incoming gradients at neighbouring numbers of their own 16-bit dtypes."""
+        return self.runs("neighbours", count)
+
+    def terms(self) -> int | None:
+        """The most values of one argument that meet in one element of the output, measured; None where that fails."""
+        return None
+
+    def cpu_result(self) -> AnyArray | None:
+        """The output of the framework's own CPU kernel in the case's dtype; None where there is none."""
+        return None
+
+    def alternative(self, comparison: Comparison, assumption: Assumption) -> Comparison | None:
+        """The same comparison with another reference; None where that does not run or changes nothing."""
+        return None
+
+    def with_arguments(self, values: Mapping[str, Any]) -> AnyArray | None:
+        """What the reference gives with other values in the places of some arguments ("input.1", "kwargs.eps") and of
+        incoming gradients ("incoming.output.0"), arrays for tensors; None where it does not run like that."""
+        return None
+
+    def choices(self) -> tuple[Sequence[Choice], ...]:
+        """The choices that the call makes inside, in their order: in float64, and in its own dtypes on the CPU."""
+        return ()
+
+    def transformed(self, change: Callable[[AnyArray], AnyArray]) -> Evidence:
+        """The same runs with a change to each of them; without a CPU result."""
+        return Transformed(self, change)
+
+
+class Transformed(Evidence, Struct, frozen=True):
+    """Another evidence's runs, changed alike."""
+
+    source: Evidence
+    change: Callable[[AnyArray], AnyArray]
+
+    def runs(self, kind: RunKind, count: int) -> list[AnyArray]:
+        return [self.change(run) for run in self.source.runs(kind, count)]
+
+    def alternative(self, comparison: Comparison, assumption: Assumption) -> Comparison | None:
+        return self.source.alternative(comparison, assumption)
+
+
+class ComparedCase(Struct, frozen=True):
+    """What the comparisons of one case share.
+
+    classes are those of the API in classes.yaml. narrow tells that tensors narrower than float32 take part; on_cpu that
+    the device is the framework's CPU, computes_narrow that its kernels round to 16 bit inside, plain_convolutions that
+    its convolutions in the case's dtype are the framework's own. forward holds the device's forward outputs, reference
+    those of the reference, incoming the incoming gradients.
+    """
+
+    call: BoundCall
+    classes: frozenset[str]
+    direction: Direction
+    narrow: bool
+    on_cpu: bool
+    computes_narrow: bool = False
+    plain_convolutions: bool = False
+    forward: Mapping[str, Any] = field(default_factory=dict)
+    reference: Mapping[str, Any] = field(default_factory=dict)
+    incoming: Mapping[str, AnyArray] = field(default_factory=dict)
+
+
+class Allowance(Struct, frozen=True):
+    """What a device mode, or another argument, changes: limits are `factor` times as wide, each term of a sum may lose
+    `lost`, and `emulated` tells that the reference is that of the mode or the argument."""
+
+    factor: float = 1.0
+    lost: float = 0.0
+    emulated: bool = False
+
+
+class Comparison(Struct, frozen=True):
+    """One output of a case: a return value ("output.0"), a changed argument ("input.0") or a gradient ("grad.input.1").
+
+    actual has the output's dtype, expected is float64, complex128, an integer type or bool; both have one shape.
+    precision is the dtype whose half ulp the output is granted: its own, or narrower where a wider tensor carries
+    16-bit values. roundoff is that of the arithmetic inside, u_c. terms is how many values meet in one element, where
+    that was measured. single holds runs by float32's roundoff, where u_c is float64's and a floating argument is
+    narrower. plotted tells that the run makes plots.
+    """
+
+    name: str
+    case: ComparedCase
+    actual: AnyArray
+    expected: AnyArray
+    precision: np.dtype[Any]
+    roundoff: float
+    evidence: Evidence
+    allowance: Allowance = Allowance()
+    terms: int | None = None
+    single: Evidence | None = None
+    plotted: bool = False
+
+    @property
+    def call(self) -> BoundCall:
+        return self.case.call
+
+    @property
+    def classes(self) -> frozenset[str]:
+        return self.case.classes
+
+    @property
+    def elementwise(self) -> bool:
+        return "elementwise" in self.case.classes or self.terms == 1
+
+    @property
+    def direction(self) -> Direction:
+        return self.case.direction
+
+    def of_call(self, call: BoundCall) -> Comparison:
+        """The same with other arguments."""
+        return replace(self, case=replace(self.case, call=call))
+
+
+class KnownFinding(Struct, frozen=True):
+    """What a release of a framework is known to compute wrongly, in words, and which elements of an output show it."""
+
+    words: str
+    elements: AnyArray

@@ -1,0 +1,249 @@
+"""What is kept of a case: its name and its result, plain data for JSON, junit and a process boundary."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, TypeAlias
+
+import msgspec
+
+from pytest_probe.model.baseline import Compared
+from pytest_probe.model.details import Details
+from pytest_probe.model.measurement import CaseMemory, CaseTime
+from pytest_probe.model.verdict import EMULATED, SEVERITY, SLOWER, Diagnosis, Element, Outcome, OutputVerdict, Verdict
+from pytest_probe.system.text import printable, printable_line
+
+# A number as a result holds it: one that is not finite is the text "nan", "inf" or "-inf", which JSON takes.
+Plain: TypeAlias = bool | int | float | str | None
+
+
+# What the search around an API's records is called behind the API: "Functional.softmax.fuzz".
+SEARCH = ".fuzz"
+
+
+class PortableId(msgspec.Struct, frozen=True):
+    """Names a case alike on every machine: "dump.json::Torch.add.0.forward[bfloat16]".
+
+    label is the dump's, or the file of a test; entry is behind it, with the test's name where a test made the check
+    ("test_gelu[64]::my_gelu.0.forward"); dtype is "" where the case ran as recorded.
+    """
+
+    label: str
+    entry: str
+    dtype: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> PortableId:
+        label, _, name = text.partition("::")
+        entry, bracket, dtype = name.rpartition("[")
+        return cls(label, entry, dtype[:-1]) if bracket and dtype.endswith("]") else cls(label, name)
+
+    def __str__(self) -> str:
+        return f"{self.label}::{self.name}"
+
+    @property
+    def name(self) -> str:
+        """Without the label, as the item is called."""
+        return f"{self.entry}[{self.dtype}]" if self.dtype else self.entry
+
+    @property
+    def is_search(self) -> bool:
+        """Does it name a search, and no case?"""
+        return self.entry.endswith(SEARCH)
+
+    @property
+    def call(self) -> str:
+        """ "Torch.add.0"."""
+        return self.entry.rpartition(".")[0]
+
+    @property
+    def api(self) -> str:
+        """ "Torch.add"."""
+        return self.call if self.is_search else self.call.rpartition(".")[0]
+
+    @property
+    def direction(self) -> str:
+        return "" if self.is_search else self.entry.rpartition(".")[2]
+
+    @property
+    def in_any_dtype(self) -> PortableId:
+        return PortableId(self.label, self.entry)
+
+
+class ElementResult(msgspec.Struct, frozen=True):
+    index: tuple[int, ...]
+    actual: Plain
+    expected: Plain
+    ulp: Plain
+    ratio: Plain
+
+    @classmethod
+    def of(cls, element: Element) -> ElementResult:
+        numbers = map(plain, (element.actual, element.expected, element.ulp, element.ratio))
+        return cls(tuple(map(int, element.index)), *numbers)
+
+
+class DiagnosisResult(msgspec.Struct, frozen=True):
+    """What is wrong with an output that failed, as model.verdict.Diagnosis has it."""
+
+    wrong: int
+    size: int
+    not_finite: dict[str, tuple[int, int]]
+    errors: str
+    where: str
+    cause: str
+    family: str
+
+    @classmethod
+    def of(cls, found: Diagnosis) -> DiagnosisResult:
+        counts = {name: (int(actual), int(expected)) for name, (actual, expected) in found.not_finite.items()}
+        cause = printable_line(found.cause)
+        return cls(int(found.wrong), int(found.size), counts, found.errors, found.where, cause, found.family)
+
+
+# A run that writes no measures, and an output that passed, have no word of what they lack.
+class OutputResult(msgspec.Struct, frozen=True, omit_defaults=True):
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    verdict: Outcome
+    standard: str
+    reason: str
+    metrics: dict[str, Plain]
+    worst: tuple[ElementResult, ...]
+    measures: dict[str, Plain] = {}
+    diagnosis: DiagnosisResult | None = None
+
+    @classmethod
+    def of(cls, output: OutputVerdict) -> OutputResult:
+        return cls(
+            printable_line(output.name),
+            tuple(map(int, output.shape)),
+            output.dtype,
+            output.verdict,
+            output.standard,
+            printable(output.summary),
+            {name: plain(value) for name, value in output.metrics.items()},
+            tuple(map(ElementResult.of, output.worst)),
+            {name: plain(value) for name, value in output.measures.items()},
+            None if output.diagnosis is None else DiagnosisResult.of(output.diagnosis),
+        )
+
+
+class Result(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The result of one item. The order of the fields is that of a line of `results.jsonl`.
+
+    api is the namespace and API ("Functional.linear"), dtype what the case ran in, duration seconds; gate what it is
+    beside a baseline, where the run has one; folded counts the records that are alike, of which this is the first; time
+    and memory are there where the run measures them. place is that of the record in its dump, from 0, module the path
+    of the module that made the call, and details what a report shows, for errors, warnings and the worst of the others,
+    each where the run makes plots.
+    """
+
+    id: str
+    api: str
+    direction: str
+    dtype: str
+    device: str
+    verdict: Outcome
+    standard: str
+    reason: str
+    kind: str
+    duration: float
+    outputs: tuple[OutputResult, ...]
+    notes: tuple[str, ...]
+    gate: Compared | None = None
+    folded: int = 0
+    time: CaseTime | None = None
+    memory: CaseMemory | None = None
+    place: int | None = None
+    module: str = ""
+    details: Details | None = None
+
+    @classmethod
+    def of(
+        cls,
+        verdict: Verdict,
+        id: PortableId,
+        *,
+        api: str,
+        direction: str,
+        dtype: str,
+        device: str,
+        duration: float,
+        gate: Compared | None = None,
+        folded: int = 0,
+        place: int | None = None,
+        module: str = "",
+        details: Details | None = None,
+    ) -> Result:
+        return cls(
+            str(id),
+            api,
+            direction,
+            verdict.dtype or dtype,
+            device,
+            verdict.verdict,
+            verdict.standard,
+            printable(verdict.reason),
+            printable_line(verdict.kind),
+            duration,
+            tuple(map(OutputResult.of, verdict.outputs)),
+            tuple(map(printable, _notes(verdict))),
+            gate,
+            folded,
+            verdict.time,
+            verdict.memory,
+            place,
+            printable_line(module),
+            details,
+        )
+
+    @property
+    def portable_id(self) -> PortableId:
+        return PortableId.parse(self.id)
+
+    @property
+    def accuracy(self) -> Outcome:
+        """The verdict on its numbers alone."""
+        if self.kind != SLOWER:
+            return self.verdict
+        return max((output.verdict for output in self.outputs), key=SEVERITY.__getitem__, default="pass")
+
+    @property
+    def is_emulated(self) -> bool:
+        """Did the device compute 16 bit in float32?"""
+        return any(note.startswith(EMULATED) for note in self.notes)
+
+
+def _notes(verdict: Verdict) -> tuple[str, ...]:
+    return (*verdict.notes, f"called: {verdict.replaced}") if verdict.replaced else verdict.notes
+
+
+def plain(value: Any) -> Any:
+    """A metric as a builtin; NumPy's scalars become Python's, non-finite numbers text."""
+    if isinstance(value, bool | str) or value is None:
+        return value
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+def number(value: Any) -> float:
+    """The number behind a metric of a result; NaN where it is none."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan
+
+
+def worst_metric(result: Result, metric: str) -> float | None:
+    """The largest value of a metric over a result's outputs, NaN above all; None where no output has it."""
+    values = [number(output.metrics[metric]) for output in result.outputs if metric in output.metrics]
+    return max(values, key=rank, default=None)
+
+
+def rank(value: float) -> float:
+    return math.inf if math.isnan(value) else value

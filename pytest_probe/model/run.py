@@ -1,0 +1,163 @@
+"""How a call is run, and what it leaves: plain data, NumPy's arrays in the place of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Protocol, TypeAlias
+
+import numpy as np
+from msgspec import Struct, field
+
+from pytest_probe.model.arguments import Arguments
+from pytest_probe.model.device_modes import Mode
+
+
+class Device(Protocol):
+    """A device under test: how tensors get there, how a call is made there, how they come back.
+
+    Tensors are the framework's own, on the CPU on either side of put and get.
+    """
+
+    name: str
+
+    def put(self, tensor: Any) -> Any:
+        """Copy a CPU tensor to the device."""
+
+    def call(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Make the call on the device."""
+
+    def get(self, tensor: Any) -> Any:
+        """Bring a tensor back to the CPU; waits for the device."""
+
+
+# --probe-device=recorded: the outputs that a dump stored are judged, and no device runs.
+RECORDED = "recorded"
+# What of a process's settings (flags, modes) a run meets: none of what the user has set; that but for what
+# belongs to the call (default dtype, default device, autocast), which its record tells; or all of it. Gradients are on
+# where a run is asked for them, in each.
+State: TypeAlias = Literal["fixed", "recorded", "users"]
+# Its name, and whether it computes in float32 what is 16 bit.
+Kernel: TypeAlias = tuple[str, bool]
+
+
+class Steps(Struct, frozen=True):
+    """Round what passes from step to step inside a call to dtype; fine splits kernels into their decompositions, whose
+    library functions are off by what seed draws. wide names the arguments that are wider than dtype themselves. own:
+    the call runs in its own dtypes, as under an autocast inside it, each kernel's results being float64's, rounded
+    once; elsewhere: its kernels are an accelerator's, which compute in float32 inside; products: of 16-bit operands,
+    also where the CPU has those in float32; separate: attention is made of kernels that round. kernels are those that
+    run in the call's own dtypes; what they compute in float32 is not rounded to dtype. by_chance: what is no number of
+    dtype becomes either neighbour. computed: what is rounded was computed in float32, and is off by what seed draws."""
+
+    dtype: str
+    fine: bool
+    seed: int = 0
+    wide: frozenset[str] = frozenset()
+    own: bool = False
+    elsewhere: bool = False
+    products: bool = False
+    separate: bool = False
+    by_chance: bool = False
+    computed: bool = False
+    kernels: tuple[Kernel, ...] = ()
+
+
+class Jitter(Struct, frozen=True):
+    """Move the results of kernels, and the operands of products after their rounding, by `size` of themselves; before
+    it by `unsure` of themselves and their row, all the same way, where they come from steps that rounded."""
+
+    size: float
+    seed: int = 0
+    unsure: float = 0.0
+
+
+class Way(Struct, frozen=True):
+    """How a run is made: on `device` in the arguments' own dtypes, or as a reference with all floats as `dtype`, there
+    as under a device mode, with jitter where runs shall tell what rounding does under it; `place` is a reference's
+    device. default is the framework's default dtype on a device, "" as it is under `state`."""
+
+    device: Device | None = None
+    dtype: str = ""
+    autocast: str = ""
+    default: str = ""
+    steps: Steps | None = None
+    mode: Mode | None = None
+    jitter: Jitter | None = None
+    place: str = "cpu"
+    state: State = "fixed"
+
+
+class Wanted(Struct, frozen=True):
+    """Which arguments of a run require grad, by name: those are what it can give gradients of. `copies` where the call
+    works in place; grad: the mode in which gradients are recorded is on."""
+
+    names: frozenset[str] = frozenset()
+    copies: bool = False
+    grad: bool = True
+
+
+class MeasuredCall(Struct, frozen=True):
+    """A call that is made again and again: on its way's device, on so many copies of the arguments (sets) in turn.
+    wanted is what it records gradients for, writes names the arguments that it writes to. With incoming gradients, by
+    output, the gradients of what is wanted are the call."""
+
+    function: Callable[..., Any]
+    arguments: Arguments
+    way: Way
+    wanted: Wanted | None = None
+    writes: frozenset[str] = frozenset()
+    sets: int = 1
+    incoming: Mapping[str, np.ndarray] | None = None
+
+
+class MemoryUse(Struct, frozen=True):
+    """Bytes that a call held at its peak beyond what was there before it, and those that are left while its result is;
+    source says what counted them."""
+
+    peak: int
+    growth: int
+    source: str
+
+
+class Run(Struct):
+    """What a run left.
+
+    outputs holds every return value by name ("output.0", "output.1.0"): an array, or a Python scalar as itself.
+    changed names the arguments that the call wrote to; after(name) gives an argument's value after the call.
+    returned maps an output to the argument that it is ("output.0": "input.0" of an in-place call).
+    """
+
+    outputs: dict[str, Any]
+    changed: frozenset[str]
+    after: Callable[[str], np.ndarray]
+    returned: dict[str, str] = field(default_factory=dict)
+    differentiable: tuple[str, ...] = ()
+    handle: Any = None
+
+    def release(self) -> None:
+        """Let go of the framework's tensors: gradients and what is in arguments can be asked for no more."""
+        self.handle, self.after = None, _released
+
+
+def _released(name: str) -> np.ndarray:
+    raise LookupError(f"{name}: the tensors of this run were let go")
+
+
+class Layout(Struct, frozen=True):
+    """A tensor that a call returned, but for its values: place is what the framework calls the device that it lies on,
+    there tells that it is the one the call was made on; strides are in elements."""
+
+    dtype: str
+    place: str
+    there: bool
+    strides: tuple[int, ...]
+
+
+class Returned(Struct, frozen=True):
+    """What a call returned, but for the values: structure ("(tensor, tensor)", "{a: tensor}"), which is the same for
+    lists and tuples, the layouts of the tensors by output, and the types of those outputs of which nothing can be
+    compared."""
+
+    structure: str
+    layouts: Mapping[str, Layout]
+    unknown: Mapping[str, str]

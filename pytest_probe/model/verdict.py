@@ -1,0 +1,163 @@
+"""What a check ends in: plain data, ready for JSON, junit and a process boundary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from msgspec import Struct, field
+
+from pytest_probe.model.measurement import CaseMemory, CaseTime
+
+if TYPE_CHECKING:
+    from pytest_probe.numerics.histogram import Histogram
+
+Outcome: TypeAlias = Literal["pass", "warning", "error", "skip"]
+Metric: TypeAlias = "float | int | str | bool"
+
+# The metric that names the rule, where a verdict is a warning for no other reason than an API's table.
+TABLE_METRIC = "table"
+# The metric that names the kind of an output that is not finite.
+OVERFLOW = "overflow"
+# How the reason of a warning begins where nobody could judge; the summary counts such cases.
+UNDECIDED = "undecided: "
+# How the note on a case begins whose device computed another dtype than the case's; the summary counts such cases.
+EMULATED = "emulated: "
+# And of one whose runs differ.
+NON_DETERMINISTIC = "non-deterministic"
+# The kind of an error that is none of the numbers: the case takes longer than its limit.
+SLOWER = "slower"
+# The worst output decides. A skip says nothing, so whatever was judged outranks it.
+SEVERITY: Mapping[Outcome, int] = {"skip": 0, "pass": 1, "warning": 2, "error": 3}
+
+
+class Element(Struct, frozen=True):
+    """One element of an output: where it is, what the device gave, what the reference says.
+
+    ulp is the distance in units of the output's dtype, ratio the noise ratio. Complex numbers are given as text.
+    """
+
+    index: tuple[int, ...]
+    actual: float | str
+    expected: float | str
+    ulp: float
+    ratio: float
+
+
+class Diagnosis(Struct, frozen=True):
+    """What is wrong with an output that failed.
+
+    wrong of `size` elements are; not_finite counts "NaN" and "inf" on the device's side and on the reference's. errors
+    is the distribution of distances in ULP (of integers, of differences), in one line. where is the smallest region
+    that holds nearly all of them ("rows 12:16 of dim 0"), cause what explains them ("all times 1.001"), "" where
+    nothing does, family the kind of that cause ("factor"). quick: only causes were tried that need no run of the
+    reference; by_runs: such runs found the cause.
+    """
+
+    wrong: int
+    size: int
+    not_finite: Mapping[str, tuple[int, int]]
+    errors: str
+    where: str
+    cause: str
+    family: str
+    quick: bool = False
+    by_runs: bool = False
+
+
+class Basis(Struct, frozen=True):
+    """What a standard measured, and of which comparison. All are equal: verdicts are told apart by what they say."""
+
+    comparison: object
+    measured: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Basis)
+
+    def __hash__(self) -> int:
+        return 0
+
+    def __repr__(self) -> str:
+        return "Basis()"
+
+
+class OutputVerdict(Struct, frozen=True):
+    """The verdict on one output: a return value ("output.0"), a changed argument ("input.0") or a gradient
+    ("grad.input.1", "grad.kwargs.weight").
+
+    reason names what failed, with the number and its limit; worst holds the five worst elements of an output that
+    failed or was warned about. measures are the field's metrics, as msprobe's files have them, where a run writes them;
+    baseline is what a baseline keeps, where a run asks for one; noise_ratios are those of all elements, where a run
+    makes plots. basis is what a standard measured for an error and its diagnosis need not measure again; nothing else
+    sees it.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    verdict: Outcome
+    standard: str
+    reason: str = ""
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
+    worst: tuple[Element, ...] = ()
+    measures: Mapping[str, Metric] = field(default_factory=dict)
+    diagnosis: Diagnosis | None = None
+    baseline: Mapping[str, Metric] = field(default_factory=dict)
+    noise_ratios: Histogram | None = None
+    basis: Basis | None = None
+
+    @property
+    def summary(self) -> str:
+        """The reason with where and why, in one line."""
+        found = self.diagnosis
+        where = f"wrong: {found.where}" if found is not None and found.where and found.size > 1 else ""
+        parts = (self.reason, where, found.cause if found is not None else "")
+        return "; ".join(filter(None, parts))
+
+
+class ArgumentRow(Struct, frozen=True):
+    """One argument as the failing item shows it: a tensor by shape, dtype and range, anything else by its value."""
+
+    name: str
+    shape: tuple[int, ...] | None
+    dtype: str
+    value: str
+
+
+class Verdict(Struct, frozen=True):
+    """The verdict on one case.
+
+    kind groups skips in reports ("no kernel on the device"); reason is the whole sentence. dtype is what the case ran
+    in ("float32", "bfloat16+float32" where mixed, "" without floats). replaced names the function that a project
+    registered in the call's place and that was judged, "" where it was the framework's. time and memory are there where
+    a run measures them.
+    """
+
+    verdict: Outcome
+    standard: str
+    reason: str = ""
+    kind: str = ""
+    dtype: str = ""
+    outputs: tuple[OutputVerdict, ...] = ()
+    arguments: tuple[ArgumentRow, ...] = ()
+    notes: tuple[str, ...] = ()
+    replaced: str = ""
+    time: CaseTime | None = None
+    memory: CaseMemory | None = None
+
+    def fails(self, strict: bool) -> bool:
+        """Does it fail its item? strict: a warning does."""
+        return self.verdict == "error" or (self.verdict == "warning" and strict)
+
+
+def conclusion(outputs: tuple[OutputVerdict, ...]) -> tuple[Outcome, str]:
+    """The outcome of a case, and its reason: those of its worst output, by name."""
+    worst = worst_of(outputs)
+    if worst is None:
+        return "pass", ""
+    return worst.verdict, f"{worst.name}: {worst.summary}" if worst.summary else ""
+
+
+def worst_of(outputs: tuple[OutputVerdict, ...]) -> OutputVerdict | None:
+    """The output that decides: the first of the most severe."""
+    return max(outputs, key=lambda output: SEVERITY[output.verdict], default=None)

@@ -1,0 +1,58 @@
+"""Reports carry results: what the terminal shows of them, and their lines of results.jsonl as one text."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pytest
+
+from pytest_probe.model.result import Result
+from pytest_probe.reports.results_file import lines_of
+
+
+def carry(report: pytest.TestReport, shown: Result, results: Iterable[Result]) -> None:
+    """Give a report these results, of which the terminal shows one.
+
+    A text, since execnet, pickle and pytest-reportlog take it as it is: no process between the item and the file reads
+    it field by field.
+    """
+    report.probe = _shown(shown.verdict, shown.folded)  # type: ignore[attr-defined]
+    report.probe_results = lines_of(results)  # type: ignore[attr-defined]
+
+
+def carried(report: pytest.TestReport) -> str:
+    """The lines that a report carries; "" where it has none."""
+    return getattr(report, "probe_results", "")
+
+
+@functools.cache
+def _shown(verdict: str, folded: int) -> Mapping[str, Any]:
+    """One for all reports that are alike."""
+    return {"verdict": verdict, "folded": folded}
+
+
+class Freeing:
+    """Takes results out of reports once all have seen them, since pytest keeps each report until the run ends.
+
+    Behind all others, when an item ends: attempts before it may still be looked at until then.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[str, list[pytest.TestReport]] = {}
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if carried(report):
+            self._held.setdefault(report.nodeid, []).append(report)
+        # "???" is xdist's word for the one report of an item whose worker died.
+        if report.when in ("teardown", "???"):
+            for each in self._held.pop(report.nodeid, ()):
+                _free(each)
+
+
+def _free(report: Any) -> None:
+    del report.probe_results
+    # What came from another process has a mapping of its own.
+    report.probe = _shown(**report.probe)

@@ -1,0 +1,142 @@
+"""What a capture is told: files as msprobe's, arguments, and errors that say what would do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_probe.capture.config import configured
+from pytest_probe.capture.scope import Scope
+from pytest_probe.errors import SettingsError
+
+# As msprobe 26.2.0 ships it, and what 1.2.2's has besides.
+SHIPPED: dict[str, Any] = {
+    "task": "statistics",
+    "dump_path": "./dump_path",
+    "rank": [],
+    "step": [],
+    "level": "L1",
+    "extra_info": True,
+    "async_dump": False,
+    "enable_dataloader": False,
+    "statistics": {"scope": [], "list": [], "data_mode": ["all"], "summary_mode": "statistics"},
+    "tensor": {"scope": [], "list": [], "data_mode": ["all"], "file_format": "npy"},
+    "overflow_check": {"overflow_nums": 1, "check_mode": "all"},
+    "acc_check": {"white_list": [], "black_list": [], "error_data_path": "./"},
+    "run_ut": {"white_list": [], "black_list": [], "error_data_path": "./"},
+    "grad_probe": {"grad_level": "L1", "param_list": [], "bounds": [-1, 0, 1]},
+    "free_benchmark": {"scope": [], "fuzz_device": "npu"},
+}
+
+
+def written(folder: Path, **content: Any) -> Path:
+    path = folder / "config.json"
+    path.write_text(json.dumps(content))
+    return path
+
+
+def test_msprobes_own_file_is_read(tmp_path: Path) -> None:
+    config = configured(written(tmp_path, **SHIPPED))
+    assert (config.dump_path, config.task, config.level, config.stacks) == ("./dump_path", "statistics", "L1", True)
+    assert config.modes == {"forward", "backward", "input", "output"}
+
+
+def test_the_section_of_the_task_counts(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        task="tensor",
+        dump_path="d",
+        tensor={"list": ["relu"], "data_mode": ["forward"]},
+        statistics={"list": ["conv"], "summary_mode": "md5"},
+        run_ut={"black_list": ["softmax"]},
+    )
+    config = configured(path)
+    assert (config.names, config.summary, config.black) == (("relu",), "statistics", ("softmax",))
+    assert config.modes == {"forward", "input", "output"}
+
+
+def test_a_section_of_the_checkers_that_is_empty_hides_no_other(tmp_path: Path) -> None:
+    path = written(tmp_path, dump_path="d", run_ut={"black_list": []}, acc_check={"black_list": ["relu"]})
+    assert configured(path).black == ("relu",)
+    assert configured(path, black_list=["gelu"]).black == ("gelu",)
+
+
+def test_all_is_said_by_an_empty_list_too(tmp_path: Path) -> None:
+    for chosen in ([], ["all"]):
+        config = configured(None, dump_path=tmp_path, data_mode=chosen, kinds=chosen)
+        assert (len(config.modes), len(config.kinds), config.dump_path) == (4, 4, str(tmp_path))
+
+
+def test_a_wrong_argument_is_one_of_all_keys() -> None:
+    with pytest.raises(SettingsError, match=r"PrecisionDebugger: unknown key 'scop'; did you mean 'scope'\? .*level, "):
+        configured(None, dump_path="d", scop=[])
+    with pytest.raises(SettingsError, match=r"PrecisionDebugger: step: '4-' .*numbers, 0 or more"):
+        configured(None, dump_path="d", step=["4-"])
+    assert configured(None, dump_path="d", async_dump=True, level=None) == configured(None, dump_path="d")
+
+
+def test_a_range_is_no_set_of_its_numbers() -> None:
+    config = configured(None, dump_path="d", step=["0-999999999", 2**62], rank=["3-999999999"])
+    assert config.steps == (range(0, 10**9), range(2**62, 2**62 + 1))
+    scope = Scope(config)
+    assert [scope.wants_step(step) for step in (0, 999_999_999, 10**9, 2**62)] == [True, True, False, True]
+    assert [scope.wants_rank(rank) for rank in (None, 2, 3)] == [False, False, True]
+
+
+def test_arguments_count_more_than_the_file(tmp_path: Path) -> None:
+    path = written(tmp_path, **SHIPPED)
+    config = configured(path, task="tensor", step=[1, "4-6"], scope=["Torch.a.0.forward", "Torch.b.0.forward"])
+    assert (config.task, config.steps, config.scope[0]) == ("tensor", (range(1, 2), range(4, 7)), "Torch.a.0.forward")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ({"tasks": "tensor"}, ["unknown key 'tasks'; did you mean 'task'? Known keys: task, "]),
+        ({"task": "tensors"}, ["tensors", "statistics, tensor, structure, overflow_check"]),
+        ({"task": 3}, ["task: 3", "statistics, tensor, structure, overflow_check"]),
+        ({"scope": []}, ["unknown key 'scope'; known keys: task, "]),
+        ({"level": "L3"}, ["level", "L3", "L0, L1, mix"]),
+        ({"level": "L2"}, ["level: 'L2'", "msprobe's dump of Ascend kernels", "level L1"]),
+        ({"task": "grad_probe"}, ["task: 'grad_probe'", "msprobe's gradient monitor"]),
+        ({"task": "free_benchmark"}, ["task: 'free_benchmark'", "msprobe's free benchmarking", "--probe-dump"]),
+        ({"tensor": {"online_run_ut": True}}, ["tensor: online_run_ut: True", "msprobe's online check"]),
+        ({"seed": -1}, ["seed: -1", "0 to 2**32 - 1"]),
+        ({"is_deterministic": "no"}, ["is_deterministic: 'no'", "true or false"]),
+        ({"step": ["6-4"]}, ["step", "6-4"]),
+        ({"step": 3}, ["step", "list"]),
+        ({"rank": [-1]}, ["rank", "-1"]),
+        ({"statistics": {"scope": ["one"]}}, ["scope", "first and the last"]),
+        ({"statistics": {"data_modes": []}}, ["statistics: unknown key 'data_modes'; did you mean 'data_mode'?"]),
+        ({"statistics": {"data_mode": ["up"]}}, ["data_mode", "up", "forward, backward, input, output"]),
+        ({"statistics": {"data_mode": "forward"}}, ["statistics: data_mode: 'forward'", "a list of forward, "]),
+        ({"statistics": ["all"]}, ["statistics", "an object"]),
+        ({"namespaces": {"Mine": 1}}, ["namespaces: {'Mine': 1}", "modules by prefix"]),
+        ({"extra_info": "yes"}, ["extra_info", "true or false"]),
+        ({"task": "overflow_check", "overflow_check": {"overflow_nums": 0}}, ["overflow_nums", "-1"]),
+        ({"task": "overflow_check", "level": "L0"}, ["level", "L1"]),
+    ],
+)
+def test_what_cannot_be_used_is_named(content: dict[str, Any], words: list[str], tmp_path: Path) -> None:
+    with pytest.raises(SettingsError) as error:
+        configured(written(tmp_path, dump_path="d", **content))
+    for word in [*words, "config.json"]:
+        assert word in str(error.value) or (word == "config.json" and "PrecisionDebugger" in str(error.value))
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '"a"', "[" * 100_000])
+def test_a_file_that_is_no_configuration_is_named(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(text)
+    with pytest.raises(SettingsError, match="JSON object"):
+        configured(path)
+
+
+def test_a_missing_file_and_a_missing_folder_are_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="No such file"):
+        configured(tmp_path / "none.json")
+    with pytest.raises(SettingsError, match="dump_path"):
+        configured(None)

@@ -1,0 +1,547 @@
+"""Whole captures: what is seen, what is not, and a program that runs as it would without."""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.nn.functional import relu as imported_before
+from torch.utils.checkpoint import checkpoint
+
+from pytest_probe import PrecisionDebugger, capture, seed_all
+from pytest_probe.errors import OverflowFound
+from tests.support import models
+from tests.support.capturing import content, entries, recorded
+
+
+def forwards(found: dict[str, Any]) -> list[str]:
+    return [name.removesuffix(".forward") for name in found if name.endswith(".forward")]
+
+
+def steps(
+    program: Callable[[], torch.Tensor], debugger: PrecisionDebugger | None = None, count: int = 3
+) -> list[float]:
+    """The losses of a few steps, recorded as a training script does it."""
+    losses = []
+    for _ in range(count):
+        if debugger:
+            debugger.start()
+        loss = program()
+        if debugger:
+            debugger.stop()
+            debugger.step()
+        losses.append(loss.item())
+    return losses
+
+
+@pytest.mark.parametrize("task", ["statistics", "tensor", "structure"])
+@pytest.mark.parametrize("model", models.ALL)
+def test_the_program_runs_as_without(model: str, task: str, tmp_path: Path) -> None:
+    seed_all(7)
+    alone = steps(models.ALL[model]())
+    state = torch.get_rng_state()
+    seed_all(7)
+    watched = steps(models.ALL[model](), PrecisionDebugger(dump_path=tmp_path, task=task))
+    assert watched == alone
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_stop_leaves_no_hook(tmp_path: Path) -> None:
+    before = (threading.Thread.start, torch.compile, torch.overrides.has_torch_function, torch.autograd.backward)
+    debugger = PrecisionDebugger(dump_path=tmp_path)
+    for _ in range(2):
+        debugger.start()
+        torch.ones(2).sin()
+        debugger.stop()
+        torch.ones(2).cos()
+        after = (threading.Thread.start, torch.compile, torch.overrides.has_torch_function, torch.autograd.backward)
+        assert after == before
+        assert torch._C._len_torch_function_stack() == 0
+    debugger.close()
+    assert forwards(entries(tmp_path)) == ["Torch.ones.0", "Tensor.sin.0", "Torch.ones.1", "Tensor.sin.1"]
+
+
+def test_modes_of_the_program_stay_where_they_are(tmp_path: Path) -> None:
+    debugger = PrecisionDebugger(dump_path=tmp_path)
+    debugger.start()
+    with torch.device("cpu"):
+        torch.ones(2)
+        debugger.stop()
+        assert torch._C._len_torch_function_stack() == 1
+    assert torch._C._len_torch_function_stack() == 0
+    debugger.close()
+
+
+def test_names_that_were_imported_and_operators(tmp_path: Path) -> None:
+    a = torch.ones(2, 2)
+
+    def program() -> None:
+        imported_before(a)
+        b = a + 1
+        b += 1
+        a.add(1)
+        assert (-a @ a > 2 - a).numel() == 4
+        a[0]
+        b[0, 1] = 3
+        torch.linalg.norm(a)
+        torch.special.erf(a)
+        torch.fft.fft(a)
+        torch.ops.aten.sin(a)
+        torch._foreach_add([a, b], 1)
+
+    assert forwards(recorded(tmp_path, program)) == [
+        "Functional.relu.0",
+        "Tensor.__add__.0",
+        "Tensor.__iadd__.0",
+        "Tensor.add.0",
+        "Tensor.__neg__.0",
+        "Tensor.__matmul__.0",
+        "Tensor.__rsub__.0",
+        "Tensor.__gt__.0",
+        "Tensor.__getitem__.0",
+        "Tensor.__setitem__.0",
+        "Torch.linalg.norm.0",
+        "Torch.special.erf.0",
+        "Torch.fft.fft.0",
+        "Aten.sin.0",
+        "Torch._foreach_add.0",
+    ]
+
+
+def test_an_operator_goes_by_its_own_name_in_lists(tmp_path: Path) -> None:
+    x = torch.ones(2)
+    assert forwards(recorded(tmp_path, lambda: (x + 1, x.add(1)), white_list=["__add__"])) == ["Tensor.__add__.0"]
+
+
+def test_inputs_are_those_before_the_call(tmp_path: Path) -> None:
+    x = torch.zeros(3)
+    found = recorded(tmp_path, lambda: x.add_(1))["Tensor.add_.0.forward"]
+    assert (found["input_args"][0]["Max"], found["output"][0]["Max"]) == (0.0, 1.0)
+
+
+def test_writing_that_torch_does_not_count(tmp_path: Path) -> None:
+    x = torch.zeros(300, 300)
+
+    def program() -> None:
+        torch.sin(x)
+        x.data.fill_(2.0)
+        torch.sin(x)
+        x.numpy()[0, 0] = 5.0
+        torch.sin(x)
+
+    found = recorded(tmp_path, program)
+    assert [found[f"Torch.sin.{n}.forward"]["input_args"][0]["Max"] for n in range(3)] == [0.0, 2.0, 5.0]
+
+
+def test_kernels_that_raise_no_version(tmp_path: Path) -> None:
+    mean, variance = torch.zeros(2), torch.ones(2)
+    weight = torch.nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([weight], lr=1.0, fused=True)
+
+    def program() -> None:
+        for _ in range(3):
+            F.batch_norm(torch.full((4, 2), 1.0), mean, variance, training=True, momentum=0.5)
+            weight.grad = torch.ones(2)
+            optimizer.step()
+            torch.sin(weight)
+
+    found = recorded(tmp_path, program)
+    means = [found[f"Functional.batch_norm.{n}.forward"]["input_args"][1]["Max"] for n in range(3)]
+    assert means == [0.0, 0.5, 0.75]
+    assert [found[f"Torch.sin.{n}.forward"]["input_args"][0]["Max"] for n in range(3)] == [0.0, -1.0, -2.0]
+
+
+def test_writing_between_stop_and_start(tmp_path: Path) -> None:
+    x = torch.zeros(3)
+    debugger = PrecisionDebugger(dump_path=tmp_path)
+    for _ in range(2):
+        debugger.start()
+        torch.sin(x)
+        debugger.stop()
+        x.data.add_(1)
+    debugger.close()
+    found = entries(tmp_path)
+    assert [found[f"Torch.sin.{n}.forward"]["input_args"][0]["Max"] for n in range(2)] == [0.0, 1.0]
+
+
+def test_threads_that_the_program_starts(tmp_path: Path) -> None:
+    def program() -> None:
+        threads = [threading.Thread(target=lambda: [torch.ones(2).sin() for _ in range(50)]) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    found = recorded(tmp_path, program)
+    assert sorted(forwards(found)) == sorted(f"{api}.{n}" for api in ("Torch.ones", "Tensor.sin") for n in range(200))
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_checkpoints_are_marked(reentrant: bool, tmp_path: Path) -> None:
+    x = torch.ones(3, requires_grad=True)
+
+    def program() -> None:
+        checkpoint(lambda y: y.sin().exp().cos(), x, use_reentrant=reentrant).sum().backward()
+
+    found = recorded(tmp_path, program)
+    assert found["Tensor.sin.0.forward"]["is_recompute"] is False
+    assert found["Tensor.sin.1.forward"]["is_recompute"] is True
+    assert found["Tensor.exp.1.forward"]["is_recompute"] is True
+
+
+def test_a_function_of_the_users_own_is_seen_in_the_backward(tmp_path: Path) -> None:
+    class Cube(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            ctx.save_for_backward(x)
+            return torch.pow(x, 3)
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+            return torch.mul(gradient, 3 * ctx.saved_tensors[0].square())
+
+    found = recorded(tmp_path, lambda: Cube.apply(torch.ones(2, requires_grad=True)).sum().backward())
+    assert {"Torch.pow.0.forward", "Tensor.square.0.forward", "Torch.mul.0.forward"} <= set(found)
+    assert found["Torch.mul.0.forward"]["is_recompute"] is False
+
+
+def test_compiled_regions_are_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    seen = []
+
+    def backend(graph: Any, example: Any) -> Any:
+        seen.append([node.name for node in graph.graph.nodes])
+        return graph.forward
+
+    compiled = torch.compile(lambda x: x.sin() + 1, backend=backend)
+    x = torch.ones(3)
+    alone = compiled(x)
+    found = recorded(tmp_path, lambda: [torch.equal(compiled(x) * 1, alone) for _ in range(2)])
+    assert forwards(found) == ["Tensor.__mul__.0", "Torch.equal.0", "Tensor.__mul__.1", "Torch.equal.1"]
+    assert len(seen) == 1
+    assert [record.message for record in caplog.records if "torch.compile" in record.message].__len__() == 1
+
+
+def test_a_function_that_is_compiled_while_it_is_recorded(tmp_path: Path) -> None:
+    def program() -> None:
+        torch.compile(lambda x: x.cos() + 1, backend="eager")(torch.ones(3))
+
+    assert forwards(recorded(tmp_path, program)) == ["Torch.ones.0"]
+
+
+def test_transforms_are_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    found = recorded(tmp_path, lambda: torch.func.vmap(torch.sin)(torch.ones(3)))
+    assert forwards(found) == ["Torch.ones.0"]
+    assert "vmap" in caplog.text
+
+
+def test_faster_paths_of_modules_are_taken_as_without(tmp_path: Path) -> None:
+    layer = torch.nn.TransformerEncoderLayer(8, 2, batch_first=True).eval()
+    x = torch.randn(2, 3, 8)
+    with torch.no_grad():
+        alone = layer(x)
+        found = recorded(tmp_path, lambda: torch.testing.assert_close(layer(x), alone, rtol=0, atol=0))
+    assert not [name for name in found if "linear" in name]
+
+
+def test_what_autocast_and_generators_do_is_kept(tmp_path: Path) -> None:
+    x = torch.ones(2, 2)
+
+    def program() -> None:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            torch.mm(x, x)
+        F.dropout(x, 0.5)
+
+    found = recorded(tmp_path, program)
+    assert found["Torch.mm.0.forward"]["probe"] == {"autocast": {"cpu": "bfloat16"}}
+    assert len(found["Functional.dropout.0.forward"]["probe"]["rng"]) > 5000
+
+
+def test_tuples_and_shared_memory(tmp_path: Path) -> None:
+    x = torch.ones(4, 4)
+    found = recorded(tmp_path, lambda: (x[(0, 1)], x[[0, 1]], torch.add(x, x), x.permute((1, 0))))
+    assert found["Tensor.__getitem__.0.forward"]["probe"] == {"tuples": ["input.1"]}
+    assert "probe" not in found["Tensor.__getitem__.1.forward"]
+    first, second = found["Torch.add.0.forward"]["input_args"]
+    assert first["address"] == second["address"]
+    assert found["Tensor.permute.0.forward"]["output"][0]["stride"] == [1, 4]
+
+
+def test_data_of_tensors(tmp_path: Path) -> None:
+    x = torch.arange(6.0).view(2, 3)
+
+    def program() -> None:
+        torch.cat([x, x], dim=0)
+        x.mul_(2)
+        torch.add(input=x.T, other=1)
+
+    found = recorded(tmp_path, program, task="tensor")
+    (folder,) = tmp_path.glob("step0/*/dump_tensor_data")
+    names = {path.name for path in folder.iterdir()}
+    assert {"Torch.cat.0.forward.input.0.1.pt", "Torch.add.0.forward.kwargs.input.pt"} <= names
+    before = torch.load(folder / found["Tensor.mul_.0.forward"]["input_args"][0]["data_name"])
+    after = torch.load(folder / found["Tensor.mul_.0.forward"]["output"][0]["data_name"])
+    assert before.tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert after.tolist() == [[0, 2, 4], [6, 8, 10]]
+    assert content(tmp_path)["dump_data_dir"] == str(folder)
+
+
+def test_the_head_and_the_stacks(tmp_path: Path) -> None:
+    recorded(tmp_path, lambda: [torch.ones(1) for _ in range(3)])
+    head = content(tmp_path)
+    assert (head["task"], head["level"], head["framework"], head["dump_data_dir"]) == (
+        "statistics",
+        "L1",
+        "pytorch",
+        None,
+    )
+    (path,) = tmp_path.glob("step0/*/stack.json")
+    ((names, frames),) = json.loads(path.read_text()).values()
+    assert names == [f"Torch.ones.{number}.forward" for number in range(3)]
+    assert f"File {__file__}" in frames[0]
+    assert "torch.ones(1)" in frames[0]
+    recorded(tmp_path / "bare", lambda: torch.ones(1), extra_info=False)
+    assert json.loads(next((tmp_path / "bare").glob("step0/*/stack.json")).read_text()) == {}
+
+
+def test_steps_that_are_wanted(tmp_path: Path) -> None:
+    debugger = PrecisionDebugger(dump_path=tmp_path, step=[1, "3-4"])
+    for _ in range(6):
+        debugger.start()
+        torch.ones(2)
+        debugger.stop()
+        debugger.step()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step1", "step3", "step4"]
+    assert list(entries(tmp_path, 3)) == ["Torch.ones.0.forward"]
+
+
+def test_halves_that_are_wanted(tmp_path: Path) -> None:
+    def program() -> None:
+        torch.ones(2, requires_grad=True).sin().sum().backward()
+
+    only = recorded(tmp_path / "f", program, data_mode=["forward", "output"])
+    assert not [name for name in only if name.endswith("backward")]
+    assert set(only["Tensor.sin.0.forward"]) == {"output", "is_recompute"}
+    only = recorded(tmp_path / "bi", program, data_mode=["backward", "input"])
+    assert set(only["Tensor.sin.0.backward"]) == {"input", "probe"}
+    only = recorded(tmp_path / "b", program, data_mode=["backward"])
+    assert {name.rpartition(".")[2] for name in only} == {"backward"}
+
+
+def test_calls_after_the_end_of_the_dump_and_gradients(tmp_path: Path) -> None:
+    debugger = PrecisionDebugger(dump_path=tmp_path)
+    debugger.start()
+    loss = torch.ones(2, requires_grad=True).sin().sum()
+    debugger.forward_backward_dump_end()
+    loss.cos()
+    loss.backward()
+    debugger.stop()
+    debugger.step()
+    assert "Tensor.sin.0.backward" in entries(tmp_path)
+    assert "Tensor.cos.0.forward" not in entries(tmp_path)
+
+
+def test_overflows_are_counted_and_end_the_program(tmp_path: Path) -> None:
+    x = torch.ones(2)
+    with pytest.raises(
+        OverflowFound, match=r"2 calls gave NaN or inf, the last one Torch.log.2.forward; see .*dump.json"
+    ):
+        recorded(tmp_path, lambda: (x.sin(), torch.log(x * 0), torch.log(x), torch.log(x * -1)), **{
+            "task": "overflow_check", "overflow_nums": 2,
+        })  # fmt: skip
+    assert torch._C._len_torch_function_stack() == 0
+    assert forwards(entries(tmp_path)) == ["Torch.log.0", "Torch.log.2"]
+
+
+def test_overflows_of_gradients(tmp_path: Path) -> None:
+    with pytest.raises(OverflowFound, match=r"Tensor\.sqrt\.0\.backward"):
+        recorded(tmp_path, lambda: torch.zeros(1, requires_grad=True).sqrt().backward(), task="overflow_check")
+
+
+def test_overflows_of_float8(tmp_path: Path) -> None:
+    x, y = (torch.tensor([1.0, last]).to(torch.float8_e4m3fn) for last in (torch.nan, 2.0))
+    with pytest.raises(OverflowFound, match=r"Tensor\.clone\.1\.forward"):
+        recorded(tmp_path, lambda: (y.clone(), x.clone()), task="overflow_check")
+
+
+def test_a_call_that_raises_raises(tmp_path: Path) -> None:
+    def program() -> None:
+        text: Any = "x"
+        with pytest.raises(TypeError, match="must be Tensor"):
+            torch.add(torch.ones(1), text)
+        torch.ones(1).sin()
+
+    assert forwards(recorded(tmp_path, program)) == ["Torch.ones.0", "Torch.ones.1", "Tensor.sin.0"]
+
+
+def test_a_device_that_does_not_exist_is_the_calls_own_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def program() -> None:
+        with pytest.raises(RuntimeError, match="nowhere"):
+            torch.ones(2, device="nowhere")
+
+    with capture(tmp_path):
+        program()
+    # A device that the program itself asks for wrongly is no defect of the capture.
+    assert [record.getMessage().partition(": ")[2].partition(":")[0] for record in caplog.records] == [
+        "nothing was recorded"
+    ]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_call_that_cannot_be_recorded_is_marked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    library = torch.library.Library("probe_tests", "DEF")
+    library.define("odd(Tensor x) -> Tensor")
+    library.impl("odd", lambda x: x + 1, "CPU")
+    x = torch.ones(2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pytest_probe.frameworks.torch.capture.values.Values.tensor", lambda self, tensor: 1 / 0)
+        found = recorded(tmp_path, lambda: [torch.ops.probe_tests.odd(x) for _ in range(3)])
+    assert found["probe_tests.odd.0.forward"] == {"probe": {"failed": "ZeroDivisionError: division by zero"}}
+    assert len(found) == 3
+    assert len([record for record in caplog.records if "division by zero" in record.message]) == 1
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").write_text("")
+    with capture(tmp_path / "file") as debugger:
+        assert torch.ones(2).sum() == 2
+        debugger.step()
+        assert torch.ones(2).sum() == 2
+    errors = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert len(errors) == 2
+    assert "the program continues" in errors[0].message
+
+
+def test_one_capture_at_a_time(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with capture(tmp_path / "first"), capture(tmp_path / "second"):
+        torch.ones(2)
+    assert forwards(entries(tmp_path / "first")) == ["Torch.ones.0"]
+    assert not (tmp_path / "second").exists()
+    assert "another capture runs" in caplog.text
+
+
+def test_a_dump_that_is_there_stays(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    debugger = PrecisionDebugger(dump_path=tmp_path)
+    for _ in range(2):
+        debugger.start()
+        torch.ones(2)
+        debugger.close()
+    assert forwards(entries(tmp_path)) == ["Torch.ones.0"]
+    assert "there is a dump already" in caplog.text
+
+
+def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    def full(*args: Any) -> Any:
+        raise OSError(28, "No space left on device")
+
+    with capture(tmp_path) as debugger:
+        torch.ones(2)
+        debugger.step()
+        monkeypatch.setattr("pytest_probe.capture.growing_json.os.pwrite", full)
+        for _ in range(20_000):
+            torch.ones(2)
+    assert caplog.text.count("No space left on device") == 1
+    assert forwards(entries(tmp_path)) == ["Torch.ones.0"]
+
+
+def test_a_hook_that_cannot_be_put(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("pytest_probe.frameworks.torch.capture.modes.Presence.begin", lambda self: 1 / 0)
+    with capture(tmp_path):
+        assert torch.ones(2).sum() == 2
+    assert "start failed (ZeroDivisionError: division by zero); the program continues" in caplog.text
+
+
+def test_a_forked_child_writes_nothing(tmp_path: Path) -> None:
+    program = f"""
+import os, torch
+from pytest_probe import capture
+with capture({str(tmp_path)!r}):
+    torch.ones(2)
+    child = os.fork()
+    if not child:
+        torch.zeros(2)
+        os._exit(0)
+    os.waitpid(child, 0)
+    torch.ones(3)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    assert forwards(entries(tmp_path)) == ["Torch.ones.0", "Torch.ones.1"]
+
+
+def test_a_killed_process_leaves_what_was_flushed(tmp_path: Path) -> None:
+    program = f"""
+import os, signal, sys, time, torch
+from pytest_probe import PrecisionDebugger
+debugger = PrecisionDebugger(dump_path={str(tmp_path)!r})
+debugger.start()
+torch.ones(2)
+debugger.step()
+torch.zeros(2)
+path = {str(tmp_path)!r} + f"/step1/proc{{os.getpid()}}/dump.json"
+while not (os.path.exists(path) and "zeros" in open(path).read()):
+    time.sleep(0.01)
+torch.ones(2).sin()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    assert subprocess.run([sys.executable, "-c", program], timeout=60).returncode == -9
+    assert forwards(entries(tmp_path, 0)) == ["Torch.ones.0"]
+    assert forwards(entries(tmp_path, 1))[0] == "Torch.zeros.0"
+
+
+def test_the_end_of_the_process_writes_what_is_open(tmp_path: Path) -> None:
+    program = f"""
+import torch
+from pytest_probe import PrecisionDebugger
+debugger = PrecisionDebugger(dump_path={str(tmp_path)!r})
+debugger.start()
+torch.ones(2)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    assert forwards(entries(tmp_path)) == ["Torch.ones.0"]
+
+
+def test_a_call_that_no_python_code_makes(tmp_path: Path) -> None:
+    program = f"""
+import atexit, torch
+from pytest_probe import PrecisionDebugger
+debugger = PrecisionDebugger(dump_path={str(tmp_path)!r})
+debugger.start()
+atexit.register(torch.zeros, 3)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, timeout=60, stderr=subprocess.PIPE, encoding="utf-8"
+    )
+    assert done.stderr.startswith("pytest-probe: recorded 1 call of 1 step")
+    assert done.stderr.count("\n") == 1
+    assert forwards(entries(tmp_path)) == ["Torch.zeros.0"]
+
+
+def test_one_seed_for_all() -> None:
+    def drawn() -> tuple[float, float, float]:
+        seed_all(5, mode=True)
+        return random.random(), float(np.random.rand()), float(torch.rand(()))
+
+    try:
+        assert drawn() == drawn()
+        assert torch.are_deterministic_algorithms_enabled()
+    finally:
+        seed_all(5)
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_a_device_that_is_named_by_keyword(tmp_path: Path) -> None:
+    """As msprobe's own dumps have it: its checker takes no string there."""
+    found = recorded(tmp_path, lambda: torch.arange(3, device="cpu"))
+    assert found["Torch.arange.0.forward"]["input_kwargs"] == {"device": {"type": "torch.device", "value": "cpu:None"}}

@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from pytest_probe.check.large.checksums import Checksums
+from pytest_probe.check.large.contractions import free_indices
+from pytest_probe.check.large.sampler import Sample, Sampler
+from pytest_probe.check.replay import Replay
+from pytest_probe.model.dump import Direction
+from pytest_probe.numerics.dtypes import AnyArray
+from tests.support.replaying import leaf, normal, replay
+
+CALLS: list[tuple[str, list[Any], dict[str, Any]]] = [
+    ("Functional.linear", [normal(9, 3, 8), normal(12, 8, seed=1), normal(12, seed=2)], {}),
+    ("Functional.linear", [normal(9, 8), normal(12, 8, seed=1)], {}),
+    ("Torch.matmul", [normal(2, 9, 8), normal(8, 12, seed=1)], {}),
+    ("Torch.matmul", [normal(1, 4, 9, 8), normal(3, 1, 8, 12, seed=1)], {}),
+    ("Torch.mm", [normal(9, 8), normal(8, 12, seed=1)], {}),
+    ("Torch.bmm", [normal(3, 9, 8), normal(3, 8, 12, seed=1)], {}),
+    ("Torch.addmm", [normal(12), normal(9, 8, seed=1), normal(8, 12, seed=2)], {"beta": 2.0, "alpha": 0.5}),
+    ("Torch.addmm", [normal(9, 1), normal(9, 8, seed=1), normal(8, 12, seed=2)], {}),
+    ("Torch.addbmm", [normal(9, 12), normal(3, 9, 8, seed=1), normal(3, 8, 12, seed=2)], {}),
+    ("Torch.baddbmm", [normal(3, 9, 12), normal(3, 9, 8, seed=1), normal(3, 8, 12, seed=2)], {"alpha": 3.0}),
+    ("Torch.einsum", ["bik,jk->bji", normal(3, 9, 8), normal(12, 8, seed=1)], {}),
+    ("Functional.conv1d", [normal(9, 6, 20), normal(8, 6, 3, seed=1), normal(8, seed=2)], {"stride": 2}),
+    ("Functional.conv2d", [normal(6, 10, 10), normal(8, 6, 3, 3, seed=1)], {"padding": 1}),
+    ("Functional.conv_transpose2d", [normal(7, 6, 5, 5), normal(6, 8, 2, 2, seed=1), normal(8, seed=2)], {}),
+    ("Tensor.__rmatmul__", [normal(8, 12, seed=1), normal(9, 8)], {}),
+]
+IDS = [f"{name} {len(args)}" for name, args, _ in CALLS]
+
+
+def sides(
+    name: str, args: list[Any], kwargs: dict[str, Any], direction: Direction
+) -> tuple[Replay, dict[str, AnyArray]]:
+    """A replay that is to be sampled, and the reference in full."""
+    backward = direction == "backward"
+    whole = replay(name, *args, backward=backward, **kwargs)
+    shape, dtype = list(whole.actual.outputs["output.0"].shape), whole.actual.outputs["output.0"].dtype
+    made = replay(name, *args, backward=backward, budget=1.0, outputs=[f"{dtype}{shape}"], **kwargs)
+    if not backward:
+        return made, dict(whole.reference.run.outputs)
+    incoming = {"output.0": normal(*shape, seed=9).array}
+    return replace(made, incoming=incoming), whole.reference.gradients(incoming)
+
+
+def sampler_of(made: Replay, direction: Direction, share: float) -> Sampler:
+    contraction = made.reference.contraction
+    assert contraction is not None
+    return Sampler(made, contraction, share * contraction.flops, direction, "key", 0)
+
+
+def reference(sample: Sample, direction: Direction) -> AnyArray:
+    if direction == "forward":
+        return np.asarray(sample.replay.reference.run.outputs[sample.name])
+    return sample.replay.reference.gradients(sample.replay.incoming)[sample.name]
+
+
+def taken(whole: AnyArray, sample: Sample) -> AnyArray:
+    grid = [
+        np.arange(extent) if places is None else places
+        for extent, places in zip(whole.shape, sample.places, strict=True)
+    ]
+    return np.asarray(whole[np.ix_(*grid)])
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+@pytest.mark.parametrize(("name", "args", "kwargs"), CALLS, ids=IDS)
+def test_a_sample_is_part_of_the_reference(
+    name: str, args: list[Any], kwargs: dict[str, Any], direction: Direction
+) -> None:
+    made, expected = sides(name, args, kwargs, direction)
+    sampler = sampler_of(made, direction, 0.2)
+    for tensor, whole in expected.items():
+        sample = sampler.sample(tensor, whole.astype(np.float32))
+        assert 0 < sample.share <= 1
+        assert np.array_equal(sample.actual, taken(whole, sample).astype(np.float32))
+        assert np.allclose(reference(sample, direction), taken(whole, sample), rtol=1e-12, atol=1e-12)
+        assert sample.index((0,) * whole.ndim) == tuple(0 if p is None else p[0] for p in sample.places)
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+@pytest.mark.parametrize(("name", "args", "kwargs"), CALLS, ids=IDS)
+def test_checksums_are_those_of_the_reference(
+    name: str, args: list[Any], kwargs: dict[str, Any], direction: Direction
+) -> None:
+    made, expected = sides(name, args, kwargs, direction)
+    sampler = sampler_of(made, direction, 0.2)
+    for tensor, whole in expected.items():
+        for along in free_indices(sampler.contraction, tensor):
+            checksums = Checksums.of(sampler.contraction.extents[along], 3, np.random.default_rng(0))
+            assert sampler._scores(tensor, along, checksums, whole).max() < 1e-3
+
+
+@pytest.mark.parametrize(("name", "args", "kwargs"), CALLS[:6], ids=IDS[:6])
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_checksums_point_at_a_wrong_element(
+    name: str, args: list[Any], kwargs: dict[str, Any], direction: Direction
+) -> None:
+    made, expected = sides(name, args, kwargs, direction)
+    sampler = sampler_of(made, direction, 0.3)
+    for tensor in sorted(expected.keys() - sampler.contraction.addends.keys()):
+        wrong = expected[tensor].astype(np.float32)
+        place = tuple(extent - 2 for extent in wrong.shape)
+        wrong[place] += 0.01
+        sample = sampler.sample(tensor, wrong)
+        assert all(taken is None or index in taken for index, taken in zip(place, sample.places, strict=True))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_checksums_point_at_what_is_not_finite(value: float) -> None:
+    made, expected = sides(*CALLS[4], "forward")
+    wrong = expected["output.0"].astype(np.float32)
+    wrong[7, 10] = value
+    assert not np.isfinite(sampler_of(made, "forward", 0.3).sample("output.0", wrong).actual).all()
+
+
+def test_a_sample_takes_half_the_budget_and_two_blocks_at_least() -> None:
+    made, expected = sides("Torch.mm", [normal(400, 4), normal(4, 100, seed=1)], {}, "forward")
+    for share, shape in ((0.5, (100, 100)), (0.04, (100, 8)), (0.125, (50, 50))):
+        sample = sampler_of(made, "forward", share).sample("output.0", expected["output.0"])
+        assert sample.actual.shape == shape, share
+
+
+def test_a_sample_is_always_the_same() -> None:
+    made, expected = sides("Torch.mm", [normal(400, 4), normal(4, 100, seed=1)], {}, "forward")
+    one, two = (sampler_of(made, "forward", 0.1).sample("output.0", expected["output.0"]) for _ in range(2))
+    assert all(np.array_equal(a, b) for a, b in zip(one.places, two.places, strict=True))  # type: ignore[arg-type]
+
+
+def test_few_places_of_an_index_leave_more_to_the_other() -> None:
+    made, expected = sides("Torch.mm", [normal(400, 4), normal(4, 6, seed=1)], {}, "forward")
+    sample = sampler_of(made, "forward", 0.2).sample("output.0", expected["output.0"])
+    assert sample.actual.shape == (40, 6)
+
+
+def test_complex_tensors_have_no_checksums() -> None:
+    values = [leaf(np.ones((20, 4)) + 1j, "complex64"), leaf(np.ones((4, 20)) - 1j, "complex64")]
+    made, expected = sides("Torch.mm", values, {}, "forward")
+    sample = sampler_of(made, "forward", 0.1).sample("output.0", expected["output.0"])
+    assert np.allclose(reference(sample, "forward"), sample.actual)
+
+
+def test_only_a_corner_is_computed_beforehand() -> None:
+    made = replay("Torch.mm", normal(9, 8), normal(8, 12), budget=1.0, outputs=["float32[9, 12]"])
+    assert made.reference.run.outputs["output.0"].shape == (2, 2)
+    assert made.actual.outputs["output.0"].shape == (9, 12)
+
+
+@pytest.mark.parametrize("outputs", [["float32[9, 11]"], ["float32[9, 12]", "float32[1]"]])
+def test_a_record_that_is_no_such_contraction_is_run_in_full(outputs: list[str]) -> None:
+    with pytest.raises(Exception, match="recorded"):
+        replay("Torch.mm", normal(9, 8), normal(8, 12), budget=1.0, outputs=outputs)

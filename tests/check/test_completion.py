@@ -1,0 +1,228 @@
+"""Records of ptdbg have positional arguments only: they run where the stored outputs tell which call it was."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pytest_probe.check import Case, preview
+from pytest_probe.model.verdict import Verdict
+from pytest_probe.records import read_dump
+from pytest_probe.registry import Registry
+from tests.support.checking import verdicts
+from tests.support.ptdbg_dumps import unpack, values, write
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((3, 4)).astype(np.float32)
+Y = RNG.standard_normal((3, 4)).astype(np.float32)
+T = torch.from_numpy(X)
+AS_THEY_STAND = "only positional arguments were recorded: run with them as they stand, which gives the stored output"
+STORED_LATE = "in-place input stored after the call"
+
+
+def found(folder: Path, call: str, inputs: Sequence[Any], outputs: Any, **conditions: Any) -> Verdict:
+    """The verdict on one call; outputs are torch's."""
+    several = isinstance(outputs, (tuple, list))
+    arrays = tuple(np.asarray(each) for each in outputs) if several else np.asarray(outputs)
+    (verdict,) = verdicts(write(folder, values(f"{call}_0", inputs, arrays)), **conditions).values()
+    return verdict
+
+
+def noted(value: str) -> tuple[str, ...]:
+    words = f"run with {value}, which was not recorded and gives the stored output"
+    return (f"only positional arguments were recorded: {words}",)
+
+
+@pytest.mark.parametrize(("name", "least", "kept"), [("v2.3-all", 21, ()), ("v4-all", 19, ("split",))])
+@pytest.mark.parametrize("device", ["cpu", "recorded"])
+def test_real_dumps_replay(tmp_path: Path, name: str, least: int, kept: tuple[str, ...], device: str) -> None:
+    """All that is not in place runs, and passes. Of two calls a keyword is missing, which the outputs tell."""
+    told = verdicts(unpack(name, tmp_path), device=device)
+    kinds = {case: (each.verdict, each.kind) for case, each in told.items()}
+    assert sum(verdict == "pass" for verdict, _ in kinds.values()) == least
+    rest = {case: kind for case, kind in kinds.items() if kind[0] != "pass"}
+    assert rest == {case: ("skip", STORED_LATE) for case in kinds if case.startswith(("Tensor.add_.", "Tensor.mul_."))}
+    notes = {case: each.notes for case, each in told.items() if each.verdict == "pass"}
+    as_they_stand = {case for case, note in notes.items() if note[0] == AS_THEY_STAND}
+    assert {notes[case] for case in notes.keys() - as_they_stand} == {noted("dim=1")}
+    assert notes.keys() - as_they_stand == {f"Torch.{api}.0.forward" for api in ("argmax", *kept)}
+
+
+@pytest.mark.parametrize(
+    ("call", "inputs", "outputs", "value"),
+    [
+        ("Torch_sum", [X], T.sum(0), "dim=0"),
+        ("Torch_cat", [[X, Y]], torch.cat([T, torch.from_numpy(Y)], 1), "dim=1"),
+        ("Torch_stack", [[X, Y]], torch.stack([T, torch.from_numpy(Y)], 2), "dim=2"),
+        ("Tensor_log_softmax", [X], T.log_softmax(0), "dim=0"),
+        ("Torch_softmax", [X], T.softmax(0), "dim=0"),
+        ("Tensor_softmax", [X], T.softmax(1), "dim=1"),
+        ("Torch_split", [X, 2], T.split(2, 1), "dim=1"),
+        ("Functional_mse_loss", [X, Y], (T - torch.from_numpy(Y)).square().sum(), "reduction='sum'"),
+        ("Functional_mse_loss", [X, Y], (T - torch.from_numpy(Y)).square(), "reduction='none'"),
+        ("Torch_var", [X], T.var(unbiased=False), "unbiased=False"),
+        ("Tensor_to", [X], T.to(torch.float64), "dtype=float64"),
+        ("Torch_ones_like", [X], torch.ones(3, 4, dtype=torch.int64), "dtype=int64"),
+        (
+            "Functional_avg_pool1d",
+            [X, 3, 1, 1],
+            torch.nn.functional.avg_pool1d(T, 3, 1, 1, False, False),
+            "count_include_pad=False",
+        ),
+        ("Torch_argmax", [X], T.argmax(1), "dim=1"),
+    ],
+)
+def test_one_value_for_what_is_missing(
+    tmp_path: Path, call: str, inputs: Sequence[Any], outputs: Any, value: str
+) -> None:
+    verdict = found(tmp_path, call, inputs, outputs)
+    assert (verdict.verdict, verdict.notes[:1]) == ("pass", noted(value)), verdict.reason
+
+
+def test_a_gap_is_none_or_an_empty_list(tmp_path: Path) -> None:
+    image = RNG.standard_normal((1, 1, 4, 4)).astype(np.float32)
+    pooled = torch.nn.functional.max_pool2d(torch.from_numpy(image), 2)
+    verdict = found(tmp_path, "Torch_max_pool2d", [image, 2, None, 0, 1, False], pooled)
+    assert (verdict.verdict, verdict.notes) == ("pass", (AS_THEY_STAND,))
+    verdict = found(tmp_path / "2", "Tensor_sum", [X, None, True], T.sum((0, 1), keepdim=True))
+    assert verdict.verdict == "pass"
+
+
+@pytest.mark.parametrize(
+    ("call", "inputs", "outputs"),
+    [
+        ("Torch_clamp", [X], T.clamp(min=0.1)),
+        ("Functional_layer_norm", [X, [4]], torch.nn.functional.layer_norm(T, [4]) * 1.5),
+        ("Torch_sum", [X], T.sum(0) * 1.01),
+        ("Torch_sum", [X], T.sum(0, keepdim=True)),
+        ("Functional_dropout", [np.ones((8, 8), np.float32)], torch.zeros(8, 8)),
+    ],
+)
+def test_what_no_value_gives_is_lost(tmp_path: Path, call: str, inputs: Sequence[Any], outputs: Any) -> None:
+    verdict = found(tmp_path, call, inputs, outputs)
+    assert (verdict.verdict, verdict.kind) == ("skip", "lost argument")
+    assert "float64 on the stored inputs does not give the stored output" in verdict.reason
+
+
+@pytest.mark.parametrize("share", [0.9e-3, 1.1e-3])
+def test_a_thousandth_of_the_scale_is_near(tmp_path: Path, share: float) -> None:
+    stored = T.clone()
+    stored[0, 0] += share * float(T.abs().max())
+    verdict = found(tmp_path, "Torch_neg", [-X], stored)
+    assert verdict.verdict == ("pass" if share < 1e-3 else "skip")
+
+
+def test_a_wrong_device_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was stored is right, what runs now is not: the record runs, and fails."""
+    right = torch.softmax
+
+    def wrong(x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        return right(x, *args, **kwargs) * (1 if x.dtype == torch.float64 else 1.001)
+
+    outputs = T.softmax(0)
+    monkeypatch.setattr(torch, "softmax", wrong)
+    verdict = found(tmp_path, "Torch_softmax", [X], outputs)
+    assert (verdict.verdict, verdict.notes) == ("error", noted("dim=0"))
+
+
+def test_a_wrong_stored_output_is_found(tmp_path: Path) -> None:
+    """It is near enough to tell the call, and judged: a few thousand ULP are none that rounding explains."""
+    stored = T.softmax(0) * 1.0005
+    verdict = found(tmp_path, "Torch_softmax", [X], stored, device="recorded")
+    assert (verdict.verdict, verdict.notes) == ("error", noted("dim=0"))
+
+
+@pytest.mark.parametrize(("standard", "kind"), [("finite", "abnormal"), ("noise", None)])
+def test_a_stored_output_with_nan_is_found(tmp_path: Path, standard: str, kind: str | None) -> None:
+    """The other elements tell the call."""
+    stored = T.softmax(0)
+    stored[1, 1] = torch.nan
+    verdict = found(tmp_path, "Torch_softmax", [X], stored, device="recorded", standard=standard)
+    assert (verdict.verdict, verdict.notes) == ("error", noted("dim=0"))
+    assert verdict.outputs[0].metrics.get("overflow") == kind
+    lost = found(tmp_path / "all", "Torch_softmax", [X], stored * torch.nan, device="recorded", standard=standard)
+    assert (lost.verdict, lost.kind) == ("skip", "lost argument")
+
+
+@pytest.mark.parametrize("device", ["cpu", "recorded"])
+def test_outputs_that_a_filter_left_out(tmp_path: Path, device: str) -> None:
+    """With its filter on ptdbg records no integers: the indices of topk have no line."""
+    path = write(tmp_path, values("Torch_topk_0", [X, 2], (T.topk(2)[0].numpy(), None)))
+    (verdict,) = verdicts(path, device=device).values()
+    assert verdict.verdict == "pass", verdict.reason
+    judged = [output.name for output in verdict.outputs]
+    if device == "recorded":
+        assert judged == ["output.0"]
+        assert verdict.notes[-1] == "not judged, because the dump does not have it: output.1"
+    else:
+        assert judged == ["output.0", "output.1"]
+
+
+@pytest.mark.parametrize("call", ["Tensor_mul_", "Tensor___iadd__", "Tensor___setitem__", "Functional_relu_"])
+def test_in_place(tmp_path: Path, call: str) -> None:
+    verdict = found(tmp_path, call, [X, Y], T)
+    assert (verdict.verdict, verdict.kind) == ("skip", STORED_LATE)
+
+
+def test_sixteen_bit(tmp_path: Path) -> None:
+    """ptdbg 4 stores bfloat16 as float32; half its ulp is above a thousandth."""
+    wide = RNG.standard_normal((16, 16)).astype(np.float32)
+    narrow = torch.from_numpy(wide).bfloat16()
+    path = write(tmp_path, values("Torch_exp_0", [narrow.float().numpy()], narrow.exp().float().numpy()))
+    path.write_text(path.read_text().replace("torch.float32", "torch.bfloat16"))
+    (verdict,) = verdicts(path).values()
+    assert (verdict.verdict, verdict.dtype) == ("pass", "bfloat16")
+
+
+def test_without_stored_tensors_or_outputs_nothing_tells(tmp_path: Path) -> None:
+    path = write(tmp_path, values("Torch_neg_0", [X], -X), stored=False)
+    (verdict,) = verdicts(path).values()
+    assert (verdict.verdict, verdict.kind) == ("skip", "no stored tensors")
+    path = write(tmp_path / "outputs", values("Torch_neg_0", [X], None))
+    (verdict,) = verdicts(path).values()
+    assert (verdict.verdict, verdict.kind) == ("skip", "lost argument")
+
+
+def test_a_name_outside_the_allow_list_is_said_to_be_one(tmp_path: Path) -> None:
+    verdict = found(tmp_path, "Torch_load", [X], X)
+    assert (verdict.verdict, verdict.kind) == ("skip", "outside the allow-list")
+
+
+def test_files_that_cannot_be_used(tmp_path: Path) -> None:
+    """Missing, of another shape, with Python objects: a skip that names file and line; the others run."""
+    found = {key: value for n in range(4) for key, value in values(f"Torch_neg_{n}", [X], -X).items()}
+    path = write(tmp_path, found)
+    tensors = path.with_suffix("")
+    (tensors / "Torch_neg_0_forward_input.0.npy").unlink()
+    np.save(tensors / "Torch_neg_1_forward_input.0.npy", X.T)
+    np.save(tensors / "Torch_neg_2_forward_output.npy", np.array([{}], dtype=object), allow_pickle=True)
+    told = [*verdicts(path).values()]
+    assert [each.verdict for each in told] == ["skip", "skip", "skip", "pass"]
+    assert {each.kind for each in told[:3]} == {"broken record"}
+    assert told[0].reason.startswith(
+        f"{path}: Torch.neg.0.forward: line 1, input.0: found no file 'Torch_neg_0_forward"
+    )
+    assert told[1].reason.startswith(f"{path}: Torch.neg.1.forward: line 3, input.0: found shape (4, 3)")
+    assert told[2].reason.startswith(f"{path}: Torch.neg.2.forward: line 6, output.0: found {tensors}/Torch_neg_2_")
+
+
+def test_what_is_known_without_a_run(tmp_path: Path) -> None:
+    path = write(tmp_path, values("Tensor_mul__0", [X, Y], X) | values("Torch_neg_0", [X], -X))
+    dump = read_dump(path)
+    first, second = (preview(Case(dump, record, "forward"), Registry.default()) for record in dump.records)
+    assert first is not None
+    assert first.kind == STORED_LATE
+    assert second is None
+
+
+def test_only_time(tmp_path: Path) -> None:
+    """Where nothing is judged the call is found all the same."""
+    path = write(tmp_path, values("Torch_softmax_0", [X], T.softmax(1).numpy()))
+    (verdict,) = verdicts(path, judged=False, time_budget=0.01).values()
+    assert verdict.verdict == "pass"
+    assert verdict.time is not None

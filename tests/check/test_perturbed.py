@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from msgspec.structs import replace
+
+from pytest_probe.check.perturbed import Perturbation, PerturbedRuns, perturbed, way_of
+from pytest_probe.check.replay import FLOAT64, Replay
+from pytest_probe.model.comparison import RunKind
+from pytest_probe.model.dump import Direction
+from pytest_probe.model.run import Steps, Way
+from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype
+from tests.support.replaying import leaf, normal, replay
+
+U = 2.0**-24
+ROOT = 3.0**0.5
+
+
+def moved(values: Any, size: float = 0.01, inward: bool = False, dtype: str = "float64") -> AnyArray:
+    generator = np.random.default_rng(0)
+    return perturbed(np.asarray(values), lambda array: generator.random(array.shape), size, inward, dtype)
+
+
+def runs_of(
+    made: Replay, roundoff: float = U, narrow: str = "float32", direction: Direction = "forward"
+) -> PerturbedRuns:
+    return PerturbedRuns(made, Perturbation("key", direction, roundoff, narrow))
+
+
+# Arrays
+
+
+def test_floats_move_uniformly_with_unit_variance() -> None:
+    values = np.concatenate([[-9.0, 9.0], np.ones(20_000)])
+    xi = (moved(values)[2:] - 1) / 0.01
+    assert np.abs(xi).max() <= ROOT
+    assert np.abs(xi).max() > 1.73
+    assert abs(xi.std() - 1) < 0.01
+    assert abs(xi.mean()) < 0.02
+
+
+def test_zeros_stay() -> None:
+    assert moved([0.0, -0.0, 1.0, 2.0])[:2].tolist() == [0.0, 0.0]
+
+
+def test_values_stay_inside_their_own_range() -> None:
+    values = np.repeat([-1.0, 1.0], 100)
+    found = moved(values)
+    assert (found.min(), found.max()) == (-1.0, 1.0)
+    assert len(np.unique(found)) > 50
+
+
+def test_inward_is_towards_zero() -> None:
+    values = np.repeat([-2.0, 0.5, 2.0], 100)
+    found = moved(values, inward=True)
+    assert (np.abs(found) <= np.abs(values)).all()
+    assert (found != values).any()
+
+
+def test_a_constant_moves_towards_zero() -> None:
+    for values in (np.full(100, 3.0), np.float64(3.0), np.full(100, -3.0)):
+        found = moved(values)
+        assert (np.abs(found) <= 3.0).all()
+        assert (found != values).all()
+
+
+@pytest.mark.parametrize("values", [[np.inf, 1.0, 2.0, -np.inf, np.nan], [np.nan, np.nan], [np.inf, np.inf]])
+def test_what_is_not_finite_stays(values: list[float]) -> None:
+    found, given = moved(values), np.asarray(values)
+    kept = ~np.isfinite(given)
+    assert np.array_equal(found[kept], given[kept], equal_nan=True)
+    assert np.isfinite(found[~kept]).all()
+
+
+def test_integers_booleans_and_nothing_stay() -> None:
+    for values in (np.arange(5), np.array([True, False])):
+        assert moved(values) is values
+    assert moved(np.zeros((2, 0))).shape == (2, 0)
+
+
+def test_complex_parts_move_apart() -> None:
+    found = moved(np.array([1 + 2j, 2 + 1j, 1.5 + 1.5j] * 50))
+    ratios = found.imag / found.real
+    assert len(np.unique(ratios)) > 100
+    assert found.dtype == np.complex128
+    assert moved(np.ones(2) + 1j, dtype="float32").dtype == np.complex64
+
+
+def test_narrow_values_are_widened_first() -> None:
+    found = moved(np.linspace(1, 2, 100).astype(numpy_dtype("bfloat16")), size=U)
+    assert found.dtype == np.float64
+    assert (
+        0 < np.abs(found / np.linspace(1, 2, 100).astype(numpy_dtype("bfloat16")).astype(float) - 1).max() <= ROOT * U
+    )
+
+
+# Runs
+
+
+def test_runs_differ_and_are_made_once() -> None:
+    made = runs_of(replay("Torch.exp", normal(10)))
+    first = made.output("output.0", "float64", 2)
+    again = made.output("output.0", "float64", 3)
+    assert again[0] is first[0] or np.array_equal(again[0], first[0])
+    assert len({run.tobytes() for run in again}) == 3
+    assert len(made.output("output.0", "float64", 0)) == 0
+
+
+def test_the_same_key_gives_the_same_runs() -> None:
+    one, two = (runs_of(replay("Torch.exp", normal(10))).output("output.0", "float64", 1)[0] for _ in range(2))
+    assert np.array_equal(one, two)
+
+
+@pytest.mark.parametrize(
+    ("kind", "most"),
+    [("float64", ROOT * U), ("nudged", 4 * ROOT * U), ("shrunk", ROOT * U / 16), ("narrowed", ROOT * 2.0**-8)],
+)
+def test_how_far_inputs_move(kind: RunKind, most: float) -> None:
+    x = leaf(np.linspace(1, 2, 500))
+    made = runs_of(replay("Torch.neg", x), narrow="bfloat16")
+    (run,) = made.output("output.0", kind, 1)
+    relative = np.abs(run / -np.linspace(1, 2, 500).astype(np.float32).astype(float) - 1).max()
+    assert most / 2 < relative <= most * 1.0001
+
+
+def test_float32_runs_are_float32s() -> None:
+    (run,) = runs_of(replay("Torch.exp", normal(10))).output("output.0", "float32", 1)
+    assert np.array_equal(run, run.astype(np.float32))
+
+
+@pytest.mark.parametrize("kind", ["float32", "fine", "shrunk"])
+def test_double_precision_has_no_float32_runs(kind: RunKind) -> None:
+    made = runs_of(replay("Torch.exp", normal(10, dtype="float64")), roundoff=2.0**-53)
+    assert made.output("output.0", kind, 4) == []
+
+
+@pytest.mark.parametrize("kind", ["float64", "nudged", "shrunk", "narrowed", "neighbours", "untied", "slight"])
+def test_other_inputs_are_no_other_way(kind: RunKind) -> None:
+    assert way_of(kind, "bfloat16", FLOAT64) is FLOAT64
+
+
+@pytest.mark.parametrize(
+    ("kind", "way"),
+    [
+        ("float32", Way(dtype="float32")),
+        ("fine", Way(dtype="float64", steps=Steps("float32", fine=True))),
+        ("chance", Way(dtype="float64", steps=Steps("float32", fine=True, by_chance=True))),
+        ("coarse", Way(dtype="float64", steps=Steps("bfloat16", fine=False, wide=frozenset(("input.1",))))),
+        ("rounded", Way(dtype="float64", steps=Steps("bfloat16", fine=False, wide=frozenset(("input.1",))))),
+        ("narrow", Way(dtype="float64", steps=Steps("bfloat16", fine=True))),
+    ],
+)
+def test_ways(kind: RunKind, way: Way) -> None:
+    assert way_of(kind, "bfloat16", FLOAT64, frozenset(("input.1",))) == way
+
+
+def test_rounded_runs_are_on_the_inputs_of_narrowed_ones() -> None:
+    """One step rounds nothing, since the output's own rounding is granted."""
+    made = runs_of(replay("Torch.mul", normal(50), normal(50, seed=1)))
+    rounded, narrowed = (made.output("output.0", kind, 2) for kind in ("rounded", "narrowed"))
+    assert np.array_equal(rounded, narrowed)
+    assert not np.array_equal(rounded[0], rounded[1])
+
+
+def test_changed_arguments_are_outputs() -> None:
+    made = runs_of(replay("Torch._foreach_add_", [leaf([1.0, 2.0])], 1))
+    (run,) = made.output("input.0.0", "float64", 1)
+    assert np.allclose(run, [2, 3])
+
+
+def test_gradients() -> None:
+    made = replay("Torch.mul", normal(5), normal(5, seed=1), backward=True)
+    made = replace(made, incoming={"output.0": np.ones(5, np.float32)})
+    (run,) = runs_of(made, direction="backward").output("input.0", "float64", 1)
+    wanted = normal(5, seed=1).array.astype(float)
+    assert np.allclose(run, wanted, rtol=1e-6)
+    assert not np.array_equal(run, wanted)
+
+
+def test_a_run_that_raises_is_drawn_again_towards_the_domain() -> None:
+    x = leaf(np.concatenate([np.full(5, 0.5), [0.75, -0.75]]))
+    total = float(np.sum(x.array))
+    redrawn: list[torch.Tensor] = []
+
+    def within(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.sum() > total:
+            redrawn.append(tensor)
+            raise ValueError("beyond the domain")
+        return tensor * 2
+
+    functions = {"X.within": within}
+    made = runs_of(replay("X.within", x, calls=functions, references=functions))
+    runs = made.output("output.0", "float64", 8)
+    assert len(runs) == 8
+    assert 0 < len(redrawn) < 16
+
+
+def test_a_call_that_never_bears_it_has_no_runs() -> None:
+    calls = []
+
+    def once(x: torch.Tensor) -> torch.Tensor:
+        calls.append(x)
+        if len(calls) > 2:
+            raise ValueError("never again")
+        return x
+
+    functions = {"X.once": once}
+    made = runs_of(replay("X.once", leaf([1.0]), calls=functions, references=functions))
+    assert made.output("output.0", "float64", 4) == []
+    assert len(calls) == 2 + 3
+
+
+def test_labels_stay() -> None:
+    labels = np.array([1.0, -1.0] * 4)
+    made = replay("Torch.add", leaf(np.arange(1.0, 9.0)), leaf(labels))
+    fixed = Perturbation("key", "forward", U, fixed=frozenset({"input.0"}))
+    (found,) = PerturbedRuns(made, fixed).output("output.0", "float64", 1)
+    shift = np.abs(found - np.arange(1.0, 9.0) - labels)
+    assert 0 < shift.max() <= ROOT * U
+
+
+def test_slight_runs_move_equal_values_alike_and_then_the_other_way() -> None:
+    made = runs_of(replay("Torch.mul", leaf([3.0, 5.0, 3.0, 7.0]), leaf([1.0])))
+    first, second = (run - [3.0, 5.0, 3.0, 7.0] for run in made.output("output.0", "slight", 2))
+    assert first[0] == first[2] != 0
+    assert np.abs(first).max() < 7 * U * 2.0**-18
+    # 3 and 7 are the ends of their range, which they do not leave.
+    assert np.sign(first[1]) == -np.sign(second[1])
+
+
+def test_rounding_by_chance_leaves_what_is_exact() -> None:
+    def steps(x: torch.Tensor) -> torch.Tensor:
+        return torch.stack([x * 0.5, x / 3]) + 0
+
+    made = runs_of(
+        replay("Mine.steps", leaf([3.0, 5.0]), calls={"Mine.steps": steps}, references={"Mine.steps": steps})
+    )
+    runs = np.stack(made.output("output.0", "chance", 16))
+    assert (runs[:, 0] == [1.5, 2.5]).all()
+    assert (runs[:, 1, 0] == 1.0).all()
+    below = np.float64(np.float32(5 / 3))
+    neighbours = sorted([below, np.float64(np.nextafter(np.float32(below), np.float32(2 if below < 5 / 3 else 1)))])
+    assert sorted(set(runs[:, 1, 1])) == neighbours

@@ -1,0 +1,46 @@
+"""A cache of every case, and a count of what is computed beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_probe.features.cache import results
+from pytest_probe.frameworks.torch import calls
+
+
+@pytest.fixture(autouse=True)
+def every_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that take no time, too."""
+    monkeypatch.setattr(results, "WORTH", 0.0)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "cache").mkdir()
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def computed(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """How often a reference has run since it was asked last."""
+    count = 0
+    run = calls.run
+
+    def counting(function: Any, args: Any, kwargs: Any, way: Any, wanted: Any) -> Any:
+        nonlocal count
+        count += bool(way.dtype)
+        return run(function, args, kwargs, way, wanted)
+
+    def since() -> int:
+        nonlocal count
+        found, count = count, 0
+        return found
+
+    # Functions of others are kept out of the cache: this one counts as this package's.
+    counting.__code__ = counting.__code__.replace(co_filename=calls.__file__)
+    monkeypatch.setattr(calls, "run", counting)
+    return since

@@ -1,0 +1,255 @@
+"""A warm cache: the same verdicts and metrics, from numbers that were computed under the very same conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from pytest_probe.check import conditions as conditions_module
+from pytest_probe.features.cache.folder import Folder
+from pytest_probe.model.arguments import mapped
+from pytest_probe.model.run import Device
+from pytest_probe.model.verdict import Verdict
+from pytest_probe.registry import Registry
+from tests.check.conftest import Make, normal
+from tests.support.checking import verdicts
+from tests.support.devices import Emulated
+from tests.support.dumps import unpack
+
+X = normal(64, 48)
+BOTH = ("forward", "backward")
+
+
+def seeded(path: Path, **asked: Any) -> dict[str, str]:
+    """Every verdict with its metrics, as text: NaN is NaN. What the device draws goes on from run to run."""
+    torch.manual_seed(0)
+    return {name: repr(verdict) for name, verdict in verdicts(path, **asked).items()}
+
+
+@pytest.mark.parametrize("dtype", [None, "bfloat16"], ids=["recorded", "bfloat16"])
+@pytest.mark.parametrize("name", ["msprobe-26.2.0/cnn", "msprobe-26.2.0/amp_bf16", "msprobe-26.2.0/cplx_tensor"])
+def test_equal_verdicts_and_metrics(
+    tmp_path: Path, folder: Path, computed: Callable[[], int], name: str, dtype: str | None
+) -> None:
+    dump = unpack(name, tmp_path)
+    expected, without = seeded(dump, dtype=dtype), computed()
+    assert seeded(dump, dtype=dtype, cache=folder) == expected
+    assert computed() > 0.9 * without  # a call that the step makes twice is computed once
+    assert seeded(dump, dtype=dtype, cache=folder) == expected
+    assert computed() < 0.1 * without
+
+
+def test_equal_with_paddle(tmp_path: Path, folder: Path) -> None:
+    pytest.importorskip("paddle")
+    from tests.support.paddle_dumps import unpack as unpack_paddle
+
+    dump = unpack_paddle("cnn_random", tmp_path)
+    expected = seeded(dump)
+    assert seeded(dump, cache=folder) == expected
+    files = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+    assert files
+    assert seeded(dump, cache=folder) == expected
+    assert {path: path.stat().st_ino for path in folder.iterdir()}.keys() == files.keys()
+
+
+def another(change: Callable[[torch.Tensor], torch.Tensor]) -> Registry:
+    """A project with a device of its own."""
+    registry = Registry.default()
+    registry.devices["emulated"] = lambda name: _device(name, change)
+    return registry
+
+
+def _device(name: str, change: Callable[[torch.Tensor], torch.Tensor]) -> Device:
+    return Emulated(name, change)
+
+
+def wrong(tensor: torch.Tensor) -> torch.Tensor:
+    changed = tensor.clone()
+    changed.view(-1)[7] *= 1.01
+    return changed
+
+
+def found(
+    bench: Make, folder: Path | None, registry: Registry | None = None, device: str = "cpu", **asked: Any
+) -> list[Verdict]:
+    """The verdicts on both directions of a gelu."""
+    conditions = {"device": device, "cache": folder, **asked}
+    made = bench("Functional.gelu", F.gelu, X, backward=True, registry=registry, conditions=conditions)
+    return [made.check(direction) for direction in BOTH]
+
+
+def test_another_device_pays_for_itself_alone(bench: Make, folder: Path, computed: Callable[[], int]) -> None:
+    """And is judged as without: a healthy one passes, a wrong one fails."""
+    found(bench, folder)
+    for change, outcome in ((lambda tensor: tensor * (1 + 2.0**-24), "pass"), (wrong, "error")):
+        expected = found(bench, None, another(change), "emulated")
+        assert [verdict.verdict for verdict in expected] == [outcome] * 2
+        found(bench, folder, another(change), "emulated")
+        assert computed() > 20
+        assert repr(found(bench, folder, another(change), "emulated")) == repr(expected)
+        # What explains an error tries arguments that a call refuses, each time anew.
+        assert computed() < (1 if outcome == "pass" else 20)
+
+
+def test_a_backward_alone(bench: Make, folder: Path) -> None:
+    conditions = {"cache": folder}
+    runs = [bench("Functional.gelu", F.gelu, X, backward=True, conditions=conditions).check("backward") for _ in BOTH]
+    assert repr(runs[0]) == repr(runs[1]) == repr(found(bench, None)[1])
+
+
+def test_gradients_that_are_not_there_are_computed(bench: Make, folder: Path) -> None:
+    """The forward run comes from the cache then, without a graph."""
+    made = bench("Functional.gelu", F.gelu, X, backward=True, conditions={"cache": folder})
+    made.check("forward")
+    expected = found(bench, None)
+    assert repr(found(bench, folder)) == repr(expected)
+    assert repr(found(bench, folder)) == repr(expected)
+
+
+def files(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"edit": lambda data: data["Functional.gelu.0.forward"]["input_kwargs"].update(approximate=_text("tanh"))},
+        {"edit": lambda data: data["Functional.gelu.0.forward"]["input_args"][0].update(Max=9.0)},
+        {"conditions": {"seed": 1}},
+        {"dtype": "float16"},
+        {"version": "0"},
+        {"package": b"0"},
+        {"hooks": {"adjust_inputs": lambda case, arguments: mapped(arguments, _other)}},
+    ],
+    ids=["plain argument", "statistics", "seed", "dtype", "version", "package", "values"],
+)
+def test_what_numbers_depend_on_misses(
+    bench: Make,
+    folder: Path,
+    computed: Callable[[], int],
+    monkeypatch: pytest.MonkeyPatch,
+    changed: Mapping[str, Any],
+) -> None:
+    def run(folder: Path | None, how: Mapping[str, Any]) -> str:
+        given = {name: how[name] for name in ("edit", "hooks") if name in how}
+        conditions = {"cache": folder, **how.get("conditions", {})}
+        made = bench("Functional.gelu", F.gelu, X, backward=True, conditions=conditions, **given)
+        return repr([made.check(direction, dtype=how.get("dtype")) for direction in BOTH])
+
+    run(folder, {})
+    before = files(folder)
+    computed()
+    if "version" in changed:
+        framework = type(bench("Functional.gelu", F.gelu, X).checker.setup.framework)
+        monkeypatch.setattr(framework, "describe", lambda _: {"framework": "torch", "version": changed["version"]})
+    if "package" in changed:
+        monkeypatch.setattr(conditions_module, "package_digest", lambda: changed["package"])
+    expected = run(None, changed)
+    needed = computed()
+    assert run(folder, changed) == expected
+    assert computed() == needed > 0
+    assert len(files(folder)) == 2 * len(before) == 4
+    assert run(folder, changed) == expected
+    assert computed() == 0
+
+
+def _text(value: str) -> dict[str, str]:
+    return {"type": "str", "value": value}
+
+
+def _other(leaf: Any, _: str) -> Any:
+    if hasattr(leaf, "array"):
+        array = leaf.array.copy()
+        array.flat[0] = np.nextafter(array.flat[0], np.float32(9))
+        return type(leaf)(array, leaf.requires_grad)
+    return leaf
+
+
+def test_damaged_files_are_computed_again(bench: Make, folder: Path, computed: Callable[[], int]) -> None:
+    expected = repr(found(bench, folder))
+    for damage in (lambda content: content[: len(content) // 2], lambda content: b"\1" * len(content)):
+        for path in folder.iterdir():
+            path.write_bytes(damage(path.read_bytes()))
+        assert repr(found(bench, folder)) == expected
+        assert computed()
+        assert repr(found(bench, folder)) == expected
+        assert computed() == 0
+
+
+def test_one_damaged_array_costs_no_other(bench: Make, folder: Path, computed: Callable[[], int]) -> None:
+    expected = repr(found(bench, folder))
+    all_runs = computed()
+    for path in folder.iterdir():
+        content = bytearray(path.read_bytes())
+        content[0] ^= 1
+        path.write_bytes(content)
+    assert repr(found(bench, folder)) == expected
+    assert 0 < computed() < all_runs
+
+
+def test_what_draws_random_numbers_is_not_kept(bench: Make, folder: Path) -> None:
+    made = bench("Functional.dropout", F.dropout, X, 0.5, True, conditions={"cache": folder})
+    assert made.check().verdict == "pass"
+    assert not files(folder)
+
+
+def test_a_function_in_the_place_of_the_frameworks_is_not_kept(
+    bench: Make, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It runs as the reference as well, and nobody can tell when it changes."""
+    found(bench, folder)
+    before = files(folder)
+    gelu = F.gelu
+    monkeypatch.setattr(F, "gelu", lambda *args, **kwargs: gelu(*args, **kwargs) + 1)
+    made = bench("Functional.gelu", torch.nn.functional.gelu, X, backward=True, conditions={"cache": folder})
+    assert [made.check(direction).verdict for direction in BOTH] == ["pass", "pass"]
+    assert files(folder) == before
+
+
+def test_a_reference_of_the_projects_is_not_kept(bench: Make, folder: Path) -> None:
+    registry = Registry.default()
+    registry.references["Functional.gelu"] = lambda x: 2 * F.gelu(x)
+    assert [verdict.verdict for verdict in found(bench, folder, registry)] == ["error", "error"]
+    assert not files(folder)
+
+
+def test_a_full_disk_costs_no_verdict(bench: Make, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = repr(found(bench, None))
+
+    def full(self: Folder) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Folder, "begin", full)
+    assert repr(found(bench, folder)) == expected
+    assert not files(folder)
+
+
+def test_what_takes_no_time_is_not_kept(bench: Make, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pytest_probe.features.cache import results
+
+    monkeypatch.setattr(results, "WORTH", 60.0)
+    found(bench, folder)
+    assert not files(folder)
+
+
+def test_a_sampled_call(bench: Make, folder: Path, computed: Callable[[], int]) -> None:
+    """One that is too large for a reference in full: its samples are kept."""
+    x, weight = normal(96, 128), normal(80, 128, seed=1)
+
+    def run(cache: Path | None) -> str:
+        conditions = {"cache": cache, "flops": 1e5}
+        made = bench("Functional.linear", F.linear, x, weight, backward=True, conditions=conditions)
+        return repr([made.check(direction) for direction in BOTH])
+
+    expected = run(None)
+    assert "sampled" in expected
+    assert run(folder) == expected
+    computed()
+    assert run(folder) == expected
+    assert computed() == 0

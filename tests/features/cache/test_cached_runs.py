@@ -1,0 +1,180 @@
+"""--probe-cache: the second run computes no reference again, and finds what the first one found."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from pytest_probe.features.cache.entry import Part
+from pytest_probe.frameworks.torch import calls
+from pytest_probe.settings.parse import parse
+from tests.support.writing import entries, write_dump
+
+RUN = ("--probe-dump=dump.json", "--probe-device=cpu")
+# Each reference that is computed leaves a line; WHEN may kill the process.
+COUNTING = """
+    import os, pathlib, signal
+    from pytest_probe.features.cache.entry import Part
+    from pytest_probe.frameworks.torch import calls
+
+    run, finish = calls.run, Part.finish
+
+    def counted(function, args, kwargs, way, wanted):
+        if way.dtype:
+            with open("computed", "a") as file:
+                file.write(f"{way.dtype}\\n")
+        return run(function, args, kwargs, way, wanted)
+
+    def finished(self, path):
+        marker = pathlib.Path("killed")
+        if os.environ.get("KILLED") and len(list(path.parent.glob("*.reference"))) == 2 and not marker.exists():
+            marker.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return finish(self, path)
+
+    # Functions of others are kept out of the cache: this one counts as this package's.
+    counted.__code__ = counted.__code__.replace(co_filename=calls.__file__)
+    calls.run, Part.finish = counted, finished
+"""
+
+
+@pytest.fixture(autouse=True)
+def dump(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls whose references take more than 5 ms."""
+    # What COUNTING replaces in a run inside this process is put back.
+    monkeypatch.setattr(calls, "run", calls.run)
+    monkeypatch.setattr(Part, "finish", Part.finish)
+    x = torch.randn((2, 512, 512), generator=torch.Generator().manual_seed(0))
+    data = {
+        **entries("Torch.matmul.0", torch.matmul, x, x, backward=True),
+        **entries("Functional.softmax.0", F.softmax, x, -1, backward=True),
+        **entries("Functional.gelu.0", F.gelu, x, backward=True),
+    }
+    write_dump(pytester.path, data)
+    pytester.makeconftest(COUNTING)
+
+
+def results(folder: Path) -> list[str]:
+    """What a run found, in any order, without durations."""
+    lines = (folder / "results.jsonl").read_text().splitlines()
+    return sorted(json.dumps({**json.loads(line), "duration": 0}) for line in lines)
+
+
+def computed(pytester: pytest.Pytester) -> int:
+    """References that were computed since it was asked last."""
+    path = pytester.path / "computed"
+    found = len(path.read_text().splitlines()) if path.exists() else 0
+    path.unlink(missing_ok=True)
+    return found
+
+
+@pytest.mark.parametrize("workers", [[], ["-n2"]], ids=["serial", "n2"])
+def test_the_second_run_computes_no_reference(pytester: pytest.Pytester, workers: list[str]) -> None:
+    def run(out: str, *args: str) -> list[str]:
+        pytester.runpytest_subprocess(*RUN, f"--probe-out={out}", *workers, *args).assert_outcomes(passed=6)
+        return results(pytester.path / out)
+
+    expected = run("without")
+    assert computed(pytester) > 12
+    assert run("first", "--probe-cache=cache") == expected
+    assert computed(pytester) > 12
+    assert run("second", "--probe-cache=cache") == expected
+    assert computed(pytester) <= 2  # of a case that took less than 5 ms
+
+
+def test_a_kill_and_two_runs_at_once_leave_a_good_cache(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert pytester.runpytest_subprocess(*RUN, "--probe-out=without").ret == 0
+    expected = results(pytester.path / "without")
+    monkeypatch.setenv("KILLED", "1")
+    assert pytester.runpytest_subprocess(*RUN, "--probe-cache=cache").ret == -signal.SIGKILL
+    suffixes = sorted(path.suffix for path in (pytester.path / "cache").iterdir())
+    assert suffixes == [".part", ".reference", ".reference"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-m", "pytest", *RUN, "--probe-cache=cache"]
+    both = [
+        subprocess.Popen([*command, f"--probe-out=both{number}"], cwd=pytester.path, env=environment, stdout=-3)
+        for number in range(2)
+    ]
+    assert [process.wait(timeout=300) for process in both] == [0, 0]
+    computed(pytester)
+    assert pytester.runpytest_subprocess(*RUN, "--probe-cache=cache", "--probe-out=after").ret == 0
+    assert computed(pytester) <= 2
+    for folder in ("both0", "both1", "after"):
+        assert results(pytester.path / folder) == expected
+
+
+def test_the_folder_is_bounded(pytester: pytest.Pytester) -> None:
+    pytester.runpytest(*RUN, "--probe-cache=cache", "--probe-cache-size=60MB").assert_outcomes(passed=6)
+    sizes = [path.stat().st_size for path in (pytester.path / "cache").iterdir()]
+    assert 0 < sum(sizes) <= 60_000_000
+
+
+def test_a_check_of_a_kernel_uses_it(pytester: pytest.Pytester) -> None:
+    """Perturbed references and gradients, beside the reference itself."""
+    pytester.makepyfile(
+        """
+        import pytest, torch
+
+        @pytest.mark.probe(dump="dump.json", api="Functional.gelu")
+        def test_gelu(probe_case):
+            (x,) = probe_case.args
+            probe_case.check(0.5 * x * (1 + torch.erf(x / 2**0.5)))
+        """
+    )
+    args = ("test_a_check_of_a_kernel_uses_it.py", "--probe-device=cpu")
+    pytester.runpytest_subprocess(*args).assert_outcomes(passed=1)
+    without = computed(pytester)
+    for _ in range(2):
+        pytester.runpytest_subprocess(*args, "--probe-cache=cache").assert_outcomes(passed=1)
+        found = computed(pytester)
+    assert found < without
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("10GB", 10**10),
+        ("500MB", 500 * 10**6),
+        ("1.5 GB", 15 * 10**8),
+        ("2TB", 2 * 10**12),
+        ("64kB", 64_000),
+        ("7B", 7),
+    ],
+)
+def test_sizes(pytester: pytest.Pytester, text: str, size: int) -> None:
+    config = pytester.parseconfig("--probe-cache=cache", f"--probe-cache-size={text}")
+    settings = parse(config, paths_given=False)
+    assert (settings.cache, settings.cache_size) == (pytester.path / "cache", size)
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (
+            ["--probe-cache=dump.json/cache"],
+            "--probe-cache: '*dump.json*cache' cannot be used; give a folder that can be",
+        ),
+        (["--probe-cache=dump.json"], "--probe-cache: '*dump.json' cannot be used; give a folder that can be written:"),
+        (
+            ["--probe-cache=c", "--probe-cache-size=10"],
+            "--probe-cache-size: '10' cannot be used; give a size, as 500MB",
+        ),
+        (["--probe-cache=c", "--probe-cache-size=0GB"], "--probe-cache-size: '0GB' cannot be used; give a size, as"),
+        (["--probe-cache=c", "--probe-cache-size=-1GB"], "--probe-cache-size: '-1GB' cannot be used; give a size, as"),
+        (["--probe-cache=c", "--probe-cache-size=tenGB"], "--probe-cache-size: 'tenGB' cannot be used; give a size"),
+    ],
+)
+def test_what_cannot_be_used(pytester: pytest.Pytester, args: list[str], message: str) -> None:
+    result = pytester.runpytest(*RUN, *args)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: {message}*"])

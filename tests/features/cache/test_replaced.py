@@ -1,0 +1,185 @@
+"""Ways to change what a reference computes: no number from before counts then, and none that it gives counts later.
+
+Each is shown by a fault that a stale reference hides. A reference that is 1.01 times too large is kept, if it is: then
+a kernel that is 1.01 times too large passes. A right one is kept: then a wrong one that runs in its place is not seen.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import types
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from pytest_probe.check import conditions
+from pytest_probe.registry import Registry
+from tests.check.conftest import Make, normal
+
+X = normal(24, 16)
+Changed = Callable[[], AbstractContextManager[None]]
+
+
+def times(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same, 1.01 times too large."""
+    return lambda *args, **kwargs: function(*args, **kwargs) * 1.01
+
+
+@contextmanager
+def put(owner: Any, name: str, value: Any) -> Iterator[None]:
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+@contextmanager
+def code_of(function: Any, other: Any) -> Iterator[None]:
+    before = function.__code__
+    function.__code__ = other.__code__
+    try:
+        yield
+    finally:
+        function.__code__ = before
+
+
+@contextmanager
+def defaults_of(function: Any, values: tuple[Any, ...]) -> Iterator[None]:
+    before = function.__defaults__
+    function.__defaults__ = values
+    try:
+        yield
+    finally:
+        function.__defaults__ = before
+
+
+@contextmanager
+def kernel(name: str, function: Callable[..., Any]) -> Iterator[None]:
+    """A kernel in the place of torch's own, in Python."""
+    library = torch.library.Library("aten", "IMPL")
+    library.impl(name, function, "CPU")
+    try:
+        yield
+    finally:
+        library._destroy()
+
+
+def tripled(input: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    return 3 * input
+
+
+layer_norm = functools.partial(put, torch, "layer_norm")
+# By what is changed: where a layer_norm or another call meets it.
+NORM = ("Functional.layer_norm", F.layer_norm, (X, [16]))
+SOFTMAX = ("Functional.softmax", F.softmax, (X, -1))
+GELU = ("Functional.gelu", F.gelu, (X,))
+ELU = ("Functional.elu", F.elu, (X,))
+NORMALIZE = ("Functional.normalize", F.normalize, (X,))
+WAYS: dict[str, tuple[Any, Changed]] = {
+    "the function itself": (NORM, lambda: put(F, "layer_norm", times(F.layer_norm))),
+    "one below": (NORM, lambda: layer_norm(times(torch.layer_norm))),
+    "two below": (NORMALIZE, lambda: put(torch.Tensor, "clamp_min", times(torch.Tensor.clamp_min))),
+    "a partial below": (ELU, lambda: put(torch._C._nn, "elu", functools.partial(torch._C._nn.softplus))),
+    "a compiled function below": (SOFTMAX, lambda: put(torch.Tensor, "softmax", torch.Tensor.log_softmax)),
+    "another compiled function": (GELU, lambda: put(F, "gelu", torch._C._nn.softplus)),
+    "its code": (NORM, lambda: code_of(F.layer_norm, tripled)),
+    "its defaults": (NORM, lambda: defaults_of(F.layer_norm, (None, None, 0.5))),
+    "a kernel of the dispatcher's": (GELU, lambda: kernel("gelu", lambda x, approximate="none": 3 * torch.sigmoid(x))),
+}
+
+
+def judged(bench: Make, call: Any, cache: Path | None, registry: Registry | None = None) -> str:
+    """The reference's sum, and the verdict on the CPU: the same call, so what is replaced is so on both sides."""
+    api, function, arguments = call
+    made = bench(api, function, *arguments, registry=registry, conditions={"cache": cache})
+    return repr(made.check())
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_was_kept_before_counts_no_more(bench: Make, folder: Path, way: str) -> None:
+    """And counts again afterwards."""
+    call, changed = WAYS[way]
+    right = judged(bench, call, folder)
+    with changed():
+        wrong = judged(bench, call, None)
+        assert judged(bench, call, folder) == wrong
+    assert judged(bench, call, folder) == right == judged(bench, call, None)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_a_changed_one_gives_is_not_used_later(bench: Make, folder: Path, way: str) -> None:
+    call, changed = WAYS[way]
+    with changed():
+        wrong = judged(bench, call, folder)
+    right = judged(bench, call, None)
+    assert wrong != right
+    assert judged(bench, call, folder) == right
+
+
+def test_a_wrong_kernel_fails_where_a_wrong_reference_was_kept(
+    bench: Make, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fault that was seen: both were 1.01 times too large."""
+    with layer_norm(times(torch.layer_norm)):
+        judged(bench, NORM, folder)
+    registry = Registry.default()
+    registry.calls["Functional.layer_norm"] = times(F.layer_norm)
+    for cache in (None, folder):
+        assert "error" in judged(bench, NORM, cache, registry)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda patch: patch.setenv("MKL_CBWR", "COMPATIBLE"),
+        lambda patch: patch.setenv("ATEN_CPU_CAPABILITY", "default"),
+        lambda patch: patch.setattr(torch, "get_num_threads", lambda: 77),
+        lambda patch: patch.setattr(conditions, "build_of", lambda _: (("libtorch_cpu.so", 1, 0),)),
+    ],
+    ids=["environment of the products", "environment of the kernels", "threads", "another build"],
+)
+def test_what_decides_last_digits_names_another_file(
+    bench: Make, folder: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[pytest.MonkeyPatch], None]
+) -> None:
+    judged(bench, GELU, folder)
+    before = set(os.listdir(folder))
+    assert before
+    judged(bench, GELU, folder)
+    assert set(os.listdir(folder)) == before
+    change(monkeypatch)
+    judged(bench, GELU, folder)
+    assert len(set(os.listdir(folder)) - before) == len(before)
+
+
+def test_a_kernel_of_python_keeps_all_out(bench: Make, folder: Path) -> None:
+    with kernel("tanh", lambda x: x):
+        judged(bench, GELU, folder)
+        assert not os.listdir(folder)
+
+
+def test_a_fifo_by_an_entrys_name_is_not_waited_for(bench: Make, folder: Path) -> None:
+    expected = judged(bench, GELU, folder)
+    for path in folder.iterdir():
+        path.unlink()
+        os.mkfifo(path)
+    assert judged(bench, GELU, folder) == expected
+
+
+def test_a_function_of_the_frameworks_modules_made_elsewhere(bench: Make, folder: Path) -> None:
+    """Code that says it is of torch's file, and is another, is told by what it does."""
+    code = tripled.__code__.replace(co_filename=F.__file__)
+    forged = types.FunctionType(code, F.__dict__, "layer_norm")
+    right = judged(bench, NORM, folder)
+    with put(F, "layer_norm", forged):
+        wrong = judged(bench, NORM, None)
+        assert wrong != right
+        assert judged(bench, NORM, folder) == wrong
+    assert judged(bench, NORM, folder) == right

@@ -1,0 +1,447 @@
+"""--probe-cluster on three nodes of Ray's own in one machine: results, deaths, and what does not go."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.acceptance.conftest import DumpMaker, entries
+from tests.acceptance.test_workers import FAULTS
+from tests.support.dumps import unpack
+
+ray = pytest.importorskip("ray", reason="needs Ray: pip install 'pytest-probe[cluster]'")
+
+RUN = ["--probe-dump=dump.json", "--probe-cluster=ray", "--probe-device=cpu"]
+# What the small node may take, in bytes.
+SMALL = 64 * 2**20
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """Three nodes with a CPU each; the last one is small, and has what it calls NPUs."""
+    from ray.cluster_utils import Cluster
+
+    store: Any = {"object_store_memory": 100 * 2**20}
+    found = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False, **store})
+    found.add_node(num_cpus=1, **store)
+    found.add_node(num_cpus=1, resources={"NPU": 2}, memory=SMALL, **store)
+    yield found
+    found.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def address(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", cluster.address)
+
+
+def run(pytester: pytest.Pytester, *args: str) -> pytest.RunResult:
+    return pytester.runpytest_subprocess(*args, "-p", "no:randomly", timeout=240)
+
+
+def written(pytester: pytest.Pytester, folder: str = "out") -> dict[str, dict[str, Any]]:
+    """The results of a run, by the entry of their case."""
+    lines = (pytester.path / folder / "results.jsonl").read_text().splitlines()
+    return {line["id"].partition("::")[2]: line for line in map(json.loads, lines)}
+
+
+def results(pytester: pytest.Pytester, folder: str) -> dict[str, dict[str, Any]]:
+    """All but durations, and details: which of many passes are shown in detail is decided in each process."""
+    found = written(pytester, folder)
+    return {name: {**line, "duration": 0, "details": None} for name, line in found.items()}
+
+
+def processes(*, and_theirs: bool = False) -> list[int]:
+    """The hosts, and, where asked for, the processes that they keep."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it has ended
+            line = file.read_bytes().replace(b"\0", b" ")
+            if line.startswith(b"ray::RayHost") or (and_theirs and b"plugin.cluster.worker" in line):
+                found.append(int(file.parent.name))
+    return found
+
+
+def ends(check: Callable[[], bool], seconds: float) -> bool:
+    """Does it become true in this time?"""
+    end = time.monotonic() + seconds
+    while not check():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+@pytest.mark.parametrize("name", ["gpt", "cnn"])
+def test_results_are_those_of_a_serial_run(pytester: pytest.Pytester, name: str) -> None:
+    dump = unpack(f"msprobe-26.2.0/{name}", pytester.path)
+    common = [f"--probe-dump={dump}", "--probe-device=cpu", "--probe-skip-api=*dropout*"]
+    run(pytester, *common, "--probe-out=serial", "--junit-xml=serial.xml")
+    result = run(pytester, *common, "--probe-cluster=ray", "--probe-out=cluster", "--junit-xml=cluster.xml")
+    assert results(pytester, "cluster") == results(pytester, "serial")
+    names = [
+        sorted(line for line in (pytester.path / file).read_text().split("<") if line.startswith("property "))
+        for file in ("serial.xml", "cluster.xml")
+    ]
+    assert names[0] == names[1]
+    result.stdout.fnmatch_lines(["probe: cpu, torch *, dtype recorded, *"])
+    told = json.loads((pytester.path / "cluster/run.json").read_text())
+    assert [device["device"] for device in told["devices"]] == ["cpu"]
+    assert {node["device"] for node in told["nodes"]} == {"cpu"}
+    assert told["not_run"] == 0
+
+
+def test_deaths_have_the_kinds_that_they_have_without_it(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump()
+    pytester.makeconftest(FAULTS)
+    run(pytester, *RUN[::2], "-n1", "--probe-out=workers")
+    run(pytester, *RUN, "--probe-out=cluster")
+    told = [
+        {name: (line["verdict"], line["kind"], line["reason"]) for name, line in written(pytester, folder).items()}
+        for folder in ("workers", "cluster")
+    ]
+    assert told[0] == told[1]
+    assert sorted(kind for _, kind, _ in told[1].values() if kind)[:2] == ["crash", "crash"]
+
+
+def test_a_case_that_hangs_and_one_that_is_killed_once(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump()
+    pytester.makeconftest(
+        """
+        import os, signal, time
+        from pathlib import Path
+
+        def pytest_probe_inputs(case, arguments):
+            killed = Path(__file__).with_name("killed")
+            if case.record.api == "argmax" and not killed.exists():
+                killed.write_text("")
+                os.kill(os.getpid(), signal.SIGKILL)
+            if case.record.api == "relu" and case.direction == "forward":
+                time.sleep(1000)
+        """
+    )
+    result = run(pytester, *RUN, "--probe-timeout=3", "--probe-out=out")
+    result.stdout.fnmatch_lines(["6 cases, 4 pass, 1 error, 1 skip"])
+    found = written(pytester)
+    assert found["Functional.relu.0.forward"]["kind"] == "timeout"
+    assert found["Torch.argmax.0.forward"]["verdict"] == "pass"
+    assert (pytester.path / "killed").exists()
+
+
+SLOW = """
+    import time
+
+    def pytest_probe_inputs(case, arguments):
+        time.sleep(0.3)
+"""
+
+
+def relus(number: int) -> dict[str, Any]:
+    relu = entries()["Functional.relu.0.forward"]
+    return {f"Functional.relu.{each}.forward": relu for each in range(number)}
+
+
+def begun(pytester: pytest.Pytester, *args: str) -> subprocess.Popen[str]:
+    """A run that has results, and goes on."""
+    command = [sys.executable, "-m", "pytest", *RUN, "--probe-out=out", "-p", "no:cacheprovider", *args]
+    process = subprocess.Popen(
+        command, cwd=pytester.path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=dict(os.environ)
+    )
+    file = pytester.path / "out/results.jsonl"
+    if not ends(lambda: file.exists() and bool(file.read_bytes()), 120):
+        process.kill()
+        pytest.fail(process.communicate()[0])
+    return process
+
+
+def test_a_node_that_goes_away(pytester: pytest.Pytester, make_dump: DumpMaker, cluster: Any) -> None:
+    """Its cases run elsewhere."""
+    node = cluster.add_node(num_cpus=1, resources={"gone": 1}, object_store_memory=100 * 2**20)
+    make_dump(data=relus(60))
+    pytester.makeconftest(SLOW)
+    process = begun(pytester)
+    cluster.remove_node(node, allow_graceful=False)
+    said, _ = process.communicate(timeout=240)
+    assert process.returncode == 0, said
+    assert len(written(pytester)) == 60
+    assert "60 passed" in said
+
+
+def test_a_host_that_is_killed(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump(data=relus(40))
+    pytester.makeconftest(SLOW)
+    process = begun(pytester)
+    os.kill(min(processes()), signal.SIGKILL)
+    said, _ = process.communicate(timeout=240)
+    assert process.returncode == 0, said
+    assert len(written(pytester)) == 40
+
+
+def test_no_host_is_left(pytester: pytest.Pytester, make_dump: DumpMaker, cluster: Any) -> None:
+    node = cluster.add_node(num_cpus=0, resources={"lonely": 1}, object_store_memory=100 * 2**20)
+    make_dump(data=relus(40))
+    pytester.makeconftest(SLOW)
+    process = begun(pytester, "--probe-cluster-resource=lonely")
+    cluster.remove_node(node, allow_graceful=False)
+    said, _ = process.communicate(timeout=240)
+    assert process.returncode != 0
+    ran = len(written(pytester))
+    assert 0 < ran < 40
+    assert f"no host of the cluster is left; {40 - ran} cases did not run:" in said
+
+
+def test_ctrl_c_leaves_nothing_behind(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump(data=relus(200))
+    pytester.makeconftest(SLOW)
+    process = begun(pytester)
+    assert processes(and_theirs=True)
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == pytest.ExitCode.INTERRUPTED, said
+    assert ends(lambda: not processes(and_theirs=True), 10)
+    assert f"{len(written(pytester))} passed" in said
+
+
+def test_x_stops_the_run(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump(data=relus(100))
+    pytester.makeconftest(FAULTS + SLOW.replace("0.3", "0.1"))
+    result = run(pytester, *RUN, "-x", "--probe-out=out")
+    result.stdout.fnmatch_lines(["*stopping after 1 failures*", "*1 failed*"])
+    assert len(written(pytester)) < 100
+    again = run(pytester, *RUN, "--lf", "--probe-out=again")
+    assert len(written(pytester, "again")) == 1
+    again.assert_outcomes(failed=1)
+
+
+def test_what_a_node_cannot_hold_is_skipped(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    large = entries()["Functional.relu.0.forward"]
+    large = json.loads(json.dumps(large).replace("[2, 3]", "[4096, 4096]"))
+    make_dump(data={"Functional.relu.0.forward": large, **{"Functional.relu.1.forward": relus(1).popitem()[1]}})
+    result = run(pytester, *RUN, "--probe-cluster-resource=NPU", "-rs")
+    result.assert_outcomes(passed=1, skipped=1)
+    result.stdout.fnmatch_lines(["*about 1.* GiB, and no node of the cluster has more than 0.0625 GiB*"])
+
+
+def test_tests_of_the_users_own_run_here(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump()
+    pytester.makepyfile(test_own="import os\ndef test_here():\n    assert os.environ['HERE'] == '1'")
+    pytester.makeconftest("import os\nos.environ['HERE'] = '1'")
+    result = run(pytester, *RUN, "test_own.py", "--probe-api=*relu*")
+    result.assert_outcomes(passed=3)
+
+
+def test_saved_tensors_are_sent_where_a_node_does_not_see_the_folder(
+    pytester: pytest.Pytester, make_dump: DumpMaker
+) -> None:
+    """As on another disk: what marks the folder is another content there."""
+    make_dump()
+    pytester.makeconftest(
+        """
+        from pytest_probe.features.cluster import controller
+        from pytest_probe.features.cluster.messages import Told
+
+        known = controller.Cluster._what_is_known
+        controller.Cluster._what_is_known = lambda self: Told(None, (known(self).marker[0], b"another"))
+        """
+    )
+    run(pytester, *RUN, "--probe-out=sent", "--probe-save=all")
+    pytester.makeconftest("")
+    run(pytester, *RUN, "--probe-out=written", "--probe-save=all")
+    saved = [
+        sorted(path.relative_to(pytester.path / out) for path in (pytester.path / out).rglob("*.pt"))
+        for out in ("sent", "written")
+    ]
+    assert saved[0] == saved[1]
+    assert len(saved[0]) == 5
+    folder = pytester.path / "sent/saved/dump.json"
+    script = subprocess.run(
+        [sys.executable, "Functional.relu.0.forward.py"], cwd=folder, capture_output=True, text=True
+    )
+    assert script.returncode == 0, script.stderr
+
+
+def test_tensors_go_with_the_cases_where_nodes_cannot_read_them(pytester: pytest.Pytester) -> None:
+    dump = unpack("msprobe-26.2.0/cnn", pytester.path)
+    pytester.makeconftest(
+        """
+        from pytest_probe.features.cluster import ray_pool
+
+        unreadable = ray_pool.RayPool.unreadable
+
+        def none(self, files, folders):
+            assert not unreadable(self, files, folders)
+            return {path: "a node" for path, _ in files}
+
+        ray_pool.RayPool.unreadable = none
+        """
+    )
+    common = [f"--probe-dump={dump}", "--probe-device=cpu", "--probe-cluster=ray"]
+    refused = run(pytester, *common, "--probe-cluster-ship=1kB")
+    assert refused.ret == pytest.ExitCode.USAGE_ERROR
+    refused.stderr.fnmatch_lines(["ERROR: --probe-dump: '*' cannot be used; node a node cannot read it, and its * GB*"])
+    run(pytester, *common, "--probe-out=shipped")
+    pytester.makeconftest("")
+    run(pytester, *common, "--probe-out=read")
+    assert results(pytester, "shipped") == results(pytester, "read")
+
+
+def test_a_reader_of_the_projects_own(pytester: pytest.Pytester) -> None:
+    """Its functions cannot be sent: the controller decodes, and says what cannot be."""
+    (pytester.path / "calls.txt").write_text("my format\n")
+    pytester.makeconftest(
+        """
+        from pytest_probe.model.dump import Call, Dump, Record, TensorSpec
+        from pytest_probe.errors import RecordError
+
+        class Reader:
+            name = "mine"
+
+            def sniff(self, path, head):
+                return head.startswith(b"my format")
+
+            def read(self, path):
+                def decode(record):
+                    if record.number:
+                        raise RecordError(path, record.name, "input", "nothing", "a tensor")
+                    x = TensorSpec("float32", (3,), 1.0, -1.0, 0.0, 1.0)
+                    return Call((x,), {}, (x,), None)
+
+                records = tuple(Record(f"Torch.neg.{number}", "Torch", "neg", number, b"") for number in range(2))
+                return Dump(path, "pytorch", "", "", records, decode, lambda entry: ())
+
+        def pytest_probe_register(registry):
+            registry.readers.insert(0, Reader())
+        """
+    )
+    args = ["--probe-dump=calls.txt", "--probe-device=cpu"]
+    run(pytester, *args, "--probe-out=serial")
+    run(pytester, *args, "--probe-cluster=ray", "--probe-out=cluster")
+    assert results(pytester, "cluster") == results(pytester, "serial")
+    assert "found nothing, expected a tensor" in str(results(pytester, "cluster"))
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["-n1"], "--probe-cluster: 'ray' cannot be used; -n starts processes on this machine*"),
+        (
+            ["--probe-cluster-resource=TPU"],
+            "--probe-cluster-resource: 'TPU' cannot be used; no node*there are *CPU*NPU*",
+        ),
+        (["--probe-device=tpu"], "--probe-device: 'tpu' cannot be used; torch says: *"),
+        (["--probe-cluster=dask"], "--probe-cluster: 'dask' cannot be used; give ray, or ray://HOST:PORT"),
+        (["--probe-isolate"], "--probe-isolate: 'True' cannot be used; with --probe-cluster *"),
+        (["--probe-fuzz=5"], "--probe-fuzz: '5' cannot be used; with --probe-cluster *"),
+    ],
+)
+def test_what_does_not_go(pytester: pytest.Pytester, make_dump: DumpMaker, args: list[str], said: str) -> None:
+    make_dump()
+    result = run(pytester, *RUN, *args)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: {said}"])
+    result.stderr.no_fnmatch_line("*Traceback*")
+
+
+def test_ray_is_not_installed(pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_dump()
+    monkeypatch.setitem(sys.modules, "ray", None)
+    result = pytester.runpytest_inprocess(*RUN)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    wanted = "it needs Ray, which is not installed: pip install 'pytest-probe[[]cluster[]]'"
+    result.stderr.fnmatch_lines([f"ERROR: --probe-cluster: 'ray' cannot be used; {wanted}"])
+
+
+@pytest.mark.parametrize("listens", [False, True])
+def test_nobody_answers(
+    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch, listens: bool
+) -> None:
+    """At an address where nothing listens, or something that is no Ray."""
+    make_dump()
+    pytester.makeconftest("from pytest_probe.features.cluster import ray_pool\nray_pool.ANSWERS = 5.0")
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        port = server.getsockname()[1]
+        if listens:
+            server.listen()
+            monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
+        given = "ray" if listens else f"ray://127.0.0.1:{port}"
+        result = run(pytester, "--probe-dump=dump.json", f"--probe-cluster={given}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    why = "what listens there is no Ray, *" if listens else "* Connection refused"
+    result.stderr.fnmatch_lines(
+        [f"ERROR: --probe-cluster: '{given}' cannot be used; no cluster answers at *:{port} within 5 s: {why}"]
+    )
+
+
+def test_another_version_on_a_node(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump()
+    pytester.makeconftest(
+        """
+        from pytest_probe.features.cluster import ray_pool
+
+        known = ray_pool.versions()
+        ray_pool.versions = lambda: {**known, "Python": "3.99"}
+        """
+    )
+    result = run(pytester, *RUN)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: *; node * has Python 3.*, and this process 3.99; install the same"])
+
+
+def test_a_node_with_another_device(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump(data=relus(30))
+    pytester.makeconftest(
+        SLOW
+        + """
+    from pytest_probe.plugin.session import Probe
+
+    def pytest_configure(config):
+        if getattr(config, "workerinput", {}).get("probe_slot") == 1:
+            described = Probe.described
+            Probe.described = lambda self: [{**each, "hardware": "a rare one"} for each in described(self)]
+    """
+    )
+    result = run(pytester, *RUN, "--probe-cluster-resource=NPU", "--probe-out=out")
+    result.assert_outcomes(passed=30)
+    told = json.loads((pytester.path / "out/run.json").read_text())["nodes"]
+    assert sorted("a rare one" in node["hardware"] for node in told) == [False, True]
+    notes = [note for line in written(pytester).values() for note in line.get("notes", ()) if "whose device" in note]
+    assert 0 < len(notes) < 30
+    assert "cpu (a rare one)" in notes[0]
+
+
+def test_beside_a_baseline(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    """Written here, and compared there; what got worse fails."""
+    make_dump()
+    run(
+        pytester,
+        "--probe-dump=dump.json",
+        "--probe-device=cpu",
+        "--probe-baseline=base.jsonl",
+        "--probe-baseline-update",
+    )
+    args = ["--probe-baseline=base.jsonl", "--probe-html=page.html", "--probe-unique"]
+    same = run(pytester, *RUN, *args)
+    same.assert_outcomes(passed=5, skipped=1)
+    assert (pytester.path / "page.html").exists()
+    pytester.makeconftest(
+        """
+        import torch
+
+        def pytest_probe_register(registry):
+            registry.calls["Functional.linear"] = lambda x, w: torch.nn.functional.linear(x, w) * (1 + 1e-5)
+        """
+    )
+    worse = run(pytester, *RUN, *args)
+    assert worse.ret == 1
+    worse.stdout.fnmatch_lines(["*Functional.linear.0.forward*"])

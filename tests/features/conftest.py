@@ -1,0 +1,8 @@
+"""What runs of pytest inside pytest, and checkers of one call, need."""
+
+from __future__ import annotations
+
+from tests.acceptance.conftest import make_dump, outside_ci, planted
+from tests.check.conftest import bench, plant
+
+__all__ = ["bench", "make_dump", "outside_ci", "plant", "planted"]

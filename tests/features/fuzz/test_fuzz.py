@@ -1,0 +1,156 @@
+"""--probe-fuzz as users type it."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.support.installed import needs_paddle
+from tests.support.paddle_dumps import unpack
+
+ROOT = Path(__file__).parents[3]
+PATCHED = """
+import torch
+
+def softmax(input, dim=None, _stacklevel=3, dtype=None):
+    powers = input.exp()
+    return powers / powers.sum(dim, keepdim=True)
+
+def pytest_probe_register(registry):
+    registry.calls["Functional.softmax"] = softmax
+"""
+SOFTMAX = ("--probe-api=torch.nn.functional.softmax", "--probe-dtype=float32", "--probe-direction=forward")
+
+
+def test_a_dump_has_an_item_an_api(pytester: pytest.Pytester) -> None:
+    shutil.copytree(ROOT / "cases" / "gpt", pytester.path / "gpt")
+    # gelu of infinity is NaN on a CPU, as docs/findings.md shows.
+    apis = ("--probe-api=Functional.*", "--probe-skip-api=*gelu")
+    result = pytester.runpytest("--probe-dump=gpt", "--probe-fuzz=quick", *apis, "-v", "-p", "no:randomly")
+    result.assert_outcomes(passed=6)
+    result.stdout.fnmatch_lines(["*dump.json::Functional.layer_norm.fuzz PASSED*"])
+    result.stdout.fnmatch_lines(
+        ["probe: a drawn call that ends the process, or hangs, ends this run; with -n or --probe-isolate *"]
+    )
+    result.stdout.fnmatch_lines(["* calls drawn, *% of them rejected by the reference"])
+
+
+def test_without_a_dump_a_fault_is_found_shrunk_and_kept_as_a_case(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(PATCHED)
+    result = pytester.runpytest(*SOFTMAX, "--probe-fuzz=100", "--probe-fuzz-save=kept", "--hypothesis-seed=1")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*NaN where numbers are expected*",
+            "note: saved as Functional.softmax.0 in*",
+            "to reproduce: pytest --probe-api=Functional.softmax --probe-direction=forward --probe-dtype=float32*",
+            "    return torch.nn.functional.softmax(x0, *",
+            "found = [[]torch.tensor([[]float('nan')*",
+        ]
+    )
+    again = pytester.runpytest("--probe-dump=kept")
+    again.assert_outcomes(failed=1)
+
+
+@needs_paddle
+def test_a_finding_in_paddle_is_a_script_of_paddles(pytester: pytest.Pytester) -> None:
+    unpack("cnn_random", pytester.path)
+    pytester.makeconftest("""
+        import paddle
+
+        def relu(x, name=None):
+            return paddle.where(x > 0.5, x, paddle.zeros_like(x))
+
+        def pytest_probe_register(registry):
+            registry.calls["paddle.nn.functional.relu"] = relu
+    """)
+    dump = ("--probe-dump=forward_rank0_all.json", "--probe-api=paddle.nn.functional.relu")
+    result = pytester.runpytest(*dump, "--probe-fuzz=60", "--probe-direction=forward", "--probe-fuzz-save=kept")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "note: saved as paddle.nn.functional.relu.0 in*",
+            "x0 = paddle.*",
+            "    return paddle.nn.functional.relu(x0)",
+            "found = [[]paddle.*",
+        ]
+    )
+    again = pytester.runpytest("--probe-dump=kept")
+    again.assert_outcomes(failed=1)
+    again.stdout.fnmatch_lines(["*kept/dump.json::paddle.nn.functional.relu.0.forward*"])
+
+
+def test_what_failed_is_tried_first_the_next_time(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    # --hypothesis-seed of another test, in this process, turns the database off.
+    monkeypatch.setattr("hypothesis.core.global_force_seed", None)
+    pytester.makeconftest(PATCHED)
+    for _ in range(2):
+        result = pytester.runpytest(*SOFTMAX, "--probe-fuzz=100")
+        result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["note: fuzz: 1 calls, 0 of them rejected by the reference"])
+
+
+def test_workers_search_as_well(pytester: pytest.Pytester) -> None:
+    result = pytester.runpytest("--probe-api=Torch.e[xr]*", "--probe-fuzz=quick", "-n", "2", "--probe-dtype=float32")
+    result.assert_outcomes(passed=8)
+    assert "contracts" not in result.stdout.str()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--probe-fuzz=0", "--probe-api=Torch.exp"), "*give a number of calls, 1 or more, or quick*"),
+        (("--probe-fuzz=many", "--probe-api=Torch.exp"), "*--probe-fuzz: 'many' cannot be used*"),
+        (("--probe-fuzz=5",), "*--probe-fuzz*give a dump*or*--probe-api*"),
+        (("--probe-fuzz=5", "--probe-api=torch.nn.functional.no_such"), "*--probe-api*no_such*table*"),
+        (("--probe-fuzz=5", "--probe-api=os.system"), "*--probe-api*os.system*table*"),
+        (("--probe-fuzz-save=kept",), "*--probe-fuzz-save*add --probe-fuzz=N*"),
+    ],
+)
+def test_what_cannot_be_searched_is_said(pytester: pytest.Pytester, arguments: tuple[str, ...], words: str) -> None:
+    result = pytester.runpytest(*arguments)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([words])
+
+
+def test_hypothesis_may_be_missing(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "hypothesis" else find(name))
+    result = pytester.runpytest("--probe-fuzz=5", "--probe-api=Torch.exp")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*pip install 'pytest-probe[[]fuzz[]]'*"])
+
+
+def test_records_that_are_all_broken_are_a_skip(pytester: pytest.Pytester) -> None:
+    pytester.path.joinpath("dump.json").write_text(
+        '{"task": "statistics", "level": "L1", "framework": "pytorch", "data": '
+        '{"Functional.relu.0.forward": {"input_args": 5, "input_kwargs": {}}}}'
+    )
+    result = pytester.runpytest("--probe-dump=dump.json", "--probe-fuzz=5", "-rs")
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(["*input_args*found*expected*"])
+
+
+def test_the_strategies_serve_tests_of_the_users(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        from hypothesis import given, settings
+        from pytest_probe.strategies import calls, tensors
+        import torch
+
+        @settings(max_examples=20, deadline=None)
+        @given(calls("torch.nn.functional.softmax"))
+        def test_softmax(call):
+            assert torch.nn.functional.softmax(*call.args, **call.kwargs).shape == call.args[0].shape
+
+        @settings(max_examples=20, deadline=None)
+        @given(tensors("n 3 h w", dtype="bfloat16"))
+        def test_images(image):
+            assert image.shape[1] == 3
+            assert image.dtype is torch.bfloat16
+        """
+    )
+    pytester.runpytest("-p", "no:randomly").assert_outcomes(passed=2)

@@ -1,0 +1,197 @@
+"""Searches for planted faults, and among healthy kernels."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+import torch
+from msgspec.structs import replace
+
+from benchmarks.fuzzing.faults import FAULTS, Fault
+from benchmarks.fuzzing.running import checker, found, search, size, trials
+from pytest_probe import frameworks
+from pytest_probe.check import Checker
+from pytest_probe.features.fuzz.from_table import tabled
+from pytest_probe.features.fuzz.patterns import Pattern
+from pytest_probe.features.fuzz.search import Effort, Search
+from pytest_probe.features.fuzz.search_result import SearchResult, searched, verdict_of
+from pytest_probe.features.fuzz.table import table
+from pytest_probe.features.fuzz.templates import Template, TensorSlot
+from pytest_probe.model.fatal_call import AnnouncedCall, FatalCall
+
+Announce: TypeAlias = "Callable[[AnnouncedCall], AbstractContextManager[None]]"
+# One search each takes seconds; benchmarks/fuzz_faults.py makes ten, and those of the others.
+QUICK = [fault for fault in FAULTS if fault.smallest is not None and fault.smallest <= 2]
+
+
+@pytest.mark.parametrize("device", ["cpu", "emulated"])
+@pytest.mark.parametrize("fault", QUICK, ids=lambda fault: fault.name)
+def test_a_fault_is_found_and_shrunk(fault: Fault, device: str) -> None:
+    (findings,) = found(fault, device, [1], 200)
+    assert findings.failed is not None
+    assert fault.smallest is not None
+    assert size(fault, device, findings) <= 2 * fault.smallest
+
+
+@pytest.mark.parametrize("api", ["Functional.softmax", "Torch.exp", "Functional.linear", "Functional.embedding"])
+def test_healthy_kernels_have_no_findings(api: str) -> None:
+    findings = search(checker(), api, "float32", 60, seed=3)
+    assert findings.failed is None
+    assert not findings.contracts
+    assert findings.examples >= 60
+
+
+def result(checker: Checker, api: str, examples: int = 200) -> SearchResult:
+    """All that a search by the table finds in the forward, with a fixed seed."""
+    template = tabled(api, frameworks.signatures(), ("float32",))
+    return searched(trials(checker, api, ("forward",)), [template], Effort(examples, seed=1), checker)
+
+
+def printed(script: str, folder: Path) -> str:
+    file = folder / "again.py"
+    file.write_text(script, encoding="utf-8")
+    run = subprocess.run([sys.executable, file], capture_output=True, text=True, check=True, cwd=folder)
+    return run.stdout
+
+
+def test_the_script_of_a_finding_needs_the_framework_alone(tmp_path: Path) -> None:
+    fault = FAULTS[1]
+    found = result(checker(fault.api, fault.kernel), fault.api)
+    verdict = verdict_of(found, "auto", strict=False)
+    assert verdict.verdict == "error"
+    assert verdict.reason.startswith("log1p(float32[")
+    assert found.numbers is not None
+    assert printed(found.numbers.script, tmp_path).startswith("actual\n")
+    assert len(found.numbers.script.splitlines()) < 30
+
+
+def test_a_broken_contract_is_shrunk_and_fails_under_strict_alone() -> None:
+    def in_order(input: torch.Tensor) -> torch.Tensor:
+        return input.exp().contiguous()
+
+    found = result(checker("Torch.exp", in_order), "Torch.exp")
+    assert found.numbers is None
+    (contract,) = found.contracts
+    assert "strides" in contract.verdict.reason
+    # As small as any call whose strides differ.
+    assert contract.arguments.args[0].array.shape == (2, 2)
+    assert not contract.arguments.args[0].array.any()
+    assert verdict_of(found, "auto", strict=False).verdict == "pass"
+    assert verdict_of(found, "auto", strict=True).verdict == "error"
+
+
+def test_a_search_whose_calls_are_all_rejected_is_a_skip() -> None:
+    slots = {name: TensorSlot(Pattern.of("3 4")) for name in ("input", "other")}
+    template = Template("Torch.mm", frameworks.signatures(), slots)
+    judging = trials(checker(), "Torch.mm", ("forward",))
+    verdict = verdict_of(searched(judging, [template], Effort(20), judging.checker), "auto", strict=False)
+    assert verdict.verdict == "skip"
+    assert "rejects every call that was drawn" in verdict.reason
+    assert "mat1 and mat2" in verdict.reason
+
+
+@pytest.fixture
+def told() -> list[str]:
+    """The calls that were announced."""
+    return []
+
+
+@pytest.fixture
+def announced(told: list[str]) -> Announce:
+    def announce(call: AnnouncedCall) -> AbstractContextManager[None]:
+        told.append(str(call))
+        return nullcontext()
+
+    return announce
+
+
+def test_each_call_is_announced_in_each_direction(announced: Announce, told: list[str]) -> None:
+    template = Template("Functional.relu", frameworks.signatures(), {"input": TensorSlot(Pattern.of("3 4"))})
+    judging = replace(trials(checker(), "Functional.relu"), announced=announced)
+    findings = Search(judging, [template]).run(Effort(20, seed=1))
+    assert findings.examples == 20
+    assert len(told) == 40
+    assert told[0].startswith("relu(float32[3, 4] ")
+    assert told[1] == f"{told[0]}, backward"
+
+
+def test_no_call_is_made_twice(announced: Announce, told: list[str]) -> None:
+    template = tabled("Functional.softmax", frameworks.signatures(), ("float32",))
+    judging = replace(trials(checker(), "Functional.softmax", ("forward",)), announced=announced)
+    assert Search(judging, [template]).run(Effort(100, seed=1)).examples == 100
+    assert len(set(told)) == len(told) == 100
+
+
+def test_an_exception_of_our_own_is_told_as_it_is() -> None:
+    """Hypothesis makes its call again, where it has to be raised again."""
+    made = 0
+
+    @contextmanager
+    def announced(call: AnnouncedCall) -> Iterator[None]:
+        nonlocal made
+        made += 1
+        if made >= 5:
+            raise ZeroDivisionError("ours")
+        yield
+
+    template = tabled("Functional.softmax", frameworks.signatures(), ("float32",))
+    judging = replace(trials(checker(), "Functional.softmax", ("forward",)), announced=announced)
+    with pytest.raises(ZeroDivisionError, match="ours"):
+        Search(judging, [template]).run(Effort(50, seed=1))
+
+
+def test_a_call_that_ended_a_process_is_passed_over(tmp_path: Path) -> None:
+    """Its script makes it all the same; nothing but its reference runs here."""
+    keys: list[AnnouncedCall] = []
+
+    @contextmanager
+    def announced(call: AnnouncedCall) -> Iterator[None]:
+        keys.append(call)
+        yield
+
+    judging = replace(trials(checker(), "Torch.tan"), announced=announced)
+    templates, effort = [tabled("Torch.tan", frameworks.signatures(), ("float32",))], Effort(20, seed=1)
+    searched(judging, templates, effort, judging.checker)
+    fatal = next(call for call in keys if call.direction == "backward")
+    dead = FatalCall("table::Torch.tan.fuzz", fatal, "the process died", "crash")
+    made = keys.copy()
+    keys.clear()
+    again = searched(replace(judging, fatal={fatal.key: dead}, met={}), templates, effort, judging.checker)
+    assert [call for call in made if call.key != fatal.key] == keys
+    (death,) = again.deaths
+    verdict = verdict_of(again, "auto", strict=False)
+    assert (verdict.verdict, verdict.kind, verdict.reason) == ("error", "crash", f"{death}: the process died")
+    assert printed(death.script, tmp_path).startswith("actual\n")
+
+
+def test_a_reference_of_the_project_that_raises_is_a_finding() -> None:
+    def raises(input: Any) -> Any:
+        raise ValueError("not today")
+
+    faulty = checker("Torch.exp", torch.exp)
+    faulty.registry.references["Torch.exp"] = raises
+    findings = search(faulty, "Torch.exp", "float32", 20, seed=1)
+    assert findings.failed is not None
+
+
+def names() -> list[str]:
+    """One name of each operator of the table, as a dump has it."""
+    signatures, found = frameworks.signatures(), dict[str, str]()
+    for name in frameworks.load().apis():
+        api = signatures.canonical(name)
+        if api in table() and name.rpartition(".")[2] == api and not name.startswith("Tensor."):
+            found.setdefault(api, name)
+    assert set(found) == set(table())
+    return list(found.values())
+
+
+@pytest.mark.parametrize("api", names())
+def test_the_table_draws_calls_that_the_reference_takes(api: str) -> None:
+    findings = search(checker(), api, "float32", 8, 1, ("forward",))
+    assert findings.share_rejected <= 0.5, findings.rejected

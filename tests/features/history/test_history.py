@@ -1,0 +1,167 @@
+"""--probe-history and `pytest-probe history`."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from syrupy.assertion import SnapshotAssertion
+
+from pytest_probe.cli import main
+from tests.acceptance.conftest import DumpMaker
+from tests.features.history.test_file import append
+from tests.features.history.test_queries import with_ratio
+from tests.support.html_page import embedded
+from tests.support.made_results import made_result
+
+HISTORY = "--probe-history=h.db"
+
+
+def run(pytester: pytest.Pytester, *args: str) -> pytest.RunResult:
+    return pytester.runpytest("--probe-dump=dump.json", "--probe-device=cpu", HISTORY, *args)
+
+
+def rows(query: str) -> list[tuple[object, ...]]:
+    with sqlite3.connect("h.db") as file:
+        return file.execute(query).fetchall()
+
+
+@pytest.mark.usefixtures("planted")
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_every_run_is_appended(pytester: pytest.Pytester, make_dump: DumpMaker, workers: str) -> None:
+    make_dump()
+    for _ in range(2):
+        assert run(pytester, "-n", workers, "-p", "no:cacheprovider").ret == 1
+    assert (
+        rows("SELECT cases, errors, warnings, passes, skips, not_run, exit_status FROM runs")
+        == [(6, 2, 1, 2, 1, 0, 1)] * 2
+    )
+    assert rows("SELECT name, verdict, noise_ratio FROM history WHERE run_id = 2 AND api = 'Functional.relu'") == [
+        (f"dump.json::Functional.relu.0.{direction}", "error", 512.0) for direction in ("forward", "backward")
+    ]
+    assert sorted(path.name for path in Path().iterdir() if "." in path.name) == [
+        "conftest.py", "dump.json", "h.db", "stack.json",
+    ]  # fmt: skip
+
+
+@pytest.mark.usefixtures("planted")
+def test_a_run_that_went_on_is_one_run(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump()
+    run(pytester, "--probe-out=out", "-x")
+    assert rows("SELECT cases, not_run FROM runs") == [(1, 5)]
+    run(pytester, "--probe-out=out", "--probe-resume")
+    assert rows("SELECT cases, not_run FROM runs") == [(6, 0)]
+
+
+def test_the_page_has_lines_over_runs(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump()
+    for _ in range(3):
+        run(pytester, "--probe-html=page.html", "--probe-out=out", "-p", "no:cacheprovider").assert_outcomes(
+            passed=5, skipped=1
+        )
+        Path("out").rename(f"out{len(list(Path().glob('out*')))}")
+    found = embedded(Path("page.html"), "history")
+    assert (found["metric"], len(found["runs"])) == ("noise_ratio", 3)
+    linear = embedded(Path("page.html"), "rows")[2]
+    assert linear[1] == "Functional.linear.0.forward"
+    assert len(found["lines"][2]) == 3
+    assert len(set(found["lines"][2])) == 1
+    assert main(["report", "out1", "-o", "later.html", "--history=h.db"]) == 0
+    assert embedded(Path("later.html"), "history") == found
+
+
+def test_what_cannot_be_a_history(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump()
+    Path("h.db").write_text("this is no database " * 100)
+    result = run(pytester)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --probe-history: */h.db' cannot be used; *file is not a database*"])
+    Path("h.db").unlink()
+    with sqlite3.connect("h.db") as file:
+        file.execute("PRAGMA application_id = 1886547810")
+        file.execute("PRAGMA user_version = 9")
+        file.execute("CREATE TABLE runs (id INTEGER)")
+    result = run(pytester)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --probe-history: *it is of schema 9, this version knows 1: upgrade *"])
+
+
+def test_a_history_that_fails_at_the_end_fails_nothing(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump()
+    pytester.makeconftest(
+        """
+        import pathlib
+
+        def pytest_collection_finish():
+            pathlib.Path("h.db").write_text("taken by another program " * 100)
+        """
+    )
+    result = run(pytester)
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["probe: the run was not appended to */h.db: file is not a database"])
+
+
+@pytest.fixture
+def history(pytester: pytest.Pytester) -> str:
+    """Five runs, in which linear got worse step by step, and one case became an error."""
+    cases = [made_result(number) for number in range(16)]
+    for number in range(5):
+        changed = [with_ratio(cases[0], 4.0**number), *cases[1:15]]
+        changed.append(made_result(15, "error") if number == 4 else cases[15])
+        append(Path("h.db"), *changed, started=f"2026-11-{10 + number}T07:00:00+00:00", folder="")
+    return "h.db"
+
+
+def test_runs_are_listed(history: str, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
+    assert main(["history", history]) == 0
+    assert capsys.readouterr().out == snapshot
+
+
+def test_a_metric_is_drawn(history: str, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
+    assert main(["history", history, "Functional.linear"]) == 0
+    assert capsys.readouterr().out == snapshot
+
+
+@pytest.mark.parametrize("api", ["torch.nn.functional.linear", "Functional.lin*", "Functional.linear.0.forward"])
+def test_ways_to_name_it(history: str, capsys: pytest.CaptureFixture[str], api: str) -> None:
+    assert main(["history", history, api, "--since=2026-11-13"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 5
+    assert lines[-1] == "the largest in run 5: dump.json::Functional.linear.0.forward"
+
+
+def test_between_two_runs(history: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["history", history, "--between=1,4"]) == 0
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        "between run 1 and run 4: 1 case got worse by verdict or noise_ratio",
+        "  dump.json::Functional.linear.0.forward: pass, 1 -> 64",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["none.db"], "FILE: 'none.db' cannot be used; there is no such file"),
+        (["dump.json"], "FILE: 'dump.json' cannot be used; it cannot be used as a history: file is not a database"),
+        (["h.db", "Functional.linaer"], "API: 'Functional.linaer' cannot be used; no run has it; "),
+        (["h.db", "Functional.linaer"], "(did you mean Functional.linear?)"),
+        (["h.db", "Functional.linear", "--since=2027"], "no run since 2027 has it"),
+        (["h.db", "--metric=noise"], "(did you mean noise_rms?)"),
+        (["h.db", "--since=yesterday"], "--since: 'yesterday' cannot be used; give a date, as 2026-11-23"),
+        (["h.db", "--between=1"], "--between: '1' cannot be used; give the numbers of two runs"),
+        (["h.db", "--between=1,99"], "--between: '1,99' cannot be used"),
+    ],
+)
+@pytest.mark.usefixtures("history")
+def test_what_cannot_be_used(
+    args: list[str], words: str, make_dump: DumpMaker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_dump()
+    assert main(["history", *args]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_no_runs_since(history: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["history", history, "--since=2027"]) == 0
+    assert capsys.readouterr().out == "no runs\n"

@@ -1,0 +1,283 @@
+"""--probe-html and `pytest-probe report`: the page about a run. tests/browser opens such pages."""
+
+from __future__ import annotations
+
+import errno
+import importlib.util
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pytest_probe.features.html.page
+from pytest_probe.cli import main
+from tests.acceptance.conftest import NAMES, DumpMaker, forward, tensor
+from tests.support.html_page import details, embedded, verdicts
+
+HTML = "--probe-html=page.html"
+PAGE = Path("page.html")
+PLANTED_VERDICTS = dict(zip(NAMES, ("error", "error", "warning", "pass", "pass", "skip"), strict=True))
+
+
+def run(pytester: pytest.Pytester, *args: str) -> pytest.RunResult:
+    return pytester.runpytest("--probe-dump=dump.json", "--probe-device=cpu", *args)
+
+
+@pytest.mark.usefixtures("planted")
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_the_page_of_a_run(pytester: pytest.Pytester, make_dump: DumpMaker, workers: str) -> None:
+    make_dump()
+    assert run(pytester, HTML, "-n", workers).ret == 1
+    assert verdicts(PAGE) == PLANTED_VERDICTS
+    found = details(PAGE)
+    assert found.keys() == set(NAMES)  # so few that all are among the 200 worst
+    relu = found["Functional.relu.0.forward"]
+    assert relu["outputs"][0]["reason"] == "noise ratio 512 (limit 64)"
+    assert relu["outputs"][0]["worst"] == [[[1, 2], 0.75, 0.25, 4096.0, 512.0]]
+    shown = relu["details"]
+    assert shown["command"] == "pytest 'dump.json::Functional.relu.0.forward' --probe-device=cpu"
+    assert [row["name"] for row in shown["arguments"]] == ["input.0", "inplace"]
+    assert (shown["stack"][0]["file"], shown["stack"][0]["line"]) == ("/home/user/train.py", 12)
+    assert shown["plots"]["error_map"]["extents"] == [2, 3]
+    linear = found["Functional.linear.0.backward"]["details"]["plots"]
+    assert linear["noise_ratios"]["small"] + sum(linear["noise_ratios"]["counts"]) in (6, 12)
+    assert found["Torch.load.0.forward"].keys() >= {"reason"}
+    assert "details" not in found["Torch.load.0.forward"]
+
+
+@pytest.mark.usefixtures("planted")
+def test_the_place_of_a_call_and_its_module(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    path = make_dump()
+    parents = {"Functional.relu.0.forward": "Module.net.Net.forward.0"}
+    path.with_name("construct.json").write_text(json.dumps(parents))
+    run(pytester, HTML, "--probe-out=out")
+    rows = {row[1]: row for row in embedded(PAGE, "rows")}
+    modules = embedded(PAGE, "names")["names"]["modules"]
+    assert [rows[name][7] for name in NAMES] == [0, 0, 1, 1, 2, 3]
+    assert [modules[rows[name][8]] for name in NAMES] == ["net", "net", "", "", "", ""]
+    lines = [json.loads(line) for line in Path("out/results.jsonl").read_text().splitlines()]
+    assert [(line["place"], line.get("module", "")) for line in lines[:3]] == [(0, "net"), (0, "net"), (1, "")]
+
+
+def test_no_details_are_made_where_nobody_asks(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump()
+    pytester.makeconftest(
+        """
+        def pytest_runtest_logreport(report):
+            found = getattr(report, "probe", {})
+            assert "details" not in found and "place" not in found
+        """
+    )
+    assert "INTERNALERROR" not in run(pytester).stdout.str()
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_checks_of_a_test_of_ones_own(pytester: pytest.Pytester, workers: str) -> None:
+    pytester.makepyfile(
+        """
+        import torch
+
+        def wrong(x):
+            return torch.exp(x) * 1.01
+
+        def test_mine(probe):
+            probe.check(wrong, reference=torch.exp, inputs=[torch.ones(3, 4)])
+        """
+    )
+    result = pytester.runpytest(HTML, "-n", workers)
+    assert result.ret == 1
+    (found,) = details(PAGE).values()
+    assert found["details"]["command"].startswith("pytest 'test_checks_of_a_test_of_ones_own.py::test_mine'")
+    assert found["details"]["plots"]["points"]["more"][0] == pytest.approx(0.01 * 2.718, rel=0.01)
+
+
+def test_of_many_the_worst_are_shown(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    x = tensor(2, 2)
+    make_dump(data={f"Torch.exp.{number}.forward": forward(x, output=x) for number in range(230)})
+    run(pytester, HTML, "--probe-out=out").assert_outcomes(passed=230)
+    found = details(PAGE)
+    assert len(found) == 200
+    assert all("plots" in each["details"] for each in found.values())
+
+
+@pytest.mark.usefixtures("planted")
+def test_the_same_page_afterwards(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump()
+    run(pytester, HTML, "--probe-out=out")
+    assert main(["report", "out", "-o", "later.html"]) == 0
+    for name in ("rows", "details", "names"):
+        assert embedded(Path("later.html"), name) == embedded(PAGE, name)
+
+
+@pytest.mark.usefixtures("planted")
+def test_a_run_that_went_on(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump()
+    run(pytester, "--probe-out=out", "-x")
+    run(pytester, "--probe-out=out", "--probe-resume", HTML)
+    assert verdicts(PAGE) == PLANTED_VERDICTS
+
+
+@pytest.mark.usefixtures("planted")
+def test_merged_shards(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump()
+    for shard in "12":
+        run(pytester, f"--probe-shard={shard}/2", f"--probe-out=out{shard}")
+    main(["merge", "out1", "out2", "-o", "out"])
+    assert main(["report", "out", "-o", "page.html"]) == 0
+    assert verdicts(PAGE) == PLANTED_VERDICTS
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_beside_a_benchmark_and_a_baseline(pytester: pytest.Pytester, make_dump: DumpMaker, workers: str) -> None:
+    make_dump()
+    run(pytester, "--probe-out=before", "--probe-baseline=b.jsonl", "--probe-baseline-update")
+    pytester.makeconftest(
+        """
+        import torch
+
+        def pytest_probe_register(registry):
+            registry.calls["Functional.relu"] = lambda x: torch.relu(x) + 1
+        """
+    )
+    for number, given in enumerate(("--probe-benchmark=before", "--probe-baseline=b.jsonl")):
+        page = Path(f"page{number}.html")
+        run(pytester, given, f"--probe-html={page}", "-n", workers)
+        beside = embedded(page, "beside")
+        assert (beside["kind"], beside["common"]) == (("benchmark", "baseline")[number], 6)
+        rows = embedded(page, "rows")
+        changed = {rows[move[0]][1]: move[1] for move in beside["moves"] if verdicts(page)[rows[move[0]][1]] == "error"}
+        assert changed == {"Functional.relu.0.forward": "pass"}
+
+
+def test_two_folders(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump()
+    run(pytester, "--probe-out=one")
+    run(pytester, "--probe-out=two", "--probe-seed=7", "--probe-api=Functional.*")
+    assert main(["report", "one", "two", "-o", "page.html"]) == 0
+    beside = embedded(PAGE, "beside")
+    assert (beside["common"], beside["only_here"], beside["only_there"]) == (4, 2, 0)
+    assert beside["notes"] == ["The seed differs: 0 here, 7 there, so the inputs are others."]
+
+
+def test_unlike_dumps_are_listed(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump()
+    run(pytester, "--probe-out=one")
+    make_dump(data={"Torch.exp.0.forward": forward(tensor(2), output=tensor(2))})
+    run(pytester, "--probe-out=two")
+    assert main(["report", "one", "two", "-o", "page.html"]) == 0
+    beside = embedded(PAGE, "beside")
+    assert (beside["alike"], beside["common"], beside["moves"]) == (False, 0, [])
+    assert (beside["only_here"], beside["only_there"]) == (6, 1)
+    assert "of other dumps" in beside["notes"][0]
+
+
+def test_a_run_without_cases(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump()
+    assert run(pytester, HTML, "--probe-api=Torch.none").ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    assert "This run has no cases" in PAGE.read_text()
+
+
+def test_nothing_is_written_where_nothing_runs(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump()
+    assert run(pytester, HTML, "--probe-history=h.db", "--collect-only").ret == 0
+    assert sorted(path.name for path in Path().iterdir()) == ["dump.json", "stack.json"]
+
+
+@pytest.mark.parametrize("option", ["html", "history"])
+@pytest.mark.parametrize(
+    ("file", "why"), [("none/x", "No such file"), (".", "Is a directory"), ("dump.json/x", "Not a")]
+)
+def test_a_file_that_cannot_be_written(
+    pytester: pytest.Pytester, make_dump: DumpMaker, option: str, file: str, why: str
+) -> None:
+    make_dump()
+    result = run(pytester, f"--probe-{option}={file}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: --probe-{option}: * cannot be used; give a file that can be written: {why}*"])
+
+
+@pytest.mark.parametrize("option", ["html", "history"])
+def test_a_device_stays_one(pytester: pytest.Pytester, make_dump: DumpMaker, option: str) -> None:
+    make_dump()
+    os.mkfifo("pipe")
+    result = run(pytester, f"--probe-{option}=pipe")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: *give a file that can be written: it is a FIFO*"])
+    assert main(["report", "out", "-o", "pipe"]) == 2
+    assert Path("pipe").is_fifo()
+
+
+def test_without_jinja2(pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_dump()
+    right = importlib.util.find_spec
+    monkeypatch.setattr(
+        "importlib.util.find_spec", lambda name, *rest: None if name == "jinja2" else right(name, *rest)
+    )
+    result = run(pytester, HTML)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --probe-html: *pip install 'pytest-probe[[]report[]]'*"])
+    assert not PAGE.exists()
+
+
+def test_a_disk_that_is_full_at_the_end_fails_nothing(
+    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: Any, path: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    make_dump()
+    monkeypatch.setattr(pytest_probe.features.html.page.Page, "write", full)
+    result = run(pytester, HTML)
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["probe: the page */page.html cannot be written (No space left on device)"])
+    assert sum("cannot be written" in line for line in result.outlines) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ('{"schema": 0}', "its results are of schema 0, this version reads 1"),
+        ('{"schema": 2, "seed": "x"}', "its results are of schema 2, this version reads 1"),
+        ("{}", "its run.json is none of pytest-probe's: Object missing required field `schema`"),
+        ("[]", "its run.json is none of pytest-probe's"),
+        ("{", "its run.json is none of pytest-probe's"),
+        ('{"schema": 1, "seed": "x"}', "its run.json is none of pytest-probe's: Expected `int`, got `str`"),
+        (None, "run.json cannot be read (No such file or directory)"),
+    ],
+)
+def test_results_that_cannot_be_shown(
+    pytester: pytest.Pytester, capsys: pytest.CaptureFixture[str], content: str | None, words: str
+) -> None:
+    Path("out").mkdir()
+    if content is not None:
+        Path("out/run.json").write_text(content)
+    assert main(["report", "out", "-o", "page.html"]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_results_that_are_damaged(
+    pytester: pytest.Pytester, make_dump: DumpMaker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_dump()
+    run(pytester, "--probe-out=out")
+    lines = Path("out/results.jsonl").read_text()
+    Path("out/results.jsonl").write_text(lines + '{"id": "torn')  # as a kill leaves it
+    assert main(["report", "out", "-o", "page.html"]) == 0
+    assert len(embedded(PAGE, "rows")) == 6
+    Path("out/results.jsonl").write_text('{"id": 7}\n')
+    assert main(["report", "out", "-o", "page.html"]) == 2
+    assert "results.jsonl:1: pytest-probe does not write this" in capsys.readouterr().err
+    Path("out/results.jsonl").unlink()
+    assert main(["report", "out", "-o", "page.html"]) == 2
+    assert "results.jsonl cannot be read" in capsys.readouterr().err
+
+
+def test_a_page_that_cannot_be_written(
+    pytester: pytest.Pytester, make_dump: DumpMaker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_dump()
+    run(pytester, "--probe-out=out")
+    assert main(["report", "out", "-o", "none/page.html"]) == 2
+    assert "it cannot be written: No such file or directory" in capsys.readouterr().err

@@ -1,0 +1,82 @@
+"""Another run beside that of the page."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec import structs
+
+from pytest_probe.features.html.other_runs import COMPARED, Beside, OtherCase, OtherRun
+from pytest_probe.model.baseline import KeptCase, KeptOutput
+from pytest_probe.model.result import Result
+from tests.support.made_results import made_result
+
+
+def changed(result: Result, factor: float) -> Result:
+    metrics = dict(result.outputs[0].metrics)
+    metrics["noise_ratio"] = float(metrics["noise_ratio"] or 0) * factor
+    return structs.replace(result, outputs=(structs.replace(result.outputs[0], metrics=metrics),))
+
+
+def beside(here: list[Result], there: list[Result], **more: object) -> dict[str, object]:
+    found = Beside(OtherRun("other", "run", {each.id: OtherCase.of(each) for each in there}, **more))  # type: ignore[arg-type]
+    for row, result in enumerate(here):
+        found.add(row, result)
+    return found.data()
+
+
+def test_what_moved_most_comes_first() -> None:
+    cases = [made_result(number) for number in range(4)]
+    found = beside([cases[0], changed(cases[1], 2), changed(cases[2], 0.125), cases[3]], cases)
+    assert (found["common"], found["moved"]) == (4, 2)
+    moves = found["moves"]
+    assert isinstance(moves, list)
+    assert [move[0] for move in moves] == [2, 1]
+    place = 2 + COMPARED.index("noise_ratio")
+    assert moves[1][place + len(COMPARED)] / moves[1][place] == pytest.approx(2, rel=1e-3)
+
+
+def test_a_changed_verdict_comes_before_all_else() -> None:
+    cases = [made_result(number) for number in range(2)]
+    here = [changed(cases[0], 1e6), structs.replace(cases[1], verdict="error")]
+    moves = beside(here, cases)["moves"]
+    assert isinstance(moves, list)
+    assert [(move[0], move[1]) for move in moves] == [(1, "pass"), (0, "pass")]
+
+
+def test_what_is_on_one_side() -> None:
+    one, two, three = (made_result(number) for number in range(3))
+    found = beside([one, two], [two, three])
+    assert (found["only_here"], found["here"]) == (1, [0])
+    assert found["only_there"] == 1
+    assert found["there"] == [[three.id, "pass", *_short(three)]]
+
+
+def _short(result: Result) -> list[float]:
+    numbers = OtherCase.of(result).numbers
+    return [float(f"{numbers[name]:.4g}") for name in ("noise_ratio", "max_ulp")]
+
+
+def test_unlike_runs_are_listed() -> None:
+    cases = [made_result(number) for number in range(3)]
+    found = beside(cases, cases, alike=False)
+    assert (found["common"], found["moves"]) == (0, [])
+    assert (found["only_here"], found["only_there"]) == (3, 3)
+
+
+def test_a_benchmark_of_another_dtype() -> None:
+    case = made_result(0)
+    there = structs.replace(case, id=f"{case.id}[bfloat16]")
+    for kind, common in (("benchmark", 1), ("run", 0)):
+        found = Beside(OtherRun("other", kind, {there.id: OtherCase.of(there)}))  # type: ignore[arg-type]
+        found.add(0, case)
+        assert found.data()["common"] == common
+
+
+def test_a_baselines_case() -> None:
+    outputs = (
+        KeptOutput("output.0", 1e-8, 2.0, 0.25, 3.0, 4, None, 10, 10),
+        KeptOutput("output.1", 1e-8, 1.0, 0.5, "inf", 4, None, 10, 10),
+        KeptOutput("output.2", None, None, None, None, None, None, 10, None),
+    )
+    found = OtherCase.kept(KeptCase("x", "", "warning", outputs))
+    assert found == OtherCase("warning", {"max_ulp": 2.0, "mean_ulp": 0.5, "noise_ratio": float("inf")})

@@ -1,0 +1,108 @@
+"""The data of plots, made when a case is judged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+import torch.nn.functional as F
+
+from pytest_probe.check import Checker, Conditions
+from pytest_probe.features.html.plots import arguments_of, plots_of
+from pytest_probe.model.case import Case
+from pytest_probe.model.details import Plots
+from pytest_probe.registry import Registry
+from tests.support.devices import Emulated
+
+
+def plots(function: Any, reference: Any, *args: Any, device: Any = "cpu", plotted: bool = True) -> Plots | None:
+    checker = Checker(Conditions(device, plotted=plotted), Registry.default())
+    (case,) = checker.pairs(function, reference, args)
+    checked = checker.run(case)
+    return plots_of(checked, checked.verdict)
+
+
+def wrong(x: torch.Tensor) -> torch.Tensor:
+    out = F.gelu(x).clone()
+    out[3, 5] += 0.25
+    return out
+
+
+X = torch.randn(8, 16, generator=torch.Generator().manual_seed(0))
+
+
+def test_a_planted_fault_is_drawn() -> None:
+    found = plots(wrong, F.gelu, X)
+    assert found is not None
+    assert found.output == "output.0"
+    assert found.points is not None
+    assert found.points.more[0] == pytest.approx(0.25, rel=1e-3)
+    assert found.error_map is not None
+    assert found.error_map.cells.index(max(found.error_map.cells)) == 3 * 16 + 5
+    assert found.noise_ratios is not None
+    assert found.noise_ratios.first + len(found.noise_ratios.counts) > 20
+    assert sum(found.noise_ratios.counts) + found.noise_ratios.small == 128
+
+
+def test_what_passes_is_drawn_too() -> None:
+    found = plots(F.gelu, F.gelu, X)
+    assert found is not None
+    assert found.noise_ratios is not None
+    assert found.noise_ratios.first + len(found.noise_ratios.counts) <= 6  # below 64, the limit
+    assert found.ulps is not None
+    assert len(msgspec.json.encode(found)) <= 4096
+
+
+def test_an_accelerator_that_is_one_by_name() -> None:
+    registry = Registry.default()
+    registry.devices["npu"] = lambda name: Emulated(name, lambda tensor: tensor * 1.01)
+    checker = Checker(Conditions("npu", plotted=True), registry)
+    (case,) = checker.pairs(F.gelu, F.gelu, (X,))
+    checked = checker.run(case)
+    assert checked.verdict.verdict == "error"
+    found = plots_of(checked, checked.verdict)
+    assert found is not None
+    assert found.error_map is not None
+    assert "0" not in found.error_map.cells
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool])
+def test_integers_have_no_ulp(dtype: torch.dtype) -> None:
+    found = plots(lambda x: torch.zeros_like(x), lambda x: x, torch.tensor([0, 1, 1]).to(dtype))
+    assert found is not None
+    assert (found.noise_ratios, found.ulps) == (None, None)
+    assert found.error_map is not None
+    assert found.error_map.cells[0] == "0"
+    assert set(found.error_map.cells[1:]) == {"9"}
+
+
+def test_a_number_and_complex_numbers() -> None:
+    for function, given in ((lambda x: x.sum().item(), X), (torch.fft.fft, X)):
+        found = plots(function, function, given)
+        assert found is not None
+        assert found.points is not None
+
+
+def test_what_gave_nothing_has_no_plots() -> None:
+    def broken(x: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("no")
+
+    assert plots(broken, F.gelu, X) is None
+    assert plots(lambda x: x[:2], lambda x: x, X) is None
+    assert plots(lambda x: x[:0], lambda x: x[:0], X) is None
+
+
+def test_ratios_are_counted_where_plots_are_made_alone() -> None:
+    found = plots(F.gelu, F.gelu, X, plotted=False)
+    assert found is not None
+    assert found.noise_ratios is None
+
+
+def test_arguments() -> None:
+    checker = Checker(Conditions("cpu"), Registry.default())
+    (case,) = checker.pairs(F.gelu, F.gelu, (X,))
+    assert isinstance(case, Case)
+    (row,) = arguments_of(checker.run(case))
+    assert (row.shape, row.dtype) == ((8, 16), "float32")

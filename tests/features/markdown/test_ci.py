@@ -1,0 +1,149 @@
+"""What a CI job sees of a run: GitHub's marks and page, --probe-markdown, other plugins' reports."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pytest_probe.cli import main
+from tests.acceptance.conftest import USER_SCRIPT, DumpMaker, forward, tensor
+from tests.features.gate.test_gate import BASELINE, CONFTEST, DATA, UPDATE, change, run
+from tests.support.other_plugins import run_beside
+
+X = tensor(8, 9)
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ERROR", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "GITHUB_WORKSPACE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("planted")
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_github_marks_the_line_of_the_call(
+    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch, workers: str
+) -> None:
+    make_dump()
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "page.md")
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(Path(USER_SCRIPT).parent))
+    Path("page.md").write_text("before\n")
+    result = run(pytester, "-n", workers)
+    assert result.ret == 1
+    marks = [line for line in result.outlines if line.startswith("::error ")]
+    assert marks == [
+        f"::error file=train.py,line=12,title=dump.json%3A%3AFunctional.relu.0.{direction}::output.0: noise ratio 512 "
+        "(limit 64)"
+        for direction in ("forward", "backward")
+    ]
+    page = Path("page.md").read_text()
+    assert page.startswith("before\n## pytest-probe: 2 cases failed\n")
+    assert (
+        f"| `dump.json::Functional.relu.0.forward` | output.0: noise ratio 512 (limit 64) | `{USER_SCRIPT}:12` |"
+        in page
+    )
+
+
+def test_github_shows_ten(pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_dump(data={f"Torch.exp.{number}.forward": forward(X, output=X) for number in range(12)})
+    pytester.makeconftest(
+        "import torch\ndef pytest_probe_register(registry):\n    registry.calls['Torch.exp'] = lambda x: x\n"
+    )
+    quiet = run(pytester)
+    quiet.assert_outcomes(failed=12)
+    quiet.stdout.no_fnmatch_line("::error*")
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    assert sum(line.startswith("::error ") for line in run(pytester, "-q").outlines) == 10
+
+
+@pytest.mark.usefixtures("planted")
+def test_markdown(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump()
+    assert run(pytester, "--probe-markdown=page.md").ret == 1
+    page = Path("page.md").read_text()
+    assert page.splitlines()[:3] == [
+        "## pytest-probe: 2 cases failed",
+        "",
+        "- 6 cases, 2 pass, 1 warning, 2 error, 1 skip",
+    ]
+    assert run(pytester, "--probe-markdown=page.md", "-k", "argmax").ret == 0
+    assert Path("page.md").read_text().startswith("## pytest-probe: nothing failed\n\n- 1 case, 1 pass\n")
+
+
+@pytest.mark.parametrize("place", ["none/page.md", "."])
+def test_markdown_that_cannot_be_written(pytester: pytest.Pytester, make_dump: DumpMaker, place: str) -> None:
+    make_dump(data=DATA)
+    result = run(pytester, f"--probe-markdown={place}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --probe-markdown: * cannot be used; give a file that can be written: *"])
+
+
+def test_a_page_that_github_cannot_show_ends_in_no_traceback(
+    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_dump(data=DATA)
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "none/page.md")
+    result = run(pytester)
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines(["probe: the summary for none/page.md cannot be written (No such file or directory)"])
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_other_reports_have_the_gate(
+    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    plugins = ("html", "metadata", "pytest_reportlog", "allure_pytest", "rerunfailures")
+    make_dump(data=DATA)
+    pytester.makeconftest(CONFTEST)
+    run(pytester, BASELINE, UPDATE).assert_outcomes(passed=3)
+    monkeypatch.setenv("ERROR", "1")
+    shown = ("--html=report.html", "--report-log=log.jsonl", "--alluredir=allure", "--reruns=1")
+    ran = run_beside(pytester, monkeypatch, plugins, BASELINE, *shown, workers=workers)
+    ran.result.stdout.fnmatch_lines(["gate: 1 worse, 2 as before *"])
+    assert ran.summary.items() >= {"failed": 1, "passed": 2, "rerun": 1}.items()
+    found = [case.properties["probe.gate"] for case in ran.junit if "probe.gate" in case.properties]
+    assert sorted(found) == ["same", "same", "worse"]
+    logged = [json.loads(line) for line in Path("log.jsonl").read_text().splitlines()]
+    calls = [line for line in logged if line.get("when") == "call" and line["outcome"] == "failed"]
+    assert ["probe.gate", "worse"] in calls[0]["user_properties"]
+    results = [json.loads(path.read_text()) for path in Path("allure").glob("*-result.json")]
+    assert {result["status"] for result in results} == {"passed", "failed"}
+    assert "worse than the baseline" in Path("report.html").read_text()
+
+
+def diff(capsys: pytest.CaptureFixture[str], *files: str) -> tuple[int, str]:
+    status = main(["baseline", "diff", *files])
+    captured = capsys.readouterr()
+    return status, captured.out + captured.err
+
+
+def test_diff(
+    pytester: pytest.Pytester,
+    make_dump: DumpMaker,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    make_dump(data=DATA)
+    pytester.makeconftest(CONFTEST)
+    run(pytester, BASELINE, UPDATE)
+    monkeypatch.setenv("ERROR", "1")
+    make_dump(data={name: value for name, value in DATA.items() if "tanh" not in name})
+    run(pytester, "--probe-baseline=new.jsonl", UPDATE)
+    capsys.readouterr()
+    status, text = diff(capsys, "base.jsonl", "new.jsonl")
+    assert status == 1
+    assert text.splitlines()[:3] == ["2 cases, 1 worse, 1 as before, 1 only in A", "worse:", text.splitlines()[2]]
+    assert "dump.json::Torch.exp.0.forward: 2." in text
+    assert text.endswith("only in A:\n  dump.json::Torch.tanh.0.forward\n")
+    status, text = diff(capsys, "new.jsonl", "base.jsonl")
+    assert status == 0
+    assert text.startswith("3 cases, 1 as before, 1 better, 1 new\n")
+    assert diff(capsys, "base.jsonl", "base.jsonl") == (0, "3 cases, 3 as before\nbits: 3 of 3 outputs as before\n")
+    change(lambda found: found[0].update(seed=5))
+    status, text = diff(capsys, "base.jsonl", "new.jsonl")
+    assert text.startswith("seed: 5 in A, 0 in B: bits are not compared\n")
+    assert diff(capsys, "none.jsonl", "base.jsonl")[0] == 2

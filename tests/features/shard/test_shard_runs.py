@@ -1,0 +1,261 @@
+"""--probe-shard and `pytest-probe merge`: four machines find what one finds."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_probe import frameworks
+from pytest_probe.cli import main
+from tests.acceptance.conftest import NAMES, PLANTED, DumpMaker, backward, entries, forward, tensor
+from tests.support.dumps import unpack
+
+RUN = ("--probe-dump=dump.json", "--probe-device=cpu", "-p", "no:randomly")
+NAMED = re.compile(r'classname="([^"]*)" name="([^"]*)"')
+
+
+def results(folder: Path) -> list[dict[str, Any]]:
+    """In their order, without durations."""
+    return [{**json.loads(line), "duration": 0} for line in (folder / "results.jsonl").read_text().splitlines()]
+
+
+def tables(folder: Path) -> list[str]:
+    return [path.read_text() for path in sorted(folder.glob("*.csv"))]
+
+
+def shards(pytester: pytest.Pytester, number: int, *args: str) -> list[Path]:
+    """Runs each shard; the folders of their results."""
+    folders = [pytester.path / f"shard{place}" for place in range(1, number + 1)]
+    for place, folder in enumerate(folders, 1):
+        pytester.runpytest(*RUN, f"--probe-shard={place}/{number}", f"--probe-out={folder}", *args)
+    return folders
+
+
+def merge(folders: list[Path], *args: str) -> int:
+    return main(["merge", *map(str, folders), "-o", str(folders[0].with_name("merged")), *args])
+
+
+@pytest.mark.parametrize("name", ["msprobe-26.2.0/cnn", "paddleapex"])
+def test_four_shards_are_one_run(pytester: pytest.Pytester, name: str) -> None:
+    if name == "paddleapex":
+        if frameworks.unavailable("paddle"):
+            pytest.skip("Paddle is not installed")
+        shutil.copy(Path(__file__).parents[3] / "cases/paddle-gpt/forward_rank0.json", pytester.path / "dump.json")
+    else:
+        shutil.copy(unpack(name, pytester.path), pytester.path / "dump.json")
+    # What Paddle draws is another thing in each process.
+    args = ("--probe-skip-api=*.dropout",)
+    pytester.runpytest(*RUN, *args, "--probe-out=whole", "--junitxml=whole.xml")
+    folders = shards(pytester, 4, *args)
+    assert merge(folders, f"--junit={pytester.path / 'merged.xml'}") == 0
+    whole, merged = pytester.path / "whole", pytester.path / "merged"
+    assert results(merged) == results(whole)
+    assert tables(merged) == tables(whole)
+    told = [NAMED.findall((pytester.path / file).read_text()) for file in ("whole.xml", "merged.xml")]
+    assert told[0] == told[1]
+    assert len(told[0]) == len(results(whole))
+    parts = [{result["id"] for result in results(folder)} for folder in folders]
+    assert sum(map(len, parts)) == len(set.union(*parts))
+    for part in parts:  # a backward lies beside its forward
+        ids = {result["id"] for result in results(whole)} - part
+        assert not {id for id in ids if id.replace("forward", "backward") in part and id.endswith("forward")}
+
+
+def test_the_whole_run_is_told_by_run_json(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump()
+    pytester.runpytest(*RUN, "--probe-out=whole")
+    assert merge(shards(pytester, 2)) == 0
+    one, merged = (json.loads((pytester.path / f"{name}/run.json").read_text()) for name in ("whole", "merged"))
+    assert merged.pop("shards") == ["1/2", "2/2"]
+    assert len(one.pop("tables")) == 2
+    for run in (one, merged):
+        del run["started"], run["finished"]
+    assert merged == one
+
+
+def test_workers_and_another_order_deal_alike(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump()
+    one = [sorted(result["id"] for result in results(folder)) for folder in shards(pytester, 2)]
+    for place, args in enumerate((["-n2"], ["-p", "randomly", "-p", "no:cacheprovider"]), 1):
+        run = pytester.runpytest(
+            "--probe-dump=dump.json", f"--probe-shard={place}/2", f"--probe-out=other{place}", *args
+        )
+        assert sorted(result["id"] for result in results(pytester.path / f"other{place}")) == one[place - 1]
+        run.stdout.fnmatch_lines([f"*{len(NAMES) - len(one[place - 1])} deselected*"])
+
+
+def test_a_shard_is_resumed(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump()
+    first = shards(pytester, 2)[0]
+    whole = results(first)
+    lines = (first / "results.jsonl").read_text().splitlines(keepends=True)
+    (first / "results.jsonl").write_text(lines[0])
+    run = json.loads((first / "run.json").read_text())
+    (first / "run.json").write_text(json.dumps({**run, "finished": None, "not_run": None}))
+    other = pytester.runpytest(*RUN, "--probe-shard=2/2", f"--probe-out={first}", "--probe-resume")
+    other.stderr.fnmatch_lines(["*its run has shard 1/2, this run has 2/2; give the same, or a new folder"])
+    pytester.runpytest(*RUN, "--probe-shard=1/2", f"--probe-out={first}", "--probe-resume")
+    assert results(first) == whole
+
+
+def test_failing_cases_skips_and_tests_of_the_user(
+    pytester: pytest.Pytester, make_dump: DumpMaker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_dump()
+    pytester.makeconftest(PLANTED)
+    pytester.makepyfile(
+        test_own="""
+        import torch
+
+        def test_exp(probe):
+            probe.check(torch.exp, reference=torch.exp, inputs=[probe.tensor((4,))], backward=True)
+        """
+    )
+    args = ("test_own.py",)
+    pytester.runpytest(*RUN, *args, "--probe-out=whole", "--junitxml=whole.xml")
+    assert merge(shards(pytester, 3, *args), f"--junit={pytester.path / 'merged.xml'}") == 1
+    assert "8 cases, 4 pass, 1 warning, 2 error, 1 skip" in capsys.readouterr().out
+    whole, merged = results(pytester.path / "whole"), results(pytester.path / "merged")
+    assert sorted(map(str, merged)) == sorted(map(str, whole))
+    texts = [(pytester.path / file).read_text() for file in ("whole.xml", "merged.xml")]
+    assert sorted(NAMED.findall(texts[0])) == sorted(NAMED.findall(texts[1]))
+    for count in ('errors="0" failures="2" skipped="1" tests="7"', 'message="output.0: noise ratio 512 (limit 64)'):
+        assert count in texts[1]
+
+
+def test_more_shards_than_cases_is_no_failure(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump(data={"Functional.relu.0.forward": entries()["Functional.relu.0.forward"]})
+    for args in ([], ["-n1"]):
+        empty = pytester.runpytest(*RUN, "--probe-shard=2/2", *args)
+        assert empty.ret == pytest.ExitCode.OK
+    # What no shard has is a mistake.
+    assert pytester.runpytest(*RUN, "--probe-shard=1/2", "-k", "nothing").ret == pytest.ExitCode.NO_TESTS_COLLECTED
+
+
+@pytest.mark.parametrize("value", ["0/4", "5/4", "a/b", "1", "1/4/4", "-1/4"])
+def test_what_is_no_shard(pytester: pytest.Pytester, make_dump: DumpMaker, value: str) -> None:
+    make_dump()
+    result = pytester.runpytest(*RUN, f"--probe-shard={value}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    advice = "give I/N, the I-th of N parts, with I from 1 to N, as 1/4"
+    assert f"ERROR: --probe-shard: '{value}' cannot be used; {advice}" in result.stderr.lines
+
+
+@pytest.fixture
+def folders(pytester: pytest.Pytester, make_dump: DumpMaker, capsys: pytest.CaptureFixture[str]) -> list[Path]:
+    make_dump()
+    found = shards(pytester, 3)
+    capsys.readouterr()
+    return found
+
+
+def edited(folder: Path, **settings: Any) -> None:
+    run = json.loads((folder / "run.json").read_text())
+    run["identity"] |= settings
+    (folder / "run.json").write_text(json.dumps(run))
+
+
+def test_shards_of_other_runs(
+    pytester: pytest.Pytester, folders: list[Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value, told in (
+        ("inputs", "stored", "inputs stored, that of {0} has auto"),
+        ("dtype", ["float16"], "dtype float16, that of {0} has recorded"),
+        ("standard", "exact", "standard exact, that of {0} has auto"),
+    ):
+        before = (folders[2] / "run.json").read_text()
+        edited(folders[2], **{name: value})
+        assert merge(folders) == 2
+        assert f"its run has {told.format(folders[0])}; give shards of one run" in capsys.readouterr().err
+        (folders[2] / "run.json").write_text(before)
+    run = json.loads((folders[1] / "run.json").read_text())
+    (folders[1] / "run.json").write_text(json.dumps({**run, "identity": {**run["identity"], "seed": 7}}))
+    assert merge(folders) == 2
+    assert f"'{folders[1]}' cannot be used; its run has seed 7, that of {folders[0]} has 0" in capsys.readouterr().err
+    run["identity"]["dumps"]["dump.json"] = "sha256:0"
+    (folders[1] / "run.json").write_text(json.dumps(run))
+    assert merge(folders) == 2
+    assert "its run has dumps dump.json sha256:0, that of" in capsys.readouterr().err
+    assert not (pytester.path / "merged").exists()
+
+
+def test_shards_that_are_missing_or_overlap(
+    pytester: pytest.Pytester, folders: list[Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert merge(folders[1:2]) == 2
+    assert "shards are missing: 1/3, 3/3; add them, or --partial" in capsys.readouterr().err
+    assert merge([*folders, folders[1]]) == 2
+    assert f"it is shard 2/3, and so is {folders[1]}; give each shard once" in capsys.readouterr().err
+    stolen = (folders[0] / "results.jsonl").read_text().splitlines(keepends=True)[0]
+    with (folders[1] / "results.jsonl").open("a") as file:
+        file.write(stolen)
+    assert merge(folders) == 2
+    assert f"it has 1 case that its run did not select: {json.loads(stolen)['id']}" in capsys.readouterr().err
+    assert merge([folders[0], folders[2]], "--partial") in (0, 1)
+    assert len(results(pytester.path / "merged")) == len(results(folders[0])) + len(results(folders[2]))
+
+
+@pytest.mark.parametrize("shard", ["x/y", "1.5/2", "1/300000000", "0/2", "3/2", "1/2/3", "", "\u0661/2"])
+def test_a_shard_that_run_json_names_wrongly_is_refused(
+    folders: list[Path], capsys: pytest.CaptureFixture[str], shard: str
+) -> None:
+    run = json.loads((folders[1] / "run.json").read_text())
+    run["settings"]["shard"] = shard
+    (folders[1] / "run.json").write_text(json.dumps(run))
+    assert merge(folders) == 2
+    assert f"run.json: settings.shard is {shard!r}; expected I/N" in capsys.readouterr().err
+
+
+def test_what_cannot_be_merged(
+    pytester: pytest.Pytester, folders: list[Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytester.runpytest(*RUN, "--probe-out=whole")
+    for given, told in (
+        ([pytester.path / "whole"], "its run had no --probe-shard, so there is nothing to join"),
+        ([pytester.path / "nowhere"], "give folders of --probe-out; run.json: "),
+    ):
+        assert main(["merge", *map(str, given), "-o", str(pytester.path / "merged")]) == 2
+        assert told in capsys.readouterr().err
+    run = json.loads((folders[1] / "run.json").read_text())
+    (folders[1] / "run.json").write_text(json.dumps({**run, "not_run": 1}))
+    assert merge(folders) == 2
+    assert "its run ended early; go on with --probe-resume, or add --partial" in capsys.readouterr().err
+    (folders[1] / "run.json").write_text(json.dumps(run))
+    assert main(["merge", *map(str, folders), "-o", str(pytester.path / "whole")]) == 2
+    assert "it holds results.jsonl of another run; give a new folder" in capsys.readouterr().err
+
+
+def test_costly_cases_start_first_under_n_alone(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    small, large = tensor(2, 3), tensor(512, 512)
+    make_dump(
+        data={
+            "Functional.relu.0.forward": forward(small, output=small),
+            "Functional.linear.0.forward": forward(large, large, output=large),
+            "Functional.linear.0.backward": backward(large, large, large),
+            "Functional.gelu.0.forward": forward(large, output=large),
+        }
+    )
+    order = ["Functional.linear.0.forward", "Functional.linear.0.backward", "Functional.gelu.0.forward"]
+    for dist in ("load", "worksteal"):
+        run = pytester.runpytest(*RUN, "-n1", f"--dist={dist}", f"--probe-out={dist}")
+        run.assert_outcomes(passed=4)
+        names = [result["id"].partition("::")[2] for result in results(pytester.path / dist)]
+        assert names == [*order, "Functional.relu.0.forward"]
+    for args in ([], ["--probe-isolate"]):
+        pytester.runpytest(*RUN, f"--probe-out=serial{len(args)}", *args)
+        names = [result["id"].partition("::")[2] for result in results(pytester.path / f"serial{len(args)}")]
+        assert names == ["Functional.relu.0.forward", *order]
+
+
+@pytest.mark.parametrize("args", [(), ("--dist=worksteal",), ("--maxschedchunk=1",)])
+def test_two_workers_find_what_one_process_does(pytester: pytest.Pytester, make_dump: DumpMaker, args: Any) -> None:
+    make_dump()
+    pytester.runpytest(*RUN, "--probe-out=one")
+    pytester.runpytest(*RUN, "--probe-out=two", "-n2", *args)
+    one, two = (sorted(map(str, results(pytester.path / name))) for name in ("one", "two"))
+    assert one == two

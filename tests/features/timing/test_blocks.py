@@ -1,0 +1,142 @@
+"""The estimator, by a clock that moves only as its calls say: nothing here depends on the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_probe.features.timing.blocks import FEWEST, WARM_UP_CALLS, WARM_UP_SECONDS, Times, times
+from pytest_probe.model import clock
+from pytest_probe.model.clock import HostClock
+from tests.support.fake_clock import FakeClock
+
+MICRO, MILLI = 1e-6, 1e-3
+
+
+def test_what_an_empty_call_takes_is_subtracted(fake_clock: FakeClock) -> None:
+    found = times(fake_clock, fake_clock.calls(12 * MICRO), fake_clock.calls(2 * MICRO), 0.05)
+    assert found.median == pytest.approx(10 * MICRO)
+    assert found.quartiles == pytest.approx((10 * MICRO, 10 * MICRO))
+    assert found.least == pytest.approx(10 * MICRO)
+    assert found.first == pytest.approx(12 * MICRO)
+    assert found.empty == pytest.approx(2 * MICRO)
+    assert not found.too_short
+
+
+@pytest.mark.parametrize(("raw", "too_short"), [(3.9, True), (4.1, False)])
+def test_too_short_is_less_than_two_empty_calls(fake_clock: FakeClock, raw: float, too_short: bool) -> None:
+    found = times(fake_clock, fake_clock.calls(raw * MICRO), fake_clock.calls(2 * MICRO), 0.05)
+    assert found.too_short is too_short
+
+
+def test_a_call_beyond_the_budget_is_timed_once(fake_clock: FakeClock) -> None:
+    found = times(fake_clock, fake_clock.calls(0.09, 0.06), fake_clock.calls(MICRO), 0.05)
+    assert (found.first, found.calls, found.once) == (0.09, 2, True)
+    assert (found.median, found.least, *found.quartiles) == pytest.approx((0.06,) * 4)
+
+
+def test_a_first_call_beyond_the_budget_may_have_loaded_things(fake_clock: FakeClock) -> None:
+    found = times(fake_clock, fake_clock.calls(0.6, 5 * MICRO), fake_clock.calls(0.0), 0.05)
+    assert (found.first, found.once) == (0.6, False)
+    assert found.median == pytest.approx(5 * MICRO)
+    assert len(found.blocks) == FEWEST
+
+
+@pytest.mark.parametrize("budget", [0.05, 0.5])
+@pytest.mark.parametrize("one", [0.3 * MICRO, 7 * MICRO, 150 * MICRO, 4 * MILLI])
+def test_the_budget_is_spent_and_no_more(fake_clock: FakeClock, one: float, budget: float) -> None:
+    found = times(fake_clock, fake_clock.calls(one), fake_clock.calls(0.0), budget)
+    assert 0.9 * budget < fake_clock.time < 1.1 * budget
+    assert found.calls * one == pytest.approx(fake_clock.time)
+    assert found.median == pytest.approx(one)
+
+
+def test_a_budget_below_the_warm_up_leaves_the_fewest_blocks(fake_clock: FakeClock) -> None:
+    found = times(fake_clock, fake_clock.calls(MICRO), fake_clock.calls(0.0), 0.001)
+    assert len(found.blocks) == FEWEST
+    assert fake_clock.time >= WARM_UP_SECONDS
+
+
+def test_a_slow_call_warms_up_three_times(fake_clock: FakeClock) -> None:
+    found = times(fake_clock, fake_clock.calls(0.04), fake_clock.calls(0.0), 0.05)
+    assert (found.calls, len(found.blocks)) == (1 + WARM_UP_CALLS + FEWEST, FEWEST)
+
+
+def test_a_first_call_that_loads_things_counts_for_itself_alone(fake_clock: FakeClock) -> None:
+    found = times(fake_clock, fake_clock.calls(0.04, 5 * MICRO), fake_clock.calls(0.0), 0.1)
+    assert (found.first, found.median) == pytest.approx((0.04, 5 * MICRO))
+
+
+def test_no_more_calls_are_ready_at_a_time_than_may_be(fake_clock: FakeClock) -> None:
+    asked: list[int] = []
+    calls = fake_clock.calls(MICRO)
+
+    def ready(number: int) -> Sequence[Callable[[], object]]:
+        asked.append(number)
+        return calls(number)
+
+    times(fake_clock, ready, fake_clock.calls(0.0), 0.05, most=7)
+    assert max(asked) == 7
+
+
+def test_interrupted_blocks_do_not_move_the_median(fake_clock: FakeClock) -> None:
+    """A scheduler that takes the core away for 4 ms now and then."""
+    made = 0
+
+    def call() -> None:
+        nonlocal made
+        made += 1
+        fake_clock.time += 10 * MICRO + (4 * MILLI if made % 50 == 0 else 0)
+
+    found = times(fake_clock, lambda number: [call] * number, fake_clock.calls(0.0), 0.2)
+    assert found.median == pytest.approx(10 * MICRO)
+    assert found.least == pytest.approx(10 * MICRO)
+    assert sum(found.blocks) / len(found.blocks) > 40 * MICRO
+
+
+def test_nothing_waits_for_the_device_between_blocks(fake_clock: FakeClock) -> None:
+    """Marks are read once all calls have been made."""
+    read: list[float] = []
+    right = fake_clock.seconds
+
+    def seconds(start: float, end: float) -> float:
+        read.append(fake_clock.time)
+        return right(start, end)
+
+    fake_clock.seconds = seconds  # type: ignore[method-assign]
+    found = times(fake_clock, fake_clock.calls(50 * MICRO), fake_clock.calls(0.0), 0.05)
+    blocks = read[-len(found.blocks) :]
+    assert len(set(blocks)) == 1
+
+
+def test_what_a_call_raises_comes_through(fake_clock: FakeClock) -> None:
+    def call() -> None:
+        fake_clock.time += MICRO
+        if fake_clock.time > 3 * MICRO:
+            raise RuntimeError("shape '[2, 3]' is invalid")
+
+    with pytest.raises(RuntimeError, match="is invalid"):
+        times(fake_clock, lambda number: [call] * number, fake_clock.calls(0.0), 0.05)
+
+
+@given(st.lists(st.floats(1e-7, 1e-2), min_size=1, max_size=40))
+def test_the_estimators_lie_in_their_order(blocks: list[float]) -> None:
+    found = Times(1.0, tuple(blocks), 0.0, 100)
+    lower, upper = found.quartiles
+    assert found.least <= lower <= found.median <= upper <= max(blocks)
+
+
+def test_the_hosts_clock_waits_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    happened: list[str] = []
+
+    def now() -> float:
+        happened.append("now")
+        return float(len(happened))
+
+    monkeypatch.setattr(clock, "now", now)
+    device = HostClock(lambda: happened.append("wait"))
+    assert device.seconds(device.mark(), device.mark()) == 2.0
+    assert happened == ["wait", "now", "wait", "now"]

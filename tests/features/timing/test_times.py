@@ -1,0 +1,455 @@
+"""--probe-mode=time: on a machine whose clock moves only as its calls say, so that nothing hangs on the real one."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from pytest_probe.frameworks.torch.framework import TorchFramework
+from pytest_probe.model.run import Run, Way
+from tests.acceptance.conftest import DumpMaker, backward, forward, tensor
+from tests.support.fake_clock import Machine
+from tests.support.fake_clock import machine as machine
+
+X = tensor(40, 50)
+NAMES = ("exp", "sin", "relu")
+DATA = {f"Torch.{name}.0.forward": forward(X, output=X) for name in NAMES}
+BOTH = {**DATA, "Torch.exp.0.backward": backward(X, X)}
+DEVICES = """
+    from tests.support.devices import Emulated
+
+    def pytest_probe_register(registry):
+        registry.devices["sim"] = Emulated
+"""
+# On a device of the project's own, and on the CPU.
+ON = pytest.mark.parametrize("device", ["cpu", "sim"])
+
+
+@pytest.fixture(autouse=True)
+def dump(pytester: pytest.Pytester, make_dump: DumpMaker, machine: Machine) -> Path:
+    pytester.makeconftest(DEVICES)
+    return make_dump(data=BOTH)
+
+
+def run(pytester: pytest.Pytester, *args: str, mode: str = "time") -> pytest.RunResult:
+    return pytester.runpytest("--probe-dump=dump.json", f"--probe-mode={mode}", *args)
+
+
+def results(folder: str) -> dict[str, dict[str, Any]]:
+    lines = Path(folder, "results.jsonl").read_text().splitlines()
+    return {found["id"].split("::")[1].removeprefix("Torch."): found for found in map(json.loads, lines)}
+
+
+def rows(path: str) -> list[dict[str, str]]:
+    with Path(path).open(encoding="utf-8-sig", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@ON
+def test_time_alone_makes_no_reference(
+    pytester: pytest.Pytester, machine: Machine, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ways: list[Way] = []
+    right = TorchFramework.run
+
+    def seen(self: Any, function: Any, args: Any, kwargs: Any, way: Way, wanted: Any = None) -> Run:
+        ways.append(way)
+        return right(self, function, args, kwargs, way, wanted)
+
+    monkeypatch.setattr(TorchFramework, "run", seen)
+    machine.costs |= {"exp": 2e-3, "backward": 3.1e-3}
+    result = run(pytester, f"--probe-device={device}", "--probe-out=out", "--junitxml=junit.xml")
+    result.assert_outcomes(passed=4)
+    result.stdout.fnmatch_lines(["probe: *, mode time", "probe: results are measured, and not judged"])
+    assert ways
+    assert all(way.device is not None for way in ways)
+    found = results("out")
+    assert [found[name]["time"]["median_us"] for name in ("exp.0.forward", "exp.0.backward", "sin.0.forward")] == [
+        1900.0,
+        3100.0,  # a call that does nothing costs nothing there, since the device does not make it
+        900.0,
+    ]
+    time = found["exp.0.forward"]["time"]
+    assert {key: time[key] for key in ("first_us", "empty_us", "least_us", "clock", "inputs", "sets")} == {
+        "first_us": 2000.0,
+        "empty_us": 100.0,
+        "least_us": 1900.0,
+        "clock": "host",
+        "inputs": "warm",
+        "sets": 1,
+    }
+    assert (time["input_shapes"], time["output_shapes"]) == ([[40, 50]], [[40, 50]])
+    # 40 x 50 floats are read and written in 1.9 ms.
+    assert time["throughput"]["gb_per_s"] == pytest.approx(2 * 8000 / 1.9e-3 / 1e9, rel=1e-3)
+    assert time["throughput"]["gflop_per_s"] == pytest.approx(2000 / 1.9e-3 / 1e9, rel=1e-3)
+    assert time["throughput"]["copy_gb_per_s"] > 0
+    assert found["exp.0.forward"]["outputs"] == []
+    assert 'name="probe.time_us" value="1900.0"' in Path("junit.xml").read_text()
+    assert not list(Path("out").glob("accuracy*"))
+
+
+def test_times_come_beside_verdicts(pytester: pytest.Pytester) -> None:
+    run(pytester, "--probe-out=out", mode="acc,time").assert_outcomes(passed=4)
+    found = results("out")["exp.0.backward"]
+    assert found["outputs"][0]["metrics"]["noise_ratio"] >= 0
+    assert found["time"]["median_us"] == 1000.0
+    assert list(Path("out").glob("accuracy*"))
+    assert [row["Acc_status"] for row in rows("out/prof_summary.csv")] == ["pass"] * 4
+
+
+def test_without_the_mode_nothing_is_measured(pytester: pytest.Pytester) -> None:
+    run(pytester, "--probe-out=out", mode="acc").assert_outcomes(passed=4)
+    assert "time" not in results("out")["exp.0.forward"]
+    assert not list(Path("out").glob("prof*"))
+
+
+@ON
+@pytest.mark.parametrize("mode", ["time", "acc,time"])
+def test_a_slower_operator_is_found(pytester: pytest.Pytester, machine: Machine, device: str, mode: str) -> None:
+    run(pytester, "--probe-out=base", f"--probe-device={device}", mode=mode).assert_outcomes(passed=4)
+    beside = ("--probe-benchmark=base", "--probe-time-limit=1.15", f"--probe-device={device}")
+    run(pytester, *beside, mode=mode).assert_outcomes(passed=4)
+    machine.costs["sin"] = 1.27e-3
+    result = run(pytester, *beside, "--probe-out=out", mode=mode)
+    result.assert_outcomes(passed=3, failed=1)
+    reason = "1.3 times the benchmark's time: 900 us there, 1.17 ms here; the limit is 1.15 times"
+    found = results("out")["sin.0.forward"]
+    assert (found["verdict"], found["kind"], found["reason"]) == ("error", "slower", reason)
+    assert found["time"]["beside"] == {
+        "where": "benchmark",
+        "median_us": 900.0,
+        "ratio": 1.3,
+        "limit": 1.15,
+        "least_us": 900.0,
+    }
+    result.stdout.fnmatch_lines(
+        [
+            f"Torch.sin.0.forward in float32 on {device}: error",
+            "1.3 times the benchmark's time: 900 us there, 1.17 ms here; the limit is 1.15",
+            "times",
+            "  median                   1.17 ms      900 us",
+            "  least                    1.17 ms      900 us",
+            f"to reproduce: * --probe-mode={mode} --probe-time-limit=1.15 *--probe-benchmark=base",
+            "times: 4 cases, 3.97 ms for one call of each, 1 slower than the limit",
+            "slowest beside the other run                   ratio      time     there",
+            "Torch.sin.0.forward                              1.3   1.17 ms    900 us",
+            "Torch.exp.0.backward                               1      1 ms      1 ms",
+            "slowest                                        share      time",
+            "Torch.sin.0.forward                           29.5 %   1.17 ms",
+        ]
+    )
+    row = next(row for row in rows("out/prof_checking_result.csv") if row["API Name"] == "Torch.sin.0")
+    assert row == {
+        "API Name": "Torch.sin.0",
+        "dtype": "float32",
+        "input shape": "[[40, 50]]",
+        "output shape": "[[40, 50]]",
+        "direction": "forward",
+        "Bench Time(us)": "900.0",
+        "Device Time(us)": "1170.0",
+        "Device/Bench Time Ratio": "1.3",
+    }
+    # A case that is too slow may be right.
+    status = {row["API Name"]: row["Acc_status"] for row in rows("out/prof_summary.csv")}
+    assert status["Torch.sin.0"] == ("pass" if "acc" in mode else "N/A")
+
+
+def test_without_a_limit_the_ratio_is_only_told(pytester: pytest.Pytester, machine: Machine) -> None:
+    run(pytester, "--probe-out=base")
+    machine.costs["sin"] = 9.1e-3
+    run(pytester, "--probe-out=out", "--probe-benchmark=base").assert_outcomes(passed=4)
+    assert results("out")["sin.0.forward"]["time"]["beside"]["ratio"] == 10.0
+
+
+class Disturbed(dict[str, float]):
+    """Calls take twice as long while the machine does something else."""
+
+    def __init__(self, machine: Machine, seconds: float) -> None:
+        super().__init__(machine.costs)
+        self.machine, self.end = machine, machine.time + seconds
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return super().get(name, default) * (2 if self.machine.time < self.end else 1)
+
+
+@pytest.mark.parametrize(("seconds", "slept"), [(0.06, [0.2]), (0.9, [0.2, 0.8]), (2.5, [0.2, 0.8, 2.0])])
+def test_what_looks_slower_is_measured_again(
+    pytester: pytest.Pytester, machine: Machine, seconds: float, slept: list[float]
+) -> None:
+    run(pytester, "--probe-out=base")
+    machine.costs = Disturbed(machine, seconds)
+    run(pytester, "--probe-out=out", "--probe-benchmark=base", "--probe-time-limit=1.15").assert_outcomes(passed=4)
+    assert machine.slept == slept
+
+
+def test_a_slower_device_is_not_waited_for_without_end(
+    pytester: pytest.Pytester, machine: Machine, make_dump: DumpMaker
+) -> None:
+    make_dump(data={f"Torch.exp.{number}.forward": forward(X, output=X) for number in range(12)})
+    run(pytester, "--probe-out=base")
+    machine.default *= 2
+    beside = ("--probe-benchmark=base", "--probe-time-limit=1.15")
+    run(pytester, "--probe-out=out", *beside).assert_outcomes(failed=12)
+    assert sum(machine.slept) == pytest.approx(30.0)
+
+
+def test_a_case_that_is_wrong_and_slow_is_wrong_first(pytester: pytest.Pytester, machine: Machine) -> None:
+    run(pytester, "--probe-out=base")
+    pytester.makeconftest(
+        """
+        import torch
+
+        def sin(x):
+            return torch.sin(x) * (1.01 if x.dtype is torch.float32 else 1)
+
+        def pytest_probe_register(registry):
+            registry.calls["Torch.sin"] = sin
+        """
+    )
+    machine.costs["sin"] = 3e-3
+    beside = ("--probe-benchmark=base", "--probe-time-limit=1.15")
+    run(pytester, "--probe-out=out", *beside, mode="acc,time").assert_outcomes(passed=3, failed=1)
+    found = results("out")["sin.0.forward"]
+    assert found["reason"].startswith("output.0: ")
+    assert found["kind"] == ""
+    assert any(note.startswith("slower: 3.22 times") for note in found["notes"])
+
+
+def test_a_call_that_takes_longer_than_the_budget_is_timed_once(pytester: pytest.Pytester, machine: Machine) -> None:
+    machine.costs["exp"] = 0.06
+    result = run(pytester, "--probe-out=out")
+    time = results("out")["exp.0.forward"]["time"]
+    assert (time["note"], time["calls"], time["median_us"]) == ("once", 2, 60000.0)
+    result.stdout.fnmatch_lines(["times: 4 cases, 62.8 ms for one call of each, 1 timed once"])
+    run(pytester, "--probe-out=longer", "--probe-time-budget=1")
+    assert results("longer")["exp.0.forward"]["time"].get("note", "") == ""
+
+
+def test_a_time_near_that_of_an_empty_call_is_too_short_to_compare(pytester: pytest.Pytester, machine: Machine) -> None:
+    machine.costs["exp"] = 1.2e-4
+    run(pytester, "--probe-out=base")
+    machine.costs["exp"] = 1.9e-4
+    result = run(pytester, "--probe-out=out", "--probe-benchmark=base", "--probe-time-limit=1.15")
+    result.assert_outcomes(passed=4)
+    time = results("out")["exp.0.forward"]["time"]
+    assert time["note"] == "too short"
+    assert "beside" not in time
+    assert "throughput" not in time
+    result.stdout.fnmatch_lines(["times: *, 1 too short"])
+
+
+TWICE = """
+    import torch
+
+    made = []
+
+    def exp(x):
+        if x.dtype is torch.float32:
+            made.append(x)
+            if len(made) > 1:
+                raise RuntimeError("output with shape [2] doesn't match")
+        return torch.exp(x)
+
+    def pytest_probe_register(registry):
+        registry.calls["Torch.exp"] = exp
+"""
+
+
+@pytest.mark.parametrize(("mode", "verdict"), [("time", "skip"), ("acc,time", "pass")])
+def test_a_call_that_raises_when_it_is_made_again(pytester: pytest.Pytester, mode: str, verdict: str) -> None:
+    pytester.makeconftest(TWICE)
+    run(pytester, "--probe-out=out", "--probe-direction=forward", mode=mode)
+    found = results("out")["exp.0.forward"]
+    raised = "cpu raised when the call was made again: RuntimeError: output with shape [2] doesn't match"
+    assert (found["verdict"], found["time"]) == (verdict, {"reason": raised})
+    assert results("out")["sin.0.forward"]["time"]["median_us"] == 900.0
+    if verdict == "skip":
+        assert (found["reason"], found["kind"]) == (raised, "not measured")
+
+
+def test_a_device_that_raises_is_a_skip_where_nobody_knows_better(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(
+        """
+        def broken(x):
+            raise RuntimeError("no")
+
+        def pytest_probe_register(registry):
+            registry.calls["Torch.exp"] = broken
+        """
+    )
+    run(pytester, "--probe-out=out").assert_outcomes(passed=2, skipped=2)
+    assert results("out")["exp.0.forward"]["kind"] == "not measured"
+
+
+def test_in_place_calls_are_timed_on_fresh_copies(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    seen: list[torch.Tensor] = []
+    make_dump(data={"Tensor.exp_.0.forward": forward(X, output=X)})
+    right = torch.Tensor.exp_
+
+    def exp_(x: torch.Tensor) -> torch.Tensor:
+        seen.append(x.detach().clone())
+        return right(x)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.Tensor, "exp_", exp_)
+        run(pytester, "--probe-time-budget=0.021").assert_outcomes(passed=1)
+    assert len(seen) > 20
+    assert all(torch.equal(x, seen[0]) for x in seen)
+
+
+def test_checks_of_tests_are_timed_too(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import torch
+
+        def test_gelu(probe):
+            x = probe.tensor((8, 16), "float32")
+            probe.check(torch.exp, reference=torch.exp, inputs=[x])
+        """
+    )
+    pytester.runpytest("--probe-mode=acc,time", "--probe-out=out", "test_checks_of_tests_are_timed_too.py")
+    (found,) = (json.loads(line) for line in Path("out/results.jsonl").read_text().splitlines())
+    assert found["time"]["median_us"] == 900.0
+
+
+# Baselines
+
+
+BASELINE = ("--probe-baseline=base.jsonl",)
+UPDATE = (*BASELINE, "--probe-baseline-update")
+
+
+def kept(name: str) -> dict[str, Any]:
+    lines = map(json.loads, Path("base.jsonl").read_text().splitlines()[1:])
+    return next(line for line in lines if line["id"].endswith(name))
+
+
+def test_a_baseline_keeps_times_and_learns_their_spread(pytester: pytest.Pytester, machine: Machine) -> None:
+    run(pytester, *UPDATE).assert_outcomes(passed=4)
+    assert kept("sin.0.forward")["time"] == [900.0, 900.0, 1]
+    machine.costs["sin"] = 1.27e-3
+    result = run(pytester, *BASELINE, "--probe-time-limit=1.15")
+    result.assert_outcomes(passed=3, failed=1)
+    result.stdout.fnmatch_lines(["1.3 times the baseline's time: 900 us there, 1.17 ms here*"])
+    # Without a limit it is told, and what the update takes does not fail.
+    run(pytester, *BASELINE).assert_outcomes(passed=4)
+    run(pytester, *UPDATE, "--probe-time-limit=1.15").assert_outcomes(passed=4)
+    assert kept("sin.0.forward")["time"] == [900.0, 1170.0, 2]
+    run(pytester, *BASELINE, "--probe-time-limit=1.15").assert_outcomes(passed=4)
+    # 1.3 times the root of the limit is 1.394.
+    machine.costs["sin"] = 1.38e-3
+    run(pytester, *BASELINE, "--probe-time-limit=1.15").assert_outcomes(passed=3, failed=1)
+
+
+def test_an_update_of_times_alone_keeps_what_was_judged(pytester: pytest.Pytester) -> None:
+    run(pytester, *UPDATE, mode="acc").assert_outcomes(passed=4)
+    judged = kept("sin.0.forward")
+    run(pytester, *UPDATE).assert_outcomes(passed=4)
+    assert kept("sin.0.forward") == {**judged, "time": [900.0, 900.0, 1]}
+    run(pytester, *UPDATE, mode="acc").assert_outcomes(passed=4)
+    assert kept("sin.0.forward") == {**judged, "time": [900.0, 900.0, 1]}
+
+
+def test_a_known_failure_is_none_where_times_alone_are_asked_for(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(
+        """
+        import torch
+
+        def pytest_probe_register(registry):
+            registry.calls["Torch.sin"] = lambda x: torch.sin(x) * 1.01
+        """
+    )
+    run(pytester, *UPDATE, mode="acc")
+    assert kept("sin.0.forward")["verdict"] == "error"
+    result = run(pytester, *BASELINE)
+    result.assert_outcomes(passed=4)
+    result.stdout.fnmatch_lines(["gate: 4 as before (base.jsonl)"])
+    assert "bits:" not in result.stdout.str()
+
+
+def test_repeats_measure_the_spread_at_once(pytester: pytest.Pytester) -> None:
+    run(pytester, *UPDATE, "--probe-repeat=3").assert_outcomes(passed=4)
+    assert kept("sin.0.forward")["time"] == [900.0, 900.0, 3]
+
+
+# What cannot be used
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--probe-mode=acc,tme"], "*--probe-mode: 'tme' cannot be used; *time*"),
+        (["--probe-mode="], "*--probe-mode: '' cannot be used; give a value*"),
+        (["--probe-mode=time", "--probe-time-budget=-0.1"], "*--probe-time-budget: '-0.1' * give seconds, 0 or more*"),
+        (["--probe-mode=time", "--probe-time-budget=fast"], "*--probe-time-budget: 'fast' * give seconds*"),
+        (["--probe-mode=time", "--probe-time-limit=-1"], "*--probe-time-limit: '-1' * give a factor above 0*"),
+        (["--probe-mode=time", "--probe-time-limit=nan"], "*--probe-time-limit: 'nan' * give a factor above 0*"),
+        (
+            ["--probe-mode=time", "--probe-time-limit=1.15"],
+            "*--probe-time-limit: '1.15' * it needs times to compare with: add --probe-benchmark=DIR or *",
+        ),
+        (
+            ["--probe-time-limit=1.15", "--probe-benchmark=judged"],
+            "*--probe-time-limit: '1.15' * no times are measured: add --probe-mode=acc,time*",
+        ),
+        (
+            ["--probe-mode=time", "--probe-benchmark=judged"],
+            "*--probe-benchmark: '*judged' * its results have no times; make it with --probe-mode=acc,time*",
+        ),
+        (
+            ["--probe-mode=time", "--probe-baseline=judged.jsonl", "--probe-time-limit=1.15"],
+            "*--probe-baseline: '*judged.jsonl' * it has no times for --probe-time-limit; *",
+        ),
+        (["--probe-mode=time", "--probe-device=recorded"], "*--probe-mode: 'time' * no device runs; leave it out*"),
+        (["--probe-mode=mem", "--probe-device=recorded"], "*--probe-mode: 'mem' * no device runs; leave it out*"),
+        (
+            ["--probe-mode=time", "--probe-fuzz=5"],
+            "*--probe-fuzz: '5' *own calls are measured; leave it out*",
+        ),
+        (
+            ["--probe-mode=time", "--probe-emulate"],
+            "*--probe-emulate: *own calls are measured; leave it out*",
+        ),
+        (["--probe-mode=time", "-n", "2"], "*-n: 2 cannot be used; times are measured by one worker a device, *"),
+        (["--probe-mode=time", "--tx=3*popen", "--dist=load"], "*-n: 3 cannot be used; times are measured by one *"),
+        (
+            ["--probe-mode=time", "-n", "3", "--probe-device=sim:0,sim:1"],
+            "*-n: 3 cannot be used; * there are 2 devices; give -n 2*",
+        ),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_cannot_be_used(pytester: pytest.Pytester, args: list[str], words: str) -> None:
+    if any("judged" in arg for arg in args):
+        run(pytester, "--probe-out=judged", "--probe-baseline=judged.jsonl", "--probe-baseline-update", mode="acc")
+    result = pytester.runpytest("--probe-dump=dump.json", *args)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([words])
+
+
+def test_a_limit_of_an_ini_file_waits_for_times(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\nprobe_time_limit = 1.15\nprobe_time_budget = 0.05\n")
+    run(pytester, mode="acc").assert_outcomes(passed=4)
+
+
+def test_memory_alone_may_have_workers(pytester: pytest.Pytester) -> None:
+    run(pytester, "-n", "2", "--probe-out=out", mode="mem").assert_outcomes(passed=4)
+    assert results("out")["exp.0.forward"]["memory"]["peak_bytes"] == 8000
+
+
+@pytest.mark.parametrize("number", ["1", "auto"])
+def test_one_worker_may_measure_times(pytester: pytest.Pytester, number: str) -> None:
+    args = ("-n", number, "--probe-out=out", "--probe-time-budget=0")
+    run(pytester, *args).assert_outcomes(passed=4)
+    assert results("out")["exp.0.forward"]["time"]["note"] == "once"
+
+
+def test_a_run_that_goes_on_measures_the_same(pytester: pytest.Pytester) -> None:
+    run(pytester, "--probe-out=out")
+    result = run(pytester, "--probe-out=out", "--probe-resume", mode="acc,time")
+    result.stderr.fnmatch_lines(["*its run has mode time, this run has acc,time*"])

@@ -1,1 +1,0 @@
-"""The times of a running program, without a framework."""

@@ -1,0 +1,73 @@
+"""What does not fit is named by place, keys and value, and told what would do."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import pytest
+from msgspec import Meta, Struct, field
+
+from pytest_probe.errors import SettingsError
+from pytest_probe.system.decoding import Steps, WrongField, decoded, one_of
+
+
+class Part(Struct, forbid_unknown_fields=True):
+    low: int = 0
+    high: Annotated[int, Meta(description="give more than low")] = field(default=1, name="top")
+
+    def __post_init__(self) -> None:
+        if self.high <= self.low:
+            raise WrongField("high")
+
+
+class Whole(Struct, forbid_unknown_fields=True, kw_only=True):
+    why: Annotated[str, Meta(description="say why")]
+    colour: Literal["red", "green"] = "red"
+    colours: Annotated[tuple[Literal["red", "green"], ...], Meta(description="give a list of colours")] = ()
+    part: Part = field(default_factory=Part)
+
+
+def place(steps: Steps) -> str:
+    return f"file{list(steps)}"
+
+
+def test_what_fits() -> None:
+    found = decoded({"why": "so", "part": {"low": 1, "top": 2}}, Whole, place)
+    assert (found.why, found.part.high) == ("so", 2)
+    assert decoded({"low": "-2"}, Part, place, strict=False).low == -2
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({}, "file['why']: of: why: None cannot be used; say why"),
+        ({"why": 1}, "file['why']: of: why: 1 cannot be used; say why"),
+        ({"colour": "gren"}, "file['colour']: of: colour: 'gren' *; give one of red, green (did you mean green?)"),
+        ({"colour": None}, "file['colour']: of: colour: None *; give one of red, green"),
+        ({"colours": "red"}, "file['colours']: of: colours: 'red' *; give a list of colours"),
+        ({"colours": ["red", "x"]}, "file['colours', 1]: of: colours: 'x' *; give one of red, green"),
+        ({"prt": 1}, "file['prt']: of: unknown key 'prt'; did you mean 'part'? Known keys: why, colour, colours, part"),
+        ({"part": 1}, "file['part']: of: part: 1 *; give a mapping, `key: value` (in JSON an object)"),
+        ({"part": {"high": 2}}, "file['part', 'high']: of: part: unknown key 'high'; known keys: low, top"),
+        ({"part": {"low": 2, "top": 1}}, "file['part', 'top']: of: part: top: 1 *; give more than low"),
+        ({"part": {"low": 2}}, "file['part', 'top']: of: part: top: None *; give more than low"),
+        (["why"], "file[]: of: ['why'] *; give a mapping, `key: value` (in JSON an object)"),
+    ],
+)
+def test_what_does_not_fit(content: Any, message: str) -> None:
+    if isinstance(content, dict) and "why" not in content and content:
+        content["why"] = "so"
+    with pytest.raises(SettingsError) as raised:
+        decoded(content, Whole, place, ("of",))
+    assert str(raised.value) == message.replace("*", "cannot be used")
+
+
+@pytest.mark.parametrize("key", ["", "a\nb`", "a` - at `$.part", "a` - at `$.colours[3]", "a` - at `$.colour"])
+def test_a_key_that_looks_like_msgspecs_own_words(key: str) -> None:
+    with pytest.raises(SettingsError, match="unknown key "):
+        decoded({"why": "so", key: 1}, Whole, place)
+
+
+def test_one_of() -> None:
+    assert one_of(("tf32", "bf16"), "tf23") == "give one of tf32, bf16 (did you mean tf32?)"
+    assert one_of(("tf32", "bf16"), "x") == "give one of tf32, bf16"
