@@ -20,6 +20,8 @@ DIRECTION_CHOICES: Mapping[str, tuple[Direction, ...]] = {
 }
 ALONE = ("auto", "none")
 SAVE = ("failing", "all")
+# What --probe-gate compares with the baseline.
+METRICS, BITS = "metrics", "bits"
 # What --probe-mode asks for.
 ACCURACY, TIME, MEMORY = "acc", "time", "mem"
 

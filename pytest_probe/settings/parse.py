@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_probe.errors import SettingsError
-from pytest_probe.features.gate.gate import BITS, METRICS
 from pytest_probe.model.run import RECORDED
 from pytest_probe.options import NAMED, OPTIONS
 from pytest_probe.settings import dump_paths, values
-from pytest_probe.settings.choices import ACCURACY, INPUTS, SAVE
+from pytest_probe.settings.choices import ACCURACY, BITS, INPUTS, METRICS, SAVE
 from pytest_probe.settings.settings import Settings
 from pytest_probe.settings.written import Written
 from pytest_probe.standards.tools.project_rules import StandardsFile, read_standards_file

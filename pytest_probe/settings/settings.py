@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct, field
 
-from pytest_probe.features.gate.gate import METRICS
 from pytest_probe.options import NAMED
 from pytest_probe.selection import Selection
-from pytest_probe.settings.choices import ACCURACY, MEMORY, TIME
+from pytest_probe.settings.choices import ACCURACY, MEMORY, METRICS, TIME
 from pytest_probe.standards.tools.project_rules import StandardsFile
 from pytest_probe.system.text import printable_line
 

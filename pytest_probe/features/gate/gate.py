@@ -15,8 +15,6 @@ from pytest_probe.model.baseline import Change, Compared, KeptCase, KeptOutput, 
 from pytest_probe.model.result import PortableId
 from pytest_probe.model.verdict import SEVERITY, Outcome
 
-METRICS, BITS = "metrics", "bits"
-
 
 class OutputRows(Struct, frozen=True):
     """One output beside the baseline; crcs where its bits differ."""

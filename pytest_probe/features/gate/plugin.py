@@ -9,13 +9,14 @@ from typing import Any
 from pytest_probe.errors import SettingsError
 from pytest_probe.features.gate.baseline import OPTION, UPDATE, Baseline, Header
 from pytest_probe.features.gate.environment import Comparable, check, comparable, differences
-from pytest_probe.features.gate.gate import BITS, Gate
+from pytest_probe.features.gate.gate import Gate
 from pytest_probe.features.gate.report import GateTally
 from pytest_probe.features.gate.update import NotWritten, Written, changes, write
 from pytest_probe.model.baseline import Compared
 from pytest_probe.model.dump import Dump
 from pytest_probe.model.result import PortableId, Result
 from pytest_probe.reports.terminal import count
+from pytest_probe.settings.choices import BITS
 from pytest_probe.settings.settings import Settings
 
 

@@ -16,9 +16,9 @@ from msgspec import Struct
 from pytest_probe.errors import ProbeError, ResultsError
 from pytest_probe.features.gate.baseline import Baseline, Header
 from pytest_probe.features.gate.environment import comparable, differences
-from pytest_probe.features.gate.gate import BITS
 from pytest_probe.model.baseline import Compared, KeptCase
 from pytest_probe.model.result import PortableId
+from pytest_probe.settings.choices import BITS
 from pytest_probe.system.atomic_files import replacing
 from pytest_probe.system.file_lock import locked
 
