@@ -9,6 +9,7 @@ from typing import Any
 
 from pytest_probe import frameworks
 from pytest_probe.capture.config import configured
+from pytest_probe.capture.framework import recording
 from pytest_probe.capture.outcome import Outcome
 from pytest_probe.capture.recorder import Recorder, log
 from pytest_probe.capture.seeding import SEED, seed_all
@@ -44,7 +45,7 @@ class PrecisionDebugger:
         config = configured(config_path, **{key: value for key, value in given.items() if value is not None})
         if config.seed is not None or config.deterministic is not None:
             seed_all(SEED if config.seed is None else config.seed, bool(config.deterministic), framework)
-        self._hooks = frameworks.recording(framework).hooks(config, model)
+        self._hooks = recording(framework).hooks(config, model)
         self._recorder = Recorder(config, self._hooks)
 
     def take_folder(self) -> None:

@@ -11,6 +11,7 @@ from pytest_probe import frameworks
 from pytest_probe.capture import folder
 from pytest_probe.capture.config import configured
 from pytest_probe.capture.debugger import PrecisionDebugger
+from pytest_probe.capture.framework import recording
 from pytest_probe.capture.imports import watched
 from pytest_probe.capture.recorder import log
 
@@ -62,7 +63,7 @@ class ProgramCapture:
         given = self._options | {"dump_path": path}
         debugger = PrecisionDebugger(self._config_path, framework=framework, **given)
         self._debuggers[framework] = debugger
-        self._steps.enter_context(frameworks.recording(framework).after_optimizer_steps(debugger.step))
+        self._steps.enter_context(recording(framework).after_optimizer_steps(debugger.step))
         debugger.start()
 
     def _finish(self) -> None:

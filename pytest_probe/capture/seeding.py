@@ -8,6 +8,7 @@ import random
 import numpy as np
 
 from pytest_probe import frameworks
+from pytest_probe.capture.framework import recording
 
 # msprobe's.
 SEED = 1234
@@ -21,4 +22,4 @@ def seed_all(seed: int = SEED, mode: bool = False, framework: str = frameworks.D
     os.environ["PYTHONHASHSEED"] = str(seed)
     # cuBLAS reads this when it is first used.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    frameworks.recording(framework).seed(seed, mode)
+    recording(framework).seed(seed, mode)

@@ -8,13 +8,14 @@ from contextlib import contextmanager
 
 from pytest_probe import frameworks
 from pytest_probe.capture.debugger import safely
+from pytest_probe.capture.framework import Timing
+from pytest_probe.capture.framework import timing as timing_of
 from pytest_probe.capture.imports import watched
 from pytest_probe.capture.profiling import files, table
 from pytest_probe.capture.profiling.durations import Spent
 from pytest_probe.capture.profiling.stopwatch import Stopwatch
 from pytest_probe.capture.profiling.track import Api
 from pytest_probe.errors import SettingsError
-from pytest_probe.frameworks.base import Timing
 
 # The timings under way, the last one last.
 _running: list[Stopwatch] = []
@@ -77,7 +78,7 @@ def running(stopwatch: Stopwatch, framework: str | None = None) -> Iterator[None
     hooks: list[Timing] = []
 
     def imported(module: str) -> None:
-        hooks.append(frameworks.timing(names[module], stopwatch))
+        hooks.append(timing_of(names[module], stopwatch))
         hooks[-1].begin()
 
     with watched(names, imported):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import weakref
 
-from pytest_probe import frameworks
 from pytest_probe.capture.apex_config import configured
 from pytest_probe.capture.debugger import safely
+from pytest_probe.capture.framework import recording
 from pytest_probe.capture.recorder import Recorder
 from pytest_probe.errors import SettingsError
 
@@ -25,7 +25,7 @@ class Tracer:
         if _running:
             raise SettingsError("Tracer", "a second one", "stop the one that runs first")
         found = configured(config)
-        self._recorder = Recorder(found, frameworks.recording("paddle").hooks(found))
+        self._recorder = Recorder(found, recording("paddle").hooks(found))
 
     def start(self) -> None:
         """A step begins; one that was not stopped ends before. Raises SettingsError while another Tracer runs."""

@@ -1,7 +1,7 @@
 """The frameworks whose calls run here, by the names that dumps give them; no other room knows these names.
 
-In: a framework's name. Out: `load` gives what runs calls, `recording` what records them, `timing` what
-times them. All import the framework.
+In: a framework's name. Out: `load` gives what runs calls, `capture_part` what records or times them. Both import the
+framework.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from pytest_probe.errors import SettingsError, Unsupported
 from pytest_probe.system.garbage_collection import paused_gc
 
 if TYPE_CHECKING:
-    from pytest_probe.capture.profiling.stopwatch import Stopwatch
-    from pytest_probe.frameworks.base import Framework, Recording, Signatures, Timing
+    from pytest_probe.frameworks.base import Framework, Signatures
 
 # Name in a dump: the module to import, which is also the name of our extra. They are imported in this order, in which
 # no two of them break in one process.
@@ -61,23 +60,13 @@ def load(name: str = DEFAULT) -> Framework:
     return loaded
 
 
-def recording(name: str = DEFAULT) -> Recording:
-    """What records the calls of a program. Raises SettingsError for no framework that can be recorded, Unsupported
-    where it is not installed, FrameworkTooOld where a newer one is needed."""
+def capture_part(name: str, part: str) -> Any:
+    """A file of a framework's `capture/`. Raises SettingsError for no framework that can be recorded, Unsupported where
+    it is not installed, FrameworkTooOld where a newer one is needed."""
     if name not in MODULES:
         raise SettingsError("framework", name, f"give one of {', '.join(MODULES)}")
     _check_installed(name)
-    made: Recording = _part(MODULES[name], "capture.recording").made()
-    return made
-
-
-def timing(name: str, stopwatch: Stopwatch) -> Timing:
-    """What times the calls of a program. Raises as `recording` does."""
-    if name not in MODULES:
-        raise SettingsError("framework", name, f"give one of {', '.join(MODULES)}")
-    _check_installed(name)
-    made: Timing = _part(MODULES[name], "capture.profiling.hooks").made(stopwatch)
-    return made
+    return _part(MODULES[name], f"capture.{part}")
 
 
 def _check_installed(name: str) -> None:

@@ -10,8 +10,6 @@ from typing import Any, BinaryIO, Protocol
 import numpy as np
 from msgspec import Struct, field
 
-from pytest_probe.capture.config import CaptureConfig
-from pytest_probe.capture.recorder import Hooks
 from pytest_probe.frameworks.widened import Widened
 from pytest_probe.model.arguments import Arguments, BoundCall
 from pytest_probe.model.clock import Clock
@@ -302,26 +300,3 @@ class Signatures(Protocol):
 
     def written(self, dtype: str) -> tuple[str, str, str]:
         """What a dump calls the type of a tensor, that of a dtype, and the dtype of this name."""
-
-
-class Recording(Protocol):
-    """One framework, as a capture needs it."""
-
-    def hooks(self, config: CaptureConfig, model: Any = None) -> Hooks:
-        """What sees the program's calls. Raises SettingsError for a model that cannot be recorded."""
-
-    def seed(self, seed: int, deterministic: bool) -> None:
-        """Seed its generators; deterministic: use deterministic algorithms, and warn where there is none."""
-
-    def after_optimizer_steps(self, step: Callable[[], None]) -> AbstractContextManager[None]:
-        """Call step after each step of the optimizer that steps first."""
-
-
-class Timing(Protocol):
-    """One framework, as the timing of a running program needs it."""
-
-    def begin(self) -> None:
-        """Time the program's calls from now on, on this thread and on those that it starts."""
-
-    def end(self) -> None:
-        """Leave no hook. Where the stopwatch is asynchronous, wait for the device."""

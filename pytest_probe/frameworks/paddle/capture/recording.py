@@ -9,7 +9,7 @@ from typing import Any
 import paddle
 
 from pytest_probe.capture.config import CaptureConfig
-from pytest_probe.frameworks.base import Recording
+from pytest_probe.capture.framework import Recording
 from pytest_probe.frameworks.paddle.capture.hooks import PaddleHooks
 from pytest_probe.frameworks.paddle.capture.optimizers import steps_end
 
@@ -32,5 +32,5 @@ class PaddleRecording:
 
 
 def made() -> Recording:
-    """See frameworks.recording."""
+    """See capture.framework.recording."""
     return PaddleRecording()

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from pytest_probe.capture.config import CaptureConfig
+from pytest_probe.capture.framework import Recording
 from pytest_probe.errors import SettingsError
-from pytest_probe.frameworks.base import Recording
 from pytest_probe.frameworks.torch.capture.hooks import TorchHooks
 from pytest_probe.frameworks.torch.capture.optimizers import steps_end
 
@@ -34,5 +34,5 @@ class TorchRecording:
 
 
 def made() -> Recording:
-    """See frameworks.recording."""
+    """See capture.framework.recording."""
     return TorchRecording()

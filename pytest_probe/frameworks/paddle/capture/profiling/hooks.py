@@ -8,9 +8,9 @@ from typing import Any
 
 import paddle
 
+from pytest_probe.capture.framework import Timing
 from pytest_probe.capture.profiling.shapes import ShapeRows
 from pytest_probe.capture.profiling.stopwatch import Stopwatch
-from pytest_probe.frameworks.base import Timing
 from pytest_probe.frameworks.paddle.capture.bindings import Bindings
 from pytest_probe.frameworks.paddle.capture.hooks import like
 from pytest_probe.frameworks.paddle.capture.names import RecordedFunctions
@@ -86,5 +86,5 @@ class PaddleTiming:
 
 
 def made(stopwatch: Stopwatch) -> Timing:
-    """See frameworks.timing."""
+    """See capture.framework.timing."""
     return PaddleTiming(stopwatch)

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from pytest_probe.capture.framework import Timing
 from pytest_probe.capture.profiling.shapes import ShapeRows
 from pytest_probe.capture.profiling.stopwatch import Stopwatch
 from pytest_probe.capture.profiling.track import DeviceClock, Track
-from pytest_probe.frameworks.base import Timing
 from pytest_probe.frameworks.torch.capture.modes import Presence, patched
 from pytest_probe.frameworks.torch.capture.names import ALIASING, RecordedFunction, RecordedFunctions, by_operator
 from pytest_probe.frameworks.torch.capture.profiling.clocks import clock, waited
@@ -98,7 +98,7 @@ class TorchTiming:
 
 
 def made(stopwatch: Stopwatch) -> Timing:
-    """See frameworks.timing."""
+    """See capture.framework.timing."""
     return TorchTiming(stopwatch)
 
 

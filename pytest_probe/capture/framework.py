@@ -1,0 +1,51 @@
+"""What a capture needs of a framework: a class of its own `capture/`, which these functions import.
+
+In: a framework's name. Out: `recording` gives what records its calls, `timing` what times them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from pytest_probe import frameworks
+from pytest_probe.capture.config import CaptureConfig
+from pytest_probe.capture.profiling.stopwatch import Stopwatch
+from pytest_probe.capture.recorder import Hooks
+
+
+class Recording(Protocol):
+    """One framework, as a capture needs it."""
+
+    def hooks(self, config: CaptureConfig, model: Any = None) -> Hooks:
+        """What sees the program's calls. Raises SettingsError for a model that cannot be recorded."""
+
+    def seed(self, seed: int, deterministic: bool) -> None:
+        """Seed its generators; deterministic: use deterministic algorithms, and warn where there is none."""
+
+    def after_optimizer_steps(self, step: Callable[[], None]) -> AbstractContextManager[None]:
+        """Call step after each step of the optimizer that steps first."""
+
+
+class Timing(Protocol):
+    """One framework, as the timing of a running program needs it."""
+
+    def begin(self) -> None:
+        """Time the program's calls from now on, on this thread and on those that it starts."""
+
+    def end(self) -> None:
+        """Leave no hook. Where the stopwatch is asynchronous, wait for the device."""
+
+
+def recording(name: str = frameworks.DEFAULT) -> Recording:
+    """What records the calls of a program. Raises SettingsError for no framework that can be recorded, Unsupported
+    where it is not installed, FrameworkTooOld where a newer one is needed."""
+    made: Recording = frameworks.capture_part(name, "recording").made()
+    return made
+
+
+def timing(name: str, stopwatch: Stopwatch) -> Timing:
+    """What times the calls of a program. Raises as `recording` does."""
+    made: Timing = frameworks.capture_part(name, "profiling.hooks").made(stopwatch)
+    return made
