@@ -9,10 +9,10 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_probe.check.measuring import MeasurableCall
 from pytest_probe.check.replay import Reference, Replay
 from pytest_probe.check.structure import Sides
 from pytest_probe.errors import ProbeError
-from pytest_probe.features.timing.subject import Subject
 from pytest_probe.model.case import Case
 from pytest_probe.model.verdict import Verdict
 
@@ -33,7 +33,7 @@ class Checked(Struct, frozen=True):
     forward: Replay | ProbeError | None = None
     worst: Sides | None = None
     cause: BaseException | None = None
-    subject: Subject | None = None
+    subject: MeasurableCall | None = None
 
     def serves(self, case: Case) -> bool:
         """Is the run that it keeps that of another case, too: the same record in the same dtype, the other direction?

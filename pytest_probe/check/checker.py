@@ -16,6 +16,7 @@ from pytest_probe.check.completion import check_complete
 from pytest_probe.check.conditions import Conditions, Setup
 from pytest_probe.check.device_memory import Waiting, noting_device_memory
 from pytest_probe.check.judging import Judging
+from pytest_probe.check.measuring import MeasurableCall, Measuring
 from pytest_probe.check.overflow import by_statistics, recorded_overflow
 from pytest_probe.check.replay import NO_CALL, Replay
 from pytest_probe.check.replays import AdjustInputs, Replays
@@ -35,9 +36,6 @@ from pytest_probe.errors import (
     UnsupportedDtype,
 )
 from pytest_probe.features.cache.results import CachedResults
-from pytest_probe.features.timing import subject as subjects
-from pytest_probe.features.timing.measure import Measuring
-from pytest_probe.features.timing.subject import Subject
 from pytest_probe.model.arguments import Arguments, floats_of
 from pytest_probe.model.case import DIRECTIONS, Case, Demands, Pair, floating_dtypes
 from pytest_probe.model.dump import Direction, Dump, Record
@@ -73,7 +71,6 @@ class Checker:
         self.registry = registry
         self._waiting = waiting
         self._setups: dict[str, Setup] = {}
-        self._measuring: dict[str, Measuring] = {}
         self.setup = self.setup_of(framework)
         self._adjust_inputs = adjust_inputs
         self._adjust_verdict = adjust_verdict
@@ -97,7 +94,9 @@ class Checker:
         """The time of a case, measured anew on new copies of its inputs."""
         assert checked.subject is not None
         with self._setup(checked.case).settled():
-            return self._measuring_of(checked.case).time(checked.subject, checked.case.record.name)
+            time = checked.subject.time()
+        assert time is not None
+        return time
 
     def check(self, case: Case) -> Verdict:
         """The verdict on a case. What is wrong with a record, a file or a call ends in a skip or an error verdict."""
@@ -290,22 +289,14 @@ class Checker:
         except TooLargeForDevice as error:
             return replace(self._undecided(case, error), forward=error)
 
-    def _measured(self, checked: Checked, subject: Subject) -> Checked:
+    def _measured(self, checked: Checked, subject: MeasurableCall) -> Checked:
         """The case with what is asked of its time and memory."""
-        conditions, measuring = self.conditions, self._measuring_of(checked.case)
-        time = None if conditions.time_budget is None else measuring.time(subject, checked.case.record.name)
-        memory = measuring.memory(subject) if conditions.memory else None
+        time, memory = subject.time(), subject.memory()
         return replace(checked, verdict=replace(checked.verdict, time=time, memory=memory), subject=subject)
 
-    def _measuring_of(self, case: Case) -> Measuring:
-        name = case.dump.framework
-        if name not in self._measuring:
-            self._measuring[name] = Measuring(self._setup(case))
-        return self._measuring[name]
-
-    def _measured_alone(self, case: Case) -> Checked:
+    def _measured_alone(self, case: Case, measuring: Measuring) -> Checked:
         """The time and memory of a case whose results nobody judges."""
-        subject = subjects.alone(case, self._replays(case), self.conditions.seed)
+        subject = measuring.alone(case, self._replays(case))
         dtypes = sorted({dtype.name for dtype in floats_of(subject.leaves).values()})
         found = self._measured(Checked(case, Verdict("pass", "", dtype="+".join(dtypes))), subject)
         reasons = [each.reason for each in (found.verdict.time, found.verdict.memory) if each is not None]
@@ -326,7 +317,8 @@ class Checker:
 
     def _judged(self, case: Case, kept: Replay | ProbeError | None) -> Checked:
         if not self.conditions.judged and case.pair is None:
-            return self._measured_alone(case)
+            assert self.conditions.measuring is not None, "a run that does not judge measures"
+            return self._measured_alone(case, self.conditions.measuring)
         with self._caching(case) as cached:
             served = kept.with_cached(cached) if isinstance(kept, Replay) else kept
             return self._judged_with(case, served, cached)
@@ -355,9 +347,9 @@ class Checker:
         if finite and case.direction == "forward":
             notes = (*found.verdict.notes, *recorded_overflow(kept.reference.call))
             found = replace(found, verdict=replace(found.verdict, notes=notes))
-        if not self.conditions.measures:
+        if self.conditions.measuring is None:
             return found
-        return self._measured(found, subjects.of_replay(case, kept, self._setup(case).device, self.conditions.seed))
+        return self._measured(found, self.conditions.measuring.of_replay(case, kept, self._setup(case)))
 
 
 @contextmanager

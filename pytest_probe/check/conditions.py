@@ -31,6 +31,7 @@ from pytest_probe.model.verdict import Diagnosis
 from pytest_probe.standards.diagnosis import Depth
 
 if TYPE_CHECKING:
+    from pytest_probe.check.measuring import Measuring
     from pytest_probe.frameworks.base import Framework
     from pytest_probe.registry import Registry
 
@@ -52,8 +53,8 @@ class Conditions(Struct, frozen=True):
     causes alone are tried that need no run; a fifth of that is enough where runs found nothing. locks: the folder in
     which processes lock the devices that they share.
     cache: the folder in which numbers of the reference side are kept, of cache_size bytes at most. judged: are results
-    judged, or do records run on the device alone? time_budget: seconds for the time of each case, None where none is
-    measured; memory: is the memory of each case measured? plotted: verdicts carry what plots draw."""
+    judged, or do records run on the device alone, to be measured? measuring: what measures each case's time and memory,
+    None where neither is asked for. plotted: verdicts carry what plots draw."""
 
     device: str | None = None
     seed: int = 0
@@ -72,15 +73,9 @@ class Conditions(Struct, frozen=True):
     cache: Path | None = None
     cache_size: int = CACHE_SIZE
     judged: bool = True
-    time_budget: float | None = None
-    memory: bool = False
+    measuring: Measuring | None = None
     whole_diagnoses: int | None = None
     plotted: bool = False
-
-    @property
-    def measures(self) -> bool:
-        """Is anything measured?"""
-        return self.time_budget is not None or self.memory
 
     @property
     def judges_stored(self) -> bool:

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     import pluggy
 
     from pytest_probe.check import Checked, Checker
+    from pytest_probe.features.timing.measure import TimeAndMemory
 
 # What stands for the dump of searches by the table alone.
 TABLE = Path("table")
@@ -183,8 +184,7 @@ class Probe:
                 settings.cache,
                 settings.cache_size,
                 settings.judges,
-                settings.time_budget if settings.times else None,
-                settings.counts_memory,
+                self._measuring,
                 None if self.config.get_verbosity() >= VERBOSE else WHOLE_DIAGNOSES,
                 settings.plots,
             ),
@@ -193,6 +193,16 @@ class Probe:
             adjust_verdict=_adjustment(hook.pytest_probe_verdict, user_code.hooked_verdict),
             waiting=lambda: self.waiting(),
         )
+
+    @property
+    def _measuring(self) -> TimeAndMemory | None:
+        """What measures the cases; None where neither time nor memory is asked for."""
+        settings = self.settings
+        if not (settings.times or settings.counts_memory):
+            return None
+        from pytest_probe.features.timing.measure import TimeAndMemory
+
+        return TimeAndMemory(settings.time_budget if settings.times else None, memory=settings.counts_memory)
 
     @cached_property
     def benchmark(self) -> Benchmark | None:

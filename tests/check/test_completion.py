@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from pytest_probe.check import Case, preview
+from pytest_probe.features.timing.measure import TimeAndMemory
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.records import read_dump
 from pytest_probe.registry import Registry
@@ -223,6 +224,6 @@ def test_what_is_known_without_a_run(tmp_path: Path) -> None:
 def test_only_time(tmp_path: Path) -> None:
     """Where nothing is judged the call is found all the same."""
     path = write(tmp_path, values("Torch_softmax_0", [X], T.softmax(1).numpy()))
-    (verdict,) = verdicts(path, judged=False, time_budget=0.01).values()
+    (verdict,) = verdicts(path, judged=False, measuring=TimeAndMemory(0.01)).values()
     assert verdict.verdict == "pass"
     assert verdict.time is not None

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from weakref import WeakKeyDictionary
 
+from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_probe.check.conditions import Setup
+from pytest_probe.check.replay import Replay
+from pytest_probe.check.replays import Replays
 from pytest_probe.features.timing.blocks import Times, times
 from pytest_probe.features.timing.ceilings import Ceilings
-from pytest_probe.features.timing.subject import Subject
+from pytest_probe.features.timing.subject import Subject, alone, of_replay
 from pytest_probe.features.timing.throughput import Work, work
+from pytest_probe.frameworks.base import Framework
 from pytest_probe.model import running_side
+from pytest_probe.model.arguments import Leaf
+from pytest_probe.model.case import Case
 from pytest_probe.model.measurement import CaseMemory, CaseTime, Throughput, TimeNote, Warmth
+from pytest_probe.model.run import Device
 from pytest_probe.numerics.dtypes import is_floating
 from pytest_probe.system.memory import given_back
 from pytest_probe.user_errors import exception_line, first_line
-
-if TYPE_CHECKING:
-    from pytest_probe.check.conditions import Setup
 
 # Sets of inputs that take turns at most: smaller inputs would lie in the cache in a program as well, where the call
 # before has just made them.
@@ -28,29 +34,72 @@ READY = 1 << 27
 UNCOUNTED = "nothing counts the memory of this device"
 
 
-class Measuring:
+class TimeAndMemory:
+    """Measures the cases of a run. budget: seconds for the time of each, None where no time is asked for; memory: is
+    their memory asked for?"""
+
+    def __init__(self, budget: float | None = None, *, memory: bool = False) -> None:
+        self.budget, self.counts_memory = budget, memory
+        self._devices: WeakKeyDictionary[Setup, DeviceMeasuring] = WeakKeyDictionary()
+
+    def of_replay(self, case: Case, replay: Replay, setup: Setup) -> CaseCall:
+        """See check.measuring.Measuring."""
+        seed = setup.conditions.seed
+        return CaseCall(case.record.name, seed, of_replay(case, replay, setup.device, seed), self._on(setup), self)
+
+    def alone(self, case: Case, replays: Replays) -> CaseCall:
+        """See check.measuring.Measuring."""
+        setup = replays.setup
+        seed = setup.conditions.seed
+        return CaseCall(case.record.name, seed, alone(case, replays, seed), self._on(setup), self)
+
+    def _on(self, setup: Setup) -> DeviceMeasuring:
+        if setup not in self._devices:
+            self._devices[setup] = DeviceMeasuring(setup.framework, setup.device)
+        return self._devices[setup]
+
+
+class CaseCall(Struct, frozen=True):
+    """The call of a case, and what measures it. record is the record's name."""
+
+    record: str
+    seed: int
+    subject: Subject
+    device: DeviceMeasuring
+    asked: TimeAndMemory
+
+    @property
+    def leaves(self) -> Mapping[str, Leaf]:
+        return self.subject.leaves
+
+    def time(self) -> CaseTime | None:
+        budget = self.asked.budget
+        return None if budget is None else self.device.time(self.subject, self.record, self.seed, budget)
+
+    def memory(self) -> CaseMemory | None:
+        return self.device.memory(self.subject) if self.asked.counts_memory else None
+
+
+class DeviceMeasuring:
     """Measures the calls of one device."""
 
-    def __init__(self, setup: Setup) -> None:
-        self._conditions = setup.conditions
-        self._framework, self._device = setup.framework, setup.device
-        self._ceilings = Ceilings(setup.framework, setup.device)
+    def __init__(self, framework: Framework, device: Device) -> None:
+        self._framework, self._device = framework, device
+        self._ceilings = Ceilings(framework, device)
 
-    def time(self, subject: Subject, record: str) -> CaseTime:
+    def time(self, subject: Subject, record: str, seed: int, budget: float) -> CaseTime:
         """record is the record's name. A call that raises when it is made again has a reason in the place of times."""
         done = work(subject)
         if done is not None:
-            subject = subject.varied(record, self._conditions.seed)
+            subject = subject.varied(record, seed)
         sets, warmth = input_sets(subject.input_bytes, self._framework.last_level_cache(self._device))
         try:
-            found, clock = self._times(subject, sets)
+            found, clock = self._times(subject, sets, budget)
         except Exception as error:  # a framework raises what it likes
             return CaseTime(reason=self._reason(error))
         return self._told(subject, found, clock, sets, warmth, done)
 
-    def _times(self, subject: Subject, sets: int) -> tuple[Times, str]:
-        budget = self._conditions.time_budget
-        assert budget is not None
+    def _times(self, subject: Subject, sets: int, budget: float) -> tuple[Times, str]:
         most = max(1, READY // max(subject.input_bytes, 1)) if subject.call.writes else math.inf
         with running_side.device(), self._framework.repeated(replace(subject.call, sets=sets)) as repeated:
             clock = self._framework.clock(self._device)

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 from pytest_probe.features.timing import measure
 from pytest_probe.features.timing.ceilings import Ceilings
-from pytest_probe.features.timing.measure import SETS, input_sets
+from pytest_probe.features.timing.measure import SETS, CaseCall, TimeAndMemory, input_sets
 from pytest_probe.features.timing.subject import Subject
 from pytest_probe.features.timing.throughput import Work, work
 from pytest_probe.frameworks.base import looked_up
@@ -27,10 +27,11 @@ from tests.support.fake_clock import Machine
 from tests.support.fake_clock import machine as machine
 
 MEGA = 1 << 20
-TIMED = {"time_budget": 0.05}
+TIMED = {"measuring": TimeAndMemory(0.05)}
 ALONE = {**TIMED, "judged": False}
+COUNTED = {"measuring": TimeAndMemory(memory=True)}
 # Judged as well or not, on the CPU and on a device of a project's own.
-HOW = {
+HOW: dict[str, dict[str, Any]] = {
     "judged": TIMED,
     "alone": ALONE,
     "judged, on sim": {**TIMED, "device": "sim"},
@@ -48,9 +49,9 @@ def registry() -> Registry:
 
 def measured(bench: Bench, direction: str = "forward") -> tuple[CaseTime, Subject]:
     found = bench.run(direction)
-    assert found.subject is not None, found.verdict
+    assert isinstance(found.subject, CaseCall), found.verdict
     assert found.verdict.time is not None
-    return found.verdict.time, found.subject
+    return found.verdict.time, found.subject.subject
 
 
 @pytest.mark.parametrize("how", HOW)
@@ -254,7 +255,7 @@ def test_an_extra_buffer_is_seen(bench: Make, device: str, judged: bool) -> None
             mine.calls["Torch.exp"] = function
         made = bench(
             "Torch.exp", torch.exp, normal(1000), registry=mine,
-            conditions={"memory": True, "judged": judged, "device": device},
+            conditions={**COUNTED, "judged": judged, "device": device},
         )  # fmt: skip
         verdict = made.check()
         assert verdict.memory is not None
@@ -267,7 +268,7 @@ def test_an_extra_buffer_is_seen(bench: Make, device: str, judged: bool) -> None
 
 def test_what_nothing_counts_is_not_zero(bench: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TorchFramework, "memory_use", lambda self, device, call: None)
-    memory = bench("Torch.exp", torch.exp, normal(10), conditions={"memory": True}).check().memory
+    memory = bench("Torch.exp", torch.exp, normal(10), conditions=COUNTED).check().memory
     assert memory is not None
     assert (memory.peak_bytes, memory.growth_bytes, memory.input_bytes) == (None, None, 40)
     assert memory.reason == measure.UNCOUNTED
@@ -290,7 +291,7 @@ def test_what_a_first_call_keeps_counts_for_no_case(bench: Make, monkeypatch: py
 
     mine.calls["Torch.exp"] = exp
     monkeypatch.setattr(TorchFramework, "memory_use", counted)
-    bench("Torch.exp", torch.exp, normal(10), registry=mine, conditions={"memory": True, "judged": False}).check()
+    bench("Torch.exp", torch.exp, normal(10), registry=mine, conditions={**COUNTED, "judged": False}).check()
     # The run that finds the call, one before the counting, and the one that is counted.
     assert calls == [0, 0, 1]
 
@@ -304,7 +305,9 @@ def test_what_raises_in_the_measurement_has_a_reason(
 
     monkeypatch.setattr(measure, "times", broken)
     monkeypatch.setattr(TorchFramework, "memory_use", broken)
-    verdict = bench("Torch.exp", torch.exp, normal(10), conditions={**TIMED, "memory": True}).check()
+    verdict = bench(
+        "Torch.exp", torch.exp, normal(10), conditions={"measuring": TimeAndMemory(0.05, memory=True)}
+    ).check()
     assert verdict.verdict == "pass"
     assert verdict.time is not None
     assert verdict.memory is not None
