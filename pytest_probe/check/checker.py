@@ -16,6 +16,7 @@ from pytest_probe.check.completion import check_complete
 from pytest_probe.check.conditions import Conditions, Setup
 from pytest_probe.check.device_memory import Waiting, noting_device_memory
 from pytest_probe.check.judging import Judging
+from pytest_probe.check.kept import KeptResults
 from pytest_probe.check.measuring import MeasurableCall, Measuring
 from pytest_probe.check.overflow import by_statistics, recorded_overflow
 from pytest_probe.check.replay import NO_CALL, Replay
@@ -35,7 +36,6 @@ from pytest_probe.errors import (
     Unsupported,
     UnsupportedDtype,
 )
-from pytest_probe.features.cache.results import CachedResults
 from pytest_probe.model.arguments import Arguments, floats_of
 from pytest_probe.model.case import DIRECTIONS, Case, Demands, Pair, floating_dtypes
 from pytest_probe.model.dump import Direction, Dump, Record
@@ -84,7 +84,7 @@ class Checker:
     def _setup(self, case: Case) -> Setup:
         return self.setup_of(case.dump.framework)
 
-    def _replays(self, case: Case, cached: CachedResults | None = None) -> Replays:
+    def _replays(self, case: Case, cached: KeptResults | None = None) -> Replays:
         return Replays(self._setup(case), self._adjust_inputs, cached)
 
     def _judging(self, case: Case) -> Judging:
@@ -306,7 +306,7 @@ class Checker:
         return replace(found, verdict=replace(found.verdict, verdict="skip", reason=reasons[0], kind=NotMeasured.kind))
 
     @contextmanager
-    def _caching(self, case: Case) -> Iterator[CachedResults | None]:
+    def _caching(self, case: Case) -> Iterator[KeptResults | None]:
         """What earlier runs kept of the case, and what this one adds."""
         cached = self._setup(case).cached(case)
         try:
@@ -323,7 +323,7 @@ class Checker:
             served = kept.with_cached(cached) if isinstance(kept, Replay) else kept
             return self._judged_with(case, served, cached)
 
-    def _judged_with(self, case: Case, kept: Replay | ProbeError | None, cached: CachedResults | None) -> Checked:
+    def _judged_with(self, case: Case, kept: Replay | ProbeError | None, cached: KeptResults | None) -> Checked:
         finite = self.conditions.standard == Finite.name
         if self.conditions.judges_stored and finite and case.pair is None:
             told = by_statistics(case, self._replays(case, cached))

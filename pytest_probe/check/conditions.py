@@ -7,10 +7,8 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import ml_dtypes
-import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -20,10 +18,6 @@ from pytest_probe.check.device_memory import DeviceMemory, Waiting
 from pytest_probe.check.ignored_warnings import NothingRaised
 from pytest_probe.check.replay import FLOAT64
 from pytest_probe.errors import SettingsError
-from pytest_probe.features.cache.folder import Folder
-from pytest_probe.features.cache.keys import build_of, digest, digest_of_array, package_digest
-from pytest_probe.features.cache.results import CachedResults, Digests
-from pytest_probe.frameworks.environment import environment
 from pytest_probe.model.case import Case
 from pytest_probe.model.device_modes import Behaviour, behaviour
 from pytest_probe.model.run import RECORDED, Device, Way
@@ -31,6 +25,7 @@ from pytest_probe.model.verdict import Diagnosis
 from pytest_probe.standards.diagnosis import Depth
 
 if TYPE_CHECKING:
+    from pytest_probe.check.kept import KeptResults, ReferenceCache
     from pytest_probe.check.measuring import Measuring
     from pytest_probe.frameworks.base import Framework
     from pytest_probe.registry import Registry
@@ -39,8 +34,6 @@ if TYPE_CHECKING:
 FLOPS = 2e10
 # As how many errors of an API one counts whose cause no run of the reference finds.
 IN_VAIN = 5
-# Bytes of a cache: what some hundred calls of a millisecond on an accelerator keep.
-CACHE_SIZE = 10_000_000_000
 
 
 class Conditions(Struct, frozen=True):
@@ -52,7 +45,7 @@ class Conditions(Struct, frozen=True):
     errors carry their likely cause; of further errors of an API than `whole_diagnoses`, None for no such number, those
     causes alone are tried that need no run; a fifth of that is enough where runs found nothing. locks: the folder in
     which processes lock the devices that they share.
-    cache: the folder in which numbers of the reference side are kept, of cache_size bytes at most. judged: are results
+    cache: what keeps numbers of the reference side. judged: are results
     judged, or do records run on the device alone, to be measured? measuring: what measures each case's time and memory,
     None where neither is asked for. plotted: verdicts carry what plots draw."""
 
@@ -70,8 +63,7 @@ class Conditions(Struct, frozen=True):
     baseline: bool = False
     diagnosed: bool = True
     locks: Path | None = None
-    cache: Path | None = None
-    cache_size: int = CACHE_SIZE
+    cache: ReferenceCache | None = None
     judged: bool = True
     measuring: Measuring | None = None
     whole_diagnoses: int | None = None
@@ -180,42 +172,12 @@ class Setup:
         place = self.framework.device(self.conditions.reference_device, "--probe-reference-device").name
         return replace(FLOAT64, place=place)
 
-    def cached(self, case: Case) -> CachedResults | None:
+    def cached(self, case: Case) -> KeptResults | None:
         """What earlier runs kept of the case's reference side; None without a cache, and for functions and calls that
         no record names."""
         if self.conditions.cache is None or case.pair is not None or case.arguments is not None:
             return None
-        kernels = self.framework.registered_kernels(self.reference.place)
-        if kernels is None:
-            return None
-        begins = digest((*self._cache_environment, kernels, case.direction), digest_of_array)
-        return CachedResults(
-            self._cache_folder, self._digests, begins, self.framework.random_state, frameworks.MODULES[self.name]
-        )
-
-    @cached_property
-    def _digests(self) -> Digests:
-        return Digests()
-
-    @cached_property
-    def _cache_folder(self) -> Folder:
-        assert self.conditions.cache is not None
-        return Folder(self.conditions.cache, self.conditions.cache_size)
-
-    @property
-    def _cache_environment(self) -> tuple[Any, ...]:
-        """What numbers of the reference depend on beside the call: float64's last digits differ between processors, and
-        with the number of threads. It is asked anew for each case, since a hook of the user's may set threads."""
-        framework = self.framework.describe()
-        told = [framework.get(name, "") for name in ("framework", "version", "threads")]
-        places = [self.framework.hardware(place) for place in ("cpu", self.reference.place)]
-        build = build_of(frameworks.MODULES[self.name])
-        return package_digest(), np.__version__, ml_dtypes.__version__, told, places, self._environment, build
-
-    @cached_property
-    def _environment(self) -> tuple[tuple[str, str], ...]:
-        """Libraries read it when they begin; frameworks add to it for their own children while they run."""
-        return environment()
+        return self.conditions.cache.results(self, case)
 
     def describe(self) -> Mapping[str, str]:
         """Framework, version, device, its hardware and the flags that change numerics."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pytest_probe.features.cache.entry import Kept
+from pytest_probe.check.kept import Kept
 from pytest_probe.model.arguments import Leaf
 from pytest_probe.model.run import Run, Wanted
 from pytest_probe.numerics.closeness import reference_array, same_bytes

@@ -10,8 +10,8 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_probe.check.kept import Kept
 from pytest_probe.check.replay import Reference, Replay
-from pytest_probe.features.cache.entry import Kept
 from pytest_probe.model.arguments import Leaf
 from pytest_probe.model.comparison import RunKind
 from pytest_probe.model.device_modes import Mode

@@ -11,10 +11,9 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pytest_probe import frameworks
+from pytest_probe.check.kept import Keep, Kept, KeptResults, Made
 from pytest_probe.check.kept_runs import kept_run, taken_run
 from pytest_probe.check.prepare import default_dtype
-from pytest_probe.features.cache.entry import Kept
-from pytest_probe.features.cache.results import CachedResults, Keep, Made
 from pytest_probe.frameworks.widened import Widened
 from pytest_probe.model.arguments import Arguments, BoundCall, Leaf, floats_of, with_leaves
 from pytest_probe.model.case import Demands
@@ -60,7 +59,7 @@ class Candidate(Struct, frozen=True):
     reading: str = ""
     widened: Widened | None = None
 
-    def key(self, cached: CachedResults, leaves: Mapping[str, Leaf], way: Way, *further: str | bool) -> bytes | None:
+    def key(self, cached: KeptResults, leaves: Mapping[str, Leaf], way: Way, *further: str | bool) -> bytes | None:
         """What its reference's numbers depend on; None where its function is not the framework's own."""
         function = None if self.lookup is None else cached.description(self.lookup())
         if function is None:
@@ -93,7 +92,7 @@ class Reference(Struct, frozen=True, dict=True):
     inside: bool = False
     contraction: Contraction | None = None
     demands: Demands | None = None
-    cached: CachedResults | None = None
+    cached: KeptResults | None = None
 
     @cached_property
     def _key(self) -> bytes | None:
@@ -310,7 +309,7 @@ class Replay(Struct, frozen=True):
     rounded: Reference | None = None
     incoming: Mapping[str, AnyArray] = field(default_factory=dict)
 
-    def with_cached(self, cached: CachedResults | None) -> Replay:
+    def with_cached(self, cached: KeptResults | None) -> Replay:
         """The same beside what earlier runs kept of another case: of the record's backward."""
         rounded = None if self.rounded is None else replace(self.rounded, cached=cached)
         return replace(self, reference=replace(self.reference, cached=cached), rounded=rounded)

@@ -12,12 +12,12 @@ from pytest_probe import frameworks, inputs
 from pytest_probe.check.autocast import possible_autocast
 from pytest_probe.check.completion import Completing
 from pytest_probe.check.conditions import Setup
+from pytest_probe.check.kept import KeptResults
 from pytest_probe.check.replay import Reference, Replay
 from pytest_probe.check.resolve import Resolver
 from pytest_probe.check.run import DeviceSource, replayed, run_on_device, settled_on_cpu
 from pytest_probe.check.stored_outputs import StoredOutputs, check_stored
 from pytest_probe.errors import NoKernel, UnknownAPI, Unsupported
-from pytest_probe.features.cache.results import CachedResults
 from pytest_probe.inputs import StoredTensors
 from pytest_probe.model.arguments import Arguments, floats_of
 from pytest_probe.model.case import Case, Pair
@@ -35,7 +35,7 @@ class Replays(Struct, frozen=True):
 
     setup: Setup
     adjust_inputs: AdjustInputs | None = None
-    cached: CachedResults | None = None
+    cached: KeptResults | None = None
 
     def of(self, case: Case) -> Replay:
         """The case's run. Raises Unsupported, RecordError, DeviceRaised or HookFailed."""

@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe import frameworks, inputs
+from pytest_probe.check.kept import Kept, KeptResults
 from pytest_probe.check.kept_runs import kept_run, taken_run
 from pytest_probe.check.large.contractions import Contraction, contraction, cut
 from pytest_probe.check.prepare import (
@@ -45,8 +46,6 @@ from pytest_probe.errors import (
     Unsupported,
     UnsupportedDtype,
 )
-from pytest_probe.features.cache.entry import Kept
-from pytest_probe.features.cache.results import CachedResults
 from pytest_probe.frameworks.base import LookedUp
 from pytest_probe.model import running_side
 from pytest_probe.model.arguments import Arguments, BoundCall, floats_of, with_leaves
@@ -77,7 +76,7 @@ class Resolver(Struct, frozen=True):
     way: Way = FLOAT64
     budget: float = math.inf
     memory: int = 1 << 62
-    cached: CachedResults | None = None
+    cached: KeptResults | None = None
 
     def record(
         self, record: Record, call: Call, arguments: Arguments, device: Device, *, check_dtypes: bool

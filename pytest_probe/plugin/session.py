@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     import pluggy
 
     from pytest_probe.check import Checked, Checker
+    from pytest_probe.features.cache.cache import Cache
     from pytest_probe.features.timing.measure import TimeAndMemory
 
 # What stands for the dump of searches by the table alone.
@@ -181,8 +182,7 @@ class Probe:
                 settings.baseline is not None,
                 diagnosed,
                 self.running_folder if self.workers > 1 else None,
-                settings.cache,
-                settings.cache_size,
+                self._cache,
                 settings.judges,
                 self._measuring,
                 None if self.config.get_verbosity() >= VERBOSE else WHOLE_DIAGNOSES,
@@ -193,6 +193,15 @@ class Probe:
             adjust_verdict=_adjustment(hook.pytest_probe_verdict, user_code.hooked_verdict),
             waiting=lambda: self.waiting(),
         )
+
+    @property
+    def _cache(self) -> Cache | None:
+        """What keeps numbers of the reference side."""
+        if self.settings.cache is None:
+            return None
+        from pytest_probe.features.cache.cache import Cache
+
+        return Cache(self.settings.cache, self.settings.cache_size)
 
     @property
     def _measuring(self) -> TimeAndMemory | None:

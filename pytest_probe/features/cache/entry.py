@@ -20,6 +20,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct, field
 
+from pytest_probe.check.kept import Kept
 from pytest_probe.features.cache.state import Witness
 from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype
 from pytest_probe.system.regular_file import opened
@@ -54,13 +55,6 @@ class Listed(msgspec.Struct, frozen=True):
 
     results: dict[str, StoredResult]
     witnesses: tuple[Witness, ...] = ()
-
-
-class Kept(Struct, frozen=True):
-    """Numbers as they are kept: arrays and Python's own by name, and what else is told, in JSON's types."""
-
-    values: Mapping[str, Any]
-    told: Any = None
 
 
 class Entry:

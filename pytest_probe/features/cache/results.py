@@ -7,11 +7,12 @@ import weakref
 from collections.abc import Callable
 from functools import partial
 from types import CodeType
-from typing import Any, TypeVar
+from typing import Any
 
 from pytest_probe.check.function_owner import belongs_to
+from pytest_probe.check.kept import Keep, Kept, Made
 from pytest_probe.features.cache.entered import Entered
-from pytest_probe.features.cache.entry import Entry, Kept, Part
+from pytest_probe.features.cache.entry import Entry, Part
 from pytest_probe.features.cache.folder import Folder
 from pytest_probe.features.cache.keys import Unkeyed, digest, digest_of_array
 from pytest_probe.features.cache.state import Witness, description, witness
@@ -21,10 +22,6 @@ from pytest_probe.numerics.dtypes import AnyArray
 WORTH = 0.005
 # Without the file a case is as right: a full disk, a value of a kind that has no place in it, no memory for a copy.
 UNWRITTEN = (OSError, TypeError, MemoryError)
-
-
-Made = TypeVar("Made")
-Keep = Callable[[Made], Kept | None]
 
 
 class Digests:

@@ -11,7 +11,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pytest_probe.check import conditions as conditions_module
+from pytest_probe.features.cache import cache as cache_module
+from pytest_probe.features.cache.cache import Cache
 from pytest_probe.features.cache.folder import Folder
 from pytest_probe.model.arguments import mapped
 from pytest_probe.model.run import Device
@@ -39,9 +40,9 @@ def test_equal_verdicts_and_metrics(
 ) -> None:
     dump = unpack(name, tmp_path)
     expected, without = seeded(dump, dtype=dtype), computed()
-    assert seeded(dump, dtype=dtype, cache=folder) == expected
+    assert seeded(dump, dtype=dtype, cache=Cache(folder)) == expected
     assert computed() > 0.9 * without  # a call that the step makes twice is computed once
-    assert seeded(dump, dtype=dtype, cache=folder) == expected
+    assert seeded(dump, dtype=dtype, cache=Cache(folder)) == expected
     assert computed() < 0.1 * without
 
 
@@ -51,10 +52,10 @@ def test_equal_with_paddle(tmp_path: Path, folder: Path) -> None:
 
     dump = unpack_paddle("cnn_random", tmp_path)
     expected = seeded(dump)
-    assert seeded(dump, cache=folder) == expected
+    assert seeded(dump, cache=Cache(folder)) == expected
     files = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
     assert files
-    assert seeded(dump, cache=folder) == expected
+    assert seeded(dump, cache=Cache(folder)) == expected
     assert {path: path.stat().st_ino for path in folder.iterdir()}.keys() == files.keys()
 
 
@@ -79,7 +80,7 @@ def found(
     bench: Make, folder: Path | None, registry: Registry | None = None, device: str = "cpu", **asked: Any
 ) -> list[Verdict]:
     """The verdicts on both directions of a gelu."""
-    conditions = {"device": device, "cache": folder, **asked}
+    conditions = {"device": device, "cache": None if folder is None else Cache(folder), **asked}
     made = bench("Functional.gelu", F.gelu, X, backward=True, registry=registry, conditions=conditions)
     return [made.check(direction) for direction in BOTH]
 
@@ -98,14 +99,14 @@ def test_another_device_pays_for_itself_alone(bench: Make, folder: Path, compute
 
 
 def test_a_backward_alone(bench: Make, folder: Path) -> None:
-    conditions = {"cache": folder}
+    conditions = {"cache": Cache(folder)}
     runs = [bench("Functional.gelu", F.gelu, X, backward=True, conditions=conditions).check("backward") for _ in BOTH]
     assert repr(runs[0]) == repr(runs[1]) == repr(found(bench, None)[1])
 
 
 def test_gradients_that_are_not_there_are_computed(bench: Make, folder: Path) -> None:
     """The forward run comes from the cache then, without a graph."""
-    made = bench("Functional.gelu", F.gelu, X, backward=True, conditions={"cache": folder})
+    made = bench("Functional.gelu", F.gelu, X, backward=True, conditions={"cache": Cache(folder)})
     made.check("forward")
     expected = found(bench, None)
     assert repr(found(bench, folder)) == repr(expected)
@@ -138,7 +139,7 @@ def test_what_numbers_depend_on_misses(
 ) -> None:
     def run(folder: Path | None, how: Mapping[str, Any]) -> str:
         given = {name: how[name] for name in ("edit", "hooks") if name in how}
-        conditions = {"cache": folder, **how.get("conditions", {})}
+        conditions = {"cache": None if folder is None else Cache(folder), **how.get("conditions", {})}
         made = bench("Functional.gelu", F.gelu, X, backward=True, conditions=conditions, **given)
         return repr([made.check(direction, dtype=how.get("dtype")) for direction in BOTH])
 
@@ -149,7 +150,7 @@ def test_what_numbers_depend_on_misses(
         framework = type(bench("Functional.gelu", F.gelu, X).checker.setup.framework)
         monkeypatch.setattr(framework, "describe", lambda _: {"framework": "torch", "version": changed["version"]})
     if "package" in changed:
-        monkeypatch.setattr(conditions_module, "package_digest", lambda: changed["package"])
+        monkeypatch.setattr(cache_module, "package_digest", lambda: changed["package"])
     expected = run(None, changed)
     needed = computed()
     assert run(folder, changed) == expected
@@ -194,7 +195,7 @@ def test_one_damaged_array_costs_no_other(bench: Make, folder: Path, computed: C
 
 
 def test_what_draws_random_numbers_is_not_kept(bench: Make, folder: Path) -> None:
-    made = bench("Functional.dropout", F.dropout, X, 0.5, True, conditions={"cache": folder})
+    made = bench("Functional.dropout", F.dropout, X, 0.5, True, conditions={"cache": Cache(folder)})
     assert made.check().verdict == "pass"
     assert not files(folder)
 
@@ -207,7 +208,7 @@ def test_a_function_in_the_place_of_the_frameworks_is_not_kept(
     before = files(folder)
     gelu = F.gelu
     monkeypatch.setattr(F, "gelu", lambda *args, **kwargs: gelu(*args, **kwargs) + 1)
-    made = bench("Functional.gelu", torch.nn.functional.gelu, X, backward=True, conditions={"cache": folder})
+    made = bench("Functional.gelu", torch.nn.functional.gelu, X, backward=True, conditions={"cache": Cache(folder)})
     assert [made.check(direction).verdict for direction in BOTH] == ["pass", "pass"]
     assert files(folder) == before
 
@@ -243,7 +244,7 @@ def test_a_sampled_call(bench: Make, folder: Path, computed: Callable[[], int]) 
     x, weight = normal(96, 128), normal(80, 128, seed=1)
 
     def run(cache: Path | None) -> str:
-        conditions = {"cache": cache, "flops": 1e5}
+        conditions = {"cache": None if cache is None else Cache(cache), "flops": 1e5}
         made = bench("Functional.linear", F.linear, x, weight, backward=True, conditions=conditions)
         return repr([made.check(direction) for direction in BOTH])
 

@@ -11,7 +11,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from pytest_probe.features.cache.entry import Entry, Kept, Part
+from pytest_probe.check.kept import Kept
+from pytest_probe.features.cache.entry import Entry, Part
 
 ARRAYS = {
     "float64": np.array([1.5, -0.0, math.inf, math.nan, 5e-324]),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pytest_probe.features.cache.entry import Kept
+from pytest_probe.check.kept import Kept
 from pytest_probe.features.cache.folder import ABANDONED, Folder
 
 
