@@ -1,4 +1,7 @@
-"""The files of one step: a JSON object that is whole at every moment, and those that are written at its end."""
+"""The files of one step: a JSON object that is whole at every moment, and those that are written at its end.
+
+New entries and new closing braces overwrite the old closing braces in one call.
+"""
 
 from __future__ import annotations
 

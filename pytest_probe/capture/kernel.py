@@ -1,4 +1,9 @@
-"""The compiled kernel of statistics, where one was built for this Python and platform; kernel/ has its source."""
+"""The compiled kernel of statistics, where one was built for this Python and platform; kernel/ has its source.
+
+It takes an address, a count and a dtype's number. So it follows no framework's ABI, and one build with Python's limited
+API serves all CPythons of a platform. What it does not know (what is not finite, float8, complex) is computed as it is
+without it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Values that stand many times in a floating array: zeros, the most frequent other value, rows of one value."""
+"""Values that stand many times in a floating array: zeros, the most frequent other value, rows of one value.
+
+Max, Min, Mean and Norm say nothing about them, and many faults show only there.
+"""
 
 from __future__ import annotations
 

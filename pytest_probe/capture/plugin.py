@@ -15,8 +15,8 @@ from pytest_probe.capture.folder import FolderTaken
 from pytest_probe.capture.outcome import Outcome
 from pytest_probe.errors import FrameworkTooOld, SettingsError, Unsupported
 from pytest_probe.plugin.disk import fail, unwritten
+from pytest_probe.plugin.misspelled import usage_error
 from pytest_probe.plugin.xdist import is_controller, is_worker
-from pytest_probe.settings.written import blamed
 
 
 class _Kept(logging.Handler):
@@ -102,5 +102,5 @@ def configure(config: pytest.Config, folder: str, others: list[str]) -> None:
     except FolderTaken as error:
         raise pytest.UsageError(str(FolderTaken("--probe-capture", folder, error.found, "remove it"))) from None
     except SettingsError as error:
-        raise pytest.UsageError(blamed(config, error)) from None
+        raise usage_error(config, error) from None
     config.pluginmanager.register(capture, "probe-capture")

@@ -1,4 +1,8 @@
-"""A few hundred elements of each large tensor, in which values that stand many times are looked for."""
+"""A few hundred elements of each large tensor, in which values that stand many times are looked for.
+
+They are read right after the tensor was counted, where they are, and copied only if a value may occur many times among
+them.
+"""
 
 from __future__ import annotations
 

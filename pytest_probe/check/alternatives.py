@@ -1,4 +1,8 @@
-"""References of one case under other assumptions: a device mode, or another value of an argument."""
+"""References of one case under other assumptions: a device mode, or another value of an argument.
+
+Flushing to zero is judged if it can explain an error. A wrong element that flushing does not move, and that scatters
+much less than its error in one run, stays wrong, whatever further runs say.
+"""
 
 from __future__ import annotations
 

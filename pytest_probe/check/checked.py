@@ -1,4 +1,7 @@
-"""What checking a case leaves, and a record's call made ready for a caller."""
+"""What checking a case leaves, and a record's call made ready for a caller.
+
+The item's owner keeps `Checked`, and nobody else keeps anything of a case. So peak memory is that of the largest case.
+"""
 
 from __future__ import annotations
 

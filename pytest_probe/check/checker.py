@@ -1,4 +1,8 @@
-"""One case on one device: both sides run, the standard judges each output, and what was found is said."""
+"""One case on one device: both sides run, the standard judges each output, and what was found is said.
+
+A checker has devices and modes for each framework, made for its first case. So a run imports no framework that none of
+its dumps needs.
+"""
 
 from __future__ import annotations
 

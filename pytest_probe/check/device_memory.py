@@ -1,6 +1,9 @@
 """The memory of the device under test, for which the processes of a run compete.
 
 A device's error that its memory ran out is no wrong result: the case runs once more, alone there.
+
+A case with more than a 32nd of the free memory leaves nothing on a shared device, not even the forward run for its
+backward.
 """
 
 from __future__ import annotations

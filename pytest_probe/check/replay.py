@@ -1,4 +1,9 @@
-"""A record made runnable: its reference, and what the source under test gave beside it."""
+"""A record made runnable: its reference, and what the source under test gave beside it.
+
+The recorded state chooses the kernel: `Reference.recorded_state` has the arguments that required grad, and the gradient
+mode. Other gradients come from a run of their own, because asking for them could change which kernel is judged. If
+float64 raises in a state, the recorded state was another one.
+"""
 
 from __future__ import annotations
 

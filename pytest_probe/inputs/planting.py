@@ -2,6 +2,8 @@
 
 What Min, Max, Mean and Norm imply where a dump tells no more, and a few zeros and ties in every floating tensor of some
 size whose API has no pole there.
+
+They are planted after the draw, in place of numbers that are near already, so that all other numbers stay the same.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""What a dump says, as plain data: dumps, entries, records and the arguments of a call."""
+"""What a dump says, as plain data: dumps, entries, records and the arguments of a call.
+
+What no item replays is in the dump all the same: `Record.node` has gradients of the last autograd node, and
+`Dump.gradients` gives all that a record has, for `show` and for comparisons of dumps.
+"""
 
 from __future__ import annotations
 

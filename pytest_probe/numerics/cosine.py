@@ -1,4 +1,7 @@
-"""Sums of products over blocks, and the angle between two vectors from them."""
+"""Sums of products over blocks, and the angle between two vectors from them.
+
+It is kept as 1 - cosine, so that near vectors differ by more than the last digit.
+"""
 
 from __future__ import annotations
 

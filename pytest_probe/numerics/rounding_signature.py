@@ -2,6 +2,9 @@
 
 Errors under test are compared with errors of samples that do round, in the same statistics: no statistic has limits of
 its own, and what samples have in common (a constant that each of them rounds) is granted.
+
+16-bit rounding may explain an error on another device only if the error has this signature; its size alone is not
+enough.
 """
 
 from __future__ import annotations

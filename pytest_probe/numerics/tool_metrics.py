@@ -2,6 +2,9 @@
 
 Formulas after mindstudio-probe (1.0.4 to 26.2), PaddleAPEX, msprobe's MindSpore checker and ptdbg_ascend: they share
 them and differ in what they call small, in what keeps a denominator from zero, and in what NaN and inf do.
+
+Both arrays are read once, in blocks, in float64. How tools differ is data, a `Convention`, with the tools' bugs,
+because old results are compared.
 """
 
 from __future__ import annotations

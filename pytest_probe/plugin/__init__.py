@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from pathlib import Path
 
-    from pytest_probe.errors import ProbeError
     from pytest_probe.plugin.session import Probe
 
 MARKER = (
@@ -92,12 +91,13 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     if not _may_probe(config):
         return None
     from pytest_probe.errors import ProbeError
+    from pytest_probe.plugin import misspelled
     from pytest_probe.plugin.xdist import auto_workers
 
     try:
         return auto_workers(_probe_of(config))
     except ProbeError as error:
-        raise _usage_error(config, error) from None
+        raise misspelled.usage_error(config, error) from None
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -116,21 +116,16 @@ def pytest_configure(config: pytest.Config) -> None:
         _configure_capture(config)
     elif _may_probe(config):
         from pytest_probe.errors import ProbeError
+        from pytest_probe.plugin import misspelled
         from pytest_probe.system.garbage_collection import paused_gc
 
         try:
             with paused_gc():
                 _configure(config)
         except ProbeError as error:
-            raise _usage_error(config, error) from None
+            raise misspelled.usage_error(config, error) from None
     elif not hasattr(config, "workerinput"):
         config.pluginmanager.register(Waiting(config), "probe-waiting")
-
-
-def _usage_error(config: pytest.Config, error: ProbeError) -> pytest.UsageError:
-    from pytest_probe.settings.written import blamed
-
-    return pytest.UsageError(blamed(config, error))
 
 
 def _find_captured(config: pytest.Config) -> None:

@@ -1,6 +1,9 @@
 """Workers say what their devices are: the process that hands out items imports no framework, which takes seconds.
 
 What a worker says goes into a file, before it collects. So a device that is unknown ends the run before a test runs.
+
+The controller numbers workers, and a worker finds its device of a kind by its number. Only a baseline and times need
+the devices before workers start.
 """
 
 from __future__ import annotations

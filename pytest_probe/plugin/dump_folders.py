@@ -1,4 +1,8 @@
-"""Folders of dumps hold data: pytest imports, collects and configures nothing because of what lies in them."""
+"""Folders of dumps hold data: pytest imports, collects and configures nothing because of what lies in them.
+
+pytest loads conftests and packages for every `Directory` on the way to an item. So dumps hang under `DumpFolder`, which
+is neither, and takes the hooks of the folder above.
+"""
 
 from __future__ import annotations
 

@@ -16,7 +16,6 @@ from pytest_probe.features.gate.failure_text import SHORT, heading, table
 from pytest_probe.features.gate.gate import Judgement
 from pytest_probe.features.html.details import details_of
 from pytest_probe.model.dump import Direction, Dump, Frame, Record
-from pytest_probe.model.named_frame import called_below
 from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.verdict import SLOWER, Verdict
 from pytest_probe.plugin.commands import item_command
@@ -25,6 +24,7 @@ from pytest_probe.plugin.saving import save, saved_file, saves
 from pytest_probe.plugin.session import Probe
 from pytest_probe.records import module_path, user_frame
 from pytest_probe.reports import junit, terminal
+from pytest_probe.system.named_frame import called_below
 from pytest_probe.system.text import printable, printable_line
 from pytest_probe.user_errors import exception_line, first_line
 

@@ -2,6 +2,8 @@
 
 That attaches handlers to the root and to each logger that does not propagate, and takes them off again, six times an
 item: torch has 42 of them.
+
+Ours are attached once. Where an option of logging is set, pytest's plugin stays.
 """
 
 from __future__ import annotations

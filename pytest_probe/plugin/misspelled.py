@@ -7,7 +7,9 @@ from difflib import get_close_matches
 
 import pytest
 
+from pytest_probe.errors import ProbeError
 from pytest_probe.options import OPTIONS
+from pytest_probe.settings.written import blamed
 
 FLAGS = tuple(option.flag for option in OPTIONS if option.cli)
 KEYS = tuple(option.key for option in OPTIONS if option.ini)
@@ -42,3 +44,8 @@ def _is_registered(config: pytest.Config, key: str) -> bool:
     except (ValueError, KeyError):
         return False
     return True
+
+
+def usage_error(config: pytest.Config, error: ProbeError) -> pytest.UsageError:
+    """What pytest shows of an error in the settings: where an ini file has the value, the file is blamed."""
+    return pytest.UsageError(blamed(config, error))

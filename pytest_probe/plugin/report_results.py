@@ -1,4 +1,8 @@
-"""Reports carry results: what the terminal shows of them, and their lines of results.jsonl as one text."""
+"""Reports carry results: what the terminal shows of them, and their lines of results.jsonl as one text.
+
+pytest keeps each report, so the lines are removed when the item has ended. Other plugins run an item again after its
+call or its teardown; of all runs the last one counts.
+"""
 
 from __future__ import annotations
 

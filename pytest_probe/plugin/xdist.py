@@ -1,4 +1,8 @@
-"""Everything about pytest-xdist, which is imported where it runs alone: devices for workers, workers that die."""
+"""Everything about pytest-xdist, which is imported where it runs alone: devices for workers, workers that die.
+
+The first SIGKILL during a case gives it to another worker, the second is its result. So a run that the system disturbed
+ends with the results of one that it did not.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Which processes run on a device: many beside one another, or one alone. Whoever dies holds nothing any more."""
+"""Which processes run on a device: many beside one another, or one alone. Whoever dies holds nothing any more.
+
+The lock has two bytes. Cases share the first; who wants to be alone takes it exclusively, and also the second, so that
+nobody new comes in.
+"""
 
 from __future__ import annotations
 

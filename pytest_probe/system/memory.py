@@ -1,4 +1,8 @@
-"""Memory that runs out in the middle of a case."""
+"""Memory that runs out in the middle of a case.
+
+NumPy and torch both raise `MemoryError` for it, which code of this package that catches exceptions and goes on lets
+through.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The reference side of one case: numbers that an earlier run kept, and those that this one computes."""
+"""The reference side of one case: numbers that an earlier run kept, and those that this one computes.
+
+Numbers are cached, not runs, since a graph cannot be kept: a gradient that is missing runs the call again. A function
+has no digest, so only the framework's own functions are cached.
+"""
 
 from __future__ import annotations
 

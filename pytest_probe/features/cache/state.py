@@ -28,6 +28,7 @@ import msgspec
 
 from pytest_probe.features.cache.entered import BESIDE, is_known
 from pytest_probe.features.cache.keys import PLAIN, Unkeyed
+from pytest_probe.frameworks.wrappers import without_wrapper
 
 COMPILED = (
     BuiltinFunctionType,
@@ -181,6 +182,9 @@ class _Description:
     def _function(self, function: FunctionType) -> bytes:
         if not is_known(function.__code__, function.__globals__, self._package):
             raise Unkeyed(f"{function.__module__}.{function.__qualname__} is not the framework's own")
+        inner = without_wrapper(function)
+        if inner is not function:
+            return self(inner)
         cells = [_content(cell) for cell in function.__closure__ or ()]
         held = (function.__defaults__, function.__kwdefaults__, cells)
         return b"function" + _code(function.__code__) + b"".join(map(self, held))

@@ -1,4 +1,9 @@
-"""On a node: one process that runs cases on one device, and is replaced when it dies."""
+"""On a node: one process that runs cases on one device, and is replaced when it dies.
+
+Ray says of an actor that died neither the signal nor what it ran. So the actor imports no framework and survives; its
+child is a pytest with `workerinput`, whose items come through a pipe. Everything that is done for pytest-xdist's
+workers serves it, and deaths have the same kinds.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Items as they are sent: raw records, and the files of tensors that nodes cannot read."""
+"""Items as they are sent: raw records, and the files of tensors that nodes cannot read.
+
+A node reads no dump: raw entries, stacks and the reader's `decode` are sent with each part. So collecting, duplicates,
+shards and `-k` happen once, in the controller.
+"""
 
 from __future__ import annotations
 

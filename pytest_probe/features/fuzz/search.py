@@ -1,4 +1,9 @@
-"""The search: hypothesis draws calls, each is judged, and what fails is shrunk."""
+"""The search: hypothesis draws calls, each is judged, and what fails is shrunk.
+
+A drawn call runs as an ordinary case, so one judge serves dumps and searches. Each is announced in a file that survives
+its process. After a death the next worker draws the same calls from the same seed, and leaves out the one that ended
+the process.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The table of constraints between the arguments of the most used operators: see table.yaml."""
+"""The table of constraints between the arguments of the most used operators: see table.yaml.
+
+Searches draw only inputs whose error theory bounds. The table keeps them to those; limits are not widened.
+"""
 
 from __future__ import annotations
 

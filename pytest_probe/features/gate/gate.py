@@ -1,4 +1,8 @@
-"""A case beside the baseline: is it worse than it was?"""
+"""A case beside the baseline: is it worse than it was?
+
+A case that got worse has to fail as its own item, so each process compares. `Result.verdict` stays what float64 says,
+`Result.gate` says how the case compares with the baseline; a known failure is pytest's xfail.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,9 @@
 """The gate of a run, in the process that reports: opened before anything is collected, told of each result, closed at
-the end. Items ask it through `Probe.gate`."""
+the end. Items ask it through `Probe.gate`.
+
+The controller reads the file once and gives its content to the workers, so a file that changes during the run changes
+no verdict. Only the controller writes.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 docs/history.md describes the tables for those who query them. The rows of an API in a run stand beside one another, so
 that an append writes in one place, and a query of an API reads few.
+
+The view's CROSS JOIN keeps SQLite to that order.
 """
 
 from __future__ import annotations

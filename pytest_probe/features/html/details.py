@@ -1,4 +1,8 @@
-"""Which cases a report shows in detail, and those details."""
+"""Which cases a report shows in detail, and those details.
+
+Each process does so for errors, warnings and its 200 worst others so far, of which about 200 ln(N / 200) turn out not
+to be among the worst.
+"""
 
 from __future__ import annotations
 

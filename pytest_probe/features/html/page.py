@@ -1,4 +1,8 @@
-"""The page itself: the data of a run inside a template, with a policy that forbids every request."""
+"""The page itself: the data of a run inside a template, with a policy that forbids every request.
+
+It is plain JavaScript without a library: a table that draws the rows in view, and plots of a few shapes, are less code
+than a library and its licence. Text is set as text everywhere, so nothing of a dump is read as HTML.
+"""
 
 from __future__ import annotations
 

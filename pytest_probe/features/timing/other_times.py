@@ -1,4 +1,8 @@
-"""The time of a case beside another run's: a benchmark's, or a baseline's, which has learnt how far it spreads."""
+"""The time of a case beside another run's: a benchmark's, or a baseline's, which has learnt how far it spreads.
+
+What looks slower is measured again: the median and the least must both be above the limit, four times within three
+seconds.
+"""
 
 from __future__ import annotations
 

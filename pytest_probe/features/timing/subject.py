@@ -1,4 +1,8 @@
-"""What is measured of a case: its call as the device under test makes it."""
+"""What is measured of a case: its call as the device under test makes it.
+
+Time alone needs no reference: the shapes and dtypes on the device show which function a record is. Where results are
+judged the replay shows it, and both ways measure the same call.
+"""
 
 from __future__ import annotations
 

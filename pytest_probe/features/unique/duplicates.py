@@ -2,6 +2,8 @@
 
 Alike are records whose calls differ in the values of floating tensors alone. The first one stands for all of them, with
 Max and Min as wide as all of theirs, so that what any of them shows can show there.
+
+The first record's decoded call is replaced, so inputs, judges and baselines notice nothing, and the id stays.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""PaddlePaddle: 16 bit where the CPU has no kernels of it: computed in float32, rounded at inputs and outputs."""
+"""PaddlePaddle: 16 bit where the CPU has no kernels of it: computed in float32, rounded at inputs and outputs.
+
+The 16-bit kernels that Paddle's CPU does have round each step, and are judged as 16 bit.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""PaddlePaddle: its operators below the public functions, so that a dump may call them."""
+"""PaddlePaddle: its operators below the public functions, so that a dump may call them.
+
+Most operators read as many arguments as they have parameters, also from memory behind the arguments that were given. So
+a replay gives them more arguments, all None, than any has.
+"""
 
 from __future__ import annotations
 

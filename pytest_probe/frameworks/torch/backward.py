@@ -1,4 +1,7 @@
-"""PyTorch: the backward of a graph, without what torch imports to compare shapes."""
+"""PyTorch: the backward of a graph, without what torch imports to compare shapes.
+
+`torch.autograd.grad` imports sympy for that. The engine's own entry is called if it has the signature that is known.
+"""
 
 from __future__ import annotations
 

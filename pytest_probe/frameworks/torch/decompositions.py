@@ -1,4 +1,9 @@
-"""PyTorch: kernels as the steps that torch's decompositions make of them, without what those do for its compiler."""
+"""PyTorch: kernels as the steps that torch's decompositions make of them, without what those do for its compiler.
+
+Torch's wrappers promote dtypes, which float64 alone does not need, and import its compiler to keep it out. A kernel
+whose decomposition is one kernel runs as it is. A wrapper is recognised by its code, so another release keeps its own
+steps.
+"""
 
 from __future__ import annotations
 

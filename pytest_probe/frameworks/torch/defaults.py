@@ -1,4 +1,7 @@
-"""PyTorch: arguments whose default is a number of the tensors' dtype, which float64 would make another call of."""
+"""PyTorch: arguments whose default is a number of the tensors' dtype, which float64 would make another call of.
+
+Compiled functions of torch's run without the mode: it sees calls from Python alone, so it would see nothing inside one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""PyTorch: emulates device modes (TF32, flush to zero, ...) inside a run on the CPU, kernel by kernel."""
+"""PyTorch: emulates device modes (TF32, flush to zero, ...) inside a run on the CPU, kernel by kernel.
+
+Operands of aten's products are rounded inside the float64 run. So composed calls and their backward are treated alike,
+and a judge needs to know no mode.
+"""
 
 from __future__ import annotations
 

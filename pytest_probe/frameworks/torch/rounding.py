@@ -1,4 +1,8 @@
-"""PyTorch: run a call in float64 but round what passes from step to step, as a healthy kernel of a dtype would."""
+"""PyTorch: run a call in float64 but round what passes from step to step, as a healthy kernel of a dtype would.
+
+A tensor is rounded when a later kernel computes with it. Views and copies only pass it on, and final outputs keep their
+exact value.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """PyTorch: calls whose kernels do not check what they are given, and end the process where it is wrong.
 
 A dump is untrusted, so it is checked here. Which calls these are, benchmarks/crashing_calls.py finds.
+
+These are checks of arguments, and no list of what is allowed.
 """
 
 from __future__ import annotations

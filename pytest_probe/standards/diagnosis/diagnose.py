@@ -1,4 +1,8 @@
-"""How much of an output is wrong, where, and the first cause that explains it."""
+"""How much of an output is wrong, where, and the first cause that explains it.
+
+A cause is looked for with runs for 50 errors of an API, and for ten if they found none. A change of arguments is run
+only if it may explain what is wrong.
+"""
 
 from __future__ import annotations
 

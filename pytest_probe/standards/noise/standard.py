@@ -1,4 +1,8 @@
-"""The noise standard: is the error what the precision explains? The rule is in docs/standards.md."""
+"""The noise standard: is the error what the precision explains? The rule is in docs/standards.md.
+
+Right outputs need no evidence: the correctly rounded reference leaves no error after half an ulp, so no run can change
+its verdict. tests/standards/test_right_results.py holds the judges to that.
+"""
 
 from __future__ import annotations
 

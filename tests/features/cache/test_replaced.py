@@ -18,7 +18,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pytest_probe.check import conditions
+from pytest_probe.features.cache import cache
 from pytest_probe.registry import Registry
 from tests.check.conftest import Make, normal
 
@@ -96,10 +96,12 @@ WAYS: dict[str, tuple[Any, Changed]] = {
 }
 
 
-def judged(bench: Make, call: Any, cache: Path | None, registry: Registry | None = None) -> str:
+def judged(bench: Make, call: Any, folder: Path | None, registry: Registry | None = None) -> str:
     """The reference's sum, and the verdict on the CPU: the same call, so what is replaced is so on both sides."""
     api, function, arguments = call
-    made = bench(api, function, *arguments, registry=registry, conditions={"cache": cache})
+    made = bench(
+        api, function, *arguments, registry=registry, conditions={"cache": None if cache is None else Cache(cache)}
+    )
     return repr(made.check())
 
 
@@ -132,8 +134,8 @@ def test_a_wrong_kernel_fails_where_a_wrong_reference_was_kept(
         judged(bench, NORM, folder)
     registry = Registry.default()
     registry.calls["Functional.layer_norm"] = times(F.layer_norm)
-    for cache in (None, folder):
-        assert "error" in judged(bench, NORM, cache, registry)
+    for kept in (None, folder):
+        assert "error" in judged(bench, NORM, kept, registry)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +144,7 @@ def test_a_wrong_kernel_fails_where_a_wrong_reference_was_kept(
         lambda patch: patch.setenv("MKL_CBWR", "COMPATIBLE"),
         lambda patch: patch.setenv("ATEN_CPU_CAPABILITY", "default"),
         lambda patch: patch.setattr(torch, "get_num_threads", lambda: 77),
-        lambda patch: patch.setattr(conditions, "build_of", lambda _: (("libtorch_cpu.so", 1, 0),)),
+        lambda patch: patch.setattr(cache, "build_of", lambda _: (("libtorch_cpu.so", 1, 0),)),
     ],
     ids=["environment of the products", "environment of the kernels", "threads", "another build"],
 )

@@ -1,4 +1,8 @@
-"""Functions replaced wherever a loaded module holds them, and put back."""
+"""Functions replaced wherever a loaded module holds them, and put back.
+
+Paddle has no mode that sees calls, and a function is bound in thousands of places: `paddle.add` is `paddle.Tensor.add`,
+and `from` imports hold both.
+"""
 
 from __future__ import annotations
 

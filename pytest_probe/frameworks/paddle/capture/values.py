@@ -1,6 +1,9 @@
 """Tensors and other arguments of Paddle's calls as snapshots, with their statistics.
 
 The memory of CPU tensors is read where it lies: Paddle is asked for nothing that would be a call of its own.
+
+Statistics of CPU tensors come from the memory itself, through NumPy: a function of Paddle's would be a call of its own,
+and take longer. Those of other devices' tensors are computed there, in float64, which autocast leaves alone.
 """
 
 from __future__ import annotations

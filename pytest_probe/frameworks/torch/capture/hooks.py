@@ -1,4 +1,7 @@
-"""torch's calls as entries: a mode that sees every function of torch's, whatever name the caller has for it."""
+"""torch's calls as entries: a mode that sees every function of torch's, whatever name the caller has for it.
+
+A capture is a `TorchFunctionMode`, and changes no function of torch's.
+"""
 
 from __future__ import annotations
 
