@@ -99,9 +99,8 @@ WAYS: dict[str, tuple[Any, Changed]] = {
 def judged(bench: Make, call: Any, folder: Path | None, registry: Registry | None = None) -> str:
     """The reference's sum, and the verdict on the CPU: the same call, so what is replaced is so on both sides."""
     api, function, arguments = call
-    made = bench(
-        api, function, *arguments, registry=registry, conditions={"cache": None if cache is None else Cache(cache)}
-    )
+    kept = None if folder is None else cache.Cache(folder)
+    made = bench(api, function, *arguments, registry=registry, conditions={"cache": kept})
     return repr(made.check())
 
 
