@@ -181,7 +181,12 @@ OPTIONS = (
         "DUMP",
         free="it says where findings are kept",
     ),
-    Option("strict", "Warnings fail, and so do cases of the baseline that have vanished", kind="flag"),
+    Option(
+        "strict",
+        "Warnings fail, and so do cases of the baseline that have vanished",
+        kind="flag",
+        free="it says which verdicts fail, and changes none",
+    ),
     Option(
         "out",
         "Write results and msprobe's CSV files into this folder; it must not hold results yet",
@@ -240,6 +245,7 @@ OPTIONS = (
         "End the process in which a case takes longer than S seconds, with all its runs; 0: never (default: 300)",
         "S",
         "300",
+        free="a case that ends in time has the same verdict with any limit",
     ),
     Option(
         "isolate",

@@ -47,7 +47,7 @@ def of_options(settings: Settings) -> dict[str, Any]:
     return {
         option.name: understood[option.name]
         if option.name in understood
-        else settings.given.get(option.name, option.default)
+        else settings.given.get(option.name, False if option.kind == "flag" else option.default)
         for option in OPTIONS
         if not option.free and not option.by
     }
@@ -59,6 +59,8 @@ def _understood(settings: Settings) -> dict[str, Any]:
     return {
         "dtype": sorted(dtype or "recorded" for dtype in selection.dtypes),
         "seed": settings.seed,
+        "inputs": settings.inputs,
+        "standard": settings.standard,
         "api": sorted(selection.apis),
         "skip-api": sorted(selection.skip_apis),
         "direction": "both" if len(selection.directions) > 1 else selection.directions[0],
@@ -68,7 +70,6 @@ def _understood(settings: Settings) -> dict[str, Any]:
         "time-budget": settings.time_budget,
         "time-limit": settings.time_limit,
         "flops": "inf" if settings.flops == math.inf else settings.flops,
-        "timeout": settings.timeout,
         "fuzz": None if settings.fuzz is None else settings.fuzz.count,
         "shard": "/".join(map(str, settings.shard)) if settings.shard else None,
         "namespaces": dict(settings.namespaces),

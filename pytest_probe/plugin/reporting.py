@@ -94,7 +94,8 @@ class Reporting:
         self._seen: set[PortableId] = set()
         self.earlier: Earlier | None = None
         if probe.settings.resume and out and self._runs:
-            self.earlier = Earlier(out, RUN, RESULTS)
+            settings = probe.settings
+            self.earlier = Earlier(out, RUN, RESULTS, strict=settings.strict, timeout=settings.timeout)
             self.earlier.check(run["identity"], devices_known=not later)
             if later:
                 # Nothing is known of this run's devices, so those of the results are kept until workers tell.
@@ -307,7 +308,8 @@ class Reporting:
             yield
         except OSError as error:
             self._trouble.append(unwritten(session.config, error))
-        if self._probe.nothing_left and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+        taken_over = self.earlier is not None and bool(self._tally.verdicts)
+        if (self._probe.nothing_left or taken_over) and session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
             exitstatus = session.exitstatus = pytest.ExitCode.OK
         if self._unsaved:
             self._trouble.append(self._unsaved.removeprefix(NOT_SAVED) + ": the tensors of one case or more are lost")

@@ -23,9 +23,10 @@ def note(probe: Probe, session: pytest.Session) -> None:
     worker: dict[str, Any] = getattr(config, "workerinput", {})
     if out is None or config.option.collectonly or worker.get("workerid", "gw0") != "gw0":
         return
+    places = probe.item_places
     listed = [
-        SelectedItem(_id(item), probe.item_places.get(item.nodeid, place), item.nodeid)
-        for place, item in enumerate(session.items)
+        SelectedItem(_id(item), places.get(node, place) if places else place, node)
+        for place, (node, item) in enumerate((item.nodeid, item) for item in session.items)
     ]
     goes_on = probe.settings.resume and (out / ITEMS).exists()
     try:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from pytest_probe.errors import ResultsError, SettingsError
 from pytest_probe.model.result import Result
+from pytest_probe.reports.death import TIMEOUT
 from pytest_probe.reports.identity import Identity, check
 from pytest_probe.reports.selected import ITEMS, Items, Selected, described, faults, is_of_test, read_items
 from pytest_probe.system.atomic_files import beside
@@ -21,10 +22,16 @@ OPTION = "--probe-resume"
 ADVICE = "give the same, or a new folder"
 
 
+class _Settings(msgspec.Struct, frozen=True):
+    strict: bool = False
+    timeout: float = 0.0
+
+
 class EarlierRun(msgspec.Struct, frozen=True):
     """What run.json says of a run: of one that was killed, no end."""
 
     identity: dict[str, Any]
+    settings: _Settings
     devices: list[dict[str, str]]
     started: str
     finished: str | None = None
@@ -42,10 +49,12 @@ class _Named(msgspec.Struct, frozen=True):
 class Earlier:
     """The run in a folder. Raises SettingsError where its run.json is missing or is none of ours.
 
-    finished: every item has its result, and the run ended by itself. remarks: what of its results runs again, and why.
+    strict and timeout are those of the run that goes on. finished: every item has its result, the run ended by itself,
+    and the same verdicts failed in it. longer: what the time limit ended may have more time now, and runs again.
+    remarks: what of its results runs again, and why.
     """
 
-    def __init__(self, folder: Path, run_file: str, results_file: str) -> None:
+    def __init__(self, folder: Path, run_file: str, results_file: str, *, strict: bool, timeout: float) -> None:
         self._folder = folder
         self._path = folder / results_file
         self.remarks: list[str] = []
@@ -57,7 +66,10 @@ class Earlier:
             raise SettingsError(OPTION, str(folder), f"{missing}; leave {OPTION} out") from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise SettingsError(OPTION, str(folder), f"its {run_file} is none of pytest-probe's: {error}") from None
-        self.finished = self.run.finished is not None and self.run.not_run == 0
+        same_end = self.run.settings.strict == strict
+        self.finished = self.run.finished is not None and self.run.not_run == 0 and same_end
+        before = self.run.settings.timeout
+        self.longer = before > 0 and (timeout == 0 or timeout > before)
 
     def check(self, now: Identity, *, devices_known: bool) -> None:
         """Raises SettingsError where the run that goes on is another one. devices_known: workers may tell them later.
@@ -69,9 +81,11 @@ class Earlier:
 
     def kept(self, file: IO[bytes]) -> IO[bytes]:
         """The results file, locked, without what has to run again: lines that are damaged, cases that have several
-        results, cases that the run did not select, and checks of a test, of which some may be missing. Raises OSError,
-        and SettingsError where the list of its cases cannot be used."""
-        found = list(self._ids())
+        results, cases that the run did not select, cases that a shorter time limit ended, and checks of a test, of
+        which some may be missing. Raises OSError, and SettingsError where the list of its cases cannot be used."""
+        lines = list(self._lines())
+        found = [id for id, _ in lines]
+        ended = {id for id, kind in lines if self.longer and kind == TIMEOUT}
         items = self._items(bool(found))
         wrong = faults(items, (id for id in found if id), self.run.without_result)
         missing = wrong.missing if self.finished else ()
@@ -81,25 +95,28 @@ class Earlier:
             self.remarks.append(
                 f"it has {damaged:,} line{'s' * (damaged > 1)} that cannot be read; their cases run again"
             )
+        if ended:
+            self.remarks.append(f"{len(ended):,} of its cases took longer than its --probe-timeout; they run again")
         self.finished = self.finished and not self.remarks and None not in found
-        again = {*wrong.doubled, *wrong.foreign}
+        again = {*wrong.doubled, *wrong.foreign, *ended}
         keep = [bool(id) and id not in again and (self.finished or not is_of_test(str(id))) for id in found]
         if all(keep):
             return file
         path = beside(self._path)
         new = path.open("ab", buffering=0)
         locked(new)
-        with opened(self._path) as lines:
-            new.writelines(line for line, stays in zip(lines, keep, strict=True) if stays)
+        with opened(self._path) as old:
+            new.writelines(line for line, stays in zip(old, keep, strict=True) if stays)
         path.replace(self._path)
         file.close()
         return new
 
-    def _ids(self) -> Iterator[str | None]:
-        """The id of each line: "" where it cannot be read, None where it was cut off at the end."""
+    def _lines(self) -> Iterator[tuple[str | None, str]]:
+        """The id of each line and its kind: the id is "" where it cannot be read, None where it was cut off at the
+        end."""
         decoder = msgspec.json.Decoder(Result)
         with opened(self._path) as file:
-            yield from (_id(decoder, line) for line in file)
+            yield from (_line(decoder, line) for line in file)
 
     def _items(self, has_results: bool) -> Items:
         """Those that the run selected; none where it ended before it knew."""
@@ -142,11 +159,14 @@ def result_names(path: Path, size: int) -> frozenset[str]:
         raise ResultsError(str(path), str(error)) from None
 
 
-def _id(decoder: msgspec.json.Decoder[Result], line: bytes) -> str | None:
+def _line(decoder: msgspec.json.Decoder[Result], line: bytes) -> tuple[str | None, str]:
+    if not line.endswith(b"\n"):
+        return None, ""
     try:
-        return decoder.decode(line).id if line.endswith(b"\n") else None
+        result = decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return ""
+        return "", ""
+    return result.id, result.kind
 
 
 def _decoded(decoder: msgspec.json.Decoder[Result], line: bytes, where: str) -> Result:

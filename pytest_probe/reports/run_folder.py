@@ -75,10 +75,14 @@ class RunFolder(Struct, frozen=True):
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise SettingsError(where, str(path), f"its {RUN} is none of pytest-probe's: {error}") from None
 
-    def results(self) -> Iterator[Result]:
-        """Raises SettingsError where the results cannot be read, or are not those of the run."""
+    def check(self) -> str:
+        """What is to be said of a run that ended early, "" of a whole one. Raises SettingsError where the results are
+        not those of the run."""
         end = RunEnd(self.run.finished, self.run.not_run, self.run.selected, self.run.without_result)
-        check_results(self.where, self.path / RESULTS, end)
+        return check_results(self.where, self.path / RESULTS, end)
+
+    def results(self) -> Iterator[Result]:
+        """Raises SettingsError where the results cannot be read."""
         try:
             yield from read_results(self.path / RESULTS)
         except OSError as error:

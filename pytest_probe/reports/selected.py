@@ -21,7 +21,7 @@ ITEMS = "items.json"
 NAMED = 5
 
 
-class SelectedItem(msgspec.Struct, frozen=True, array_like=True):
+class SelectedItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An item of a run: its portable id, or the node id of a test; its place in the run, of a shard in the run without
     shards; its node id."""
 
@@ -137,10 +137,10 @@ def faults(items: Items, results: Iterable[str], without_result: Collection[str]
     )
 
 
-def check_results(option: str, results: Path, run: RunEnd, *, early: bool = True) -> None:
+def check_results(option: str, results: Path, run: RunEnd, *, early: bool = True) -> str:
     """Has the file the results that run.json speaks of? early: those of a run that ended early may be missing.
 
-    Raises SettingsError, which names cases.
+    What is to be said of a run that ended early, "" of a whole one. Raises SettingsError, which names cases.
     """
     folder = results.parent
     try:
@@ -157,6 +157,15 @@ def check_results(option: str, results: Path, run: RunEnd, *, early: bool = True
     for line in described(Faults(missing, found.doubled, found.foreign)):
         wanted = "go on with --probe-resume, which runs such cases again, or give the folder of a whole run"
         raise SettingsError(option, str(folder), f"{line}; {wanted}")
+    return _early_end(run, len(items.found), len(found.missing))
+
+
+def _early_end(run: RunEnd, items: int, missing: int) -> str:
+    if run.finished is not None and not run.not_run:
+        return ""
+    if run.selected is None:
+        return "its run ended early, before its cases were known"
+    return f"its run ended early: {missing if run.finished is None else run.not_run:,} of {items:,} cases are missing"
 
 
 def described(found: Faults) -> Iterator[str]:

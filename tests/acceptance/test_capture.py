@@ -184,6 +184,18 @@ def test_overwrite_removes_the_earlier_dump_alone(program: Path, tmp_path: Path)
     assert (left[0].startswith("step0/proc"), left[1]) == (True, "step1/notes.txt")
 
 
+@pytest.mark.parametrize("command", [["broken.py"], ["missing.py"], ["-m", "broken"]])
+def test_overwrite_keeps_the_dump_where_the_program_cannot_run(
+    program: Path, tmp_path: Path, command: list[str]
+) -> None:
+    captured(tmp_path, "train.py", "0")
+    (first,) = tmp_path.glob("dumps/step0/*/dump.json")
+    before = first.read_bytes()
+    (tmp_path / "broken.py").write_text("def f(:\n")
+    assert captured(tmp_path, "--overwrite", *command).returncode == 2
+    assert first.read_bytes() == before
+
+
 def test_ranks_write_side_by_side_and_one_speaks(program: Path, tmp_path: Path) -> None:
     def rank(number: int, world: int, *args: str) -> subprocess.CompletedProcess[str]:
         ranks = {"RANK": str(number), "WORLD_SIZE": str(world)}

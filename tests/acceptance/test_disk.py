@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from pytest_probe.system.file_lock import locked
-from tests.acceptance.conftest import DumpMaker, entries
+from tests.acceptance.conftest import DumpMaker, entries, forward, tensor
 
 # In a child: no file may become larger than so many bytes.
 LIMIT = """
@@ -46,13 +46,14 @@ def test_results_that_the_disk_does_not_take(
 
 
 def test_tensors_that_the_disk_does_not_take(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
-    make_dump(data={"Torch.argmax.0.forward": ARGMAX})
+    large = tensor(64, 64)
+    make_dump(data={"Functional.relu.0.forward": forward(large, output=large)})
     result = limited(
-        pytester, 1_900, "--probe-dump=dump.json", "--probe-out=out", "--probe-save=all", "-p", "no:cacheprovider"
+        pytester, 8_000, "--probe-dump=dump.json", "--probe-out=out", "--probe-save=all", "-p", "no:cacheprovider"
     )
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(
-        ["probe: *out/saved/dump.json/Torch.argmax.0.forward.pt cannot be written (File too l*"]
+        ["probe: *out/saved/dump.json/Functional.relu.0.forward.pt cannot be written (*): the tensors of *"]
     )
     assert not list((pytester.path / "out/saved/dump.json").iterdir())
 

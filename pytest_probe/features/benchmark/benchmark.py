@@ -54,7 +54,10 @@ class Benchmark(Struct, frozen=True):
         """Raises SettingsError where the folder holds no run."""
         try:
             run = _run_at(folder / RUN)
-            check_results(OPTION, folder / RESULTS, run)
+            early = check_results(OPTION, folder / RESULTS, run)
+            if early:
+                wanted = f"{early}; go on with --probe-resume, or give the folder of a whole run"
+                raise SettingsError(OPTION, str(folder), wanted)
             results: dict[PortableId, Result] = {}
             for result in read_results(folder / RESULTS):
                 results.setdefault(result.portable_id.in_any_dtype, result)

@@ -11,7 +11,7 @@ from typing import Any
 
 from pytest_probe.errors import SettingsError
 from pytest_probe.features.benchmark.compare import ComparedRow, compare, write_compared
-from pytest_probe.features.msprobe_csv.rows import read_rows
+from pytest_probe.features.msprobe_csv.rows import early_end, read_rows
 from pytest_probe.settings.choices import check_name
 from pytest_probe.standards.tools import COMPARES, DEFAULT
 from pytest_probe.system.text import printable
@@ -46,11 +46,14 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """The exit status. Raises SettingsError."""
     standard = check_name("--standard", arguments.standard, COMPARES)
+    early = [(path, early_end(path)) for path in (arguments.device, arguments.benchmark)]
     found = compare(read_rows(arguments.device), read_rows(arguments.benchmark), standard)
     try:
         written = write_compared(arguments.out, datetime.now().strftime("%Y%m%d%H%M%S"), found)
     except OSError as error:
         raise SettingsError("--out", str(arguments.out), f"it cannot be written to: {error.strerror}") from None
+    for line in (f"warning: {path}: {words}" for path, words in early if words):
+        print(printable(line))
     print(printable("\n".join(_lines(found, standard))))
     print("\n".join(f"written: {path}" for path in written))
     return FAILED if any(item.status == "error" for item in found) else 0

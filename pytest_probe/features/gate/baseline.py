@@ -11,6 +11,7 @@ from msgspec import Struct, field
 
 from pytest_probe.errors import ResultsError, SettingsError
 from pytest_probe.model.baseline import KeptCase
+from pytest_probe.reports.identity import Identity
 from pytest_probe.system.regular_file import opened
 
 SCHEMA = 1
@@ -56,6 +57,11 @@ class Header(msgspec.Struct, frozen=True):
             tuple(devices),
             dict(sorted(dumps.items())),
         )
+
+    @property
+    def identity(self) -> Identity:
+        """What another run must have in common, by the fields of a run's identity."""
+        return {"seed": self.seed, "inputs": self.inputs, "standard": self.standard}
 
 
 def _environment(device: Mapping[str, str], workers: int) -> dict[str, str]:

@@ -10,6 +10,8 @@ from msgspec import Struct
 
 from pytest_probe.errors import SettingsError
 from pytest_probe.features.gate.baseline import OPTION, Header
+from pytest_probe.reports.identity import Identity
+from pytest_probe.reports.identity import differences as unequal
 
 # What makes another device, whose bits are its own.
 DEVICE = ("framework", "device", "hardware", "threads", "emulated")
@@ -26,13 +28,12 @@ class Comparable(Struct, frozen=True):
         return self.same_device and label not in self.others
 
 
-def check(path: Path, before: Header, now: Header) -> None:
+def check(path: Path, before: Header, now: Identity) -> None:
     """Are both of the same inputs, and judged alike? Raises SettingsError."""
-    for name in ("seed", "inputs", "standard"):
-        old, new = getattr(before, name), getattr(now, name)
-        if old != new:
-            advice = f"give --probe-{name}={old}, or remove the file and write a new one"
-            raise SettingsError(OPTION, str(path), f"it has {name} {old}, this run has {name} {new}; {advice}")
+    for found in unequal(before.identity, now, "baseline"):
+        told = f"it has {found.field} {found.before}, this run has {found.field} {found.now}"
+        advice = f"give --probe-{found.field}={found.before}, or remove the file and write a new one"
+        raise SettingsError(OPTION, str(path), f"{told}; {advice}")
 
 
 def comparable(before: Header, now: Header) -> Comparable:

@@ -41,7 +41,7 @@ class GateRun:
         self._vanished: list[str] = []
         self.updated = ""
         if self._before is not None:
-            check(self._path, self._before.header, self._header)
+            check(self._path, self._before.header, run["identity"])
             _check_times(settings, self._before)
             self._vanished = sorted(_vanished(self._before, dumps))
         self.gate = gate_of(settings, self._before, self._comparable())

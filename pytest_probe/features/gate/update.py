@@ -18,6 +18,7 @@ from pytest_probe.features.gate.baseline import Baseline, Header
 from pytest_probe.features.gate.environment import comparable, differences
 from pytest_probe.model.baseline import Compared, KeptCase
 from pytest_probe.model.result import PortableId
+from pytest_probe.reports.identity import differences as unequal
 from pytest_probe.settings.choices import BITS
 from pytest_probe.system.atomic_files import replacing
 from pytest_probe.system.file_lock import locked
@@ -103,9 +104,8 @@ def write(path: Path, header: Header, changed: Mapping[str, KeptCase | None], *,
 def _after(before: Baseline | None, header: Header, changed: Mapping[str, KeptCase | None], whole: bool) -> Baseline:
     if before is None:
         return Baseline(header, {id: case for id, case in changed.items() if case is not None})
-    for name in ("seed", "inputs", "standard"):
-        if getattr(before.header, name) != getattr(header, name):
-            raise NotWritten(f"somebody changed it meanwhile: it has {name} {getattr(before.header, name)} now")
+    for found in unequal(before.header.identity, header.identity, "baseline"):
+        raise NotWritten(f"somebody changed it meanwhile: it has {found.field} {found.before} now")
     other = differences(before.header, header)
     if other and not whole:
         raise NotWritten(

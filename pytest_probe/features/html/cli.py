@@ -13,6 +13,7 @@ from pytest_probe.features.html.collected import Collected
 from pytest_probe.features.html.other_runs import Beside, OtherCase, OtherRun
 from pytest_probe.features.html.sparklines import sparklines
 from pytest_probe.reports.run_folder import RunFolder
+from pytest_probe.system.text import printable
 
 COMMAND = "report"
 
@@ -43,7 +44,12 @@ def run(arguments: argparse.Namespace) -> int:
     from pytest_probe.features.html.page import Page
 
     shown = RunFolder.read("DIR", arguments.folder)
-    beside = None if arguments.other is None else Beside(_other(shown, RunFolder.read("DIR2", arguments.other)))
+    other = None if arguments.other is None else RunFolder.read("DIR2", arguments.other)
+    for folder in (shown, other):
+        early = "" if folder is None else folder.check()
+        if folder is not None and early:
+            print(printable(f"warning: {folder.path}: {early}"))
+    beside = None if other is None else Beside(_other(shown, other))
     collected = Collected()
     for result in shown.results():
         row = collected.add(result)

@@ -58,6 +58,16 @@ def read_rows(path: Path) -> dict[str, Row]:
         raise SettingsError("compare", str(path), f"it cannot be read: {error}; {GIVE}") from error
 
 
+def early_end(path: Path) -> str:
+    """What is to be said of a run that ended early, "" of a whole one and of a file. Raises SettingsError."""
+    if not (path / RESULTS).exists():
+        return ""
+    try:
+        return check_results("compare", path / RESULTS, end_of(path / RUN))
+    except (OSError, ResultsError) as error:
+        raise SettingsError("compare", str(path), f"it cannot be read: {error}; {GIVE}") from error
+
+
 def _of_folder(folder: Path) -> dict[str, Row]:
     results = folder / RESULTS
     if not results.exists():
@@ -65,7 +75,6 @@ def _of_folder(folder: Path) -> dict[str, Row]:
         if len(files) != 1:
             raise SettingsError("compare", str(folder), f"it holds {len(files)} details files and no {RESULTS}; {GIVE}")
         return {row.key: row for row in _of_file(files[0])}
-    check_results("compare", results, end_of(folder / RUN))
     found = list(read_results(results))
     calls = [result for result in found if result.api]
     several = len({result.portable_id.label for result in found}) > 1

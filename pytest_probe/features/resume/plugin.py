@@ -58,7 +58,7 @@ def configure(config: pytest.Config, probe: Probe) -> None:
         config.option.dist, config.option.tx, config.option.numprocesses = "no", [], 0
         config.pluginmanager.register(Finished(earlier), "probe-finished")
     else:
-        _write_deaths(probe, reporting.writer)
+        _write_deaths(probe, reporting.writer, longer=earlier.longer)
         _remove_tables(reporting.writer.folder, earlier.run.tables)
         config.pluginmanager.register(Compared(reporting.writer.folder, earlier), "probe-compared")
         config.pluginmanager.register(Remaining(earlier.names(earlier.size)), "probe-remaining")
@@ -73,8 +73,9 @@ def _remove_tables(folder: Path, names: Iterable[str]) -> None:
             path.unlink(missing_ok=True)
 
 
-def _write_deaths(probe: Probe, writer: ResultsWriter) -> None:
-    """Note what the processes of the earlier run were running, and write the results of the cases that they died of."""
+def _write_deaths(probe: Probe, writer: ResultsWriter, *, longer: bool) -> None:
+    """Note what the processes of the earlier run were running, and write the results of the cases that they died of.
+    longer: a case that the time limit ended has more time now, and runs again."""
     folder = writer.folder / FOLDER
     known = result_names(writer.folder / RESULTS, writer.size)
     out_of_time = told_timeout(folder)
@@ -82,7 +83,7 @@ def _write_deaths(probe: Probe, writer: ResultsWriter) -> None:
     deaths.of_earlier_processes()
     for death, times in deaths.last():
         ended = death.id == out_of_time
-        if death.id not in known and (ended or times >= DEATHS_OF_A_CASE):
+        if death.id not in known and not (ended and longer) and (ended or times >= DEATHS_OF_A_CASE):
             verdict = verdict_on(death, Ending(None), times=times, timed_out=ended)
             writer.write(lines_of([result_of(probe, PortableId.parse(death.id), verdict, probe.device, death.folded)]))
     (folder / TIMER).unlink(missing_ok=True)
@@ -125,7 +126,6 @@ class Resumed:
         self._earlier = earlier
         self._size = earlier.size
         self._nodes = {probe.dumps.label(path): _node(probe, path) for path in probe.dumps.paths}
-        self._count = 0
         self._replaying = False
 
     @pytest.hookimpl(optionalhook=True)
@@ -148,7 +148,6 @@ class Resumed:
         for nodeid, found in groupby(self._earlier.results(self._size), self._node):
             results = list(found)
             self._reporting.take_over(results)
-            self._count += len(results)
             worst = max(results, key=lambda result: SEVERITY[result.verdict])
             if all_of_them or self._fails(worst):
                 for report in self._reports(nodeid, worst):
@@ -167,12 +166,6 @@ class Resumed:
             return None
         category = "" if report.when == "teardown" else "failed" if report.failed else TAKEN_OVER
         return category, "", ""
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, None, None]:
-        if session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and self._count:
-            session.exitstatus = pytest.ExitCode.OK
-        yield
 
     def pytest_report_header(self) -> list[str]:
         folder = self._reporting.writer.folder

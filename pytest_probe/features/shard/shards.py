@@ -80,11 +80,6 @@ class Shard(Struct, frozen=True, dict=True):
     def name(self) -> str:
         return f"{self.number}/{self.parts}"
 
-    @property
-    def is_whole(self) -> bool:
-        """Has each of its items a result?"""
-        return self.run.finished is not None and self.run.not_run == 0
-
     @cached_property
     def items(self) -> Items:
         """Raises SettingsError."""
@@ -105,9 +100,10 @@ class Shard(Struct, frozen=True, dict=True):
             raise SettingsError(COMMAND, str(self.folder), f"{ITEMS} does not have {result.id}")
         return found
 
-    def check_results(self, *, partial: bool) -> None:
-        """Raises SettingsError where its results are not those of its items."""
-        check_results(COMMAND, self.folder / RESULTS, run_end(self.whole), early=partial)
+    def check_results(self, *, partial: bool) -> str:
+        """What is to be said of a run that ended early. Raises SettingsError where its results are not those of its
+        items."""
+        return check_results(COMMAND, self.folder / RESULTS, run_end(self.whole), early=partial)
 
     def results(self) -> Iterator[tuple[SelectedItem, Result]]:
         """Raises SettingsError."""
@@ -124,12 +120,13 @@ def check(shards: Sequence[Shard], *, partial: bool) -> None:
         _check_same(shards[0], other)
     parts = shards[0].parts
     seen: dict[int, Shard] = {}
+    early: dict[int, str] = {}
     for shard in shards:
         if shard.number in seen:
             wanted = f"it is shard {shard.name}, and so is {seen[shard.number].folder}; give each shard once"
             raise SettingsError(COMMAND, str(shard.folder), wanted)
         seen[shard.number] = shard
-        shard.check_results(partial=partial)
+        early[shard.number] = shard.check_results(partial=partial)
     if partial:
         return
     missing = [f"{number}/{parts}" for number in range(1, parts + 1) if number not in seen]
@@ -137,8 +134,8 @@ def check(shards: Sequence[Shard], *, partial: bool) -> None:
         given = ", ".join(str(shard.folder) for shard in shards)
         raise SettingsError(COMMAND, given, f"shards are missing: {named(missing)}; add them, or --partial")
     for shard in shards:
-        if not shard.is_whole:
-            wanted = "its run ended early; go on with --probe-resume, or add --partial"
+        if early[shard.number]:
+            wanted = f"{early[shard.number]}; go on with --probe-resume, or add --partial"
             raise SettingsError(COMMAND, str(shard.folder), wanted)
 
 
@@ -173,7 +170,7 @@ def run_of(shards: Sequence[Shard], results: Iterable[Result]) -> dict[str, Any]
     without = [id for shard in shards for id in shard.run.without_result]
     return {
         **{key: value for key, value in first.whole.items() if key not in ("schema", "tables", "selected")},
-        "settings": {**first.run.settings, "shard": None},
+        "settings": {**first.run.settings, "shard": None, "strict": any(s.run.settings.get("strict") for s in shards)},
         "identity": {**first.run.identity, "shard": None},
         "devices": [device for place, device in enumerate(devices) if device not in devices[:place]],
         "started": min(shard.run.started for shard in shards),

@@ -56,9 +56,13 @@ def test_parts_of_killed_processes_go_those_of_others_stay(tmp_path: Path) -> No
     old, new = folder.begin(), folder.begin()
     long_ago = time.time() - 2 * ABANDONED
     os.utime(old.path, (long_ago, long_ago))
+    foreign = tmp_path / "movie.mp4.part"
+    foreign.write_bytes(b"of a download")
+    os.utime(foreign, (long_ago, long_ago))
     (tmp_path / "notes.txt").write_text("a user's own file")
     keep(folder, "entry")
     assert not old.path.exists()
     assert new.path.exists()
     assert (tmp_path / "notes.txt").exists()
+    assert foreign.exists()
     assert folder.entry("entry") is not None

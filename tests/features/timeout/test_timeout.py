@@ -86,3 +86,31 @@ def test_what_is_no_limit(pytester: pytest.Pytester, make_dump: DumpMaker, value
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     wanted = "give seconds, 0 or more; 0 is no limit"
     result.stderr.fnmatch_lines([f"ERROR: --probe-timeout: '{value}' cannot be used; {wanted}"])
+
+
+SLOW = """
+    import ctypes
+    import torch
+
+    def slow(*args, **kwargs):
+        ctypes.PyDLL(None).sleep(4)
+        return torch.argmax(*args, **kwargs)
+
+    def pytest_probe_register(registry):
+        registry.calls["Torch.argmax"] = slow
+"""
+
+
+@pytest.mark.parametrize("workers", [(), ("-n1",)])
+def test_a_case_that_ran_out_of_time_runs_again_with_more(
+    pytester: pytest.Pytester, make_dump: DumpMaker, workers: tuple[str, ...]
+) -> None:
+    """Without workers the run died and wrote no result; with one the result is a timeout."""
+    make_dump()
+    pytester.makeconftest(SLOW)
+    run = (*RUN[:-1], "--probe-out=out")
+    first = pytester.runpytest_subprocess(*run, "--probe-timeout=2", *workers)
+    assert first.ret != 0
+    result = pytester.runpytest_subprocess(*run, "--probe-timeout=60", "--probe-resume", *workers)
+    assert result.ret == 0
+    assert found(pytester)["verdict"] == "pass"
