@@ -184,7 +184,11 @@ def test_devices_of_a_kind(monkeypatch: pytest.MonkeyPatch) -> None:
 def controller(*devices: str, **more: Any) -> xdist.Controller:
     options = {"tx": ["popen", "popen"], "maxworkerrestart": None, **more}
     option = SimpleNamespace(collectonly=False)
-    config = SimpleNamespace(getoption=lambda name, default=None: options.get(name, default), option=option)
+    config = SimpleNamespace(
+        getoption=lambda name, default=None: options.get(name, default),
+        option=option,
+        invocation_params=SimpleNamespace(dir=Path.cwd()),
+    )
     probe: Any = SimpleNamespace(
         config=config,
         settings=Settings(devices=devices),

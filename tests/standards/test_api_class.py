@@ -26,7 +26,7 @@ OF_PARAMETERS = (
 # APIs of torch_npu.
 ELSEWHERE = frozenset({"npu_rms_norm"})
 # By their arguments calls of Paddle's mean these, which no function of its is called.
-FORMS = frozenset(f"{name}_channels_last" for name in of_paddle.FORMS)
+FORMS = frozenset(f"{name}_channels_last" for name in of_paddle.FORMS) | {"unscaled_dropout"}
 
 
 def paddles() -> frozenset[str]:
