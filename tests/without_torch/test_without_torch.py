@@ -13,6 +13,8 @@ from pytest_probe.cli import main
 from pytest_probe.errors import Unsupported
 from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.verdict import OutputVerdict, Verdict
+from pytest_probe.reports.selected import SelectedItem, selected_in, write_items
+from tests.support.made_results import write_run
 
 DUMP = Path(__file__).parents[2] / "cases/gpt/dump.json"
 INSTALL = "torch, which is not installed: pip install 'pytest-probe[torch]'"
@@ -45,8 +47,8 @@ def results(folder: Path, rmse: float) -> str:
         judged, identity, api=identity.api, direction="forward", dtype="float32", device="npu", duration=0.5
     )
     folder.mkdir()
-    (folder / "results.jsonl").write_bytes(msgspec.json.encode(made) + b"\n")
-    return str(folder)
+    write_items(folder, [SelectedItem(made.id, 0, made.id)])
+    return str(write_run(folder, iter([made]), selected=msgspec.to_builtins(selected_in(folder))))
 
 
 def test_compare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -78,7 +80,7 @@ def test_an_unused_plugin_is_not_noticed(pytester: pytest.Pytester) -> None:
     pytester.runpytest().assert_outcomes(passed=1)
 
 
-def test_recording_says_what_to_install(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_recording_says_what_to_install(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(Unsupported, match="torch is not installed: pip install"):
         pytest_probe.PrecisionDebugger(dump_path=tmp_path)
     with pytest.raises(Unsupported, match="torch is not installed"), pytest_probe.capture(tmp_path):
@@ -88,7 +90,7 @@ def test_recording_says_what_to_install(tmp_path: Path, caplog: pytest.LogCaptur
     program = tmp_path / "train.py"
     program.write_text("")
     assert main(["capture", "-o", str(tmp_path / "dumps"), str(program)]) == 1
-    assert "nothing was recorded: the program imported none of torch, paddle" in caplog.text
+    assert "nothing was recorded: the program imported none of torch, paddle" in capsys.readouterr().err
 
 
 def test_a_captured_run_says_what_to_install(pytester: pytest.Pytester) -> None:
