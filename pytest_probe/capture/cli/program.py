@@ -12,6 +12,7 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.machinery import PathFinder, SourceFileLoader
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType, TracebackType
 
@@ -47,6 +48,8 @@ def _check_module(name: str) -> None:
     for part in name.split("."):
         found = PathFinder.find_spec(part, path)
         if found is None:
+            if part == name and find_spec(part) is None:
+                raise SystemExit(f"{sys.executable}: No module named {name}")  # as Python says it
             return
         path = list(found.submodule_search_locations or ())
     if found is not None and path:
