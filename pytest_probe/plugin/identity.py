@@ -70,7 +70,6 @@ def _understood(settings: Settings) -> dict[str, Any]:
         "time-budget": settings.time_budget,
         "time-limit": settings.time_limit,
         "flops": "inf" if settings.flops == math.inf else settings.flops,
-        "fuzz": None if settings.fuzz is None else settings.fuzz.count,
         "shard": "/".join(map(str, settings.shard)) if settings.shard else None,
         "namespaces": dict(settings.namespaces),
         "standards-file": _content(settings.standards_file),

@@ -13,7 +13,7 @@ from pytest_probe.errors import ResultsError, SettingsError
 from pytest_probe.model.result import Result
 from pytest_probe.reports.death import TIMEOUT
 from pytest_probe.reports.identity import Identity, check
-from pytest_probe.reports.selected import ITEMS, Items, Selected, described, faults, is_of_test, read_items
+from pytest_probe.reports.selected import ITEMS, Items, RunEnd, described, faults, is_of_test, read_items
 from pytest_probe.system.atomic_files import beside
 from pytest_probe.system.file_lock import locked
 from pytest_probe.system.regular_file import opened
@@ -27,18 +27,14 @@ class _Settings(msgspec.Struct, frozen=True):
     timeout: float = 0.0
 
 
-class EarlierRun(msgspec.Struct, frozen=True):
+class EarlierRun(RunEnd, frozen=True, kw_only=True):
     """What run.json says of a run: of one that was killed, no end."""
 
     identity: dict[str, Any]
     settings: _Settings
     devices: list[dict[str, str]]
     started: str
-    finished: str | None = None
     exit_status: int | None = None
-    not_run: int | None = None
-    selected: Selected | None = None
-    without_result: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()
 
 

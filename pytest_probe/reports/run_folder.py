@@ -12,7 +12,7 @@ from msgspec import Struct
 from pytest_probe.errors import ResultsError, SettingsError
 from pytest_probe.model.result import Result
 from pytest_probe.reports.results_file import RESULTS, RUN, SCHEMA, read_results
-from pytest_probe.reports.selected import RunEnd, Selected, check_results
+from pytest_probe.reports.selected import RunEnd, check_results
 from pytest_probe.system.regular_file import opened
 
 
@@ -25,20 +25,16 @@ class DumpFacts(msgspec.Struct, frozen=True):
     digest: str
 
 
-class RunFacts(msgspec.Struct, frozen=True):
+class RunFacts(RunEnd, frozen=True, kw_only=True):
     """What run.json says of a run; of one that was killed, no end."""
 
     schema: int
     seed: int
     settings: dict[str, Any]
     started: str
-    versions: dict[str, str] = {}
+    versions: dict[str, str] = msgspec.field(default_factory=dict)
     devices: tuple[dict[str, str], ...] = ()
     dumps: tuple[DumpFacts, ...] = ()
-    finished: str | None = None
-    not_run: int | None = None
-    selected: Selected | None = None
-    without_result: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, run: Mapping[str, Any]) -> RunFacts:
@@ -78,8 +74,7 @@ class RunFolder(Struct, frozen=True):
     def check(self) -> str:
         """What is to be said of a run that ended early, "" of a whole one. Raises SettingsError where the results are
         not those of the run."""
-        end = RunEnd(self.run.finished, self.run.not_run, self.run.selected, self.run.without_result)
-        return check_results(self.where, self.path / RESULTS, end)
+        return check_results(self.where, self.path / RESULTS, self.run)
 
     def results(self) -> Iterator[Result]:
         """Raises SettingsError where the results cannot be read."""

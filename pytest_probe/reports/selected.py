@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -192,8 +191,3 @@ def end_of(path: Path) -> RunEnd:
             return msgspec.json.decode(file.read(), type=RunEnd)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ResultsError(str(path), str(error)) from None
-
-
-def run_end(run: Mapping[str, Any]) -> RunEnd:
-    """Of a run.json that was read."""
-    return msgspec.convert({key: run[key] for key in RunEnd.__struct_fields__ if key in run}, RunEnd)

@@ -19,12 +19,11 @@ from pytest_probe.reports.results_file import RESULTS, RUN, ResultsWriter, lines
 from pytest_probe.reports.selected import (
     ITEMS,
     Items,
-    Selected,
+    RunEnd,
     SelectedItem,
     check_results,
     named,
     read_items,
-    run_end,
     selected_in,
     write_items,
 )
@@ -35,18 +34,14 @@ COMMAND = "merge"
 NOTHING = 5
 
 
-class ShardRun(msgspec.Struct, frozen=True):
+class ShardRun(RunEnd, frozen=True, kw_only=True):
     """What the run.json of a shard says, as far as merging needs it."""
 
     settings: dict[str, Any]
     identity: dict[str, Any]
     devices: list[dict[str, str]]
     started: str
-    finished: str | None = None
     exit_status: int | None = None
-    not_run: int | None = None
-    selected: Selected | None = None
-    without_result: tuple[str, ...] = ()
 
 
 class Shard(Struct, frozen=True, dict=True):
@@ -103,7 +98,7 @@ class Shard(Struct, frozen=True, dict=True):
     def check_results(self, *, partial: bool) -> str:
         """What is to be said of a run that ended early. Raises SettingsError where its results are not those of its
         items."""
-        return check_results(COMMAND, self.folder / RESULTS, run_end(self.whole), early=partial)
+        return check_results(COMMAND, self.folder / RESULTS, self.run, early=partial)
 
     def results(self) -> Iterator[tuple[SelectedItem, Result]]:
         """Raises SettingsError."""
