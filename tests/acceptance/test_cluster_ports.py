@@ -89,9 +89,11 @@ def test_it_listens_on_this_machine_alone(pytester: pytest.Pytester, monkeypatch
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
     try:
+        end = time.monotonic() + 240
         while not began.exists():
             time.sleep(0.05)
             assert run.poll() is None, run.communicate()[0]
+            assert time.monotonic() < end
         found = listening_below(run.pid)
     finally:
         go.touch()

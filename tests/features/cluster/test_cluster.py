@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from pytest_probe.features.cluster import worker
 from tests.acceptance.conftest import DumpMaker, entries
 from tests.acceptance.test_workers import FAULTS
 from tests.support.dumps import unpack
@@ -25,6 +26,8 @@ ray = pytest.importorskip("ray", reason="needs Ray: pip install 'pytest-probe[cl
 RUN = ["--probe-dump=dump.json", "--probe-cluster=ray", "--probe-device=cpu"]
 # What the small node may take, in bytes.
 SMALL = 64 * 2**20
+# In the command of a process that a host keeps.
+WORKER = worker.__name__.encode()
 
 
 @pytest.fixture(scope="module")
@@ -61,15 +64,31 @@ def results(pytester: pytest.Pytester, folder: str) -> dict[str, dict[str, Any]]
     return {name: {**line, "duration": 0, "details": None} for name, line in found.items()}
 
 
-def processes(*, and_theirs: bool = False) -> list[int]:
-    """The hosts, and, where asked for, the processes that they keep."""
-    found = []
-    for file in Path("/proc").glob("[0-9]*/cmdline"):
+def processes(address: str, *, and_theirs: bool = False) -> list[int]:
+    """The hosts on the nodes of this cluster, and, where asked for, the processes that they keep. Another worker of
+    this suite may have a cluster of its own on this machine."""
+    commands, parents = {}, {}
+    for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it has ended
-            line = file.read_bytes().replace(b"\0", b" ")
-            if line.startswith(b"ray::RayHost") or (and_theirs and b"plugin.cluster.worker" in line):
-                found.append(int(file.parent.name))
-    return found
+            commands[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ")
+            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+
+    def of_this_cluster(process: int) -> bool:
+        command = commands.get(process, b"")
+        own = b"raylet" in command and f"--gcs-address={address} ".encode() in command
+        return own or (process in parents and of_this_cluster(parents[process]))
+
+    wanted = (b"ray::RayHost", *([WORKER] if and_theirs else []))
+    found = [process for process, command in commands.items() if any(name in command for name in wanted)]
+    return [process for process in found if of_this_cluster(process)]
+
+
+def runs(process: int) -> bool:
+    """Also where the one that started it has ended. What has ended itself has no command."""
+    try:
+        return bool(Path(f"/proc/{process}/cmdline").read_bytes())
+    except OSError:
+        return False
 
 
 def ends(check: Callable[[], bool], seconds: float) -> bool:
@@ -177,11 +196,11 @@ def test_a_node_that_goes_away(pytester: pytest.Pytester, make_dump: DumpMaker, 
     assert "60 passed" in said
 
 
-def test_a_host_that_is_killed(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+def test_a_host_that_is_killed(pytester: pytest.Pytester, make_dump: DumpMaker, cluster: Any) -> None:
     make_dump(data=relus(40))
     pytester.makeconftest(SLOW)
     process = begun(pytester)
-    os.kill(min(processes()), signal.SIGKILL)
+    os.kill(min(processes(cluster.address)), signal.SIGKILL)
     said, _ = process.communicate(timeout=240)
     assert process.returncode == 0, said
     assert len(written(pytester)) == 40
@@ -200,15 +219,18 @@ def test_no_host_is_left(pytester: pytest.Pytester, make_dump: DumpMaker, cluste
     assert f"no host of the cluster is left; {40 - ran} cases did not run:" in said
 
 
-def test_ctrl_c_leaves_nothing_behind(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+def test_ctrl_c_leaves_nothing_behind(pytester: pytest.Pytester, make_dump: DumpMaker, cluster: Any) -> None:
     make_dump(data=relus(200))
     pytester.makeconftest(SLOW)
     process = begun(pytester)
-    assert processes(and_theirs=True)
+    hosts, all_of_them = processes(cluster.address), processes(cluster.address, and_theirs=True)
+    assert hosts
+    assert len(all_of_them) > len(hosts)
     process.send_signal(signal.SIGINT)
     said, _ = process.communicate(timeout=60)
     assert process.returncode == pytest.ExitCode.INTERRUPTED, said
-    assert ends(lambda: not processes(and_theirs=True), 10)
+    assert ends(lambda: not any(map(runs, all_of_them)), 10)
+    assert ends(lambda: not processes(cluster.address, and_theirs=True), 10)
     assert f"{len(written(pytester))} passed" in said
 
 
