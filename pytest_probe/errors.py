@@ -25,6 +25,7 @@ ProbeError
     ├── NotMeasured     the device raised where its time or memory alone was asked for
     └── ReplayDiffers   the outputs are unlike those that were recorded
 
+NotStarted, a SystemExit, ends a command whose program Python does not find.
 DeviceMemoryError, a MemoryError, is caught by whoever runs a case: a second try may do.
 """
 
@@ -222,3 +223,7 @@ class OverflowFound(ProbeError):
     def __init__(self, count: int, name: str, file: object) -> None:
         calls = "a call" if count == 1 else f"{count} calls"
         super().__init__(f"{calls} gave NaN or inf, the last one {name}; see {file}")
+
+
+class NotStarted(SystemExit):
+    """Python finds no such module to run; its message, or status, is Python's own."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import CodeType, FrameType, FunctionType
 from typing import Any, TypeAlias
@@ -22,23 +23,34 @@ class CallSites:
     above it, counts our frames as well."""
 
     def __init__(self) -> None:
-        self._made: dict[tuple[CodeType, int, int], Calling] = {}
+        # Numbers stand for code, which hashing would read whole, and for its globals; both stay alive here.
+        self._made: dict[tuple[int, int, int], tuple[CodeType, Calling]] = {}
 
     def of(self, frame: FrameType) -> Calling:
         """What makes a call as from here: of(frame)(function, args, kwargs)."""
-        key = frame.f_code, frame.f_lasti, id(frame.f_globals)
+        key = id(frame.f_code), frame.f_lasti, id(frame.f_globals)
         made = self._made.get(key)
         if made is None:
-            made = self._made[key] = _standing_in(frame)
-        return made
+            made = self._made[key] = frame.f_code, _standing_in(frame)
+        return made[1]
 
     def clear(self) -> None:
         """Let go of the program's code."""
         self._made.clear()
 
 
+def below_the_program(function: Callable[..., Any], *args: Any) -> Any:
+    """function(*args), which runs a program, below a frame that looks to `warnings` as no frame at all: without us
+    there is none below a program."""
+    file, line = ("sys", 1) if sys.version_info < (3, 13) else ("<sys>", 0)
+    return _calling(file, "<module>", line, vars(sys))(function, args, {})
+
+
 def _standing_in(frame: FrameType) -> Calling:
-    of = frame.f_code
-    code = _call.__code__.replace(co_filename=of.co_filename, co_name=of.co_name, co_firstlineno=frame.f_lineno)
+    return _calling(frame.f_code.co_filename, frame.f_code.co_name, frame.f_lineno, frame.f_globals)
+
+
+def _calling(file: str, name: str, line: int, own: dict[str, Any]) -> Calling:
+    code = _call.__code__.replace(co_filename=file, co_name=name, co_firstlineno=line)
     STANDING_IN.add(code)
-    return FunctionType(code, frame.f_globals)
+    return FunctionType(code, own)

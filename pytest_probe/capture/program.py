@@ -14,6 +14,7 @@ from pytest_probe.capture.debugger import PrecisionDebugger
 from pytest_probe.capture.framework import recording
 from pytest_probe.capture.imports import watched
 from pytest_probe.capture.recorder import log
+from pytest_probe.errors import NotStarted
 
 # What starters of processes that train together say in the environment: this one's number, and how many there are.
 _RANKS = (("RANK", "WORLD_SIZE"), ("PADDLE_TRAINER_ID", "PADDLE_TRAINERS_NUM"))
@@ -44,11 +45,15 @@ class ProgramCapture:
     def running(self) -> Iterator[None]:
         """While the program runs; then what is left is written, and said."""
         names = {module: name for name, module in frameworks.MODULES.items()}
+        started = True
         with self._steps, watched(names, lambda module: self._imported(names[module])):
             try:
                 yield
+            except NotStarted:
+                started = False
+                raise
             finally:
-                self._finish()
+                self._finish(started)
 
     @property
     def missing(self) -> bool:
@@ -66,9 +71,11 @@ class ProgramCapture:
         self._steps.enter_context(recording(framework).after_optimizer_steps(debugger.step))
         debugger.start()
 
-    def _finish(self) -> None:
+    def _finish(self, started: bool) -> None:
         for debugger in self._debuggers.values():
             debugger.finish()
+        if not started:
+            return
         if not self._imports:
             log.warning(
                 "pytest-probe: nothing was recorded: the program imported none of %s",

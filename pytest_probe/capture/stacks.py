@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable
 from types import CodeType, FrameType
 
 from pytest_probe.capture import kernel
+from pytest_probe.capture.call_sites import STANDING_IN
 
 # What stands here between the program and a framework.
 _HERE = os.path.join(os.path.dirname(__file__), "")
@@ -49,7 +50,7 @@ class CallStacks:
         frames = []
         frame: FrameType | None = first
         while frame is not None:
-            if not frame.f_code.co_filename.startswith(self._ours):
+            if not frame.f_code.co_filename.startswith(self._ours) and frame.f_code not in STANDING_IN:
                 frames.append((frame.f_code, frame.f_lineno))
             frame = frame.f_back
         number = next(self._next)

@@ -15,7 +15,7 @@ from pytest_probe.capture.profiling import files, table
 from pytest_probe.capture.profiling.durations import Spent
 from pytest_probe.capture.profiling.stopwatch import Stopwatch
 from pytest_probe.capture.profiling.track import Api
-from pytest_probe.errors import SettingsError
+from pytest_probe.errors import NotStarted, SettingsError
 
 # The timings under way, the last one last.
 _running: list[Stopwatch] = []
@@ -84,14 +84,18 @@ def running(stopwatch: Stopwatch, framework: str | None = None) -> Iterator[None
     with watched(names, imported):
         stopwatch.start()
         _running.append(stopwatch)
+        started = True
         try:
             yield
+        except NotStarted:
+            started = False
+            raise
         finally:
             _running.remove(stopwatch)
             for one in reversed(hooks):
                 safely(one.end)
             safely(stopwatch.finish)
-            if not hooks:
+            if started and not hooks:
                 stopwatch.tell(
                     "imports", f"pytest-probe: nothing was timed: the program imported none of {', '.join(names)}"
                 )

@@ -14,7 +14,7 @@ from pytest_probe.options import standards
 from pytest_probe.plugin.session import Probe
 from pytest_probe.plugin.xdist import is_controller
 from pytest_probe.reports import terminal
-from pytest_probe.selection import apis_of, closest, matches, nearest
+from pytest_probe.selection import Selection, apis_of, closest, matches, nearest
 from pytest_probe.settings.settings import Settings
 from pytest_probe.standards.api_class import classes_of
 from pytest_probe.standards.tools import COMPARES
@@ -116,10 +116,23 @@ def _unmatched(probe: Probe, dumps: Sequence[tuple[str, Dump]]) -> list[str]:
 
 
 def nothing_selected(probe: Probe, dumps: Sequence[tuple[str, Dump]]) -> list[str]:
-    """A line for each glob of --probe-api that no record matches, with the nearest names, for a run without items."""
+    """For a run without items: a line for each glob of --probe-api that no record matches, with the nearest names, or
+    one with the options that leave nothing of the records together."""
     records = [record for _, dump in dumps for record in dump.records]
     apis = sorted(apis_of(dump for _, dump in dumps))
-    unmatched = [glob for glob in probe.settings.selection.apis if not matches(glob, records)]
+    selection, default = probe.settings.selection, Selection()
+    unmatched = [glob for glob in selection.apis if not matches(glob, records)]
+    if records and not unmatched:
+        given = [
+            option
+            for option, value, usual in (
+                ("--probe-api", selection.apis, default.apis),
+                ("--probe-skip-api", selection.skip_apis, default.skip_apis),
+                ("--probe-direction", selection.directions, default.directions),
+            )
+            if value != usual
+        ]
+        return [f"probe: {' and '.join(given)}: of {len(records):,} records nothing is left to run"] if given else []
     return [
         f"probe: --probe-api: {glob!r} matches none of {len(records):,} records; the nearest names: "
         f"{', '.join(nearest(glob, apis)) or 'none'}"

@@ -62,8 +62,8 @@ def _meant(known: Iterable[str], found: str) -> str:
 
 
 def meant(known: Iterable[str], found: str) -> str:
-    """Which of the known words was meant, as the end of a sentence; "" where none is close."""
-    close = _closest(known, found)
+    """Which of the known words was meant, as the end of a sentence; "" where none is close, or it is one of them."""
+    close = "" if found in known else _closest(known, found)
     return f"; did you mean {close}?" if close else ""
 
 

@@ -22,6 +22,7 @@ CRASHES = """
     [
         (["--probe-dump=dmp.json"], "--probe-dump: '*dmp.json' cannot be used; *; did you mean *dump.json?"),
         (["--probe-dump=dump.json", "--probe-device=cuba"], "--probe-device: 'cuba' *; did you mean cuda?"),
+        (["--probe-dump=dump.json", "--probe-device=cpu:x"], "--probe-device: 'cpu:x' *; found here: *[!?]"),
         (["--probe-dump=dump.json", "--probe-markdown=folder"], "--probe-markdown: '*folder' cannot be used; *"),
     ],
 )
@@ -45,6 +46,22 @@ def test_an_api_that_no_record_has_is_named_with_the_nearest(
     result.stdout.fnmatch_lines(
         "probe: --probe-api: '[*]rolu[*]' matches none of * records; the nearest names: *Functional.relu*"
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--probe-skip-api=*"], "skip-api"),
+        (["--probe-api=*relu*", "--probe-skip-api=*relu*"], "api and --probe-skip-api"),
+    ],
+)
+def test_options_that_leave_nothing_are_named(
+    options: list[str], named: str, pytester: pytest.Pytester, make_dump: DumpMaker
+) -> None:
+    make_dump()
+    result = pytester.runpytest("--probe-dump=dump.json", *options)
+    assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    result.stdout.fnmatch_lines(f"probe: --probe-{named}: of * records nothing is left to run")
 
 
 @pytest.mark.parametrize(

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import json
+import py_compile
 import subprocess
 import sys
+import zipapp
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pytest_probe.cli import main
 from tests.support.left_alone import PROGRAMS
 
 ROOT = Path(__file__).parents[2]
 LAUNCHED = """
-import sys
+import sys, warnings
 import torch
+warnings.warn("mine", stacklevel=2)
 print(sys.argv, repr(__package__), __spec__ is None, __name__)
 torch.nn.functional.softmax(torch.ones(3))
 {end}
+"""
+STARTED = """
+import sys
+names = {name: getattr(value, "name", type(value).__name__) for name, value in globals().items()}
+print(names, sys.argv, repr(__package__), __file__, sys.path[0])
+sys.exit(4)
 """
 ENDS = {"well": "", "status": "sys.exit(4)", "exception": "def f(): raise KeyError('x')\nf()", "syntax": "1 +"}
 COMMAND = "from pytest_probe.cli import main; raise SystemExit(main())"
@@ -69,6 +79,29 @@ def test_the_command_starts_and_ends_a_program_as_python_does(end: str, module: 
         assert recorded[1] == ""
         return
     assert recorded == run()
+
+
+@pytest.mark.parametrize("kind", ["./train.py", "train.pyc", "app.pyz", "app"])
+def test_files_and_folders_start_as_python_starts_them(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "app").mkdir()
+    for path in (tmp_path / "train.py", tmp_path / "app" / "__main__.py"):
+        path.write_text(STARTED)
+    py_compile.compile(str(tmp_path / "train.py"), str(tmp_path / "train.pyc"))
+    zipapp.create_archive(tmp_path / "app", tmp_path / "app.pyz")
+
+    def run(*command: str) -> tuple[int, str]:
+        words = [sys.executable, *command, kind, "--lr", "3"]
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+        return done.returncode, done.stdout
+
+    recorded, plain = run("-c", COMMAND, "capture", "-o", "dumps"), run()
+    assert plain[0] == 4
+    assert recorded == plain
+
+
+def test_a_folder_without_a_program_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["capture", "-o", str(tmp_path / "dumps"), str(tmp_path)]) == 2
+    assert "there is no __main__.py in this folder" in capsys.readouterr().err
 
 
 def test_a_module_that_is_missing_is_one_line(tmp_path: Path) -> None:

@@ -41,6 +41,17 @@ class Wrapper:
         inner = [each.value if isinstance(each, Wrapper) else each for each in args]
         return func(*inner, **(kwargs or {}))
 """
+FUNCTION = """
+class Raises(torch.autograd.Function):
+    @staticmethod
+    def forward(context, x):
+        return x * 2
+
+    @staticmethod
+    def backward(context, gradient):
+        raise KeyError("backward")
+
+"""
 COUNTS = {
     "linear": "torch.nn.Linear(4, 2)(counted(3, 4))",
     "method": "counted(3).exp()",
@@ -83,6 +94,9 @@ ENDINGS = {
     "exception of a module": "torch.nn.Linear(3, 4)(torch.ones(5))",
     "exception while another is handled": "try:\n    torch.ones(3) @ torch.ones(4)\nexcept RuntimeError:\n    1 / 0",
     "exception with a cause": "try:\n    torch.mm(1, 2)\nexcept Exception as error:\n    raise KeyError from error",
+    "exception below a function in Python": "torch.nn.functional.embedding(torch.tensor([9]), torch.ones(3, 3))",
+    "exception below a warning": "warnings.simplefilter('error')\ntorch.nn.functional.softmax(torch.ones(3))",
+    "exception of a backward": FUNCTION + "Raises.apply(torch.ones(2, requires_grad=True)).sum().backward()",
     "syntax": "torch.ones(3).exp(); eval('1 +')",
 }
 OTHERS = {
@@ -92,7 +106,19 @@ OTHERS = {
     "log": "logging.basicConfig(stream=sys.stdout, level=logging.DEBUG); torch.ones(3).exp(); logging.info('mine')",
     "random": "torch.manual_seed(3); print(torch.rand(3), torch.nn.functional.dropout(torch.ones(4)))",
 }
-HEAD = "import logging, sys, warnings\nimport torch\n"
+# Python 3.10 keeps one frame of ours where a program catches what a call raises.
+CAUGHT = {
+    "caught": "try:\n    torch.ones(3) @ torch.ones(4)\nexcept RuntimeError: print(traceback.format_exc())",
+    "caught in a thread": "def f(): torch.ones(3) @ torch.ones(4)\nthreading.excepthook = lambda given: print("
+    "''.join(traceback.format_tb(given.exc_traceback)))\n"
+    "thread = threading.Thread(target=f); thread.start(); thread.join()",
+    "caught where it was started twice": "thread = threading.Thread(target=print); thread.start()\n"
+    "try: thread.start()\nexcept RuntimeError: print(traceback.format_exc())",
+    "caught several times": "errors = []\nfor size in (4, 5):\n    try:\n        torch.ones(3) @ torch.ones(size)\n"
+    "    except RuntimeError as error:\n        errors.append(error)\n"
+    "print(''.join(line for each in errors for line in traceback.format_exception(each)))",
+}
+HEAD = "import logging, sys, threading, traceback, warnings\nimport torch\n"
 PROGRAMS: Mapping[str, str] = {
     **{
         f"calls of a subclass: {name}": f"{HEAD}{SUBCLASS}{text}\nprint(Counted.calls)\n"
@@ -101,6 +127,7 @@ PROGRAMS: Mapping[str, str] = {
     **{f"warning {name}": f"{HEAD}{text}\n" for name, text in WARNINGS.items()},
     **{f"ends with {name}": f"{HEAD}{text}\n" for name, text in ENDINGS.items()},
     **{name: f"{HEAD}{text}\n" for name, text in OTHERS.items()},
+    **{name: f"{HEAD}{text}\n" for name, text in CAUGHT.items() if sys.version_info >= (3, 11)},
 }
 
 

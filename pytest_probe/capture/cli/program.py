@@ -11,21 +11,25 @@ import sys
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib.machinery import PathFinder, SourceFileLoader
+from importlib.abc import FileLoader
+from importlib.machinery import PathFinder, SourceFileLoader, SourcelessFileLoader
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType, TracebackType
 
+from pytest_probe.capture.call_sites import below_the_program
 from pytest_probe.capture.own_frames import without_our_frames
-from pytest_probe.errors import SettingsError
+from pytest_probe.errors import NotStarted, SettingsError
 
 
 def check(command: Sequence[str], module: bool) -> None:
     """Raises SettingsError where no program is named, or its file is not there."""
     if not command:
         raise SettingsError("PROGRAM", "", "give the program to run, with its arguments")
-    if not module and not Path(command[0]).is_file():
+    if not module and not Path(command[0]).exists():
         raise SettingsError("PROGRAM", command[0], "there is no such file")
+    if not module and Path(command[0]).is_dir() and not Path(command[0], "__main__.py").is_file():
+        raise SettingsError("PROGRAM", command[0], "there is no __main__.py in this folder")
     _check_compiles(command[0], module)
 
 
@@ -35,6 +39,9 @@ def _check_compiles(program: str, module: bool) -> None:
     try:
         if module:
             _check_module(program)
+        elif os.path.isdir(program):
+            file = os.path.join(program, "__main__.py")
+            compile(Path(file).read_bytes(), file, "exec", dont_inherit=True)
         elif not zipfile.is_zipfile(program) and not program.endswith(".pyc"):
             compile(Path(program).read_bytes(), program, "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
@@ -74,18 +81,50 @@ def execute(command: Sequence[str], module: bool) -> None:
 
 
 def _run(program: str, module: bool) -> None:
-    # As Python names a program's file, whatever folder it goes to later.
-    path = os.path.abspath(program)
     if module:
-        runpy._run_module_as_main(program)  # type: ignore[attr-defined]
-    elif zipfile.is_zipfile(path) or path.endswith(".pyc"):
-        runpy.run_path(path, run_name="__main__")
+        _run_module(program)
+    elif _holds_main(program):
+        # sys.path begins with it.
+        runpy._run_module_as_main("__main__", False)  # type: ignore[attr-defined]
     else:
+        _run_file(_file(program))
+
+
+def _run_module(name: str) -> None:
+    """Raises NotStarted where Python does not find it, and else whatever it raises."""
+    try:
+        runpy._run_module_as_main(name)  # type: ignore[attr-defined]
+    except SystemExit as error:
+        last = error.__traceback__
+        while last is not None and last.tb_next is not None:
+            last = last.tb_next
+        if last is not None and last.tb_frame.f_globals is vars(runpy):
+            raise NotStarted(error.code) from None
+        raise
+
+
+def _run_file(path: str) -> None:
+    loader: FileLoader
+    if path.endswith(".pyc"):
+        loader = SourcelessFileLoader("__main__", path)
+        code = loader.get_code("__main__")
+    else:
+        loader = SourceFileLoader("__main__", path)
         with io.open_code(path) as file:
             code = compile(file.read(), path, "exec", dont_inherit=True)
-        own = vars(sys.modules["__main__"])
-        own.update(__file__=path, __cached__=None, __loader__=SourceFileLoader("__main__", path))
-        exec(code, own)
+    own = vars(sys.modules["__main__"])
+    own.update(__file__=path, __cached__=None, __loader__=loader)
+    below_the_program(exec, code, own)
+
+
+def _holds_main(program: str) -> bool:
+    """Is it a folder, or a zip file, whose __main__ Python runs?"""
+    return os.path.isdir(program) or zipfile.is_zipfile(program)
+
+
+def _file(program: str) -> str:
+    """As Python names a program's file, whatever folder the program goes to later."""
+    return os.path.abspath(program) if os.name == "nt" else os.path.join(os.getcwd(), program)
 
 
 def _show_own_frames(error: BaseException) -> None:
@@ -105,13 +144,22 @@ def _as_main(program: str, given: list[str], module: bool) -> Iterator[None]:
     """What a program finds in sys when Python itself runs it."""
     argv, path, main = sys.argv, sys.path[:], sys.modules["__main__"]
     sys.argv = ["-m" if module else program, *given]
-    sys.path[0:0] = [str(Path.cwd() if module else Path(program).resolve().parent)]
+    sys.path[0:0] = [_first_path(program, module)]
     sys.modules["__main__"] = ModuleType("__main__")
-    vars(sys.modules["__main__"])["__builtins__"] = builtins
+    own = vars(sys.modules["__main__"])
+    if sys.version_info < (3, 14):
+        own["__annotations__"] = {}
+    own["__builtins__"] = builtins
     try:
         yield
     finally:
         sys.argv, sys.path[:], sys.modules["__main__"] = argv, path, main
+
+
+def _first_path(program: str, module: bool) -> str:
+    if module:
+        return os.getcwd()
+    return _file(program) if _holds_main(program) else str(Path(program).resolve().parent)
 
 
 @contextmanager

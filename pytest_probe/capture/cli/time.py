@@ -11,7 +11,7 @@ from pytest_probe.capture.cli.program import check, execute, logging_apart
 from pytest_probe.capture.profiling import files, table
 from pytest_probe.capture.profiling.stopwatch import Stopwatch
 from pytest_probe.capture.timing import running
-from pytest_probe.errors import SettingsError
+from pytest_probe.errors import NotStarted, SettingsError
 from pytest_probe.system.text import printable
 
 
@@ -49,12 +49,17 @@ def run(arguments: argparse.Namespace) -> int:
     stopwatch = Stopwatch(
         arguments.nested, arguments.asynchronous, arguments.backward, arguments.by_shape, traced=folder is not None
     )
+    started = True
     try:
         with logging_apart(), running(stopwatch, arguments.framework):
             execute(arguments.program, arguments.module)
+    except NotStarted:
+        started = False
+        raise
     finally:
-        sys.stdout.write(printable(table.text(stopwatch)) + "\n")
-        if folder is not None:
-            files.write(stopwatch, folder)
-            print(f"written: {folder / files.ROWS}, {folder / files.TRACE}")
+        if started:
+            sys.stdout.write(printable(table.text(stopwatch)) + "\n")
+            if folder is not None:
+                files.write(stopwatch, folder)
+                print(f"written: {folder / files.ROWS}, {folder / files.TRACE}")
     return 0

@@ -15,9 +15,11 @@ from typing import Any
 import paddle
 from msgspec import UNSET
 
+from pytest_probe.capture.call_sites import Calling, CallSites
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.hooks import CallHooks
 from pytest_probe.capture.namespaces import functions, modules
+from pytest_probe.capture.own_frames import leave_out
 from pytest_probe.capture.recorder import Recorder
 from pytest_probe.capture.scope import Scope
 from pytest_probe.capture.snapshot import NamedEntry, PlainEntry, Tree, seen_tensors
@@ -64,6 +66,7 @@ class PaddleHooks(CallHooks):
         self._values = Values(config)
         super().__init__(config, self._values, call_stacks())
         self._thread = _Thread()
+        self._sites = CallSites()
         self._late: OverflowFound | None = None
         wants = Scope(config).wants_api if self._calls else lambda name: False
         self._functions = RecordedFunctions(wants, _named(config), all=self._calls and config.targets is None)
@@ -86,6 +89,7 @@ class PaddleHooks(CallHooks):
 
     def remove_forward(self) -> None:
         self._seeing = False
+        self._sites.clear()
         self._modules.end()
         if self._bindings.there:
             self._regions.take_back()
@@ -120,17 +124,20 @@ class PaddleHooks(CallHooks):
 
     def _replacement(self, function: Callable[..., Any], rule: RecordedFunction) -> Callable[..., Any]:
         """A function that makes the call, and records it where no other is under way on this thread."""
-        thread, call = self._thread, self.call
+        thread, sites, call = self._thread, self._sites, self.call
 
         def replacement(*args: Any, **kwargs: Any) -> Any:
             if thread.inside:
-                return function(*args, **kwargs)
+                return sites.of(sys._getframe(1))(function, args, kwargs)
             if _modes._dygraph_tracer_ is None:
                 self._entered_static()
-                return function(*args, **kwargs)
+                return sites.of(sys._getframe(1))(function, args, kwargs)
             thread.inside = True
             try:
                 return call(rule, function, args, kwargs)
+            except BaseException as error:
+                leave_out(error)
+                raise
             finally:
                 thread.inside = False
 
@@ -152,23 +159,30 @@ class PaddleHooks(CallHooks):
         self, rule: RecordedFunction, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
         """Make a call of the program's, and record it. Raises what the call raises, and OverflowFound."""
+        # The caller of Paddle's function: above are this method and the replacement.
+        frame = sys._getframe(2)
+        calling = self._sites.of(frame)
         recorder = self._recorder
         if recorder is None or not self._seeing or not rule.wanted:
-            return self._made(rule, function, args, kwargs)
+            return self._made(rule, calling, function, args, kwargs)
         name = f"{rule.name}.{next(self._functions.counts[rule.name])}"
         if not (recorder.scope.whole or recorder.scope.wants(name)):
-            return self._made(rule, function, args, kwargs)
-        # The caller of Paddle's function: above are this method and the replacement.
-        entry = self._begin(recorder, name, rule, args, kwargs, sys._getframe(2))
-        result = self._made(rule, function, args, kwargs)
+            return self._made(rule, calling, function, args, kwargs)
+        entry = self._begin(recorder, name, rule, args, kwargs, frame)
+        result = self._made(rule, calling, function, args, kwargs)
         if entry is not None and result is not NotImplemented and self._end(recorder, entry, rule, result):
             recorder.overflowed(entry.name)
         return result
 
     def _made(
-        self, rule: RecordedFunction, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+        self,
+        rule: RecordedFunction,
+        calling: Calling,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
     ) -> Any:
-        result = function(*args, **kwargs)
+        result = calling(function, args, kwargs)
         if rule.writes or "out" in kwargs:
             self._values.distrust([*args, *kwargs.values()])
         return result

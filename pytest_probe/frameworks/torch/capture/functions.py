@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 import torch
 
+from pytest_probe.capture.own_frames import leave_out
 from pytest_probe.frameworks.torch.capture.modes import Presence
 
 # Makes the call, and records it under a name: name, function, args, kwargs.
@@ -35,7 +36,11 @@ class Wrapped:
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():
             return self.function(*args, **kwargs)
-        return self._call(self._name, self.function, args, kwargs)
+        try:
+            return self._call(self._name, self.function, args, kwargs)
+        except BaseException as error:
+            leave_out(error)
+            raise
 
     def __eq__(self, other: object) -> bool:
         return self.function == (other.function if isinstance(other, Wrapped) else other)

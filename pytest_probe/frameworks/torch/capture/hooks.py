@@ -23,6 +23,7 @@ from pytest_probe.capture.call_sites import Calling, CallSites
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.hooks import CallHooks
 from pytest_probe.capture.namespaces import functions, modules
+from pytest_probe.capture.own_frames import ASKING, leave_out
 from pytest_probe.capture.recorder import Recorder
 from pytest_probe.capture.scope import Scope
 from pytest_probe.capture.snapshot import NamedEntry, Seen, Tree, seen_tensors
@@ -48,6 +49,7 @@ _seeing = torch._C._len_torch_function_stack
 _Plain = torch._C.DisableTorchFunction
 _Tensor = torch.Tensor
 _ASKING = torch.overrides.handle_torch_function.__code__
+ASKING.add(_ASKING)
 
 
 class TorchHooks(CallHooks):
@@ -84,7 +86,8 @@ class TorchHooks(CallHooks):
         def record(name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
             rule = self._rules.named(name)
             rule.writes = True
-            return self.call(rule, function, args, kwargs)
+            # Above: record, made, and Wrapped.__call__.
+            return self.call(rule, function, args, kwargs, above=4)
 
         call = outermost(self._presence, record)
         for prefix, module in self._namespaces:
@@ -139,13 +142,14 @@ class TorchHooks(CallHooks):
         kwargs: Mapping[str, Any],
         *,
         overridden: bool = False,
+        above: int = 2,
     ) -> Any:
         """Make a call of the program's, and record it; rule None: nothing is recorded of the function. overridden: a
-        class of the program's sees what torch is asked of its tensors. Raises what the call raises, and
+        class of the program's sees what torch is asked of its tensors. above: how many frames are above that of the
+        caller of torch's function; by default this method's and the mode's. Raises what the call raises, and
         OverflowFound."""
         try:
-            # The caller of torch's function: above are this method and the mode's.
-            frame = sys._getframe(2)
+            frame = sys._getframe(above)
         except ValueError:  # no Python code calls, as at the end of a process
             frame = sys._getframe()
         calling = self._sites.of(frame if frame.f_code is not _ASKING else _beyond(frame))
@@ -329,7 +333,11 @@ class _Mode(TorchFunctionMode):
             rule = self._table[function]
         except (KeyError, TypeError):
             rule = self._hooks.learn(function)
-        return self._hooks.call(rule, function, args, kwargs or {}, overridden=bool(types))
+        try:
+            return self._hooks.call(rule, function, args, kwargs or {}, overridden=bool(types))
+        except BaseException as error:
+            leave_out(error)
+            raise
 
 
 def _beyond(frame: FrameType) -> FrameType:

@@ -13,6 +13,8 @@ import torch
 import torch.overrides
 from torch.overrides import TorchFunctionMode
 
+from pytest_probe.capture.own_frames import leave_out
+
 # Untyped in torch.
 _stack: Callable[[], list[TorchFunctionMode]] = torch.overrides._get_current_function_mode_stack
 _push: Callable[[TorchFunctionMode], None] = torch.overrides._push_mode
@@ -119,8 +121,12 @@ class Presence:
             else:
                 thread.run = own  # type: ignore[method-assign]
             self._threads.began = True
-            with self._mode:
-                run()
+            try:
+                with self._mode:
+                    run()
+            except BaseException as error:
+                leave_out(error)
+                raise
 
         thread.run = recorded  # type: ignore[method-assign]
         original(thread)
@@ -194,7 +200,11 @@ def patched(owner: Any, name: str, replacement: Callable[..., Any]) -> Iterator[
 
     @functools.wraps(original)
     def function(*args: Any, **kwargs: Any) -> Any:
-        return replacement(original, *args, **kwargs)
+        try:
+            return replacement(original, *args, **kwargs)
+        except BaseException as error:
+            leave_out(error)
+            raise
 
     setattr(owner, name, function)
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import textwrap
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -335,3 +336,33 @@ def test_functions_of_other_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "fused_of_ours", module)
     found = recorded(tmp_path, lambda: module.double(paddle.ones([2])), namespaces={"Fused": "fused_of_ours"})
     assert forwards(found) == ["paddle.ones.0", "Fused.double.0"]
+
+
+def test_a_warning_names_the_programs_line_and_a_caught_error_its_frames(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = type(sys)("fused_of_ours")
+    source = """
+        import warnings
+
+        def warns():
+            warnings.warn("old", stacklevel=2)
+
+        def warns_inside():
+            warns()
+
+        def raises():
+            raise KeyError
+        """
+    exec(textwrap.dedent(source), vars(module))
+    monkeypatch.setitem(sys.modules, "fused_of_ours", module)
+    with capture(tmp_path, framework="paddle", namespaces={"Fused": "fused_of_ours"}):
+        with pytest.warns(UserWarning, match="old") as seen:
+            module.warns()
+        with pytest.warns(UserWarning, match="old") as seen_inside:
+            module.warns_inside()
+        with pytest.raises(KeyError) as raised:
+            module.raises()
+    assert [each.filename for each in (*seen, *seen_inside)] == [__file__, "<string>"]
+    if sys.version_info >= (3, 11):
+        assert [str(each.path) for each in raised.traceback] == [__file__, "<string>"]
