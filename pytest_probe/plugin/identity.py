@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import inspect
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from types import CellType, FunctionType
 from typing import Any
 
 import pytest
@@ -25,6 +27,8 @@ PACKAGES = ("pytest-probe", "numpy", "ml_dtypes")
 # Of what is known of a device: how many threads share the work is another thing under -n, and the limits of a verdict
 # hold for every order of a sum.
 NOT_OF_A_DEVICE = ("threads", "framework")
+# What repr tells whole.
+PLAIN = (str, bytes, int, float, complex, bool, type(None))
 _NUMBER = re.compile(r":\d+$")
 
 
@@ -131,27 +135,49 @@ def _of_project(registry: Registry, config: pytest.Config) -> dict[str, Any]:
     standards = {name: each for name, each in registry.standards.items() if name not in STANDARDS}
     readers = [reader for reader in registry.readers if reader not in READERS]
     return {
-        "references": _codes(registry.references),
-        "calls": _codes(registry.calls),
-        "devices of the user": _codes(registry.devices),
-        "standards": _codes(standards),
+        "references": of_functions(registry.references),
+        "calls": of_functions(registry.calls),
+        "devices of the user": of_functions(registry.devices),
+        "standards": of_functions(standards),
         "readers": sorted(map(_code, readers)),
         **{name: sorted(_code(impl.function) for impl in impls) for name, impls in hooks.items()},
     }
 
 
-def _codes(functions: Mapping[str, Any]) -> dict[str, str]:
+def of_functions(functions: Mapping[str, Any]) -> dict[str, str]:
     return {name: _code(function) for name, function in sorted(functions.items())}
 
 
-def _code(function: Callable[..., Any] | object) -> str:
-    """The name of a function or class, and a digest of its code where it has any in Python."""
+def _code(function: Callable[..., Any] | object, above: tuple[object, ...] = ()) -> str:
+    """The name of a function or class, and a digest of its code where it has any in Python, and of what is bound.
+    above: the functions that hold this one."""
+    if isinstance(function, functools.partial):
+        return _code(function.func, above) + _bound((function.args, sorted(function.keywords.items())), above)
     named = function if hasattr(function, "__qualname__") else type(function)
     name = f"{getattr(named, '__module__', '')}.{getattr(named, '__qualname__', '')}"
     try:
-        return f"{name} {_digest(inspect.getsource(named).encode())}"  # type: ignore[arg-type]
+        source = inspect.getsource(named)  # type: ignore[arg-type]
     except (OSError, TypeError):
         return name
+    held = _held(named) if isinstance(named, FunctionType) and named not in above else ()
+    return f"{name} {_digest((source + _bound(held, (*above, named))).encode())}"
+
+
+def _held(function: FunctionType) -> Sequence[object]:
+    """What a function was given when it was made: defaults, and the variables around it that it uses."""
+    cells = [cell.cell_contents for cell in function.__closure__ or () if cell != CellType()]
+    return function.__defaults__, function.__kwdefaults__, cells
+
+
+def _bound(value: object, above: tuple[object, ...]) -> str:
+    """Alike in every process: of an object that is no plain value, its kind alone."""
+    if isinstance(value, PLAIN):
+        return f"{value!r},"
+    if isinstance(value, dict):
+        return _bound(list(value.items()), above)
+    if isinstance(value, list | tuple):
+        return "".join(_bound(each, above) for each in value)
+    return f"{_code(value, above) if callable(value) else type(value).__qualname__},"
 
 
 def _digest(content: bytes) -> str:

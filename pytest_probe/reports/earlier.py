@@ -13,7 +13,7 @@ from pytest_probe.errors import ResultsError, SettingsError
 from pytest_probe.model.result import Result
 from pytest_probe.reports.death import TIMEOUT
 from pytest_probe.reports.identity import Identity, check
-from pytest_probe.reports.selected import ITEMS, Items, RunEnd, described, faults, is_of_test, read_items
+from pytest_probe.reports.selected import ITEMS, Items, RunEnd, described, faults, ids_in, is_of_test, read_items
 from pytest_probe.system.atomic_files import beside
 from pytest_probe.system.file_lock import locked
 from pytest_probe.system.regular_file import opened
@@ -36,10 +36,6 @@ class EarlierRun(RunEnd, frozen=True, kw_only=True):
     started: str
     exit_status: int | None = None
     tables: tuple[str, ...] = ()
-
-
-class _Named(msgspec.Struct, frozen=True):
-    id: str
 
 
 class Earlier:
@@ -138,21 +134,11 @@ class Earlier:
 
     def names(self, size: int) -> frozenset[str]:
         """The portable ids in the first bytes of the file. Raises ResultsError."""
-        return result_names(self._path, size)
+        return frozenset(ids_in(self._path, size))
 
     @property
     def size(self) -> int:
         return self._path.stat().st_size
-
-
-def result_names(path: Path, size: int) -> frozenset[str]:
-    """The portable ids of the results in the first bytes of a file. Raises ResultsError."""
-    decoder = msgspec.json.Decoder(_Named)
-    try:
-        with opened(path) as file:
-            return frozenset(decoder.decode(line).id for line in file.read(size).splitlines())
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ResultsError(str(path), str(error)) from None
 
 
 def _line(decoder: msgspec.json.Decoder[Result], line: bytes) -> tuple[str | None, str]:

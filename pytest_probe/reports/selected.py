@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -112,17 +113,19 @@ def _selected(content: bytes, count: int) -> Selected:
     return Selected(count, f"sha256:{hashlib.sha256(content).hexdigest()}")
 
 
-def ids_in(path: Path) -> Iterator[str]:
-    """The ids of the results in a file; a line that was cut off at the end is no result. Raises OSError, and
-    ResultsError."""
+def ids_in(path: Path, size: float = math.inf) -> Iterator[str]:
+    """The ids of the results in the first bytes of a file; a line that was cut off at the end is no result. Raises
+    OSError, and ResultsError."""
     decoder = msgspec.json.Decoder(_Named)
     with opened(path) as file:
         for number, line in enumerate(file, 1):
-            if line.endswith(b"\n"):
-                try:
-                    yield decoder.decode(line).id
-                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                    raise ResultsError(f"{path}:{number}", str(error)) from None
+            size -= len(line)
+            if size < 0 or not line.endswith(b"\n"):
+                return
+            try:
+                yield decoder.decode(line).id
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                raise ResultsError(f"{path}:{number}", str(error)) from None
 
 
 def faults(items: Items, results: Iterable[str], without_result: Collection[str] = ()) -> Faults:

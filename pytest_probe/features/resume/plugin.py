@@ -26,9 +26,10 @@ from pytest_probe.plugin.session import Probe
 from pytest_probe.plugin.xdist import DEATHS_OF_A_CASE, result_of
 from pytest_probe.reports import junit
 from pytest_probe.reports.death import Ending, verdict_on
-from pytest_probe.reports.earlier import Earlier, result_names
+from pytest_probe.reports.earlier import Earlier
 from pytest_probe.reports.results_file import RESULTS, ResultsWriter, lines_of
 from pytest_probe.reports.running import FOLDER, TIMER, Deaths, told_timeout
+from pytest_probe.reports.selected import ids_in
 from pytest_probe.system import archive
 from pytest_probe.system.text import printable_line
 
@@ -48,7 +49,7 @@ def configure(config: pytest.Config, probe: Probe) -> None:
     worker: dict[str, Any] = getattr(config, "workerinput", {})
     if "probe_resumed" in worker:
         path, size = worker["probe_resumed"]
-        config.pluginmanager.register(Remaining(result_names(Path(path), size)), "probe-remaining")
+        config.pluginmanager.register(Remaining(frozenset(ids_in(Path(path), size))), "probe-remaining")
     reporting = config.pluginmanager.getplugin("probe-reporting")
     if reporting is None or reporting.earlier is None:
         return
@@ -77,7 +78,7 @@ def _write_deaths(probe: Probe, writer: ResultsWriter, *, longer: bool) -> None:
     """Note what the processes of the earlier run were running, and write the results of the cases that they died of.
     longer: a case that the time limit ended has more time now, and runs again."""
     folder = writer.folder / FOLDER
-    known = result_names(writer.folder / RESULTS, writer.size)
+    known = frozenset(ids_in(writer.folder / RESULTS, writer.size))
     out_of_time = told_timeout(folder)
     deaths = Deaths(folder)
     deaths.of_earlier_processes()
