@@ -5,6 +5,7 @@ A dump is untrusted, and no time limit counts while items are collected.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,6 +15,8 @@ import pytest
 
 from pytest_probe import records
 from pytest_probe.errors import DumpError, RecordError
+from pytest_probe.records.msprobe.stack import user_frame
+from tests.support.writing import write_dump
 
 COUNT = 100_000
 # Seconds of CPU for a word that comes so often: nearly all take less than a tenth of it, also on a slow machine, and
@@ -191,3 +194,27 @@ def test_numbers_of_8000_digits(tmp_path: Path, beginning: str, number: str) -> 
     for content in (beginning + number, beginning + number + ", )", beginning + '"Max": ' + number):
         path.write_text(content)
         assert seconds(lambda: read_all(path)) < 1
+
+
+@pytest.mark.parametrize("name", ["stack.json", "construct.json"])
+def test_words_that_are_repeated_in_the_files_beside_a_dump(tmp_path: Path, name: str) -> None:
+    entry = "Torch.add.0.forward"
+    path = write_dump(tmp_path, {entry: {"input_args": [], "input_kwargs": {}, "output": []}})
+    slow = {}
+    for word in WORDS:
+        text = word * COUNT
+        frames = [f"File {text}, line 1, in f\n x", f"File a{text}\n{text}"]
+        contents = (text, '{"0": [[' + text, json.dumps({entry: frames}), json.dumps({"0": [[entry], frames]}))
+        for number, content in enumerate((*contents, json.dumps({entry: text}))):
+            (tmp_path / name).write_text(content)
+            taken = seconds(lambda: places_of(path, entry))
+            if taken > LIMIT:
+                slow[word, number] = taken
+    assert not slow
+
+
+def places_of(path: Path, entry: str) -> None:
+    """Where a call stood, and in which modules."""
+    dump = records.read_dump(path)
+    user_frame(dump.stack(entry))
+    dump.modules(entry)
