@@ -19,6 +19,7 @@ from pytest_probe.model.dump import Direction
 from pytest_probe.model.run import Jitter, Kernel, Run, Steps, Way
 from pytest_probe.numerics import noise_ratio
 from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, widen
+from pytest_probe.numerics.float32_sums import ORDERS
 from pytest_probe.numerics.random_streams import RandomStreams
 
 Draw: TypeAlias = Callable[[AnyArray], AnyArray]
@@ -37,9 +38,11 @@ ON_INPUTS_OF: Mapping[RunKind, RunKind] = {
 }
 # Of the largest value: beside it nothing but a choice shows such a number.
 UNTIED = 2.0**-80
-# Kinds whose inputs move by a roundoff of the case's 16-bit dtype, and those that run in the call's own dtypes.
+# Kinds whose inputs move by a roundoff of the case's 16-bit dtype, those that run in the call's own dtypes, and those
+# on exact inputs, as the first of `coarse` is.
 MOVED_BY_NARROW = ("narrowed", "rounded", "composed_moved", "separate_moved", "neighbours")
 IN_OWN_DTYPES = ("composed", "composed_moved", "separate", "separate_moved")
+EXACT = ("composed", "separate", "chance", "single", *ORDERS)
 # What moves inputs, drawn before a run begins: not the streams that inputs are drawn from.
 _STREAMS = RandomStreams()
 NUMPY_COMPLEX: Mapping[str, type] = {"float32": np.complex64, "float64": np.complex128}
@@ -54,6 +57,8 @@ OF_FLOAT32: Mapping[RunKind, Way] = {
     "float32": Way(dtype="float32"),
     "fine": Way(dtype="float64", steps=Steps("float32", fine=True)),
     "chance": Way(dtype="float64", steps=Steps("float32", fine=True, by_chance=True)),
+    "single": Way(dtype="float32"),
+    **{order: Way(dtype="float64", steps=Steps("float32", fine=True, order=order)) for order in ORDERS},
 }
 
 
@@ -116,7 +121,7 @@ class PerturbedRuns:
     def output(self, name: str, kind: RunKind, count: int) -> list[AnyArray]:
         """One output in `count` runs; fewer where the reference cannot be perturbed that often."""
         # Beside float64 outputs a float32 run shows nothing of the kernel's own rounding.
-        if kind in ("float32", "fine", "shrunk", "slight", "chance") and self._how.roundoff < 2.0**-24:
+        if (kind in OF_FLOAT32 or kind in ("shrunk", "slight")) and self._how.roundoff < 2.0**-24:
             return []
         if self._how.inside and kind != "float64":
             return []
@@ -166,7 +171,7 @@ class PerturbedRuns:
 
     def _made_run(self, kind: RunKind, index: int, reference: Reference) -> dict[str, AnyArray] | None:
         # Ties between 16-bit numbers are common and go to even in every kernel; a roundoff sends each one anywhere.
-        exact = kind in ("composed", "separate", "chance") or (kind == "coarse" and index == 0)
+        exact = kind in EXACT or (kind == "coarse" and index == 0)
         # Every second slight run is the first with the other sign, so that each edge is crossed in one of both.
         pairs = 2 if kind == "slight" else 1
         for attempt in range(REDRAWS):

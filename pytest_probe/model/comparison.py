@@ -13,6 +13,7 @@ from pytest_probe.model.arguments import BoundCall
 from pytest_probe.model.device_modes import Mode
 from pytest_probe.model.dump import Direction
 from pytest_probe.numerics.dtypes import AnyArray
+from pytest_probe.numerics.float32_sums import Order
 
 # float64: perturbed inputs in float64. nudged: the same by 4 roundoffs. shrunk: by a 16th of one. float32: perturbed
 # inputs, the CPU's float32 kernels. fine: float64 with every step of the framework's decompositions rounded to float32.
@@ -22,7 +23,8 @@ from pytest_probe.numerics.dtypes import AnyArray
 # same on the very inputs of neighbours. neighbours: narrowed, with inputs that are numbers of their own dtypes again.
 # untied: float64, with zeros moved as well. slight: float64, equal values alike, by nothing that rounding shows.
 # chance: fine on exact inputs, every rounding up or down by chance. separate, separate_moved: composed, with attention
-# of separate kernels too.
+# of separate kernels too. single: the CPU's float32 kernels on exact inputs. sequence, lanes, threads, pairs: fine on
+# exact inputs, with sums in float32 in that order.
 RunKind: TypeAlias = Literal[
     "float64",
     "nudged",
@@ -41,6 +43,11 @@ RunKind: TypeAlias = Literal[
     "chance",
     "separate",
     "separate_moved",
+    "single",
+    "sequence",
+    "lanes",
+    "threads",
+    "pairs",
 ]
 
 
@@ -106,6 +113,14 @@ class Evidence:
     def float32_steps(self, count: int) -> list[AnyArray]:
         """In float64, with each step of the framework's decompositions rounded to float32."""
         return self.runs("fine", count)
+
+    def single(self) -> AnyArray | None:
+        """By the CPU's float32 kernels, on exact inputs; None where there are none."""
+        return next(iter(self.runs("single", 1)), None)
+
+    def added(self, order: Order) -> AnyArray | None:
+        """With sums in float32 in that order, on exact inputs; None where the reference does not run like that."""
+        return next(iter(self.runs(order, 1)), None)
 
     def narrow_steps(self, count: int) -> list[AnyArray]:
         """In float64, with what passes between kernels rounded to the 16-bit dtype; the first on exact inputs."""

@@ -10,6 +10,7 @@ from msgspec import Struct, field
 
 from pytest_probe.model.arguments import Arguments
 from pytest_probe.model.device_modes import Mode
+from pytest_probe.numerics.float32_sums import Order
 
 
 class Device(Protocol):
@@ -47,7 +48,8 @@ class Steps(Struct, frozen=True):
     once; elsewhere: its kernels are an accelerator's, which compute in float32 inside; products: of 16-bit operands,
     also where the CPU has those in float32; separate: attention is made of kernels that round. kernels are those that
     run in the call's own dtypes; what they compute in float32 is not rounded to dtype. by_chance: what is no number of
-    dtype becomes either neighbour. computed: what is rounded was computed in float32, and is off by what seed draws."""
+    dtype becomes either neighbour. computed: what is rounded was computed in float32, and is off by what seed draws.
+    order: sums are added in float32 in that order, and functions are rounded correctly."""
 
     dtype: str
     fine: bool
@@ -60,6 +62,7 @@ class Steps(Struct, frozen=True):
     by_chance: bool = False
     computed: bool = False
     kernels: tuple[Kernel, ...] = ()
+    order: Order | None = None
 
 
 class Jitter(Struct, frozen=True):

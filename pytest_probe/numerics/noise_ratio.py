@@ -29,6 +29,9 @@ ELEMENTWISE_LARGEST = 16.0
 ELEMENTWISE_RMS = 2.0
 # Of the RMS limit, over the root of the number of elements: one sum of 1,000 terms one by one has an RMS of 9.96.
 SMALL_SAMPLE = 7.0
+# The same where chance alone is meant: the RMS of N normal errors is above 1 + 3.9 / sqrt(N) in less than one output
+# of 10^6, whatever N is.
+CHANCE = 3.9
 # How often the RMS limit is taken at most where elements are copies: gelu of copies of -3 takes 1.4 times the limit, a
 # healthy element alone reaches 3 noise scales.
 COPIES_CAP = 2.0
@@ -129,6 +132,18 @@ def for_copies(limits: Limits, expected: AnyArray) -> Limits:
     own = values.size**2 / float(np.sum(copies.astype(np.float64) ** 2))
     growth = _small_sample(own) / _small_sample(int(np.count_nonzero(expected)))
     return Limits(limits.largest, limits.rms * min(COPIES_CAP, growth))
+
+
+def for_correlated(limits: Limits, count: float, own: float) -> Limits:
+    """The limits of an output of `count` non-zero elements of which the errors move together, as if only `own` erred by
+    themselves: wider where their RMS may be above them by chance."""
+    usual = limits.rms / _small_sample(count)
+    return Limits(limits.largest, max(limits.rms, usual * by_chance(own)))
+
+
+def by_chance(count: float) -> float:
+    """What the RMS of that many normal errors is at most, in units of their deviation, but for one output of 10^6."""
+    return float(1 + CHANCE / max(count, 1) ** 0.5)
 
 
 def _small_sample(count: float) -> float:

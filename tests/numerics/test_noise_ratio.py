@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import ml_dtypes
@@ -446,3 +447,24 @@ def test_errors_that_scatter_and_errors_that_stay() -> None:
     assert not noise_ratio.scatters(errors + 3.0)
     errors[:, 17] += 50.0
     assert not noise_ratio.scatters(errors)
+
+
+@pytest.mark.parametrize("count", [2, 4, 10, 20, 100, 1000])
+def test_normal_errors_are_beyond_chance_in_less_than_one_output_of_a_million(count: int) -> None:
+    """Half of a chi-square variable of an even number of degrees is beyond h as a Poisson variable of mean h is below
+    half that number."""
+    half = count * noise_ratio.by_chance(count) ** 2 / 2
+    terms = [k * math.log(half) - half - math.lgamma(k + 1) for k in range(count // 2)]
+    assert sum(map(math.exp, terms)) < 1e-6
+
+
+def test_one_normal_error_is_beyond_chance_in_one_output_of_a_million() -> None:
+    assert math.erfc(noise_ratio.by_chance(1) / math.sqrt(2)) < 1e-6
+
+
+def test_limits_of_correlated_elements_are_those_of_fewer_and_never_closer() -> None:
+    limits = noise_ratio.limits_for(elementwise=False, fan_in=1, count=10_000)
+    assert noise_ratio.for_correlated(limits, 10_000, 10_000) == limits
+    assert noise_ratio.for_correlated(limits, 10_000, 100).rms == pytest.approx(8 * 1.39)
+    assert noise_ratio.for_correlated(limits, 10_000, 0.5).rms == pytest.approx(8 * 4.9)
+    assert noise_ratio.for_correlated(limits, 10_000, 0.5).largest == limits.largest

@@ -97,8 +97,16 @@ class Binder:
             return KernelsMode(elsewhere=steps.elsewhere, operands=operands, separate=steps.separate)
         wide = (tensor for name, tensor in self.tensors.items() if name in steps.wide)
         dtype = getattr(torch, steps.dtype)
-        how = {"by_chance": steps.by_chance, "computed": steps.computed}
-        return StepsMode(dtype, steps.fine, steps.seed, wide, steps.kernels, **how)
+        return StepsMode(
+            dtype,
+            steps.fine,
+            steps.seed,
+            wide,
+            steps.kernels,
+            by_chance=steps.by_chance,
+            computed=steps.computed,
+            order=steps.order,
+        )
 
     def _leaf(self, value: Any, name: str) -> Any:
         if isinstance(value, Leaf):

@@ -13,12 +13,13 @@ from typing import Any
 
 import torch
 
-from pytest_probe.frameworks.torch import attention
+from pytest_probe.frameworks.torch import attention, ordered_sums
 from pytest_probe.frameworks.torch.cpu16 import cpu_kernels
 from pytest_probe.frameworks.torch.decompositions import kernel, steps_of
 from pytest_probe.frameworks.torch.dispatch import DispatchMode
 from pytest_probe.model.run import Kernel
 from pytest_probe.numerics.dtypes import ULP_FLOAT32
+from pytest_probe.numerics.float32_sums import Order
 
 _ATEN = torch.ops.aten
 
@@ -119,7 +120,8 @@ class StepsMode(SplittingMode):
     a float32 ulp, as seed draws it: correctly rounded ones may all meet a number that the reference lies on.
     wide are arguments of a wider dtype; kernels those of the call in its own dtypes, one for one. by_chance: what is no
     number of dtype becomes one of its neighbours there, as seed draws. computed: what is rounded is off by a few
-    roundoffs of float32 before, as seed draws.
+    roundoffs of float32 before, as seed draws. order: sums are added in float32 in that order, and library functions
+    are rounded correctly.
     """
 
     def __init__(
@@ -132,10 +134,14 @@ class StepsMode(SplittingMode):
         *,
         by_chance: bool = False,
         computed: bool = False,
+        order: Order | None = None,
     ) -> None:
         super().__init__()
         self.by_chance = by_chance
         self.computed = computed
+        self.library = LIBRARY if order is None else frozenset[str]()
+        self.sums = {} if order is None else ordered_sums.kernels(order)
+        self.made_of_sums = {} if order is None else ordered_sums.steps()
         self.dtype = dtype
         self.fine = fine
         self.wide = {_storage(tensor) for tensor in wide}
@@ -147,8 +153,8 @@ class StepsMode(SplittingMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         single = self._is_single(func, args)
-        if not single and func not in self.split:
-            steps = steps_of(func, args, kwargs) if self.fine else cpu_kernels(self.dtype).steps.get(func)
+        if not single and func not in self.split and func not in self.sums:
+            steps = self._steps(func, args, kwargs)
             result = NotImplemented if steps is None else self.composed(steps, func, args, kwargs)
             if result is not NotImplemented:
                 return result
@@ -160,7 +166,7 @@ class StepsMode(SplittingMode):
                     self._round(tensor, inexact)
         moved = (flag for key in inputs for _, flag in self.pending.get(key, ()))
         # What only moves a library's result moves its error as well.
-        of_library = self.fine and (func.overloadpacket.__name__ in LIBRARY or any(moved))
+        of_library = self.fine and (func.overloadpacket.__name__ in self.library or any(moved))
         if func in CAST_COUNTS and not single and any(tensor.is_floating_point() for tensor in _tensors(args)):
             args = tuple(map(self._counted, args))
         result = NotImplemented if single else self._known(func)(*args, **kwargs)
@@ -178,6 +184,12 @@ class StepsMode(SplittingMode):
                 self.pending.setdefault(_storage(tensor), []).append((tensor, of_library))
                 self.kept.append(tensor)  # a freed storage's address would be taken for another tensor's
         return result
+
+    def _steps(self, func: Any, args: Any, kwargs: Any) -> Callable[..., Any] | None:
+        """What a kernel is split into; None where it is one step."""
+        if not self.fine:
+            return cpu_kernels(self.dtype).steps.get(func)
+        return self.made_of_sums.get(func) or steps_of(func, args, kwargs)
 
     def _counted(self, value: Any) -> Any:
         """Integers as numbers of dtype."""
@@ -200,6 +212,8 @@ class StepsMode(SplittingMode):
 
     def _known(self, func: Any) -> Callable[..., Any]:
         """What stands in for a kernel: the CPU's, or where it is split what another device may have."""
+        if func in self.sums:
+            return self.sums[func]
         known = cpu_kernels(self.dtype)
         if self.fine and func in known.atomic:
             return known.atomic[func]

@@ -178,13 +178,14 @@ def _concerns(comparison: Comparison, behaviour: Behaviour) -> bool:
 
 def _sampled(comparison: Comparison, variants: Sequence[Mode]) -> Comparison | None:
     """The comparison with the mode's own rounding among its runs, and limits as close as sampled rounding deserves."""
-    # A common factor, or an output that the mode left as it was, is no sampled rounding.
-    if is_scaled(comparison):
+    scaled = is_scaled(comparison)
+    if scaled and not all(mode.approximate for mode in variants):
         return None
     evidence = comparison.evidence
     found = [evidence.alternative(comparison, Assumption(mode, sample=index)) for index, mode in enumerate(variants)]
     samples = [other.expected for other in found if other is not None]
-    if not samples or not _in_use(comparison, samples):
+    # A common factor, or an output that the mode left as it was, is no sampled rounding.
+    if not samples or not _in_use(comparison, samples) or (scaled and not _approximated(comparison, samples)):
         return None
     # Both limits shrink by what brings that of the RMS to SAMPLED_RMS.
     close = SAMPLED_RMS / (noise_ratio.ELEMENTWISE_RMS if comparison.elementwise else noise_ratio.RMS)
@@ -214,6 +215,16 @@ def _in_use(comparison: Comparison, samples: Sequence[AnyArray]) -> bool:
     wanted = correctly_rounded(comparison.expected, comparison.actual.dtype)
     usual = np.mean([np.mean(round_to(sample, comparison.actual.dtype) != wanted) for sample in samples])
     return bool(np.mean(comparison.actual != wanted) >= IN_USE * usual)
+
+
+def _approximated(comparison: Comparison, samples: Sequence[AnyArray]) -> bool:
+    """Is the common factor within what an approximation errs by? Its error hangs on the argument and not on chance, so
+    that it need not have a mean of zero."""
+    usable = np.isfinite(comparison.expected) & (comparison.expected != 0)
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        errors = [np.abs(sample / comparison.expected - 1)[usable] for sample in samples]
+    usual = noise_ratio.root_mean_square(np.concatenate(errors))
+    return abs(fitted_factor(comparison)[0] - 1) <= usual
 
 
 def is_scaled(comparison: Comparison) -> bool:

@@ -11,8 +11,10 @@ from msgspec.structs import replace
 
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.numerics import noise_ratio
+from pytest_probe.numerics.design_effect import design_effect
 from pytest_probe.numerics.dtypes import WIDE_DTYPES, AnyArray, widen
 from pytest_probe.numerics.noise_ratio import Limits, Noise, Spread
+from pytest_probe.standards.noise import added_in_order
 from pytest_probe.standards.noise.summed_terms import may_use_winograd, repeats, summed_terms
 
 # Perturbed runs of each stage, so that most outputs pass without one.
@@ -35,9 +37,11 @@ INSIDE_LIMITS = Limits(16.0, 2.0)
 # Kernels whose steps are written down: a healthy one differs from them where a rounding falls to the other side. Where
 # that is rare no element is far off.
 STEPS = Limits(16.0, 0.5)
-# The largest ratio that is granted always, that in units of the other elements' RMS, and what is added to the RMS limit
-# over the root of the number of elements. Chosen: with them no healthy output in docs/evidence.md is flagged.
-STEPS_LEAST, STEPS_SHARE, STEPS_SMALL = 5.0, 60.0, 3.0
+# The RMS limit of many elements: attention whose weights are rounded before they are divided by their sum reaches 0.55.
+STEPS_OF_MANY = 0.6
+# The largest ratio that is granted always, and that in units of the other elements' RMS. Chosen: with them no healthy
+# output in docs/evidence.md is flagged.
+STEPS_LEAST, STEPS_SHARE = 5.0, 60.0
 
 
 class Stage(Struct, frozen=True):
@@ -158,11 +162,24 @@ def _beside_all(comparison: Comparison, spread: Spread | None, k: int) -> list[S
     """Against the spread of k runs of each kind that does not round to 16 bit; where terms are equal, with the limits
     of those as well."""
     spread = pooled_spread(comparison, spread)
-    found = [_stage(comparison, spread, limits_of(comparison), k, "steps")]
+    found = [_for_correlated(comparison, _stage(comparison, spread, limits_of(comparison), k, "steps"))]
     if repeats(comparison):
         limits = limits_of(comparison, equal_terms=True)
         found.append(_limited(comparison, replace(found[0], source=EQUAL_TERMS), limits))
     return found
+
+
+def _for_correlated(comparison: Comparison, stage: Stage) -> Stage:
+    """The stage with an RMS limit for as many elements as err by themselves: a running sum hands its errors on. Runs
+    under a device mode are of several kinds, and do not tell."""
+    noise, limits, evidence = stage.noise, stage.limits, comparison.evidence
+    if comparison.elementwise or comparison.allowance.emulated:
+        return stage
+    if noise.largest > limits.largest or noise.rms <= limits.rms:
+        return stage
+    kinds = evidence.perturbed(STAGES[-1]), evidence.float32_steps(STAGES[-1])
+    effect = max(design_effect(runs, comparison.expected) for runs in kinds)
+    return replace(stage, limits=noise_ratio.for_correlated(limits, noise.count, noise.count / effect))
 
 
 def by_steps(comparison: Comparison, k: int) -> list[Stage]:
@@ -184,12 +201,14 @@ def chose_otherwise(comparison: Comparison, runs: list[AnyArray]) -> bool:
 def _not_vanished(comparison: Comparison, exact: list[AnyArray], runs: list[AnyArray]) -> list[AnyArray]:
     """float32 runs without zeros that overflow, or underflow, on the way gave: their distance from the reference is all
     of it, and is no scale. Where numbers cancel, perturbed runs in float64 move as far. Nor is it one where float64
-    gives NaN in all runs: a kernel that leaves out zero times NaN has a number there."""
+    gives NaN in all runs: a kernel that leaves out zero times NaN has a number there. Nor where the kernel adds its
+    terms one after another, as others need not."""
     spread = run_spread(comparison, exact)
     if spread is None:
         return runs
     lost = np.abs(comparison.expected) > noise_ratio.LARGEST * spread.size
     kept = np.isnan(comparison.expected) & ~spread.disagree
+    kept |= added_in_order.drifted(comparison, runs, scale_of(comparison, spread))
     return [np.where(((run == 0) & lost) | kept, comparison.expected, run) for run in runs]
 
 
@@ -217,7 +236,8 @@ def between_steps(comparison: Comparison, runs: list[AnyArray], limits: Limits) 
         growth = limits.rms / (noise_ratio.ELEMENTWISE_RMS if comparison.elementwise else noise_ratio.RMS)
         close = Limits(min(limits.largest, INSIDE_LIMITS.largest), INSIDE_LIMITS.rms * growth)
     else:
-        close = Limits(_outlying(measured), STEPS.rms * (1 + STEPS_SMALL / max(measured.count, 1) ** 0.5))
+        by_chance = STEPS.rms * noise_ratio.by_chance(measured.count)
+        close = Limits(_outlying(measured), max(STEPS_OF_MANY, by_chance))
     return Stage(measured, close, STAGES[-1], BETWEEN_STEPS, spread, center)
 
 

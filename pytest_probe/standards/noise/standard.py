@@ -19,11 +19,12 @@ from pytest_probe.numerics.histogram import histogram
 from pytest_probe.numerics.noise_ratio import Bias, Noise, Spread
 from pytest_probe.standards.exact import Exact, elements
 from pytest_probe.standards.noise import cut_sums, edges, far_off, stages, steps, zero_times_nan
+from pytest_probe.standards.noise.added_in_order import Added, added_in_order
 from pytest_probe.standards.noise.instability import unstable
 from pytest_probe.standards.noise.stages import AMONG_THEMSELVES, BETWEEN_STEPS, EQUAL_TERMS, STAGES, Measured, Stage
 from pytest_probe.standards.noise.summed_terms import summed_terms
 
-# Noise scales of a mean shift. The RMS limit beside known steps is 0.5, and a shift is no larger.
+# Noise scales of a mean shift beside known steps: less than their RMS limit.
 STEPS_BIAS = 0.5
 IN_SINGLE = (
     f"{UNDECIDED}the roundoff of float32 explains the error and that of float64 does not; an argument is narrower than "
@@ -55,6 +56,9 @@ class NoiseStandard:
             narrower = _in_single(comparison)
             if narrower is not None:
                 return narrower
+            added = _added(comparison, stage)
+            if added is not None:
+                return _verdict(comparison, stage, "warning", added.words, measured)
             left_out = zero_times_nan.left_out(comparison)
             if left_out is not None:
                 beside_others, found, _ = _decided(left_out.comparison, Measured())
@@ -78,6 +82,13 @@ def _in_single(comparison: Comparison) -> OutputVerdict | None:
     single = replace(comparison, roundoff=float_format("float32").roundoff, evidence=comparison.single, single=None)
     stage, outcome, _ = _decided(single, Measured())
     return _verdict(single, stage, "warning", IN_SINGLE) if outcome == "pass" else None
+
+
+def _added(comparison: Comparison, stage: Stage) -> Added | None:
+    """How the output was added up, where the order of its terms explains what is above the limits."""
+    if stage.within_limits or stage.unstable:
+        return None
+    return added_in_order(comparison, stage.noise, stage.limits, stages.scale_of(comparison, stage.spread))
 
 
 def _decided(comparison: Comparison, known: Measured) -> tuple[Stage, Outcome, str]:

@@ -15,7 +15,7 @@ from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, roun
 from pytest_probe.numerics.noise_ratio import Noise
 from pytest_probe.numerics.rounding_signature import direction, unlike_rounding
 from pytest_probe.numerics.ulp import truncated, ulp
-from pytest_probe.standards.noise import stages
+from pytest_probe.standards.noise import added_in_order, stages
 from pytest_probe.standards.noise.stages import Stage
 
 # Runs on moved inputs that sample what a call rounds between its kernels, beside one on the exact inputs: as many as
@@ -174,7 +174,9 @@ def by_cpu_result(comparison: Comparison, stage: Stage) -> str | None:
     same = ((theirs == wide) & ~np.isnan(comparison.expected)) | (np.isnan(theirs) & np.isnan(wide))
     alike = np.where(number, (np.isinf(theirs) & (theirs == wide)) | _lost_in_steps(comparison, theirs), same)
     # What it has in place of an infinity says nothing about numbers.
-    theirs = np.where(number & np.isfinite(theirs), theirs, comparison.expected)
+    # Nor does what it loses by adding one term after another.
+    in_order = added_in_order.of_cpu(comparison, stages.scale_of(comparison, stage.spread))
+    theirs = np.where(number & np.isfinite(theirs) & ~in_order, theirs, comparison.expected)
     ours = stages.noise_beside(comparison, stage, np.where(alike, comparison.expected, wide))
     if ours.within(stage.limits):
         return "as-cpu: the CPU's own kernel overflows as well"

@@ -41,7 +41,7 @@ def summed_terms(comparison: Comparison) -> Terms:
     # Of broadcast arguments a gradient sums what was shown several times.
     if comparison.elementwise or not classes.isdisjoint(("exact", "writes")):
         return Terms(max(1, forward // size))
-    arrays = comparison.call.arrays
+    arrays = _arrays(comparison)
     largest = max((array.size for array in arrays), default=forward)
     if "terms_of_reduction" in classes:
         return Terms(max(1, max(largest, forward) // size))
@@ -71,6 +71,18 @@ def terms_of(comparison: Comparison, values: AnyArray) -> list[AnyArray]:
         return [values]
     with np.errstate(invalid="ignore"):
         return [values, np.exp(values - values.max()).astype(np.float32)]
+
+
+def _arrays(comparison: Comparison) -> list[AnyArray]:
+    """The arguments that are arrays, those inside lists as well. Of a list that has one output for each of its arrays,
+    as norms of gradients do, the output's own."""
+    call = comparison.call
+    lists = [value for value in call.given.values() if isinstance(value, (list, tuple)) and value]
+    inside = [value for values in lists for value in values if isinstance(value, np.ndarray)]
+    if len(inside) == len(comparison.case.reference) > 1 and not call.arrays:
+        _, _, place = comparison.name.rpartition(".")
+        return [inside[int(place)]] if place.isdigit() and int(place) < len(inside) else inside
+    return call.arrays + inside
 
 
 def _elements(value: Any) -> int:
