@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 import torch
 
+from benchmarks.infinities import cases, wrongly_judged
 from pytest_probe.check import Checker, Conditions
 from pytest_probe.registry import Registry
 from tests.evidence.infinities import CASES, INF, ZERO_TIMES, Case, Function, places, spoiled, wrong_answers
@@ -85,3 +88,16 @@ def test_a_kernel_that_leaves_out_what_all_kernels_of_the_cpu_multiply_is_an_err
         return case.function(x, y if y.dtype is torch.float64 else y.nan_to_num())
 
     assert verdict(case, skipping, torch.float32, device)[0] == "error"
+
+
+def test_operators_at_their_odd_points() -> None:
+    """What benchmarks/infinities.py does for all of torch's operators, for some of each kind."""
+    counts = Counter[str]()
+    found = [
+        line
+        for name, case in cases({"rsqrt", "div", "sum", "digamma", "xlogy"})
+        for line in wrongly_judged(name, case, torch.bfloat16, "other", counts)
+    ]
+    # Near these points runs have large numbers of either sign.
+    assert [line for line in found if not line.startswith(("digamma(-1)", "digamma(-2)", "digamma(-1e4)"))] == []
+    assert (counts["right"], counts["wrong"], len(found)) == (47, 235, 3)

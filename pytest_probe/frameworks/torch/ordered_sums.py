@@ -13,11 +13,16 @@ from pytest_probe.numerics.float32_sums import Order, Sum, adding
 
 _ATEN = torch.ops.aten
 Tensor = torch.Tensor
+# Infinities and NaN are what a call may have.
+_SILENT = np.errstate(invalid="ignore", over="ignore")
+# Products of two numbers in a product of matrices that is added up in order: more would take more than seconds.
+MOST = 1 << 28
 
 
 def kernels(order: Order) -> Mapping[Any, Callable[..., Any]]:
     """What stands in for kernels of float64: they round their terms to float32, and each sum of them. NotImplemented is
-    what they give of other dtypes. Convolutions, and sums by an index, are not among them."""
+    what they give of other dtypes. Convolutions, sums by an index and large products are not
+    among them."""
     add = adding(order, torch.get_num_threads())
     total, product = functools.partial(_sum, add), functools.partial(_product, add)
     return {
@@ -35,6 +40,7 @@ def steps() -> Mapping[Any, Callable[..., Any]]:
     return {_ATEN._foreach_norm.Scalar: _norms, _ATEN.var.correction: _variance, torch.ops.prims.var.default: _variance}
 
 
+@_SILENT
 def _sum(add: Sum, x: Tensor, dim: Any = None, keepdim: bool = False, **how: Any) -> Any:
     if x.dtype is not torch.float64 or not x.ndim:
         return NotImplemented
@@ -47,6 +53,7 @@ def _sum(add: Sum, x: Tensor, dim: Any = None, keepdim: bool = False, **how: Any
     return found
 
 
+@_SILENT
 def _running_sum(add: Sum, x: Tensor, dim: int, **how: Any) -> Any:
     """One after another in any order: only its last element might be added otherwise."""
     if x.dtype is not torch.float64 or not x.ndim:
@@ -54,9 +61,12 @@ def _running_sum(add: Sum, x: Tensor, dim: int, **how: Any) -> Any:
     return _tensor(np.add.accumulate(x.detach().numpy().astype(np.float32), axis=dim))
 
 
+@_SILENT
 def _product(add: Sum, first: Tensor, second: Tensor) -> Any:
     """A product of matrices, or of batches of them, a few rows of the result at a time."""
     if first.dtype is not torch.float64 or second.dtype is not torch.float64:
+        return NotImplemented
+    if first.numel() * second.shape[-1] > MOST:
         return NotImplemented
     left, right = (tensor.detach().numpy().astype(np.float32) for tensor in (first, second))
     if left.ndim == 3:

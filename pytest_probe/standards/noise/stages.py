@@ -146,7 +146,9 @@ def _beside_poles(comparison: Comparison, spread: Spread | None) -> Spread | Non
         nudged = run_spread(comparison, evidence.perturbed_more(STAGES[-1]))
         spread = spread if nudged is None else replace(spread, poles=spread.poles.joined(nudged.poles))
     if spread is not None and (np.isinf(expected) & np.isnan(widen(comparison.actual))).any():
-        rounded = [np.isnan(run) & ~np.isnan(expected) for run in evidence.rounded_by_chance(STAGES[-1])]
+        # Chance may keep what rounding to the nearest number takes for zero: both count.
+        runs = [*evidence.rounded_by_chance(STAGES[-1]), evidence.added("pairs")]
+        rounded = [np.isnan(run) & ~np.isnan(expected) for run in runs if run is not None]
         lost = np.logical_or.reduce([spread.lost, *rounded])
         spread = replace(spread, lost=lost, disagree=spread.disagree | lost)
     return spread
