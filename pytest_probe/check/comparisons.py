@@ -117,6 +117,7 @@ def comparisons(
         classes=classes,
         direction=direction,
         narrow=narrowest != "float32",
+        narrow_alone=_narrow_alone(reference, floats),
         on_cpu=on_cpu,
         computes_narrow=on_cpu and not reference.is_emulated and reference.framework.computes_narrow(narrowest),
         plain_convolutions=on_cpu and reference.framework.plain_convolutions(narrowest),
@@ -164,9 +165,20 @@ def _unnamed(bound: BoundCall) -> BoundCall:
     return replace(_with_arrays(bound), api="", name="", defaults={})
 
 
+def _cast(reference: Reference) -> str:
+    """The dtype that a call casts its tensors to: by autocast, or by an argument."""
+    return reference.autocast or cast_of(reference.candidate.name, reference.candidate.arguments)
+
+
+def _narrow_alone(reference: Reference, floats: Mapping[str, np.dtype[Any]]) -> bool:
+    """Are all floating tensors of a call narrower than float32, and is nothing cast to 16 bit?"""
+    narrow = (not is_complex(dtype) and float_format(dtype).precision < 24 for dtype in floats.values())
+    return bool(floats) and _cast(reference) not in NARROW_DTYPES and all(narrow)
+
+
 def _narrowest(reference: Reference, floats: Mapping[str, np.dtype[Any]]) -> str:
     """The 16-bit (or narrower) dtype that the case's tensors pass between kernels; float32 without one."""
-    cast = reference.autocast or cast_of(reference.candidate.name, reference.candidate.arguments)
+    cast = _cast(reference)
     if cast in NARROW_DTYPES:
         return cast
     real = [dtype for dtype in floats.values() if not is_complex(dtype)]

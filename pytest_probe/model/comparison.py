@@ -191,9 +191,10 @@ class Transformed(Evidence, Struct, frozen=True):
 class ComparedCase(Struct, frozen=True):
     """What the comparisons of one case share.
 
-    classes are those of the API in classes.yaml. narrow tells that tensors narrower than float32 take part; on_cpu that
-    the device is the framework's CPU, computes_narrow that its kernels round to 16 bit inside, plain_convolutions that
-    its convolutions in the case's dtype are the framework's own. forward holds the device's forward outputs, reference
+    classes are those of the API in classes.yaml. narrow tells that tensors narrower than float32 take part,
+    narrow_alone that no other floating tensors do; on_cpu that the device is the framework's CPU, computes_narrow that
+    its kernels round to 16 bit inside, plain_convolutions that its convolutions in the case's dtype are the framework's
+    own. forward holds the device's forward outputs, reference
     those of the reference, incoming the incoming gradients.
     """
 
@@ -202,6 +203,7 @@ class ComparedCase(Struct, frozen=True):
     direction: Direction
     narrow: bool
     on_cpu: bool
+    narrow_alone: bool = False
     computes_narrow: bool = False
     plain_convolutions: bool = False
     forward: Mapping[str, Any] = field(default_factory=dict)

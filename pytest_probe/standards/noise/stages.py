@@ -12,11 +12,13 @@ from msgspec.structs import replace
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.numerics import noise_ratio
 from pytest_probe.numerics.design_effect import design_effect
-from pytest_probe.numerics.dtypes import WIDE_DTYPES, AnyArray, widen
+from pytest_probe.numerics.dtypes import WIDE_DTYPES, AnyArray, float_format, widen
 from pytest_probe.numerics.noise_ratio import Limits, Noise, Spread
 from pytest_probe.standards.noise import added_in_order
 from pytest_probe.standards.noise.summed_terms import may_use_winograd, repeats, summed_terms
 
+# Digits of float32.
+SINGLE = 24
 # Perturbed runs of each stage, so that most outputs pass without one.
 STAGES = (0, 1, 2, 4)
 # What results say in scale_from; decide() and the biases ask for them.
@@ -127,7 +129,7 @@ def in_turn(comparison: Comparison, known: Measured) -> Iterator[Stage]:
     yield from widest
     if not comparison.case.on_cpu:
         return
-    if comparison.case.narrow:
+    if may_round_between(comparison):
         yield between_steps(comparison, runs, limits)
     # Among themselves, not against R: a fault of the kernel is in all its runs, and must not widen its limits.
     among = noise_ratio.among(evidence.float32(STAGES[-1]), comparison.actual.dtype)
@@ -136,6 +138,13 @@ def in_turn(comparison: Comparison, known: Measured) -> Iterator[Stage]:
         wider = own.joined(widest[-1].spread)
         tight = Limits(min(limits.largest, AMONG.largest), min(limits.rms, AMONG.rms * (limits.rms / noise_ratio.RMS)))
         yield _stage(comparison, wider, tight, STAGES[-1], AMONG_THEMSELVES)
+
+
+def may_round_between(comparison: Comparison) -> bool:
+    """May 16-bit tensors be what passes between the kernels of this output? A float32 result of 16-bit tensors alone
+    has the digits of float32, or has lost them."""
+    wide = comparison.case.narrow_alone and float_format(comparison.precision).precision >= SINGLE
+    return comparison.case.narrow and not wide
 
 
 def _beside_poles(comparison: Comparison, spread: Spread | None) -> Spread | None:

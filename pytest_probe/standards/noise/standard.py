@@ -124,7 +124,7 @@ def _explained(comparison: Comparison, stage: Stage, trouble: str) -> tuple[Stag
             return stage, "pass", beside
     elif _biased_as_cpu(comparison, stage):
         return stage, "pass", "as-cpu: the CPU's own kernel has the same bias"
-    if comparison.case.narrow:
+    if stages.may_round_between(comparison):
         why_not = steps.unlike_composed_steps(comparison, stage)
         if why_not == "":
             return replace(stage, source=BETWEEN_STEPS), "pass", "rounds between its kernels"
@@ -217,7 +217,7 @@ def _beside_unstable(comparison: Comparison, stage: Stage) -> tuple[Outcome, str
     unstable = f"{stage.unstable:,} of {stage.noise.ratios.size:,} elements are unstable"
     found = f"{unstable}: they change abruptly when inputs change by a roundoff"
     if wrong > stage.unstable:
-        elsewhere = comparison.case.narrow and not comparison.case.on_cpu
+        elsewhere = stages.may_round_between(comparison) and not comparison.case.on_cpu
         if elsewhere and steps.unlike_composed_steps(comparison, stage) == "":
             return "pass", "rounds between its kernels"
         return "error", f"{found}; of all elements {wrong:,} are above the limit: {stage.reason}"
