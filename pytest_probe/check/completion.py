@@ -1,11 +1,13 @@
 """Calls of which a dump has positional arguments only: which call it was, the stored outputs tell.
 
-A record runs where float64 on its stored inputs gives its stored outputs, with the arguments as they stand or with one
-value for what is missing. Other dumps have all arguments, and pass through.
+A record runs where float64 on its stored inputs gives its stored outputs, with the arguments as they stand, or with
+values for what is missing. What the dump stored of the output is then no proof of the kernel that wrote it: such a case
+checks the kernel that runs now. Other dumps have all arguments, and pass through.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +18,9 @@ from msgspec.structs import replace
 from pytest_probe import frameworks, inputs
 from pytest_probe.check.resolve import Resolver
 from pytest_probe.check.stored_outputs import AFTER_THE_CALL, NOT_STORED
-from pytest_probe.errors import LostArgument, NoKernel, OutOfMemory, TooLarge, UnknownAPI, Unsupported
+from pytest_probe.errors import LostArgument, NoKernel, OutOfMemory, RecordError, TooLarge, UnknownAPI, Unsupported
 from pytest_probe.inputs import StoredTensors
-from pytest_probe.model.arguments import Arguments, map_tree, mapped, with_value
+from pytest_probe.model.arguments import Arguments, Leaf, map_tree, mapped, with_value
 from pytest_probe.model.case import Case
 from pytest_probe.model.dump import Call, DtypeSpec, Lost, TensorSpec, named_tensors
 from pytest_probe.model.run import Device, Run
@@ -33,7 +35,9 @@ if TYPE_CHECKING:
 NEAR, ROUNDOFFS = 1e-3, 4.0
 # Values that are tried for what is missing.
 TRIES = 64
-# Of those, how many a message tells.
+# How many records before a call that wrote to its input are looked at for that.
+LOOKED_BACK = 64
+# Of the values, how many a message tells.
 _TOLD = 6
 # These say that no value at all would run.
 _ALWAYS = (UnknownAPI, NoKernel, TooLarge, OutOfMemory)
@@ -43,8 +47,11 @@ def check_complete(case: Case, call: Call) -> None:
     """Raises Unsupported where it is known without a run that a call's arguments cannot be found."""
     if not call.partial:
         return
-    if frameworks.signatures(case.dump.framework).bind(case.api, call.args, call.kwargs).in_place:
-        raise Unsupported("what the call wrote to was stored after it, so its input is lost", AFTER_THE_CALL)
+    if _writes(case, call) and next(earlier_tensors(case, call), None) is None:
+        raise Unsupported(
+            "what the call wrote to was stored after it, and no earlier record stored a tensor of its shape and dtype",
+            AFTER_THE_CALL,
+        )
     if not case.dump.data_dirs:
         raise Unsupported(
             "keyword arguments were never recorded, and only stored tensors can tell whether there were any", NOT_STORED
@@ -56,14 +63,26 @@ def check_complete(case: Case, call: Call) -> None:
         )
 
 
+class _Guess(Struct, frozen=True):
+    """A call as it may have been. words name what was not recorded, "" for the arguments as they stand; computed tells
+    that an input, or a number, was found by the stored output."""
+
+    call: Call
+    arguments: Arguments
+    words: str
+    computed: bool
+
+
 class Completing(Struct, frozen=True):
-    """Finds the arguments of partial calls; device says where what raises is asked again: the CPU."""
+    """Finds the arguments of partial calls; device says where what raises is asked again: the CPU. judges_stored: the
+    stored outputs are judged, which no input or number may that was found by them."""
 
     framework: Framework
     resolver: Resolver
     device: Device
     files: StoredTensors
     seed: int
+    judges_stored: bool = False
 
     def completed(self, case: Case, call: Call) -> Call:
         """The call with the arguments that give its stored outputs. Raises Unsupported where there are none, and
@@ -72,37 +91,61 @@ class Completing(Struct, frozen=True):
             return call
         check_complete(case, call)
         stored = dict(self._stored(case, call))
-        given = self._arguments(case, call)
         troubles: list[Unsupported] = []
         tried: list[str] = []
-        for path, value in self._values(case, call)[:TRIES]:
-            made = replace(call, outputs=None, args=_without_gaps(call.args))
-            made, arguments = _with_value(made, path, value), _arguments_with(given, path, value)
-            tried.append(f"{path.partition('.')[2]}={_word(value)}" if path else "")
+        for guess in itertools.islice(self._guesses(case, call, stored), TRIES):
+            tried.append(guess.words)
             try:
-                run = self._run(case, made, arguments)
+                run = self._run(case, guess.call, guess.arguments)
             except Unsupported as error:
                 troubles.append(error)
                 continue
             if _gives(run, stored):
+                if guess.computed and self.judges_stored:
+                    wanted = f"{guess.words} was found by the stored output, and so cannot judge it"
+                    raise Unsupported(f"only positional arguments were recorded, and {wanted}", LostArgument.kind)
                 # Outputs that the dump lacks are none that the call may not have.
                 outputs = call.outputs if stored.keys() == run.outputs.keys() else None
-                return replace(made, outputs=outputs, notes=(_note(tried[-1]),))
+                return replace(guess.call, outputs=outputs, notes=(_note(guess.words),))
         always = next((error for error in troubles if isinstance(error, _ALWAYS)), None)
         if always is not None and len(troubles) == len(tried):
             raise always
         raise Unsupported(_lost(tried), LostArgument.kind)
 
-    def _values(self, case: Case, call: Call) -> list[tuple[str, Any]]:
-        """Nothing, for the arguments as they stand, and then one value after the other. Where the output's dtype is
-        none of the inputs', a dtype comes first: in float64 both give the same numbers."""
+    def _guesses(self, case: Case, call: Call, stored: Mapping[str, Any]) -> Iterator[_Guess]:
+        """The call with each input that it may have had, and each of those with the values that may be missing."""
+        for input, source in _inputs(case, call):
+            begun = call if input is None else replace(call, args=(input, *call.args[1:]))
+            given = self._arguments(case, begun)
+            made = replace(begun, outputs=None, args=_without_gaps(begun.args))
+            for values in self._values(case, begun, given, stored):
+                words = [source] if source else []
+                words += [f"{path.partition('.')[2]}={_word(value)}" for path, value in values.items()]
+                completed, arguments = made, mapped(given, lambda leaf, _: None if isinstance(leaf, Lost) else leaf)
+                for path, value in values.items():
+                    completed = _with_value(completed, path, value)
+                    arguments = with_value(arguments, path, value)
+                computed = bool(source) or any(isinstance(value, float) for value in values.values())
+                yield _Guess(completed, arguments, ", ".join(words), computed)
+
+    def _values(
+        self, case: Case, call: Call, given: Arguments, stored: Mapping[str, Any]
+    ) -> Iterator[Mapping[str, Any]]:
+        """Nothing, for the arguments as they stand, then one value after the other, and what the stored output leads
+        to. Where the output's dtype is none of the inputs', a dtype comes first: in float64 both give the same
+        numbers."""
         record, dtype = case.record, next((spec.dtype for spec in call.output_specs()), None)
         api = self.framework.candidates(record.namespace, record.api, self.resolver.namespaces)[0]
-        values = [*self.framework.completions(api, call.args, dtype)]
-        if dtype in {spec.dtype for _, spec in named_tensors(call.args)}:
-            return [("", None), *values]
-        dtypes = [(path, value) for path, value in values if isinstance(value, DtypeSpec)]
-        return [*dtypes, ("", None), *(each for each in values if each not in dtypes)]
+        single = [{path: value} for path, value in self.framework.completions(api, call.args, dtype)]
+        first = [] if dtype in {spec.dtype for _, spec in named_tensors(call.args)} else single
+        dtypes = [values for values in first if isinstance(next(iter(values.values())), DtypeSpec)]
+        yield from dtypes
+        yield {}
+        output = next((value for value in stored.values() if isinstance(value, np.ndarray)), None)
+        if output is not None:
+            args = mapped(given, lambda leaf, _: leaf.array if isinstance(leaf, Leaf) else leaf).args
+            yield from self.framework.solved(api, args, output)
+        yield from (values for values in single if values not in dtypes)
 
     def _run(self, case: Case, call: Call, arguments: Arguments) -> Run:
         reference = self.resolver.record(case.record, call, arguments, self.device, check_dtypes=False)
@@ -131,9 +174,38 @@ def _without_gaps(args: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(map_tree(value, "", lambda leaf, _: None if isinstance(leaf, Lost) else leaf) for value in args)
 
 
-def _arguments_with(given: Arguments, path: str, value: Any) -> Arguments:
-    arguments = mapped(given, lambda leaf, _: None if isinstance(leaf, Lost) else leaf)
-    return with_value(arguments, path, value) if path else arguments
+def _inputs(case: Case, call: Call) -> Iterator[tuple[TensorSpec | None, str]]:
+    """What the call may have got as its first argument, and what a message calls that: as it stands, or, where the call
+    wrote to it before it was stored, a tensor of that shape and dtype which an earlier record stored. The last one
+    comes first."""
+    if not _writes(case, call):
+        yield None, ""
+        return
+    for name, spec in earlier_tensors(case, call):
+        yield spec, f"the tensor of {name} as input.0"
+
+
+def earlier_tensors(case: Case, call: Call) -> Iterator[tuple[str, TensorSpec]]:
+    """The stored tensors of records before this one that are like its first argument, with the names of the records."""
+    first = call.args[0] if call.args else None
+    if not isinstance(first, TensorSpec):
+        return
+    place, known = case.dump.records.index(case.record), {first.data_name, None}
+    for record in reversed(case.dump.records[max(place - LOOKED_BACK, 0) : place]):
+        try:
+            earlier = case.dump.decode(record)
+        except RecordError:
+            continue
+        specs = [spec for _, spec in (*named_tensors(earlier.outputs), *named_tensors(earlier.args))]
+        for spec in specs:
+            if spec.data_name not in known and (spec.shape, spec.dtype) == (first.shape, first.dtype):
+                known.add(spec.data_name)
+                yield record.name, spec
+
+
+def _writes(case: Case, call: Call) -> bool:
+    """Does the call write to an argument, which was stored after it?"""
+    return frameworks.signatures(case.dump.framework).bind(case.api, call.args, call.kwargs).in_place
 
 
 def _with_value(call: Call, path: str, value: Any) -> Call:

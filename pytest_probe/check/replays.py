@@ -61,9 +61,9 @@ class Replays(Struct, frozen=True):
             return call
         inputs.check_size(call, None, self._memory)
         framework = self.setup.framework
-        files, seed = self._files(case.dump), self.setup.conditions.seed
-        completing = Completing(framework, self.resolver, framework.device("cpu"), files, seed)
-        return completing.completed(case, call)
+        files, conditions = self._files(case.dump), self.setup.conditions
+        device, stored = framework.device("cpu"), conditions.judges_stored
+        return Completing(framework, self.resolver, device, files, conditions.seed, stored).completed(case, call)
 
     @property
     def device(self) -> DeviceSource:

@@ -22,7 +22,7 @@ BESIDE = 3
 _TOLD = ("dtype", "shape", "data_name", "place", "requires_grad", "ndarray", "stride", "address", "values")
 _PARTIAL = (
     "only positional arguments were recorded: a replay runs with what gives the stored output, as they stand or with "
-    "one value more"
+    "values for what is missing"
 )
 _NODE = "the gradients are those of the last autograd node, which are compared and not replayed"
 

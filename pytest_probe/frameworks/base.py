@@ -181,6 +181,10 @@ class Framework(Protocol):
         for a gap, "kwargs.dim"). args are the recorded positional arguments, with Lost in gaps, dtype is that of the
         first recorded output."""
 
+    def solved(self, api: API, args: Sequence[Any], output: np.ndarray) -> Iterable[Mapping[str, Any]]:
+        """What lost arguments may have been, as the first stored output tells: values by their places. args have arrays
+        for tensors."""
+
     def apis(self) -> Iterable[str]:
         """All that a recorded name may stand for, as dumps call it ("Functional.gelu")."""
 

@@ -51,7 +51,7 @@ def test_a_record_of_ptdbg(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         "  replay forward: skip: outside the allow-list: Torch.f: torch.f is not among what torch lists as public and "
         "overridable",
         "  note: only positional arguments were recorded: a replay runs with what gives the stored output, as they "
-        "stand or with one value more",
+        "stand or with values for what is missing",
         "  note: the gradients are those of the last autograd node, which are compared and not replayed",
         "  stack, outermost first:",
         "    /me/train.py:7 in step",

@@ -186,6 +186,9 @@ class PaddleFramework:
         """No tool of Paddle's leaves arguments out."""
         return ()
 
+    def solved(self, api: API, args: Sequence[Any], output: np.ndarray) -> Iterable[Mapping[str, Any]]:
+        return ()
+
     def apis(self) -> Iterable[str]:
         return allowlist.apis()
 

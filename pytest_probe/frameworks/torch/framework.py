@@ -39,6 +39,7 @@ from pytest_probe.frameworks.torch.memory import is_device_memory, memory_errors
 from pytest_probe.frameworks.torch.missing import completions
 from pytest_probe.frameworks.torch.script import SCRIPT
 from pytest_probe.frameworks.torch.signatures import canonical
+from pytest_probe.frameworks.torch.solved import solved
 from pytest_probe.frameworks.torch.widening import widening
 from pytest_probe.frameworks.widened import Widened
 from pytest_probe.model import running_side
@@ -200,6 +201,9 @@ class TorchFramework:
 
     def completions(self, api: API, args: Sequence[Argument], dtype: str | None) -> Iterable[tuple[str, Any]]:
         return completions(api.lookup(), canonical(api.path), args, dtype)
+
+    def solved(self, api: API, args: Sequence[Any], output: np.ndarray) -> Iterable[Mapping[str, Any]]:
+        return solved(canonical(api.path), args, output)
 
     def apis(self) -> Iterable[str]:
         return allowlist.apis()

@@ -1,0 +1,178 @@
+"""PyTorch: arguments that a dump lost and that its stored tensors tell: numbers, shapes, orders of axes, windows.
+
+Each is a guess: a call runs with it only if float64 then gives the stored output.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from pytest_probe.model.dump import Lost
+from pytest_probe.numerics.dtypes import AnyArray, is_floating, widen
+
+# Values by the places that they stand at ("input.1", "kwargs.stride").
+Values: TypeAlias = Mapping[str, Any]
+Rule: TypeAlias = Callable[[Sequence[Any], AnyArray], Iterator[Values]]
+
+# A number that a program gives has few digits; one that was computed has all of float32's.
+DIGITS = range(1, 9)
+# A share of a number that its inputs' and output's rounding moves it by.
+NEAR = 1e-5
+# Axes of which all orders are looked at: 120.
+MOST_AXES = 5
+# The farthest that programs step, pad and spread a window.
+STRIDES, DILATIONS, WINDOWS = (1, 2, 4, 3), (1, 2, 3, 4), (2, 3, 1, 4, 5, 7)
+
+
+def solved(name: str, args: Sequence[Any], output: AnyArray) -> Iterator[Values]:
+    """What the lost arguments of a call may have been, likeliest first; nothing for an API that no rule knows.
+
+    name is the API's, without its namespace ("permute"); args are the recorded positional arguments, with arrays for
+    tensors and Lost in gaps; output is the first stored output.
+    """
+    rule = RULES.get(name)
+    if rule is None or not args or not isinstance(args[0], np.ndarray):
+        return
+    with np.errstate(all="ignore"):
+        yield from rule(args, output)
+
+
+def _scalar(of: Callable[[AnyArray, AnyArray], AnyArray]) -> Rule:
+    """The other operand, which is one number: of gives it by element, from the output and the first operand."""
+
+    def rule(args: Sequence[Any], output: AnyArray) -> Iterator[Values]:
+        if _is_lost(args, 1) and output.shape == args[0].shape:
+            yield from ({"input.1": value} for value in _numbers(of(_wide(output), _wide(args[0]))))
+
+    return rule
+
+
+def _alpha(sign: float) -> Rule:
+    """The other operand, or what it is multiplied by."""
+    other = _scalar(lambda out, x: sign * (out - x))
+
+    def rule(args: Sequence[Any], output: AnyArray) -> Iterator[Values]:
+        if len(args) < 2 or not isinstance(args[1], np.ndarray):
+            yield from other(args, output)
+            return
+        x, y = _wide(args[0]), _wide(args[1])
+        yield from ({"kwargs.alpha": value} for value in _numbers(sign * (_wide(output) - x) / y))
+
+    return rule
+
+
+def _either(one: Rule, other: Rule) -> Rule:
+    """Python's operators have one name for both orders."""
+    return lambda args, output: itertools.chain(one(args, output), other(args, output))
+
+
+def _slope(args: Sequence[Any], output: AnyArray) -> Iterator[Values]:
+    x = _wide(args[0])
+    if _is_lost(args, 1) and output.shape == x.shape:
+        yield from ({"kwargs.negative_slope": value} for value in _numbers((_wide(output) / x)[x < 0]))
+
+
+def _bounds(args: Sequence[Any], output: AnyArray) -> Iterator[Values]:
+    """The least and the largest number of what was cut."""
+    x, out = _wide(args[0]), _wide(output)
+    if out.shape != x.shape or not out.size:
+        return
+    least = [*_numbers(out[out > x]), None]
+    largest = [*_numbers(out[out < x]), None]
+    for low, high in itertools.product(least, largest):
+        found = {"kwargs.min": low, "kwargs.max": high}
+        yield {path: value for path, value in found.items() if value is not None}
+
+
+def _shape(args: Sequence[Any], output: AnyArray) -> Iterator[Values]:
+    if _is_lost(args, 1):
+        yield {"input.1": list(output.shape)}
+
+
+def _order(args: Sequence[Any], output: AnyArray) -> Iterator[Values]:
+    if _is_lost(args, 1) and args[0].ndim <= MOST_AXES:
+        for axes in itertools.permutations(range(args[0].ndim)):
+            if np.array_equal(args[0].transpose(axes), output, equal_nan=is_floating(output.dtype)):
+                yield {"input.1": list(axes)}
+
+
+def _pair(args: Sequence[Any], output: AnyArray) -> Iterator[Values]:
+    if _is_lost(args, 1):
+        for one, other in itertools.combinations(range(args[0].ndim), 2):
+            if np.array_equal(args[0].swapaxes(one, other), output, equal_nan=is_floating(output.dtype)):
+                yield {"input.1": one, "input.2": other}
+
+
+def _normalized(args: Sequence[Any], output: AnyArray) -> Iterator[Values]:
+    weights = [value.shape for value in args[1:] if isinstance(value, np.ndarray)]
+    if _is_lost(args, 1):
+        trailing = (args[0].shape[start:] for start in range(args[0].ndim - 1, -1, -1))
+        yield from ({"input.1": list(shape)} for shape in (*weights[:1], *trailing))
+
+
+def _convolution(args: Sequence[Any], output: AnyArray) -> Iterator[Values]:
+    """Alike in all dimensions, as most are."""
+    if len(args) < 2 or not isinstance(args[1], np.ndarray) or args[0].ndim != args[1].ndim:
+        return
+    (_, channels, *sizes), (_, each, *window) = args[0].shape, args[1].shape
+    groups, wanted = channels // max(each, 1), list(output.shape[2:])
+    for stride, dilation in itertools.product(STRIDES, DILATIONS):
+        for padding in range(dilation * (max(window, default=1) - 1) + 1):
+            if [_places(n, k, stride, padding, dilation) for n, k in zip(sizes, window, strict=True)] == wanted:
+                found = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+                yield {f"kwargs.{name}": value for name, value in found.items()}
+
+
+def _pool(args: Sequence[Any], output: AnyArray) -> Iterator[Values]:
+    if not _is_lost(args, 1) or args[0].ndim != output.ndim:
+        return
+    sizes, wanted = args[0].shape[2:], list(output.shape[2:])
+    for window in WINDOWS:
+        for stride, padding in itertools.product(dict.fromkeys((window, *STRIDES)), range(window // 2 + 1)):
+            if [_places(n, window, stride, padding, 1) for n in sizes] == wanted:
+                yield {"input.1": window, "kwargs.stride": stride, "kwargs.padding": padding}
+
+
+def _places(size: int, window: int, stride: int, padding: int, dilation: int) -> int:
+    """How often a window fits."""
+    return (size + 2 * padding - dilation * (window - 1) - 1) // stride + 1
+
+
+def _is_lost(args: Sequence[Any], place: int) -> bool:
+    return len(args) <= place or isinstance(args[place], Lost)
+
+
+def _wide(values: AnyArray) -> AnyArray:
+    return widen(values) if is_floating(values.dtype) else values.astype(np.float64)
+
+
+def _numbers(values: AnyArray) -> Iterator[float]:
+    """The number that all of these are, with as few digits as are near, and with all of them."""
+    usable = values[np.isfinite(values)]
+    if not usable.size:
+        return
+    found = float(np.median(usable))
+    short = (float(f"{found:.{digits}g}") for digits in DIGITS)
+    yield from dict.fromkeys((next((each for each in short if abs(each - found) <= NEAR * abs(found)), found), found))
+
+
+RULES: Mapping[str, Rule] = {
+    "add": _alpha(1.0),
+    "sub": _either(_alpha(-1.0), _scalar(lambda out, x: out + x)),
+    "rsub": _scalar(lambda out, x: out + x),
+    "mul": _scalar(lambda out, x: out / x),
+    "div": _either(_scalar(lambda out, x: x / out), _scalar(lambda out, x: out * x)),
+    "pow": _scalar(lambda out, x: np.log(out) / np.log(x)),
+    "leaky_relu": _slope,
+    **dict.fromkeys(("clamp", "clip"), _bounds),
+    **dict.fromkeys(("reshape", "view", "expand"), _shape),
+    "permute": _order,
+    **dict.fromkeys(("transpose", "swapaxes", "swapdims"), _pair),
+    "layer_norm": _normalized,
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _convolution),
+    **{f"{kind}_pool{rank}d": _pool for kind in ("max", "avg") for rank in (1, 2, 3)},
+}
