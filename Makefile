@@ -31,7 +31,7 @@ test: $(INSTALLED)
 
 # With Paddle in the environment: the tests that say something of it. All others do the same without it.
 test-paddle: $(PADDLE)
-	$(VENV)/bin/pytest -n 2 --dist worksteal $$(grep -rl paddle tests --include='test_*.py')
+	$(VENV)/bin/pytest -n 2 --dist worksteal $$(grep -rl paddle tests --include='test_*.py' --exclude-dir=without_torch)
 
 lint: $(INSTALLED)
 	$(VENV)/bin/ruff check .

@@ -143,7 +143,7 @@ def _trouble(replay: Replay, demands: Demands, name: str, found: Layout, promise
     array = replay.actual.outputs[name]
     floating = is_floating(array.dtype) or is_complex(array.dtype)
     # What is no floating number is compared with the reference's own dtype.
-    if demands.dtype and floating and found.dtype != promised.dtype and not _narrows(replay, found, promised):
+    if demands.dtype and floating and found.dtype != promised.dtype and not _narrows(replay, name, found, promised):
         return f'dtype {found.dtype}, the reference gives {promised.dtype} for these arguments; dtype="any" allows it'
     if not found.there and promised.there:
         return f"it is on {found.place}, but the call ran on {replay.source.name}"
@@ -152,14 +152,15 @@ def _trouble(replay: Replay, demands: Demands, name: str, found: Layout, promise
     return ""
 
 
-def _narrows(replay: Replay, found: Layout, promised: Layout) -> bool:
-    """Is an output in the one dtype of the arguments where the reference computes wider and returns that? A kernel
-    rounds once, at its end, which many references leave out."""
-    own = narrow_dtype(replay.reference.leaves)
-    if own is None or found.dtype != own.name:
-        return False
+def _narrows(replay: Replay, name: str, found: Layout, promised: Layout) -> bool:
+    """Is an output in the one dtype of the arguments, or in that of one of its own shape, where the reference computes
+    wider and returns that? A kernel rounds once, at its end, which many references leave out."""
+    leaves, shape = replay.reference.leaves, replay.actual.outputs[name].shape
+    one = narrow_dtype(leaves)
+    own = {leaf.array.dtype for leaf in leaves.values() if leaf.array.shape == shape} | ({one} if one else set())
+    dtype = next((each for each in own if each.name == found.dtype), None)
     wide = numpy_dtype(promised.dtype)
-    return is_floating(wide) and wide.itemsize > own.itemsize
+    return dtype is not None and is_floating(wide) and is_floating(dtype) and wide.itemsize > dtype.itemsize
 
 
 def _verdict(replay: Replay, name: str, reason: str) -> OutputVerdict:

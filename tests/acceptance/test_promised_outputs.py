@@ -53,10 +53,11 @@ def run(pytester: pytest.Pytester, body: str, *args: str) -> pytest.RunResult:
 
 
 def checked(pytester: pytest.Pytester, check: str, *args: str) -> pytest.RunResult:
-    """A test whose only check is this one; `x` is bfloat16 [4, 8], `w` and `v` likewise."""
+    """A test whose only check is this one; `x` is bfloat16 [4, 8], `w` and `v` likewise; `ones` is float32 [8]."""
     body = f"""
     def test_mine(probe):
         x, w, v = (probe.tensor((4, 8), "bfloat16") for _ in range(3))
+        ones = torch.ones(8)
         probe.check({check})
     """
     return run(pytester, body, *args)
@@ -73,6 +74,10 @@ def checked(pytester: pytest.Pytester, check: str, *args: str) -> pytest.RunResu
         (
             "lambda x: gelu(x).half(), reference=lambda x: gelu(x.double()), inputs=[x]",
             "*float16, the reference gives*",
+        ),
+        (
+            "lambda x, c: (x.float().sum(0) * c).half(), reference=lambda x, c: x.sum(0) * c, inputs=[x, ones]",
+            "dtype float16, the reference gives float32 *",
         ),
         ("lambda x: gelu(x) > 9, reference=gelu, inputs=[x], dtype='any'", "*dtype bool, the reference has float64*"),
         ("lambda x: gelu(x)[:2], reference=gelu, inputs=[x]", "*shape [[]2, 8[]], the reference has [[]4, 8[]]*"),
@@ -109,6 +114,7 @@ def test_an_output_that_is_not_as_promised(pytester: pytest.Pytester, check: str
         # The reference computes wider and returns that, the kernel rounds at its end.
         "gelu, reference=lambda x: gelu(x.double()), inputs=[x]",
         "gelu, reference=lambda x: gelu(x.float()), inputs=[x], backward=True",
+        "lambda x, c: (x * c).to(x.dtype), reference=lambda x, c: x * c, inputs=[x, ones]",
         "lambda x: [x, {'a': x}], reference=lambda x: (x, {'a': x}), inputs=[x]",
         "lambda x: x.sum().item(), reference=lambda x: x.sum().item(), inputs=[x]",
         "lambda x: Both(x, 2 * x), reference=lambda x: Both(x, 2 * x), inputs=[x], backward=True",
