@@ -17,7 +17,7 @@ import numpy as np
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from pytest_probe.check import alternatives, perturbed  # noqa: E402
+from pytest_probe.check import alternatives, perturbed, replay  # noqa: E402
 from pytest_probe.model.comparison import RunKind  # noqa: E402
 from pytest_probe.model.run import Way  # noqa: E402
 from pytest_probe.numerics import noise_ratio  # noqa: E402
@@ -42,7 +42,7 @@ def expected(output: alternatives.OutputRuns) -> AnyArray | None:
     runs = output.source
     reference = runs._reference
     if runs._how.direction == "forward":
-        found = perturbed.results(reference.run, reference.changed)
+        found = replay.results(reference.run, reference.changed)
     else:
         run = reference.again(reference.leaves, reference.way, reference.wanted)
         found = reference.framework.gradients(run, runs._incoming)

@@ -13,8 +13,8 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pytest_probe.check.perturbed import IN_OWN_DTYPES, Perturbation, PerturbedRuns, results
-from pytest_probe.check.replay import Reference, Replay
+from pytest_probe.check.perturbed import IN_OWN_DTYPES, Perturbation, PerturbedRuns
+from pytest_probe.check.replay import Reference, Replay, results
 from pytest_probe.model.arguments import Arguments, Leaf, with_leaves, with_value
 from pytest_probe.model.comparison import Assumption, Comparison, Evidence, RunKind
 from pytest_probe.model.device_modes import Mode

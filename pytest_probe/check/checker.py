@@ -124,6 +124,7 @@ class Checker:
         key: str = "",
         dtype: bool = True,
         strides: bool = False,
+        borders: Callable[..., Any] | None = None,
     ) -> tuple[Verdict, ...]:
         """The verdict on a function's outputs, and with `backward` one on the gradients of all its floating arguments.
         Each of the two may be a Module, which is then a function of its parameters and buffers as well.
@@ -132,12 +133,24 @@ class Checker:
         or not, and anything else), reference on the CPU on the same values with every floating tensor as float64. api
         ("Functional.softmax") says whose judge decides, the noise standard without; key is what incoming gradients are
         drawn for. dtype, strides: must outputs have those that the reference gives in the arguments' own dtypes? An
-        exception of either function ends in a verdict.
+        exception of either function ends in a verdict. borders is the reference with `border` at each place where a
+        kernel of the function ends and the next begins: what rounding to the arguments' 16-bit dtype there explains is
+        no error. It must give in float64 what the reference gives.
         """
         previous: Checked | None = None
         demands, verdicts = Demands(dtype, strides), []
         try:
-            cases = self.pairs(function, reference, args, kwargs, api=api, backward=backward, key=key, demands=demands)
+            cases = self.pairs(
+                function,
+                reference,
+                args,
+                kwargs,
+                api=api,
+                backward=backward,
+                key=key,
+                demands=demands,
+                borders=borders,
+            )
         except UnsupportedDtype as error:
             return (Verdict("skip", self.conditions.standard, str(error), error.kind),)
         for case in cases:
@@ -157,6 +170,7 @@ class Checker:
         key: str = "",
         origin: str = "",
         demands: Demands | None = None,
+        borders: Callable[..., Any] | None = None,
     ) -> tuple[Case, ...]:
         """The cases that `compare` checks: forward, and backward where it is asked for. origin says whose they are in
         place of a dump's path. Raises Unsupported for an argument that cannot be taken (a sparse tensor)."""
@@ -164,17 +178,23 @@ class Checker:
         with self.setup.settled():
             taken = [framework.take(value, device) for value in args]
             called = framework.functions(function, reference)
+            bordered = None if borders is None else framework.functions(function, borders).reference
             named = {
                 name: framework.take(value, device) for name, value in {**(kwargs or {}), **called.tensors}.items()
             }
         arguments = Arguments(tuple(taken), named, None)
-        pair = Pair(called.function, called.reference, arguments, backward, demands, called.constant)
+        pair = Pair(called.function, called.reference, arguments, backward, demands, called.constant, bordered)
         namespace, _, name = api.rpartition(".")
         record = Record(key or getattr(function, "__name__", "function"), namespace, name, 0, b"", b"")
         dump = Dump(Path(origin), framework.name, "", "", (record,), lambda _: NO_CALL, lambda _: ())
         return tuple(
             Case(dump, record, direction, None, pair) for direction in DIRECTIONS if backward or direction == "forward"
         )
+
+    def border(self, tensor: Any) -> Any:
+        """A tensor as it passes a border between two kernels, in the function that `compare` gets as `borders`: itself,
+        but in runs that round there."""
+        return self.setup.framework.border(tensor)
 
     def prepare(self, case: Case, *, gradient: bool) -> PreparedCall | Checked:
         """The case's arguments on the device, for a caller who makes the call; `judge` takes what it returns. The

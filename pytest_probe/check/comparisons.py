@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from pytest_probe.check.alternatives import Alternatives, OutputRuns, with_arguments
 from pytest_probe.check.dependence import Dependence
-from pytest_probe.check.perturbed import Perturbation, PerturbedRuns, results
+from pytest_probe.check.perturbed import Perturbation, PerturbedRuns
 from pytest_probe.check.prepare import cast_of, default_dtype, narrow_dtype, python_numbers
-from pytest_probe.check.replay import Reference, Replay
+from pytest_probe.check.replay import Reference, Replay, results
 from pytest_probe.check.structure import Sides
 from pytest_probe.model.arguments import Array, BoundCall, Leaf, floats_of
 from pytest_probe.model.comparison import Assumption, Choice, ComparedCase, Comparison

@@ -10,8 +10,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pytest_probe.check.kept import Kept
-from pytest_probe.check.perturbed import results
-from pytest_probe.check.replay import Replay
+from pytest_probe.check.replay import Replay, results
 from pytest_probe.model.arguments import Leaf, with_leaves
 from pytest_probe.model.dump import Direction
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, is_floating, widen

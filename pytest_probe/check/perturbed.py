@@ -10,13 +10,14 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_probe.check.borders import check_gradients_of_borders
 from pytest_probe.check.kept import Kept
-from pytest_probe.check.replay import Reference, Replay
+from pytest_probe.check.replay import Reference, Replay, results
 from pytest_probe.model.arguments import Leaf
 from pytest_probe.model.comparison import RunKind
 from pytest_probe.model.device_modes import Mode
 from pytest_probe.model.dump import Direction
-from pytest_probe.model.run import Jitter, Kernel, Run, Steps, Way
+from pytest_probe.model.run import Jitter, Kernel, Steps, Way
 from pytest_probe.numerics import noise_ratio
 from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, widen
 from pytest_probe.numerics.float32_sums import ORDERS
@@ -35,14 +36,18 @@ ON_INPUTS_OF: Mapping[RunKind, RunKind] = {
     "rounded": "narrowed",
     "composed_moved": "neighbours",
     "separate_moved": "neighbours",
+    "bordered_moved": "neighbours",
 }
 # Of the largest value: beside it nothing but a choice shows such a number.
 UNTIED = 2.0**-80
 # Kinds whose inputs move by a roundoff of the case's 16-bit dtype, those that run in the call's own dtypes, and those
 # on exact inputs, as the first of `coarse` is.
-MOVED_BY_NARROW = ("narrowed", "rounded", "composed_moved", "separate_moved", "neighbours")
+MOVED_BY_NARROW = ("narrowed", "rounded", "composed_moved", "separate_moved", "neighbours", "bordered_moved")
 IN_OWN_DTYPES = ("composed", "composed_moved", "separate", "separate_moved")
-EXACT = ("composed", "separate", "chance", "single", *ORDERS)
+EXACT = ("composed", "separate", "chance", "single", "bordered", *ORDERS)
+# Kinds of the reference with the borders that the user named, and those whose inputs stay numbers of their own dtypes.
+AT_BORDERS = ("bordered", "bordered_moved")
+ON_NUMBERS = ("neighbours", "bordered_moved")
 # What moves inputs, drawn before a run begins: not the streams that inputs are drawn from.
 _STREAMS = RandomStreams()
 NUMPY_COMPLEX: Mapping[str, type] = {"float32": np.complex64, "float64": np.complex128}
@@ -70,6 +75,8 @@ def way_of(
         return reference
     if kind in OF_FLOAT32:
         return OF_FLOAT32[kind]
+    if kind in AT_BORDERS:
+        return replace(reference, border=narrow)
     fine = kind == "narrow"
     steps = Steps(narrow, fine=True) if fine else Steps(narrow, fine=False, wide=wide, kernels=kernels)
     return Way(dtype="float64", steps=steps)
@@ -125,6 +132,8 @@ class PerturbedRuns:
             return []
         if self._how.inside and kind != "float64":
             return []
+        if kind in AT_BORDERS and not self._has_borders:
+            return []
         # What is off by the same in each run is a fault, which must not excuse itself: the steps of the call as one
         # count then.
         if kind in ("coarse", "rounded") and self._own(kind) is not None and not self._is_rounding(name):
@@ -133,6 +142,14 @@ class PerturbedRuns:
         runs = self._runs(kind, count)
         also = self._other_readings() if kind == "coarse" else []
         return [run[name] for run in (*runs[:count], *also) if name in run]
+
+    @functools.cached_property
+    def _has_borders(self) -> bool:
+        """Are there borders? Raises NoReference where their gradients in float64 are others than the reference's."""
+        bordered = self._reference.with_borders()
+        if bordered is not None and self._how.direction == "backward":
+            check_gradients_of_borders(bordered, self._reference, self._incoming)
+        return bordered is not None
 
     def _runs(self, kind: RunKind, count: int) -> list[dict[str, AnyArray]]:
         runs = self._made.setdefault(kind, [])
@@ -161,6 +178,8 @@ class PerturbedRuns:
 
     def _run(self, kind: RunKind, index: int, reference: Reference) -> dict[str, AnyArray] | None:
         """A run, as an earlier one of pytest kept it or made now; None where the call refuses all tries."""
+        if kind in AT_BORDERS:
+            reference = reference.with_borders() or reference
         found, self._whole = reference.kept(
             lambda: ("perturbed", kind, index, self._how, self._whole, self._incoming, reference.state),
             lambda: (self._made_run(kind, index, reference), self._whole),
@@ -266,7 +285,7 @@ class PerturbedRuns:
         draw = _apart(generator)
         alike = how.together or kind == "slight"
         move = functools.partial(by_value, salt=int(generator.integers(2**62))) if alike else draw
-        dtype = "" if kind == "neighbours" else way.dtype
+        dtype = "" if kind in ON_NUMBERS else way.dtype
         before = untied if kind == "untied" else _as_it_is
         leaves = self._moved_leaves(reference, before, move, size, inward or how.together, dtype)
         if how.direction == "forward":
@@ -303,13 +322,6 @@ class PerturbedRuns:
                 moved[key] = perturbed(before(leaf.array), move, 0.0 if key[1] else size, inward, dtype)
             leaves[name] = Leaf(moved[key], leaf.requires_grad, leaf.strides, leaf.offset)
         return leaves
-
-
-def results(run: Run, changed: frozenset[str]) -> dict[str, AnyArray]:
-    """Arrays among the return values, and the arguments that the call changes, by name."""
-    found = {name: np.asarray(value) for name, value in run.outputs.items() if isinstance(value, (np.ndarray, float))}
-    found.update({name: run.after(name) for name in changed})
-    return found
 
 
 def perturbed(array: AnyArray, draw: Draw, size: float, inward: bool, dtype: str) -> AnyArray:

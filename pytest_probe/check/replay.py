@@ -47,7 +47,7 @@ class Candidate(Struct, frozen=True):
     where the function was found ("torch.nn.functional.linear"). replaced names what the project registered for
     it, constant arguments that no gradient is asked of. lookup gives the function that the path leads to, where
     that is the reference; reading says in what another reading differs. widened is the reference itself where the
-    user wrote it.
+    user wrote it, borders the reference with the borders that the user named.
     """
 
     api: str
@@ -63,6 +63,7 @@ class Candidate(Struct, frozen=True):
     lookup: Callable[[], Callable[..., Any]] | None = None
     reading: str = ""
     widened: Widened | None = None
+    borders: Callable[..., Any] | None = None
 
     def key(self, cached: KeptResults, leaves: Mapping[str, Leaf], way: Way, *further: str | bool) -> bytes | None:
         """What its reference's numbers depend on; None where its function is not the framework's own."""
@@ -225,6 +226,11 @@ class Reference(Struct, frozen=True, dict=True):
         arguments = with_leaves(self.candidate.arguments, leaves)
         return self.framework.run(self.candidate.reference, arguments.args, arguments.kwargs, way, wanted)
 
+    def with_borders(self) -> Reference | None:
+        """The reference that rounds at the borders which the user named; None where none is."""
+        borders = self.candidate.borders
+        return None if borders is None else replace(self, candidate=replace(self.candidate, reference=borders))
+
     def in_own_dtypes(self, device: Device) -> Run:
         """A call of the reference's function, which leaves out what users put in the device's place, in the case's own
         dtypes and the recorded state; one in which the reference raises as well was another."""
@@ -276,6 +282,13 @@ def _recorded_gradients(call: Call, *, in_place: bool) -> bool:
         return call.gradients is not None or (call.surroundings is not None and call.surroundings.grad)
     # What is written to in place requires grad as it did before, whatever the mode.
     return not in_place and any(spec.requires_grad for spec in call.output_specs())
+
+
+def results(run: Run, changed: frozenset[str]) -> dict[str, AnyArray]:
+    """Arrays among the return values, and the arguments that the call changes, by name."""
+    found = {name: np.asarray(value) for name, value in run.outputs.items() if isinstance(value, (np.ndarray, float))}
+    found.update({name: run.after(name) for name in changed})
+    return found
 
 
 class Source(Protocol):

@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe import frameworks, inputs
+from pytest_probe.check.borders import check_outputs_of_borders
 from pytest_probe.check.kept import Kept, KeptResults
 from pytest_probe.check.kept_runs import kept_run, taken_run
 from pytest_probe.check.large.contractions import Contraction, contraction, cut
@@ -126,7 +127,7 @@ class Resolver(Struct, frozen=True):
         widened = self.framework.widened(pair.reference)
         reference = self._reference_of(name, widened, arguments)
         candidate = Candidate(api, name, api or label, pair.function, reference, arguments, False, widened=widened)
-        candidate = replace(candidate, constant=pair.constant)
+        candidate = replace(candidate, constant=pair.constant, borders=self._borders(pair, name, arguments))
         drawn = self.framework.random_state()
         try:
             run, wanted = self._run(candidate, pair.with_gradient)
@@ -145,7 +146,13 @@ class Resolver(Struct, frozen=True):
         )
         if not run.outputs and not found.changed:
             raise NoReference("the reference returns nothing and changes no argument: there is nothing to judge")
+        check_outputs_of_borders(found)
         return found
+
+    def _borders(self, pair: Pair, name: str, arguments: Arguments) -> Callable[..., Any] | None:
+        if pair.borders is None:
+            return None
+        return self._reference_of(name, self.framework.widened(pair.borders), arguments)
 
     def _check_repeats(self, candidate: Candidate, run: Run) -> None:
         """Raises NoReference where a reference that draws random numbers gives others in a second run, unless its API

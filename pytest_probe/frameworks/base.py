@@ -222,6 +222,10 @@ class Framework(Protocol):
         """A tensor of the framework's with the values that a dtype has, in its own; gradients pass as they
         are."""
 
+    def border(self, tensor: Any) -> Any:
+        """A tensor of the framework's as it passes a border between two kernels: itself, but in runs that round there,
+        which round the values and their gradient."""
+
     def noting_choices(self, function: Callable[..., Any], noted: list[Choice]) -> Callable[..., Any]:
         """The function, which adds to `noted` each choice among elements that it makes, in their order."""
 

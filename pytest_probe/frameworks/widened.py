@@ -1,4 +1,5 @@
-"""References that write dtypes down, as `x.float()`: in a float64 run those give float64."""
+"""What a user's reference meets while it runs: in a float64 run, dtypes that it writes down give float64, and its
+borders round where the run asks for it."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ Widening: TypeAlias = Callable[[list[str]], AbstractContextManager[object]]
 
 class _Running(threading.local):
     wide = False
+    border = ""
 
 
 _running = _Running()
@@ -23,11 +25,17 @@ _running = _Running()
 @contextmanager
 def reference_run(way: Way) -> Iterator[None]:
     """A reference runs in here, in this way."""
-    before, _running.wide = _running.wide, way.dtype == "float64"
+    before = _running.wide, _running.border
+    _running.wide, _running.border = way.dtype == "float64", way.border
     try:
         yield
     finally:
-        _running.wide = before
+        _running.wide, _running.border = before
+
+
+def border_dtype() -> str:
+    """What a border rounds to in the run that is under way; "" where it changes nothing."""
+    return _running.border
 
 
 class Widened:

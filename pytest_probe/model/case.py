@@ -32,7 +32,8 @@ class Demands(Struct, frozen=True):
 
 class Pair(Struct, frozen=True):
     """A function under test, the reference of it, and what both are called with; constant names the arguments that no
-    gradient is asked of."""
+    gradient is asked of. borders is the reference with the places where a kernel of the function ends and the next
+    begins."""
 
     function: Callable[..., Any]
     reference: Callable[..., Any]
@@ -40,6 +41,7 @@ class Pair(Struct, frozen=True):
     with_gradient: bool
     demands: Demands | None = None
     constant: frozenset[str] = frozenset()
+    borders: Callable[..., Any] | None = None
 
 
 class Case(Struct, frozen=True):

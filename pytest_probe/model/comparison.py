@@ -24,7 +24,8 @@ from pytest_probe.numerics.float32_sums import Order
 # untied: float64, with zeros moved as well. slight: float64, equal values alike, by nothing that rounding shows.
 # chance: fine on exact inputs, every rounding up or down by chance. separate, separate_moved: composed, with attention
 # of separate kernels too. single: the CPU's float32 kernels on exact inputs. sequence, lanes, threads, pairs: fine on
-# exact inputs, with sums in float32 in that order.
+# exact inputs, with sums in float32 in that order. bordered: float64 on exact inputs, rounded to the case's 16-bit
+# dtype at the borders that the user named; bordered_moved: the same on the very inputs of neighbours.
 RunKind: TypeAlias = Literal[
     "float64",
     "nudged",
@@ -48,6 +49,8 @@ RunKind: TypeAlias = Literal[
     "lanes",
     "threads",
     "pairs",
+    "bordered",
+    "bordered_moved",
 ]
 
 
@@ -144,6 +147,15 @@ class Evidence:
     def composed_steps_moved(self, count: int, *, separate: bool = False) -> list[AnyArray]:
         """The same on the inputs of `neighbours`, run by run."""
         return self.runs("separate_moved" if separate else "composed_moved", count)
+
+    def bordered(self) -> list[AnyArray]:
+        """The reference on exact inputs, rounded to the case's 16-bit dtype at the borders that the user named; none
+        where no border is named."""
+        return self.runs("bordered", 1)
+
+    def bordered_moved(self, count: int) -> list[AnyArray]:
+        """The same on the inputs of `neighbours`, run by run."""
+        return self.runs("bordered_moved", count)
 
     def neighbours(self, count: int) -> list[AnyArray]:
         """In float64, with inputs and incoming gradients at neighbouring numbers of their own 16-bit dtypes."""

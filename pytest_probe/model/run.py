@@ -77,7 +77,8 @@ class Jitter(Struct, frozen=True):
 class Way(Struct, frozen=True):
     """How a run is made: on `device` in the arguments' own dtypes, or as a reference with all floats as `dtype`, there
     as under a device mode, with jitter where runs shall tell what rounding does under it; `place` is a reference's
-    device. default is the framework's default dtype on a device, "" as it is under `state`."""
+    device. default is the framework's default dtype on a device, "" as it is under `state`. border is the dtype that a
+    reference's borders round to, "" for none."""
 
     device: Device | None = None
     dtype: str = ""
@@ -88,6 +89,7 @@ class Way(Struct, frozen=True):
     jitter: Jitter | None = None
     place: str = "cpu"
     state: State = "fixed"
+    border: str = ""
 
 
 class Wanted(Struct, frozen=True):

@@ -213,6 +213,7 @@ class ProbeFixture(_Checks):
         api: str | None = None,
         dtype: Literal["same", "any"] = "same",
         strides: bool = False,
+        borders: Callable[..., Any] | None = None,
         rtol: None = None,
         atol: None = None,
     ) -> tuple[Verdict, ...]:
@@ -226,6 +227,10 @@ class ProbeFixture(_Checks):
         Outputs must have the structure, the shapes and the dtypes that the reference gives in the arguments' own
         dtypes, and lie on the device. dtype="any" lets floating outputs have any floating dtype; strides=True asks for
         the reference's strides, and for gradients laid out as the reference's or as their argument.
+
+        borders is the reference with `probe.border` at each place where a kernel of the function ends and the next
+        begins: a function that errs as rounding to the arguments' 16-bit dtype there does passes. In float64 it must
+        give what the reference gives.
 
         inputs: a list or tuple, or the only input. A Module, as function or as reference, is a function of its
         parameters and buffers, too, which both are given as the function has them: of two Modules the gradients of
@@ -253,6 +258,7 @@ class ProbeFixture(_Checks):
                 key=key,
                 origin=self._item.nodeid,
                 demands=Demands(_same(dtype), strides),
+                borders=borders,
             )
         except UnsupportedDtype as error:
             pytest.skip(str(error))
@@ -262,6 +268,11 @@ class ProbeFixture(_Checks):
             if found[-1].verdict.verdict == "error" and not found[-1].verdict.outputs:
                 break  # it raised, and would again
         return self._conclude(found)
+
+    def border(self, x: Any) -> Any:
+        """A tensor as it passes from one kernel to the next, in the function that `check` gets as `borders`. It is x
+        itself, but in the runs that round there: those round its values, and the gradient that comes back to it."""
+        return self._checker.border(x)
 
     def _is_fault(self, verdict: Verdict) -> bool:
         return verdict.verdict == "skip" and verdict.kind not in (NoKernel.kind, UnsupportedDtype.kind)

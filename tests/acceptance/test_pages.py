@@ -46,6 +46,11 @@ def rms_norm(x, gamma, epsilon=1e-6):
     scale = torch.rsqrt(torch.mean(x * x, -1, keepdim=True) + epsilon)
     return x * (scale * gamma), scale
 
+def my_attention(q, k, v):
+    scores = q.float() @ k.float().mT
+    weights = torch.exp(scores - scores.amax(-1, keepdim=True))
+    return (weights.to(v.dtype).float() @ v.float() / weights.sum(-1, keepdim=True)).to(v.dtype)
+
 class MyLayerNorm(torch.nn.LayerNorm):
     pass
 """

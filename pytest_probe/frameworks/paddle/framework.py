@@ -16,6 +16,7 @@ from pytest_probe.errors import SettingsError
 from pytest_probe.frameworks.base import API, Bound, Framework, Functions, LiteralCall, Repeated
 from pytest_probe.frameworks.paddle import (
     allowlist,
+    borders,
     calls,
     choices,
     clocks,
@@ -224,6 +225,9 @@ class PaddleFramework:
     def rounded(self, tensor: Tensor, dtype: str) -> Tensor:
         # Values are rounded, gradients pass as if they were not.
         return tensor + (tensor.cast(dtype).cast(tensor.dtype) - tensor).detach()
+
+    def border(self, tensor: Tensor) -> Tensor:
+        return borders.border(tensor)
 
     def noting_choices(self, function: Callable[..., Any], noted: list[Choice]) -> Callable[..., Any]:
         return choices.noting(function, noted)

@@ -18,6 +18,7 @@ from pytest_probe.frameworks.base import API, Bound, Framework, Functions, Liter
 from pytest_probe.frameworks.torch import (
     allowlist,
     autocast,
+    borders,
     calls,
     choices,
     clocks,
@@ -241,6 +242,9 @@ class TorchFramework:
     def rounded(self, tensor: torch.Tensor, dtype: str) -> torch.Tensor:
         # Values are rounded, gradients pass as if they were not.
         return tensor + (tensor.to(getattr(torch, dtype)).to(tensor.dtype) - tensor).detach()
+
+    def border(self, tensor: torch.Tensor) -> torch.Tensor:
+        return borders.border(tensor)
 
     def noting_choices(self, function: Callable[..., Any], noted: list[Choice]) -> Callable[..., Any]:
         return choices.noting(function, noted)

@@ -94,7 +94,7 @@ def _added(comparison: Comparison, stage: Stage) -> Added | None:
 def _decided(comparison: Comparison, known: Measured) -> tuple[Stage, Outcome, str]:
     far = far_off.by_one_run(comparison, known)
     if far is not None:
-        return far, "error", far.reason
+        return _explained_by_borders(comparison, far, far.reason)
     stage = decide(comparison, known)
     if stage.unstable:
         return stage, *_beside_unstable(comparison, stage)
@@ -113,6 +113,20 @@ def _matters(comparison: Comparison, stage: Stage) -> bool:
 
 def _explained(comparison: Comparison, stage: Stage, trouble: str) -> tuple[Stage, Outcome, str]:
     """What rounding to 16 bit explains, of an output that is above the limits or biased."""
+    found, outcome, reason = _explained_by_steps(comparison, stage, trouble)
+    return (found, outcome, reason) if outcome == "pass" else _explained_by_borders(comparison, stage, reason)
+
+
+def _explained_by_borders(comparison: Comparison, stage: Stage, trouble: str) -> tuple[Stage, Outcome, str]:
+    """What rounding explains at the borders that the user named, on any device."""
+    why_not = steps.unlike_borders(comparison, stage) if comparison.case.narrow else None
+    if why_not == "":
+        return replace(stage, source=BETWEEN_STEPS), "pass", "rounds at its borders"
+    return stage, "error", trouble if why_not is None else f"{trouble}; no rounding at its borders: {why_not}"
+
+
+def _explained_by_steps(comparison: Comparison, stage: Stage, trouble: str) -> tuple[Stage, Outcome, str]:
+    """What rounding at known places explains."""
     if comparison.case.on_cpu:
         stepped = None
         if stage.within_limits and comparison.case.narrow and stage.source != BETWEEN_STEPS:
@@ -220,7 +234,8 @@ def _beside_unstable(comparison: Comparison, stage: Stage) -> tuple[Outcome, str
         elsewhere = stages.may_round_between(comparison) and not comparison.case.on_cpu
         if elsewhere and steps.unlike_composed_steps(comparison, stage) == "":
             return "pass", "rounds between its kernels"
-        return "error", f"{found}; of all elements {wrong:,} are above the limit: {stage.reason}"
+        trouble = f"{found}; of all elements {wrong:,} are above the limit: {stage.reason}"
+        return _explained_by_borders(comparison, stage, trouble)[1:]
     return "warning", f"{UNDECIDED}{found}; {stage.reason}"
 
 

@@ -57,6 +57,20 @@ def unlike_composed_steps(comparison: Comparison, stage: Stage) -> str | None:
     return why_not
 
 
+def unlike_borders(comparison: Comparison, stage: Stage) -> str | None:
+    """Why rounding at the borders that the user named does not explain the output; "" where it does, None where no
+    border is named, or none rounds anything. stage is what it was judged by."""
+    evidence = comparison.evidence
+    exact = evidence.bordered()
+    if not exact or not any(_rounds_inside(comparison, sample) for sample in exact):
+        return None
+    moved, apart = evidence.bordered_moved(DRAWN), evidence.neighbours(DRAWN)
+    # The last kernel rounds as well.
+    first, *others = ([widen(round_to(run, comparison.precision)) for run in runs] for runs in (exact, moved))
+    drawn = (_drawn(comparison, *pair) for pair in zip(*others, apart, strict=False))
+    return _unlike(comparison, stage, [*first, *drawn])
+
+
 def _unlike(comparison: Comparison, stage: Stage, samples: Sequence[AnyArray]) -> str:
     wide, expected = widen(comparison.actual), comparison.expected
     usable = np.isfinite(expected)

@@ -1,0 +1,402 @@
+"""Twelve pipelines of kernels that round to 16 bit where one kernel ends and the next begins, each with three faults.
+
+A kernel computes in float32. `narrow` is the rounding at its borders; the reference is one formula, and `borders` the
+same formula with a border at those places.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import torch
+import torch.nn.functional as F
+from msgspec import Struct
+
+Tensor = torch.Tensor
+Step: TypeAlias = Callable[[Tensor], Tensor]
+LENGTHS = (24, 40, 32)
+CHUNK = 16
+
+
+class Pipeline(Struct, frozen=True):
+    """kernel(narrow, *arguments) on float32 arguments gives the outputs of the pipeline before their last rounding;
+    faults are keyword arguments of it. borders(border, *arguments) is the reference with its borders."""
+
+    reference: Callable[..., Tensor]
+    borders: Callable[..., Tensor]
+    kernel: Callable[..., Tensor]
+    faults: Mapping[str, Mapping[str, Any]]
+    inputs: Callable[[torch.Generator, torch.dtype], Sequence[Tensor]]
+    wide: bool = False
+
+    def function(self, **fault: Any) -> Callable[..., Tensor]:
+        """The pipeline as a device runs it."""
+
+        def run(*args: Tensor) -> Tensor:
+            dtype = args[0].dtype
+            floats = (value.float() if value.is_floating_point() else value for value in args)
+            result = self.kernel(lambda tensor: tensor.to(dtype).float(), *floats, **fault)
+            return result if self.wide else result.to(dtype)
+
+        return run
+
+    def bordered(self, border: Step) -> Callable[..., Tensor]:
+        return functools.partial(self.borders, border)
+
+
+def normal(generator: torch.Generator, dtype: torch.dtype, *shape: int, scale: float = 1.0) -> Tensor:
+    return (torch.randn(shape, generator=generator) * scale).to(dtype)
+
+
+def itself(tensor: Tensor) -> Tensor:
+    return tensor
+
+
+# Attention of heads over packed sequences: [tokens, heads, width].
+
+
+def packed_reference(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    parts = zip(*(tensor.split(LENGTHS) for tensor in (q, k, v)), strict=True)
+    heads = [F.scaled_dot_product_attention(*(tensor.transpose(0, 1) for tensor in part)) for part in parts]
+    return torch.cat([head.transpose(0, 1) for head in heads])
+
+
+def weighed(step: Step, q: Tensor, k: Tensor, v: Tensor, factor: float = 1.0) -> Tensor:
+    scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
+    weights = torch.exp(scores - scores.amax(-1, keepdim=True))
+    return step(weights) @ v * factor / weights.sum(-1, keepdim=True)
+
+
+def packed_kernel(
+    step: Step, q: Tensor, k: Tensor, v: Tensor, factor: float = 1.0, lost: int = 0, leaked: int = 0
+) -> Tensor:
+    found, first = [], 0
+    for length in LENGTHS:
+        keys = slice(first, min(first + length + leaked, q.shape[0]) - lost)
+        queries, *others = (tensor.transpose(0, 1) for tensor in (q[first : first + length], k[keys], v[keys]))
+        found.append(weighed(step, queries, others[0], others[1], factor).transpose(0, 1))
+        first += length
+    return torch.cat(found)
+
+
+# Flash attention: [heads, tokens, width], by blocks of keys with a running maximum.
+
+
+def flash_kernel(
+    step: Step, q: Tensor, k: Tensor, v: Tensor, factor: float = 1.0, rescale: bool = True, blocks: int | None = None
+) -> Tensor:
+    largest = q.new_full((*q.shape[:-1], 1), -torch.inf)
+    total, found = torch.zeros_like(largest), torch.zeros_like(q)
+    for keys, values in list(zip(k.split(CHUNK, -2), v.split(CHUNK, -2), strict=True))[:blocks]:
+        scores = q @ keys.transpose(-1, -2) * q.shape[-1] ** -0.5
+        higher = torch.maximum(largest, scores.amax(-1, keepdim=True))
+        weights, before = torch.exp(scores - higher), torch.exp(largest - higher)
+        total = total * before + weights.sum(-1, keepdim=True)
+        found = found * (before if rescale else 1.0) + step(weights) @ values * factor
+        largest = higher
+    return found / total
+
+
+# A state h = a h + k v, read by q: Mamba-2's scan (a decay in float32 at each step), retention (one a head).
+
+
+def scan_reference(q: Tensor, k: Tensor, v: Tensor, decay: Tensor) -> Tensor:
+    """In the dtype of the decay, as public references of Mamba-2 are written: it rounds nothing to 16 bit."""
+    dtype = v.dtype
+    q, k, v = (tensor.to(decay.dtype) for tensor in (q, k, v))
+    state, found = torch.zeros_like(k[:, 0, :, None] * v[:, 0, None, :]), []
+    for at in range(q.shape[1]):
+        state = torch.exp(decay[:, at, None, None]) * state + k[:, at, :, None] * v[:, at, None, :]
+        found.append((q[:, at, None, :] @ state)[:, 0])
+    return torch.stack(found, 1).to(dtype)
+
+
+def scan_kernel(
+    step: Step,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    decay: Tensor,
+    factor: float = 1.0,
+    lost: int = -1,
+    rescale: bool = True,
+) -> Tensor:
+    state = torch.zeros(q.shape[0], k.shape[-1], v.shape[-1], dtype=decay.dtype, device=q.device)
+    found = []
+    for index, first in enumerate(range(0, q.shape[1], CHUNK)):
+        q_now, k_now, v_now, d_now = (tensor[:, first : first + CHUNK] for tensor in (q, k, v, decay))
+        sums = d_now.cumsum(1)
+        mask = torch.ones(sums.shape[1], sums.shape[1], dtype=torch.bool, device=q.device).tril()
+        between = torch.where(mask, sums[:, :, None] - sums[:, None, :], -torch.inf)
+        weights = step(q_now @ k_now.transpose(1, 2) * torch.exp(between))
+        before = torch.zeros_like(state) if index == lost else step(state)
+        found.append(weights @ v_now * factor + torch.exp(sums)[..., None] * (q_now @ before))
+        rest = torch.exp(sums[:, -1:] - sums)[..., None]
+        added = (step(k_now * rest)).transpose(1, 2) @ v_now
+        state = (torch.exp(sums[:, -1])[:, None, None] if rescale else 1.0) * state + added
+    return torch.cat(found, 1)
+
+
+def retention_reference(q: Tensor, k: Tensor, v: Tensor, gamma: Tensor) -> Tensor:
+    steps = torch.arange(q.shape[1], device=q.device, dtype=q.dtype)
+    apart = steps[:, None] - steps[None, :]
+    mask = torch.where(apart >= 0, gamma[:, None, None] ** apart.clamp(min=0), 0.0)
+    return (q @ k.transpose(1, 2) * mask) @ v
+
+
+def retention_kernel(step: Step, q: Tensor, k: Tensor, v: Tensor, gamma: Tensor, **fault: Any) -> Tensor:
+    decay = torch.log(gamma)[:, None].expand(q.shape[:2])
+    return scan_kernel(step, q, k, v, decay, **fault)
+
+
+def gated_reference(q: Tensor, k: Tensor, v: Tensor, gate: Tensor) -> Tensor:
+    """In float32, as public references are written: it rounds nothing to 16 bit."""
+    dtype = q.dtype
+    q, k, v, gate = (tensor.float() for tensor in (q, k, v, gate))
+    state, found = torch.zeros_like(k[:, 0, :, None] * v[:, 0, None, :]), []
+    for at in range(q.shape[1]):
+        state = torch.exp(gate[:, at, :, None]) * state + k[:, at, :, None] * v[:, at, None, :]
+        found.append((q[:, at, None, :] @ state)[:, 0])
+    return torch.stack(found, 1).to(dtype)
+
+
+def gated_kernel(
+    step: Step,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    gate: Tensor,
+    factor: float = 1.0,
+    lost: int = -1,
+    rescale: bool = True,
+) -> Tensor:
+    state = torch.zeros(q.shape[0], k.shape[-1], v.shape[-1], dtype=q.dtype, device=q.device)
+    found = []
+    for index, first in enumerate(range(0, q.shape[1], CHUNK)):
+        q_now, k_now, v_now, g_now = (tensor[:, first : first + CHUNK] for tensor in (q, k, v, gate))
+        sums = g_now.cumsum(1)
+        read, written = step(q_now * torch.exp(sums)), step(k_now * torch.exp(-sums))
+        weights = step((read @ written.transpose(1, 2)).tril())
+        before = torch.zeros_like(state) if index == lost else step(state)
+        found.append(weights @ v_now * factor + read @ before)
+        added = step(k_now * torch.exp(sums[:, -1:] - sums)).transpose(1, 2) @ v_now
+        state = (torch.exp(sums[:, -1])[:, :, None] if rescale else 1.0) * state + added
+    return torch.cat(found, 1)
+
+
+def chain_reference(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+    return a @ b @ c
+
+
+def chain_kernel(step: Step, a: Tensor, b: Tensor, c: Tensor, factor: float = 1.0, rank: int = 0) -> Tensor:
+    middle = step(b @ c) * factor
+    return a[:, : a.shape[1] - rank] @ middle[: middle.shape[0] - rank]
+
+
+def mlp_kernel(
+    step: Step,
+    x: Tensor,
+    gate: Tensor,
+    up: Tensor,
+    down: Tensor,
+    factor: float = 1.0,
+    act: Step = F.silu,
+    lost: int = 0,
+) -> Tensor:
+    middle = step(act(x @ gate) * (x @ up)) * factor
+    return middle[:, lost:] @ down[lost:]
+
+
+def normed_kernel(
+    step: Step, x: Tensor, gain: Tensor, weight: Tensor, factor: float = 1.0, eps: float = 1e-5, lost: int = 0
+) -> Tensor:
+    normed = step(F.layer_norm(x, gain.shape, gain, eps=eps)) * factor
+    return normed[:, lost:] @ weight[lost:]
+
+
+def entropy_reference(x: Tensor, weight: Tensor, target: Tensor) -> Tensor:
+    return F.cross_entropy(x.float() @ weight.float(), target, reduction="none")
+
+
+def entropy_kernel(
+    step: Step, x: Tensor, weight: Tensor, target: Tensor, factor: float = 1.0, lost: int = 0, other: int = 0
+) -> Tensor:
+    logits = step(x @ weight)
+    total = torch.logsumexp(logits[:, lost:], -1)
+    return total * factor - logits.gather(1, ((target + other) % weight.shape[1])[:, None])[:, 0]
+
+
+def experts_kernel(
+    step: Step, x: Tensor, router: Tensor, experts: Tensor, factor: float = 1.0, lost: int = -1, scaled: bool = True
+) -> Tensor:
+    weights = torch.softmax(x @ router, -1)
+    best, chosen = weights.topk(2, -1)
+    best = step(best / best.sum(-1, keepdim=True) if scaled else best) * factor
+    results = step(torch.einsum("td,edf->tef", x, experts))
+    found = results.gather(1, chosen[..., None].expand(-1, -1, results.shape[-1]))
+    return (found * (torch.where(chosen == lost, 0.0, best)[..., None])).sum(1)
+
+
+def adapter_kernel(
+    step: Step, x: Tensor, weight: Tensor, a: Tensor, b: Tensor, factor: float = 1.0, rank: int = 0, scale: float = 2.0
+) -> Tensor:
+    middle = step(x @ a) * factor
+    return x @ weight + middle[:, rank:] @ b[rank:] * scale
+
+
+def rotary_kernel(
+    step: Step, x: Tensor, weight: Tensor, cos: Tensor, sin: Tensor, factor: float = 1.0, shift: int = 0, sign: int = -1
+) -> Tensor:
+    width = cos.shape[-1]
+    q, k, v = (step(x @ weight) * factor).chunk(3, -1)
+    cos, sin = cos.roll(shift, 0), sin.roll(shift, 0)
+    turned = [
+        part * cos + torch.cat([sign * part[:, width // 2 :], part[:, : width // 2]], -1) * sin for part in (q, k)
+    ]
+    return torch.cat([*turned, v], -1)
+
+
+def attention_inputs(generator: torch.Generator, dtype: torch.dtype) -> Sequence[Tensor]:
+    return [normal(generator, dtype, 96, 4, 32) for _ in range(3)]
+
+
+def flash_inputs(generator: torch.Generator, dtype: torch.dtype) -> Sequence[Tensor]:
+    return [normal(generator, dtype, 4, 64, 32, scale=scale) for scale in (2.0, 1.0, 1.0)]
+
+
+def scan_inputs(generator: torch.Generator, dtype: torch.dtype) -> Sequence[Tensor]:
+    sides = [normal(generator, dtype, 4, 64, 16, scale=0.25), normal(generator, dtype, 4, 64, 16)]
+    return [*sides, normal(generator, dtype, 4, 64, 32), -0.1 * torch.rand(4, 64, generator=generator)]
+
+
+def retention_inputs(generator: torch.Generator, dtype: torch.dtype) -> Sequence[Tensor]:
+    return [*scan_inputs(generator, dtype)[:3], (1 - 2.0 ** torch.arange(-6, -2)).to(dtype)]
+
+
+def gated_inputs(generator: torch.Generator, dtype: torch.dtype) -> Sequence[Tensor]:
+    gate = (-0.1 * torch.rand(4, 64, 16, generator=generator)).to(dtype)
+    return [*scan_inputs(generator, dtype)[:3], gate]
+
+
+def of_shapes(*shapes: tuple[int, ...]) -> Callable[[torch.Generator, torch.dtype], Sequence[Tensor]]:
+    """Matrices whose products have about the size of their first factor."""
+    return lambda generator, dtype: [
+        normal(generator, dtype, *shape, scale=1.0 if number == 0 else shape[-2] ** -0.5)
+        for number, shape in enumerate(shapes)
+    ]
+
+
+def normed_inputs(generator: torch.Generator, dtype: torch.dtype) -> Sequence[Tensor]:
+    x, weight = of_shapes((64, 128), (128, 96))(generator, dtype)
+    return [x + 0.5, 1 + normal(generator, dtype, 128, scale=0.1), weight]
+
+
+def entropy_inputs(generator: torch.Generator, dtype: torch.dtype) -> Sequence[Tensor]:
+    x, weight = of_shapes((96, 64), (64, 200))(generator, dtype)
+    return [x * 4, weight, torch.randint(200, (96,), generator=generator)]
+
+
+def rotary_inputs(generator: torch.Generator, dtype: torch.dtype) -> Sequence[Tensor]:
+    x, weight = of_shapes((64, 64), (64, 96))(generator, dtype)
+    angles = torch.arange(64)[:, None] * 100.0 ** (-torch.arange(16) / 16)
+    angles = torch.cat([angles, angles], -1)
+    return [x, weight, angles.cos().to(dtype), angles.sin().to(dtype)]
+
+
+def of_formula(kernel: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The reference of a pipeline whose formula is the same without its borders."""
+    return functools.partial(kernel, itself)
+
+
+LOUD = {"factor": 1.01}
+PIPELINES: Mapping[str, Pipeline] = {
+    "attention over packed sequences": Pipeline(
+        packed_reference,
+        packed_kernel,
+        packed_kernel,
+        {"weights times 1.01": LOUD, "the last key lost": {"lost": 1}, "a key of the next sequence": {"leaked": 1}},
+        attention_inputs,
+    ),
+    "flash attention": Pipeline(
+        F.scaled_dot_product_attention,
+        weighed,
+        flash_kernel,
+        {"weights times 1.01": LOUD, "not rescaled": {"rescale": False}, "the last block lost": {"blocks": 3}},
+        flash_inputs,
+    ),
+    "chunked scan with a float32 decay": Pipeline(
+        scan_reference,
+        scan_kernel,
+        scan_kernel,
+        {"weights times 1.01": LOUD, "a chunk not rescaled": {"rescale": False}, "a state lost": {"lost": 2}},
+        scan_inputs,
+    ),
+    "retention": Pipeline(
+        retention_reference,
+        retention_kernel,
+        retention_kernel,
+        {"weights times 1.01": LOUD, "a chunk not rescaled": {"rescale": False}, "a state lost": {"lost": 2}},
+        retention_inputs,
+    ),
+    "gated linear attention": Pipeline(
+        gated_reference,
+        gated_kernel,
+        gated_kernel,
+        {"weights times 1.01": LOUD, "a chunk not rescaled": {"rescale": False}, "a state lost": {"lost": 2}},
+        gated_inputs,
+    ),
+    "products in the other association": Pipeline(
+        chain_reference,
+        chain_kernel,
+        chain_kernel,
+        {"times 1.01": LOUD, "one term lost": {"rank": 1}, "times 0.98": {"factor": 0.98}},
+        of_shapes((64, 96), (96, 64), (64, 48)),
+    ),
+    "MLP": Pipeline(
+        of_formula(mlp_kernel),
+        mlp_kernel,
+        mlp_kernel,
+        {"middle times 1.01": LOUD, "gelu for silu": {"act": F.gelu}, "a column lost": {"lost": 1}},
+        of_shapes((48, 64), (64, 128), (64, 128), (128, 64)),
+    ),
+    "layer norm, then linear": Pipeline(
+        of_formula(normed_kernel),
+        normed_kernel,
+        normed_kernel,
+        {"times 1.01": LOUD, "another eps": {"eps": 3e-2}, "a column lost": {"lost": 1}},
+        normed_inputs,
+    ),
+    "cross-entropy of rounded logits": Pipeline(
+        entropy_reference,
+        entropy_kernel,
+        entropy_kernel,
+        {"times 1.01": LOUD, "a tail of classes lost": {"lost": 8}, "the next class": {"other": 1}},
+        entropy_inputs,
+        wide=True,
+    ),
+    "mixture of experts": Pipeline(
+        of_formula(experts_kernel),
+        experts_kernel,
+        experts_kernel,
+        {"times 1.01": LOUD, "an expert lost": {"lost": 2}, "weights not scaled": {"scaled": False}},
+        of_shapes((64, 48), (48, 8), (8, 48, 32)),
+    ),
+    "low-rank adapter": Pipeline(
+        of_formula(adapter_kernel),
+        adapter_kernel,
+        adapter_kernel,
+        {"middle times 1.05": {"factor": 1.05}, "a rank lost": {"rank": 1}, "not scaled": {"scale": 1.0}},
+        of_shapes((64, 64), (64, 64), (64, 8), (8, 64)),
+    ),
+    "projections, then rotary": Pipeline(
+        of_formula(rotary_kernel),
+        rotary_kernel,
+        rotary_kernel,
+        {"times 1.01": LOUD, "the next position": {"shift": 1}, "the other sign": {"sign": 1}},
+        rotary_inputs,
+    ),
+}
+# Not run before named borders were final.
+CLOSED = ("retention", "gated linear attention", "mixture of experts", "low-rank adapter")
