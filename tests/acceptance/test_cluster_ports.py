@@ -60,7 +60,7 @@ def listening_below(process: int) -> dict[str, str]:
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             if os.getsid(int(folder.name)) == session:
-                command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")[:80]
+                command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                 names = [os.readlink(handle) for handle in (folder / "fd").iterdir()]
                 found |= {f"{command} {name}": sockets[name] for name in names if name in sockets}
     return found
