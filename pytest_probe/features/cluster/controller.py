@@ -47,7 +47,8 @@ NAMED = 20
 
 
 class HostState(Struct):
-    """What the controller knows of a host. parts are the groups that it has, by their numbers, in its order."""
+    """What the controller knows of a host. parts are the groups that it has, by their numbers, in its order; lost_with
+    is the number of the part that ran when it was lost."""
 
     place: Place
     ready: bool = False
@@ -57,6 +58,15 @@ class HostState(Struct):
     parts: dict[int, list[int]] = field(default_factory=dict)
     idle_deaths: int = 0
     gone: bool = False
+    lost_with: int | None = None
+
+    def lose(self, part: int | None) -> bool:
+        """The host is lost, and with it this part; did that part run? Others follow one by one, and nothing is sent to
+        it meanwhile."""
+        if self.ready:
+            self.ready = self.told = False
+            self.lost_with = min(self.parts, default=None)
+        return part is not None and part == self.lost_with
 
 
 class Cluster:
@@ -262,13 +272,11 @@ class Cluster:
 
     def _lost(self, number: int, host: HostState, part: int | None) -> None:
         """A host has gone: its cases go to others, once."""
+        ran = host.lose(part)
         if part is not None:
-            # Of what it had, the first part ran.
-            ran = part == min(host.parts)
             again = [group for group in host.parts.pop(part) if not (ran and self._is_over(group, host))]
             self._dealing.give_back(again, alone=True)
         if not host.parts:
-            host.ready = host.told = False
             host.gone = part is None or not self._pool.replace(number)
 
     def _is_over(self, group: int, host: HostState) -> bool:
