@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import paddle
 import pytest
+
+paddle = pytest.importorskip("paddle")
 
 from pytest_probe.check import Checker, Conditions
 from pytest_probe.frameworks.paddle.borders import border
