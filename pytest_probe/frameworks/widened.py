@@ -1,5 +1,5 @@
-"""What a user's reference meets while it runs: in a float64 run, dtypes that it writes down give float64, and its
-borders round where the run asks for it."""
+"""What a user's reference meets while it runs: narrower dtypes that it writes down give that of a float64 or float32
+run, and its borders round where the run asks for it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any, TypeAlias
 
 from pytest_probe.model.run import Way
 
-# A framework's context in which casts and factories give float64; the list gets an item for each.
-Widening: TypeAlias = Callable[[list[str]], AbstractContextManager[object]]
+# A framework's context in which casts and factories of narrower dtypes give this one; the list gets an item for each.
+Widening: TypeAlias = Callable[[str, list[str]], AbstractContextManager[object]]
 
 
 class _Running(threading.local):
-    wide = False
+    dtype = ""
     border = ""
 
 
@@ -25,12 +25,12 @@ _running = _Running()
 @contextmanager
 def reference_run(way: Way) -> Iterator[None]:
     """A reference runs in here, in this way."""
-    before = _running.wide, _running.border
-    _running.wide, _running.border = way.dtype == "float64", way.border
+    before = _running.dtype, _running.border
+    _running.dtype, _running.border = way.dtype, way.border
     try:
         yield
     finally:
-        _running.wide, _running.border = before
+        _running.dtype, _running.border = before
 
 
 def border_dtype() -> str:
@@ -40,7 +40,8 @@ def border_dtype() -> str:
 
 class Widened:
     """A user's reference. Where it runs in float64, what it casts to a narrower floating dtype, or makes in one, is
-    float64 too; integers, bool and 8-bit formats stay. In the case's own dtypes it runs as it is written."""
+    float64 too, and float32 in a run of that: a last cast to 16 bit would hide there what the run shows. Integers, bool
+    and 8-bit formats stay. In the case's own dtypes it runs as it is written."""
 
     def __init__(self, function: Callable[..., Any], widening: Widening) -> None:
         self._function = function
@@ -48,10 +49,10 @@ class Widened:
         self.casts: list[str] = []
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if not _running.wide:
+        if not _running.dtype:
             return self._function(*args, **kwargs)
         self.casts = []
-        with self._widening(self.casts):
+        with self._widening(_running.dtype, self.casts):
             return self._function(*args, **kwargs)
 
     @property

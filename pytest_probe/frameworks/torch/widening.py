@@ -1,4 +1,4 @@
-"""PyTorch: casts and factories of narrower floating dtypes give float64."""
+"""PyTorch: casts and factories of floating dtypes that are narrower than a run's give that of the run."""
 
 from __future__ import annotations
 
@@ -10,20 +10,29 @@ import torch
 
 from pytest_probe.frameworks.torch.dispatch import DispatchMode
 
-WIDE: Mapping[torch.dtype, torch.dtype] = {
-    torch.float16: torch.float64,
-    torch.bfloat16: torch.float64,
-    torch.float32: torch.float64,
-    torch.complex32: torch.complex128,
-    torch.complex64: torch.complex128,
+# By the dtype of the run.
+WIDE: Mapping[str, Mapping[torch.dtype, torch.dtype]] = {
+    "float64": {
+        torch.float16: torch.float64,
+        torch.bfloat16: torch.float64,
+        torch.float32: torch.float64,
+        torch.complex32: torch.complex128,
+        torch.complex64: torch.complex128,
+    },
+    "float32": {
+        torch.float16: torch.float32,
+        torch.bfloat16: torch.float32,
+        torch.complex32: torch.complex64,
+    },
 }
 # The dtype of a kernel that reads the bits of its tensor is no cast.
 BITS = (torch.ops.aten.view.dtype,)
 
 
 class _Widening(DispatchMode):
-    def __init__(self, casts: list[str]) -> None:
+    def __init__(self, dtype: str, casts: list[str]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self._wider = WIDE[dtype]
         self._casts = casts
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -34,14 +43,14 @@ class _Widening(DispatchMode):
         return func(*args, **(kwargs or {}))
 
     def _wide(self, value: Any, func: Any) -> Any:
-        if not isinstance(value, torch.dtype) or value not in WIDE:
+        if not isinstance(value, torch.dtype) or value not in self._wider:
             return value
         self._casts.append(str(func))
-        return WIDE[value]
+        return self._wider[value]
 
 
 @contextmanager
-def widening(casts: list[str]) -> Iterator[None]:
-    """In here a kernel that is asked for a narrower floating dtype gives float64; casts gets its name."""
-    with _Widening(casts):
+def widening(dtype: str, casts: list[str]) -> Iterator[None]:
+    """In here a kernel that is asked for a narrower floating dtype gives dtype; casts gets its name."""
+    with _Widening(dtype, casts):
         yield

@@ -15,7 +15,7 @@ from pytest_probe.model.run import Way
 def test_a_border_rounds_values_and_gradients_in_runs_that_ask_for_it(dtype: str) -> None:
     x = torch.tensor([1.0 + 2.0**-13, 3.0], dtype=torch.float64, requires_grad=True)
     assert border(x) is x
-    with reference_run(Way(dtype="float64", border=dtype)), widening([]):
+    with reference_run(Way(dtype="float64", border=dtype)), widening("float64", []):
         passed = border(x)
     assert passed.tolist() == [1.0, 3.0]
     assert passed.dtype is torch.float64
