@@ -63,7 +63,7 @@ def measured(output: alternatives.OutputRuns, kind: RunKind, count: int) -> list
 
 def main() -> None:
     perturbed.ON_INPUTS_OF = {**perturbed.ON_INPUTS_OF, OWN: "neighbours"}
-    perturbed.MOVED_BY_NARROW = (*perturbed.MOVED_BY_NARROW, OWN)  # type: ignore[assignment]
+    perturbed.MOVED_BY_NARROW = (*perturbed.MOVED_BY_NARROW, OWN)
     setattr(perturbed.PerturbedRuns, "_own", own)  # noqa: B010
     setattr(alternatives.OutputRuns, "runs", measured)  # noqa: B010
     sys.argv = ["verdict_quality.py", *sys.argv[1:]]

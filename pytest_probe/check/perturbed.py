@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from pytest_probe.check.borders import check_gradients_of_borders
 from pytest_probe.check.kept import Kept
-from pytest_probe.check.replay import Reference, Replay, results
+from pytest_probe.check.replay import NO_CALL, Reference, Replay, results
 from pytest_probe.model.arguments import Leaf
 from pytest_probe.model.comparison import RunKind
 from pytest_probe.model.device_modes import Mode
@@ -37,17 +37,22 @@ ON_INPUTS_OF: Mapping[RunKind, RunKind] = {
     "composed_moved": "neighbours",
     "separate_moved": "neighbours",
     "bordered_moved": "neighbours",
+    "operands_moved": "neighbours",
+    "carried_moved": "neighbours",
 }
 # Of the largest value: beside it nothing but a choice shows such a number.
 UNTIED = 2.0**-80
 # Kinds whose inputs move by a roundoff of the case's 16-bit dtype, those that run in the call's own dtypes, and those
 # on exact inputs, as the first of `coarse` is.
-MOVED_BY_NARROW = ("narrowed", "rounded", "composed_moved", "separate_moved", "neighbours", "bordered_moved")
+MOVED_BY_NARROW = ("narrowed", "rounded", *(kind for kind, inputs in ON_INPUTS_OF.items() if inputs == "neighbours"))
+MOVED_BY_NARROW += ("neighbours",)
 IN_OWN_DTYPES = ("composed", "composed_moved", "separate", "separate_moved")
-EXACT = ("composed", "separate", "chance", "single", "bordered", *ORDERS)
-# Kinds of the reference with the borders that the user named, and those whose inputs stay numbers of their own dtypes.
+EXACT = ("composed", "separate", "chance", "single", "bordered", "operands", "carried", *ORDERS)
+# Kinds of the reference with the borders that the user named, those that round operands, and those whose inputs stay
+# numbers of their own dtypes.
 AT_BORDERS = ("bordered", "bordered_moved")
-ON_NUMBERS = ("neighbours", "bordered_moved")
+ROUNDING_OPERANDS = ("operands", "operands_moved", "carried", "carried_moved")
+ON_NUMBERS = ("neighbours", "bordered_moved", "operands_moved", "carried_moved")
 # What moves inputs, drawn before a run begins: not the streams that inputs are drawn from.
 _STREAMS = RandomStreams()
 NUMPY_COMPLEX: Mapping[str, type] = {"float32": np.complex64, "float64": np.complex128}
@@ -77,6 +82,9 @@ def way_of(
         return OF_FLOAT32[kind]
     if kind in AT_BORDERS:
         return replace(reference, border=narrow)
+    if kind in ROUNDING_OPERANDS:
+        mode = Mode(bits=float_format(narrow).precision, carried=kind in ("carried", "carried_moved"))
+        return replace(reference, mode=mode)
     fine = kind == "narrow"
     steps = Steps(narrow, fine=True) if fine else Steps(narrow, fine=False, wide=wide, kernels=kernels)
     return Way(dtype="float64", steps=steps)
@@ -133,6 +141,9 @@ class PerturbedRuns:
         if self._how.inside and kind != "float64":
             return []
         if kind in AT_BORDERS and not self._has_borders:
+            return []
+        # What a framework's own call rounds inside is known, or is its kernel's alone.
+        if kind in ROUNDING_OPERANDS and self._reference.call is not NO_CALL:
             return []
         # What is off by the same in each run is a fault, which must not excuse itself: the steps of the call as one
         # count then.
@@ -202,7 +213,7 @@ class PerturbedRuns:
                 raise
             except Exception as error:
                 # Beyond the domain (a probability above 1, a matrix no longer positive definite): towards it, nearer.
-                self._whole |= isinstance(error, NotImplementedError)
+                self._whole |= isinstance(error, NotImplementedError) and kind not in ROUNDING_OPERANDS
         return None
 
     def _wide(self) -> frozenset[str]:
@@ -301,7 +312,7 @@ class PerturbedRuns:
         rounds = kind in ("coarse", "rounded")
         wide, kernels = (self._wide(), self._kernels) if rounds else (frozenset[str](), ())
         way = way_of(kind, self._how.narrow, reference.way, wide, kernels)
-        return way if way.mode is self._how.mode else replace(way, mode=self._how.mode)
+        return way if self._how.mode is None or way.mode is self._how.mode else replace(way, mode=self._how.mode)
 
     def _moved_leaves(
         self,

@@ -24,7 +24,9 @@ from pytest_probe.numerics.float32_sums import Order
 # untied: float64, with zeros moved as well. slight: float64, equal values alike, by nothing that rounding shows.
 # chance: fine on exact inputs, every rounding up or down by chance. separate, separate_moved: composed, with attention
 # of separate kernels too. single: the CPU's float32 kernels on exact inputs. sequence, lanes, threads, pairs: fine on
-# exact inputs, with sums in float32 in that order. bordered: float64 on exact inputs, rounded to the case's 16-bit
+# exact inputs, with sums in float32 in that order. operands: float64 on exact inputs, with the operands of products
+# rounded to the case's 16-bit dtype; carried: what recurrences hand on as well; operands_moved, carried_moved: the
+# same on the very inputs of neighbours. bordered: float64 on exact inputs, rounded to the case's 16-bit
 # dtype at the borders that the user named; bordered_moved: the same on the very inputs of neighbours.
 RunKind: TypeAlias = Literal[
     "float64",
@@ -49,6 +51,10 @@ RunKind: TypeAlias = Literal[
     "lanes",
     "threads",
     "pairs",
+    "operands",
+    "operands_moved",
+    "carried",
+    "carried_moved",
     "bordered",
     "bordered_moved",
 ]
@@ -156,6 +162,15 @@ class Evidence:
     def bordered_moved(self, count: int) -> list[AnyArray]:
         """The same on the inputs of `neighbours`, run by run."""
         return self.runs("bordered_moved", count)
+
+    def rounded_operands(self, *, carried: bool) -> list[AnyArray]:
+        """The reference that a user wrote on exact inputs, with the operands of each product rounded to the case's
+        16-bit dtype; carried: what a recurrence hands on, too. None where the reference is a framework's own call."""
+        return self.runs("carried" if carried else "operands", 1)
+
+    def rounded_operands_moved(self, count: int, *, carried: bool) -> list[AnyArray]:
+        """The same on the inputs of `neighbours`, run by run."""
+        return self.runs("carried_moved" if carried else "operands_moved", count)
 
     def neighbours(self, count: int) -> list[AnyArray]:
         """In float64, with inputs and incoming gradients at neighbouring numbers of their own 16-bit dtypes."""

@@ -28,7 +28,8 @@ class Mode(Struct, frozen=True):
     `chunks` pieces of a sum, "" for none, "narrow" for the case's own. scope: which products these concern. attention:
     in which steps that is computed. cut: sums of products lose a roundoff with each term, towards zero, in `chunks`
     pieces. flush: subnormal float32 numbers are zero; fine: inside kernels as well.
-    approximate: exp, log, sin and their like are off by what CUDA's fast intrinsics may err.
+    approximate: exp, log, sin and their like are off by what CUDA's fast intrinsics may err. carried: what a recurrence
+    hands on, h in h = a h + b, is rounded to `bits` as well.
     """
 
     bits: int = 0
@@ -42,6 +43,7 @@ class Mode(Struct, frozen=True):
     flush: bool = False
     fine: bool = False
     approximate: bool = False
+    carried: bool = False
 
 
 class Behaviour(Struct, frozen=True):

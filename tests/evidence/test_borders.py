@@ -3,6 +3,7 @@ are found."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from pytest_probe.check import Checker, Conditions
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.registry import Registry
 from pytest_probe.standards.device_modes import judge
-from tests.evidence.pipelines import PIPELINES
+from tests.evidence.pipelines import PIPELINES, normal
 from tests.support.devices import Emulated
 
 
@@ -26,16 +27,20 @@ DEVICES, DTYPES = ("cpu", "npu"), ("bfloat16", "float16")
 FAULTS = [(name, fault) for name, pipeline in PIPELINES.items() for fault in pipeline.faults]
 
 
+def checker(device: str) -> Checker:
+    registry = Registry.default()
+    registry.devices["npu"] = Emulated
+    return Checker(Conditions(device=device), registry)
+
+
 def verdicts(
     name: str, dtype: str, device: str, *, fault: str = "", named: bool = True, backward: bool = False, seed: int = 0
 ) -> tuple[Verdict, ...]:
-    registry, pipeline = Registry.default(), PIPELINES[name]
-    registry.devices["npu"] = Emulated
-    checker = Checker(Conditions(device=device), registry)
+    pipeline, checks = PIPELINES[name], checker(device)
     given = pipeline.inputs(torch.Generator().manual_seed(seed), getattr(torch, dtype))
-    how: dict[str, Any] = {"borders": pipeline.bordered(checker.border)} if named else {}
+    how: dict[str, Any] = {"borders": pipeline.bordered(checks.border)} if named else {}
     function = pipeline.function(**pipeline.faults.get(fault, {}))
-    return checker.compare(function, pipeline.reference, given, key=name, backward=backward, **how)
+    return checks.compare(function, pipeline.reference, given, key=name, backward=backward, **how)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -52,6 +57,56 @@ def test_a_pipeline_with_named_borders_passes(name: str, dtype: str, device: str
 def test_named_borders_hide_no_fault(name: str, fault: str, dtype: str, device: str) -> None:
     (found,) = verdicts(name, dtype, device, fault=fault)
     assert found.verdict == "error"
+
+
+# What they round is no operand of a product.
+NAMED_ALONE = ("cross-entropy of rounded logits",)
+# Their backward divides by what they round.
+FORWARD_ALONE = ("gated linear attention",)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", [name for name in PIPELINES if name not in NAMED_ALONE])
+def test_a_pipeline_that_rounds_operands_passes_without_named_borders(name: str, dtype: str, device: str) -> None:
+    found = verdicts(name, dtype, device, named=False, backward=name not in FORWARD_ALONE)
+    assert [verdict.reason for verdict in found if verdict.verdict != "pass"] == []
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("name", "fault"), FAULTS)
+def test_rounded_operands_hide_no_fault(name: str, fault: str, dtype: str, device: str) -> None:
+    (found,) = verdicts(name, dtype, device, fault=fault, named=False)
+    assert found.verdict == "error"
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("scaled", [False, True], ids=["a sum of products", "a recurrence"])
+def test_what_a_recurrence_hands_on_may_be_16_bit_and_a_plain_sum_may_not(
+    scaled: bool, dtype: str, device: str
+) -> None:
+    narrow, factor = getattr(torch, dtype), 0.9 if scaled else 1.0
+
+    def accumulated(
+        x: torch.Tensor, weight: torch.Tensor, step: Callable[[torch.Tensor], torch.Tensor]
+    ) -> torch.Tensor:
+        total = torch.zeros(x.shape[1], weight.shape[2], dtype=x.dtype, device=x.device)
+        for part, factors in zip(x, weight, strict=True):
+            total = step((total * factor if scaled else total) + part @ factors)
+        return total
+
+    def kernel(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return accumulated(x.float(), weight.float(), lambda tensor: tensor.to(narrow).float()).to(narrow)
+
+    def reference(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return accumulated(x.float(), weight.float(), lambda tensor: tensor).to(narrow)
+
+    generator = torch.Generator().manual_seed(0)
+    given = [normal(generator, narrow, 32, 24, 16), normal(generator, narrow, 32, 16, 40)]
+    (found,) = checker(device).compare(kernel, reference, given, key="sum")
+    assert found.verdict == ("pass" if scaled else "error")
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -16,7 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from pytest_probe.frameworks.torch import attention
 from pytest_probe.frameworks.torch.decompositions import kernel, steps_of
-from pytest_probe.frameworks.torch.rounding import SplittingMode, only_moves
+from pytest_probe.frameworks.torch.rounding import SplittingMode, only_moves, storage
 from pytest_probe.model.device_modes import Mode, Rounding
 from pytest_probe.model.run import Jitter
 from pytest_probe.numerics.dtypes import SMALLEST_FLOAT32, ULP_FLOAT32
@@ -62,6 +62,15 @@ INTRINSICS: Mapping[Any, Callable[..., Any]] = {
     ),
 }
 
+# What a recurrence is made of, and what of that makes each kernel.
+MADE = ("product", "sum", "scaled product", "scaled sum")
+KINDS: Mapping[Any, str] = {
+    **dict.fromkeys((ATEN.add.Tensor, ATEN.add_.Tensor, ATEN.sub.Tensor, ATEN.addcmul.default), "sum"),
+    **dict.fromkeys((ATEN.mul.Tensor, ATEN.mul_.Tensor, ATEN.div.Tensor), "scaled"),
+    **dict.fromkeys((ATEN.mm.default, ATEN.bmm.default), "product"),
+}
+SCALED = {kind: "scaled product" if "product" in kind else "scaled sum" for kind in MADE}
+
 Bilinear = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
@@ -93,9 +102,15 @@ class ModeEmulation(SplittingMode):
         self.mode = mode
         self.jitter = jitter
         self.generator = torch.Generator().manual_seed(jitter.seed if jitter is not None else 0)
+        self.recurrences = Recurrences() if mode.carried else None
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
+        result = self._computed(func, args, kwargs or {})
+        if self.recurrences is not None and self.recurrences.hands_on(func, args, result):
+            result.data.copy_(rounded_to_bits(result.data, self.mode.bits, self.mode.rounding))
+        return result
+
+    def _computed(self, func: Any, args: Any, kwargs: Any) -> Any:
         product = PRODUCTS.get(func) if self._concerns(func) else None
         if product is not None:
             return product(self, *args, **kwargs)
@@ -214,6 +229,28 @@ class ModeEmulation(SplittingMode):
         if not self.mode.sums or tensor.is_complex():
             return tensor
         return tensor.to(getattr(torch, self.mode.sums)).to(tensor.dtype)
+
+
+class Recurrences:
+    """Which results are what a recurrence hands on: the sum in h = a h + b, of the shape that h had before. A sum that
+    nothing scales (x = x + f(x), total = total + part) is none: who keeps that in 16 bit has lost digits."""
+
+    def __init__(self) -> None:
+        # What made the result in a storage. Tensors are kept, since an address is used again.
+        self._made: dict[int, tuple[torch.Tensor, str]] = {}
+
+    def hands_on(self, func: Any, args: Any, result: Any) -> bool:
+        """Is a kernel's result handed on? To be asked of each kernel in turn."""
+        kind = KINDS.get(func, "")
+        if not kind or not isinstance(result, torch.Tensor) or not result.is_floating_point():
+            return False
+        like = (value for value in args if isinstance(value, torch.Tensor) and value.shape == result.shape)
+        before = {self._made[storage(value)][1] for value in like if storage(value) in self._made}
+        made = kind if kind != "scaled" else max((SCALED[made] for made in before), default="")
+        if made:
+            self._made[storage(result)] = result, made
+        # A backward begins with a product, where a forward begins with zeros.
+        return kind == "sum" and ("scaled sum" in before or {"scaled product", "product"} <= before)
 
 
 def _shifted(tensor: torch.Tensor, size: float) -> torch.Tensor:

@@ -144,7 +144,7 @@ class StepsMode(SplittingMode):
         self.made_of_sums = {} if order is None else ordered_sums.steps()
         self.dtype = dtype
         self.fine = fine
-        self.wide = {_storage(tensor) for tensor in wide}
+        self.wide = {storage(tensor) for tensor in wide}
         self.kernels = iter(kernels)
         self.generator = torch.Generator().manual_seed(seed)
         self.pending: dict[int, list[tuple[torch.Tensor, bool]]] = {}  # of a storage: what was written, by a library?
@@ -158,7 +158,7 @@ class StepsMode(SplittingMode):
             result = NotImplemented if steps is None else self.composed(steps, func, args, kwargs)
             if result is not NotImplemented:
                 return result
-        inputs = {_storage(tensor) for tensor in _tensors((args, kwargs))}
+        inputs = {storage(tensor) for tensor in _tensors((args, kwargs))}
         if not only_moves(func):
             # Now, and not when it was made: only a tensor that a step reads passes from one step to another.
             for key in inputs & self.pending.keys():
@@ -178,10 +178,10 @@ class StepsMode(SplittingMode):
             return result
         if self._is_wider(func, inputs):
             self.kept.extend(result[1:])
-            inputs |= {_storage(tensor) for tensor in result[1:]}
+            inputs |= {storage(tensor) for tensor in result[1:]}
         for tensor in _tensors(result):
-            if func._schema.is_mutable or _storage(tensor) not in inputs:
-                self.pending.setdefault(_storage(tensor), []).append((tensor, of_library))
+            if func._schema.is_mutable or storage(tensor) not in inputs:
+                self.pending.setdefault(storage(tensor), []).append((tensor, of_library))
                 self.kept.append(tensor)  # a freed storage's address would be taken for another tensor's
         return result
 
@@ -259,7 +259,8 @@ def _none(*args: Any, **kwargs: Any) -> Any:
     return NotImplemented
 
 
-def _storage(tensor: torch.Tensor) -> int:
+def storage(tensor: torch.Tensor) -> int:
+    """Of tensors that share one, the same number."""
     address: int = tensor.untyped_storage()._cdata
     return address
 

@@ -26,6 +26,11 @@ from pytest_probe.standards.noise.summed_terms import summed_terms
 
 # Noise scales of a mean shift beside known steps: less than their RMS limit.
 STEPS_BIAS = 0.5
+# What a kernel of a user may round to 16 bit, the less first; and that with what recurrences hand on.
+ROUNDED_INSIDE = {
+    False: "rounds the operands of its products to 16 bit",
+    True: "rounds the operands of its products, and what its recurrences hand on, to 16 bit",
+}
 IN_SINGLE = (
     f"{UNDECIDED}the roundoff of float32 explains the error and that of float64 does not; an argument is narrower than "
     "float64"
@@ -118,11 +123,18 @@ def _explained(comparison: Comparison, stage: Stage, trouble: str) -> tuple[Stag
 
 
 def _explained_by_borders(comparison: Comparison, stage: Stage, trouble: str) -> tuple[Stage, Outcome, str]:
-    """What rounding explains at the borders that the user named, on any device."""
+    """What rounding explains in the reference of a user, on any device: at the borders that are named, else of the
+    operands of products."""
     why_not = steps.unlike_borders(comparison, stage) if comparison.case.narrow else None
     if why_not == "":
         return replace(stage, source=BETWEEN_STEPS), "pass", "rounds at its borders"
-    return stage, "error", trouble if why_not is None else f"{trouble}; no rounding at its borders: {why_not}"
+    if why_not is not None:
+        return stage, "error", f"{trouble}; no rounding at its borders: {why_not}"
+    if stages.may_round_between(comparison):
+        for carried, words in ROUNDED_INSIDE.items():
+            if steps.unlike_rounded_operands(comparison, stage, carried=carried) == "":
+                return replace(stage, source=BETWEEN_STEPS), "pass", words
+    return stage, "error", trouble
 
 
 def _explained_by_steps(comparison: Comparison, stage: Stage, trouble: str) -> tuple[Stage, Outcome, str]:

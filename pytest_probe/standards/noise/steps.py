@@ -5,7 +5,8 @@ Nothing is granted for its size alone: the errors must have the signature of rou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -61,13 +62,26 @@ def unlike_borders(comparison: Comparison, stage: Stage) -> str | None:
     """Why rounding at the borders that the user named does not explain the output; "" where it does, None where no
     border is named, or none rounds anything. stage is what it was judged by."""
     evidence = comparison.evidence
-    exact = evidence.bordered()
-    if not exact or not any(_rounds_inside(comparison, sample) for sample in exact):
+    return _unlike_reference(comparison, stage, evidence.bordered(), evidence.bordered_moved)
+
+
+def unlike_rounded_operands(comparison: Comparison, stage: Stage, *, carried: bool) -> str | None:
+    """The same of rounding the operands of each product, in a reference that a user wrote: kernels of tensor cores take
+    16 bit, whatever the reference computes in. carried: what a recurrence hands on is rounded as well."""
+    evidence = comparison.evidence
+    moved = functools.partial(evidence.rounded_operands_moved, carried=carried)
+    return _unlike_reference(comparison, stage, evidence.rounded_operands(carried=carried), moved)
+
+
+def _unlike_reference(
+    comparison: Comparison, stage: Stage, exact: list[AnyArray], runs_moved: Callable[[int], list[AnyArray]]
+) -> str | None:
+    """Why the output is unlike runs of the reference that round at some places; None where they round nothing."""
+    if not any(_rounds_inside(comparison, sample) for sample in exact):
         return None
-    moved, apart = evidence.bordered_moved(DRAWN), evidence.neighbours(DRAWN)
     # The last kernel rounds as well.
-    first, *others = ([widen(round_to(run, comparison.precision)) for run in runs] for runs in (exact, moved))
-    drawn = (_drawn(comparison, *pair) for pair in zip(*others, apart, strict=False))
+    first, moved = ([widen(round_to(run, comparison.precision)) for run in runs] for runs in (exact, runs_moved(DRAWN)))
+    drawn = (_drawn(comparison, *pair) for pair in zip(moved, comparison.evidence.neighbours(DRAWN), strict=False))
     return _unlike(comparison, stage, [*first, *drawn])
 
 
