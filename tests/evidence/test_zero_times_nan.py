@@ -1,0 +1,65 @@
+"""Zero meets NaN or an infinity: healthy kernels are no error, and numbers in place of NaN are one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks.zero_times_nan import PADDLE, TORCH, nan_counts, paddle_verdict, torch_verdict
+from tests.evidence.nan_calls import CALLS
+
+# oneDNN's kernels leave out what meets padding alone, other kernels of the CPU do not.
+DIFFER = {name for name in CALLS if name.startswith("conv2d") and name != "conv2d, NaN in the input"}
+# What R has is NaN somewhere.
+LOST = ("linear, NaN in the weight", "matmul, inf", "bmm, NaN", "conv2d, NaN in the input", "average pool, NaN",
+        "largest pool, NaN", "largest pool's gradient, NaN in the incoming one", "a product with a mask, NaN",
+        "dropout's gradient, NaN in the incoming one", "linear's gradient of the weight, NaN in the incoming one",
+        "softmax of scores and a mask, NaN where the mask is -inf")  # fmt: skip
+
+
+@pytest.mark.parametrize(("dtype", "device"), TORCH)
+@pytest.mark.parametrize("name", CALLS)
+def test_a_healthy_kernel_of_torch_is_no_error(name: str, dtype: str, device: str) -> None:
+    found = torch_verdict(CALLS[name], dtype, device)
+    assert found.verdict in (("pass", "warning") if name in DIFFER else ("pass",)), found.reason
+    if found.verdict == "warning":
+        assert "zero meets NaN or an infinity of the arguments" in found.reason
+
+
+@pytest.mark.parametrize(("dtype", "device"), PADDLE)
+@pytest.mark.parametrize("name", [name for name, call in CALLS.items() if call.paddle is not None])
+def test_a_healthy_kernel_of_paddle_passes(name: str, dtype: str, device: str) -> None:
+    pytest.importorskip("paddle")
+    found = paddle_verdict(CALLS[name], dtype, device)
+    assert found.verdict == "pass", found.reason
+
+
+@pytest.mark.parametrize(("dtype", "device"), TORCH)
+@pytest.mark.parametrize("name", LOST)
+def test_numbers_in_place_of_nan_are_an_error(name: str, dtype: str, device: str) -> None:
+    call = CALLS[name]
+
+    def cleaned(*args: Any) -> torch.Tensor:
+        found: torch.Tensor = call.torch(*args)
+        return found if found.dtype is torch.float64 else found.nan_to_num()
+
+    assert torch_verdict(call, dtype, device, cleaned).verdict == "error"
+
+
+@pytest.mark.parametrize(("dtype", "device"), TORCH)
+@pytest.mark.parametrize("name", ["where, NaN in what is not chosen", "where's gradient, NaN in the incoming one"])
+def test_a_product_in_place_of_a_choice_is_an_error(name: str, dtype: str, device: str) -> None:
+    def multiplied(*args: torch.Tensor) -> torch.Tensor:
+        return args[0] * (args[-1] != 0)
+
+    assert torch_verdict(CALLS[name], dtype, device, multiplied).verdict == "error"
+
+
+def test_what_the_formula_gives() -> None:
+    found = {name: int(nan_counts(call)[0]) for name, call in CALLS.items()}
+    assert found["linear, NaN in the weight"] == 4  # one column, of four rows
+    assert found["conv2d, NaN in the weight"] == 2 * 7 * 7  # one channel of two images, padding included
+    assert found["conv2d, inf in the weight"] == 2 * (7 + 7 - 1)  # where its place meets padding: a row and a column
+    assert found["addmm with beta = 0, NaN in what is added"] == 0
