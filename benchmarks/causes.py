@@ -1,7 +1,7 @@
 """How often a planted fault's cause is named, and how often wrongly: `python benchmarks/causes.py [--names]`.
 
-The faults of benchmarks/kernels (those of random draws aside, whose judges name what is wrong themselves), each in its
-first dtype with the CPU as the device. benchmarks/kernels/causes_*.yaml says by what families
+The faults of cases/kernels (those of random draws aside, whose judges name what is wrong themselves), each in its
+first dtype with the CPU as the device. cases/kernels/causes_*.yaml says by what families
 of causes each may fairly be called; a fault that is in none has no name that is right. The rules were made with the
 open part in sight; of the closed part, every fourth fault was labelled before the rules met it.
 """
@@ -24,9 +24,9 @@ sys.path.insert(0, str(ROOT))
 import torch  # noqa: E402
 import yaml  # noqa: E402
 
-from benchmarks import kernels  # noqa: E402
-from benchmarks.kernels.entry import Entry  # noqa: E402
-from benchmarks.kernels.scoring import inputs  # noqa: E402
+from cases import kernels  # noqa: E402
+from cases.kernels.entry import Entry  # noqa: E402
+from cases.kernels.scoring import inputs  # noqa: E402
 from pytest_probe.check import Checker, Conditions  # noqa: E402
 from pytest_probe.model.verdict import Diagnosis  # noqa: E402
 from pytest_probe.registry import Registry  # noqa: E402
@@ -54,7 +54,7 @@ class Named(Struct, frozen=True):
 def named(part: str) -> Iterator[Named]:
     fair: dict[str, set[str]] = defaultdict(set)
     for family, names in yaml.safe_load(
-        (ROOT / f"benchmarks/kernels/causes_{part}.yaml").read_text(encoding="utf-8")
+        (ROOT / f"cases/kernels/causes_{part}.yaml").read_text(encoding="utf-8")
     ).items():
         for name in names:
             fair[name].add(family)

@@ -1,6 +1,6 @@
 """How the verdicts on healthy and faulty kernels turn out: `python benchmarks/verdict_kernels.py [--closed] [--names]`.
 
-The kernels are those of benchmarks/kernels: healthy ones as a good engineer ships them, and faults with one defect
+The kernels are those of cases/kernels: healthy ones as a good engineer ships them, and faults with one defect
 each. Every one runs in float32, bfloat16 and float16 where it applies, as the CPU's and as another device's. The open
 part runs; --closed takes the closed part instead, which those who change the rule read only when it stands. --names
 lists the entries with another verdict than expected. The script ends with 1 where an entry crashes, or where its own
@@ -21,9 +21,9 @@ sys.path.insert(0, str(ROOT))
 
 import torch  # noqa: E402
 
-from benchmarks import kernels  # noqa: E402
-from benchmarks.kernels.entry import ALL, DEVICES  # noqa: E402
-from benchmarks.kernels.scoring import CRASH, Found, scored, short, troubles  # noqa: E402
+from cases import kernels  # noqa: E402
+from cases.kernels.entry import ALL, DEVICES  # noqa: E402
+from cases.kernels.scoring import CRASH, Found, scored, short, troubles  # noqa: E402
 
 VERDICTS = ("error", "warning", "pass", "skip", CRASH)
 

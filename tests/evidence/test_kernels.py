@@ -1,4 +1,4 @@
-"""Healthy 16-bit kernels pass whatever the seed, and faulty ones fail. benchmarks/kernel_seeds.py takes 1,000 seeds."""
+"""Healthy 16-bit kernels pass whatever the seed, and faulty ones fail."""
 
 from __future__ import annotations
 
