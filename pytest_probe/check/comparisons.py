@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from pytest_probe.check.alternatives import Alternatives, OutputRuns, with_arguments
 from pytest_probe.check.dependence import Dependence
+from pytest_probe.check.large.parts import part_of
 from pytest_probe.check.perturbed import Perturbation, PerturbedRuns
 from pytest_probe.check.prepare import cast_of, default_dtype, narrow_dtype, python_numbers
 from pytest_probe.check.replay import Reference, Replay, results
@@ -25,6 +26,7 @@ from pytest_probe.numerics.dtypes import (
     NARROW_DTYPES,
     WIDE_DTYPES,
     AnyArray,
+    BoolArray,
     float_format,
     is_complex,
     is_floating,
@@ -44,6 +46,8 @@ class CaseEvidence(OutputRuns, frozen=True):
     direction: Direction
     alternatives: Alternatives
     dependence: Dependence
+    seed: int
+    by_class: bool
 
     def terms(self) -> int | None:
         return self.dependence.terms(self.name)
@@ -53,6 +57,19 @@ class CaseEvidence(OutputRuns, frozen=True):
 
     def with_arguments(self, values: Mapping[str, Any]) -> AnyArray | None:
         return with_arguments(self.replay, self.direction, values).get(self.name)
+
+    def part(self, comparison: Comparison, among: BoolArray) -> tuple[Comparison, float] | None:
+        part = part_of(self.replay, self.direction, self.name, comparison.expected, among)
+        if part is None:
+            return None
+        actual, expected = (
+            {comparison.name: part.cut.taken(side)} for side in (comparison.actual, comparison.expected)
+        )
+        sides = Sides(part.replay, actual, expected, ())
+        found = next(comparisons(sides, self.direction, self.seed, by_class=self.by_class))
+        if isinstance(found, OutputVerdict):
+            return None
+        return replace(found, precision=comparison.precision, plotted=comparison.plotted), part.cut.share
 
     def choices(self) -> tuple[Sequence[Choice], ...]:
         reference = self.replay.reference
@@ -125,7 +142,7 @@ def comparisons(
         reference=reference.run.outputs,
         incoming=replay.incoming,
     )
-    shared = replay, direction, alternatives, dependence
+    shared = replay, direction, alternatives, dependence, seed, by_class
     told = {verdict.name for verdict in sides.structural}
     for name in (name for name in sides.expected if name in sides.actual and name not in told):
         actual, expected = _as_arrays(sides.actual[name], sides.expected[name], floats)

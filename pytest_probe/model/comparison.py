@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from pytest_probe.model.arguments import BoundCall
 from pytest_probe.model.device_modes import Mode
 from pytest_probe.model.dump import Direction
-from pytest_probe.numerics.dtypes import AnyArray
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray
 from pytest_probe.numerics.float32_sums import Order
 
 # float64: perturbed inputs in float64. nudged: the same by 4 roundoffs. shrunk: by a 16th of one. float32: perturbed
@@ -191,6 +191,11 @@ class Evidence:
     def with_arguments(self, values: Mapping[str, Any]) -> AnyArray | None:
         """What the reference gives with other values in the places of some arguments ("input.1", "kwargs.eps") and of
         incoming gradients ("incoming.output.0"), arrays for tensors; None where it does not run like that."""
+        return None
+
+    def part(self, comparison: Comparison, among: BoolArray) -> tuple[Comparison, float] | None:
+        """The same comparison of a part of a large output, that has all elements of `among` (the output's shape), and
+        its share of the output; None where the output is small, or is not made of parts."""
         return None
 
     def choices(self) -> tuple[Sequence[Choice], ...]:

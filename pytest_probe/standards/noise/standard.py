@@ -48,6 +48,9 @@ class NoiseStandard:
         measured = metrics.describe(comparison.actual, comparison.expected)
         if _is_right(comparison, measured):
             return _verdict(comparison, stages.of_right(comparison), "pass", measured=measured)
+        return _passed_in_part(self, comparison, measured) or self._judged(comparison, measured)
+
+    def _judged(self, comparison: Comparison, measured: Mapping[str, Metric]) -> OutputVerdict:
         known = Measured()
         stage, outcome, reason = _decided(comparison, known)
         if outcome != "error" and summed_terms(comparison).assumed and _matters(comparison, stage):
@@ -70,6 +73,27 @@ class NoiseStandard:
                 if found != "error":
                     return _verdict(comparison, beside_others, "warning", left_out.words, measured)
         return _verdict(comparison, stage, outcome, reason, measured)
+
+
+def _passed_in_part(
+    standard: NoiseStandard, comparison: Comparison, measured: Mapping[str, Metric]
+) -> OutputVerdict | None:
+    """The verdict on a large output of which a part tells that it passes: all elements that may be above the limits,
+    and others that are drawn. None where the whole must tell."""
+    part = comparison.evidence.part(comparison, np.zeros(comparison.expected.shape, dtype=bool))
+    if part is None:
+        return None
+    stage, outcome, _ = _decided(part[0], Measured())
+    if outcome == "pass":
+        limit = min(stage.limits.largest, stages.limits_of(_of_few_terms(comparison)).largest)
+        part = comparison.evidence.part(comparison, stages.may_be_above(comparison, part[0], stage, limit))
+    if outcome != "pass" or part is None:
+        return None
+    found = standard._judged(part[0], measured)
+    if found.verdict != "pass":
+        return None
+    metrics = {**found.metrics, "sampled": float(f"{part[1]:.3g}")}
+    return replace(found, shape=comparison.actual.shape, metrics=metrics)
 
 
 def _is_right(comparison: Comparison, measured: Mapping[str, Metric]) -> bool:
@@ -112,8 +136,15 @@ def _decided(comparison: Comparison, known: Measured) -> tuple[Stage, Outcome, s
 
 def _matters(comparison: Comparison, stage: Stage) -> bool:
     """May the output pass only since it is assumed to be a sum of many terms? Attention always is one of some."""
-    alone = replace(comparison, terms=noise_ratio.FAN_IN_START if "attention" in comparison.classes else 1)
-    return not stages.noise_of(alone, stage.spread).within(stages.limits_of(alone))
+    few = _of_few_terms(comparison)
+    return not stages.noise_of(few, stage.spread).within(stages.limits_of(few))
+
+
+def _of_few_terms(comparison: Comparison) -> Comparison:
+    """The comparison without the terms that it is assumed to be a sum of."""
+    if not summed_terms(comparison).assumed:
+        return comparison
+    return replace(comparison, terms=noise_ratio.FAN_IN_START if "attention" in comparison.classes else 1)
 
 
 def _explained(comparison: Comparison, stage: Stage, trouble: str) -> tuple[Stage, Outcome, str]:

@@ -1,0 +1,153 @@
+"""Faults in outputs of millions of elements, where a part is judged first: `python benchmarks/large_faults.py [SIZE]`.
+
+Each fault is planted in operators of rows and of elements, forward or backward, in three dtypes, on the CPU and under
+another device name. Each is judged twice: by a part of the output first, as the rule does for large ones, and by the
+whole output. A line a fault has how many of its cases are errors in either way, and a last table the verdicts and the
+CPU time of healthy ones. SIZE is how many elements outputs have, 2^20 where it is not given.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+import torch  # noqa: E402
+import torch.nn.functional as F  # noqa: E402
+
+from pytest_probe.check import Checker, Conditions  # noqa: E402
+from pytest_probe.check.large import parts  # noqa: E402
+from pytest_probe.registry import Registry  # noqa: E402
+from pytest_probe.standards.device_modes import judge  # noqa: E402
+from tests.support.devices import Emulated  # noqa: E402
+
+Fault = Callable[[torch.Tensor], torch.Tensor]
+WIDTH = 1024
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+DEVICES = ("cpu", "other")
+CALLS: dict[str, tuple[str, Callable[[torch.Tensor], torch.Tensor]]] = {
+    "gelu": ("Functional.gelu", F.gelu),
+    "softmax": ("", lambda x: F.softmax(x, -1)),
+    "layer_norm": ("", lambda x: F.layer_norm(x, [WIDTH])),
+}
+
+
+def changed(place: Any, change: Callable[[torch.Tensor], Any]) -> Fault:
+    """A fault in one place of the output."""
+
+    def planted(right: torch.Tensor) -> torch.Tensor:
+        wrong = right.clone()
+        wrong[place] = change(right[place])
+        return wrong
+
+    return planted
+
+
+def by_ulps(steps: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda right: right * (1 + steps * torch.finfo(right.dtype).eps)
+
+
+def shifted(right: torch.Tensor) -> torch.Tensor:
+    """A quarter of an ulp more on average: every fourth element is the next number."""
+    wrong = right.clone()
+    wrong.view(-1)[::4] = torch.nextafter(right.view(-1)[::4], torch.full((), torch.inf, dtype=right.dtype))
+    return wrong
+
+
+# In the middle, where no drawn row need be.
+AT = (771, 513)
+FAULTS: dict[str, Fault] = {
+    "one element off by 16 ulps": changed(AT, by_ulps(16)),
+    "one element off by 64 ulps": changed(AT, by_ulps(64)),
+    "one element off by 1,024 ulps": changed(AT, by_ulps(1024)),
+    "one element NaN": changed(AT, lambda right: torch.nan),
+    "one element 0": changed(AT, torch.zeros_like),
+    "one row 1 % too large": changed(771, lambda right: right * 1.01),
+    "one row of the next": changed(771, lambda right: right.roll(1, -1)),
+    "the last 7 elements 0": changed((-1, slice(-7, None)), torch.zeros_like),
+    "one tile of 128 by 128 1 % too large": changed((slice(256, 384), slice(128, 256)), lambda right: right * 1.01),
+    "every element off by 2^-10": lambda right: (
+        right * (1 + 2.0**-10) if right.dtype is torch.float32 else right * 1.01
+    ),
+    "a quarter of an ulp too large": shifted,
+    "two rows swapped": changed(slice(771, 773), lambda right: right.flip(0)),
+    "no tail": changed(slice(-32, None), torch.zeros_like),
+}
+
+
+class Planted(torch.autograd.Function):
+    """A function whose output, or gradient, has a fault where it does not run in float64."""
+
+    @staticmethod
+    def forward(context: Any, right: torch.Tensor, fault: Fault, there: bool) -> torch.Tensor:
+        context.fault, context.there = fault, there
+        return right.clone() if there or right.dtype is torch.float64 else fault(right)
+
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> Any:
+        wrong = context.there and gradient.dtype is not torch.float64
+        return context.fault(gradient) if wrong else gradient, None, None
+
+
+def planted(function: Callable[[torch.Tensor], torch.Tensor], fault: Fault, backward: bool) -> Callable[..., Any]:
+    if backward:
+        return lambda x: function(Planted.apply(x, fault, True))
+    return lambda x: Planted.apply(function(x), fault, False)
+
+
+def verdict(name: str, dtype: torch.dtype, device: str, backward: bool, size: int, fault: Fault | None) -> str:
+    registry = Registry.default()
+    registry.devices["other"] = Emulated
+    api, function = CALLS[name]
+    x = torch.randn(size // WIDTH, WIDTH, generator=torch.Generator().manual_seed(1)).to(dtype)
+    wrong = function if fault is None else planted(function, fault, backward)
+    checker = Checker(Conditions(device=device), registry)
+    found = checker.compare(wrong, function, [x], api=api, key=name, backward=backward)
+    return found[-1].verdict
+
+
+def both_ways(*args: Any) -> tuple[str, str]:
+    """The verdict by a part first, and by the whole."""
+    first = verdict(*args)
+    with mock.patch.object(parts, "LARGE", sys.maxsize):
+        return first, verdict(*args)
+
+
+def places() -> Iterator[tuple[str, torch.dtype, str, bool]]:
+    for name in CALLS:
+        for dtype in DTYPES:
+            for device in DEVICES:
+                yield from ((name, dtype, device, backward) for backward in (False, True))
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")
+    size = int(sys.argv[1]) if len(sys.argv) > 1 else 2**20
+    with mock.patch.object(judge, "diagnose", return_value=None):
+        print("| fault | cases | errors by a part first | by the whole |\n|---|---|---|---|")
+        for label, fault in FAULTS.items():
+            found = [both_ways(*place, size, fault) for place in places()]
+            first, whole = (sum(pair[side] == "error" for pair in found) for side in (0, 1))
+            print(f"| {label} | {len(found)} | {first} | {whole} |", flush=True)
+        print("\n| healthy | verdicts | CPU s by a part first | by the whole |\n|---|---|---|---|")
+        for name in CALLS:
+            verdicts, seconds = Counter[str](), [0.0, 0.0]
+            for place in (place for place in places() if place[0] == name):
+                for side, least in enumerate((parts.LARGE, sys.maxsize)):
+                    start = time.process_time()
+                    with mock.patch.object(parts, "LARGE", least):
+                        verdicts[verdict(*place, size, None)] += 1
+                    seconds[side] += time.process_time() - start
+            print(f"| {name} | {dict(verdicts)} | {seconds[0]:.1f} | {seconds[1]:.1f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

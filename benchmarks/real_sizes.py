@@ -1,0 +1,142 @@
+"""Cases with tensors of a real model: CPU time and peak memory of a check, forward and backward.
+
+    python benchmarks/real_sizes.py [--checkout OTHER] [--dtype bfloat16] [--row gelu]
+
+Each row is checked in a process of its own, on the CPU and on one thread. "limit" is the CPU time of the two calls that
+nobody can save, the device's and the reference's in float64, and of one pass over their results; "tensors" are the
+case's own in their dtype: arguments, outputs, incoming gradients and gradients. --checkout checks with the package of
+another checkout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+ROWS = ("gelu", "layer_norm", "softmax", "add", "embedding", "cross_entropy", "linear")
+MEBI = 2**20
+
+
+def call(row: str, dtype: str) -> tuple[Any, list[Any], dict[str, Any], str]:
+    """A function, its arguments, and the name that a dump has for it."""
+    import torch
+    import torch.nn.functional as F
+
+    torch.manual_seed(0)
+    floating = getattr(torch, dtype)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(shape).to(floating)
+
+    if row == "gelu":
+        return F.gelu, [normal(8192, 4096)], {}, "Functional.gelu"
+    if row == "layer_norm":
+        return F.layer_norm, [normal(8192, 4096), [4096], normal(4096), normal(4096)], {}, "Functional.layer_norm"
+    if row == "softmax":
+        return F.softmax, [normal(8192, 4096)], {"dim": -1}, "Functional.softmax"
+    if row == "add":
+        return torch.add, [normal(8192, 4096), normal(8192, 4096)], {}, "Torch.add"
+    if row == "embedding":
+        return F.embedding, [torch.randint(128_000, (131_072,)), normal(128_000, 256)], {}, "Functional.embedding"
+    if row == "cross_entropy":
+        targets = torch.randint(32_768, (1024,))
+        return F.cross_entropy, [normal(1024, 32_768), targets], {}, "Functional.cross_entropy"
+    return F.linear, [normal(4, 25_088), normal(4096, 25_088), normal(4096)], {}, "Functional.linear"
+
+
+def limit(row: str, dtype: str) -> dict[str, Any]:
+    """CPU seconds of both calls and one pass, and bytes of the case's tensors."""
+    import time
+
+    import torch
+
+    function, args, kwargs, _ = call(row, dtype)
+    torch.set_num_threads(1)
+    start, count = time.process_time(), 0
+    for wide in (False, True):
+        given = [_leaf(value, wide) for value in args]
+        output = function(*given, **kwargs)
+        incoming = torch.ones_like(output)
+        output.backward(incoming)
+        leaves = [value for value in given if isinstance(value, torch.Tensor)]
+        gradients = [leaf.grad for leaf in leaves if leaf.grad is not None]
+        for tensor in (output, *gradients):
+            tensor.detach().double().square().sum().item()
+        if not wide:
+            count = sum(tensor.nbytes for tensor in (output, incoming, *leaves, *gradients))
+    return {"limit": time.process_time() - start, "tensors": count / MEBI}
+
+
+def _leaf(value: Any, wide: bool) -> Any:
+    import torch
+
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        return value
+    return (value.double() if wide else value.clone()).requires_grad_()
+
+
+def check(row: str, dtype: str) -> dict[str, Any]:
+    """CPU seconds and MiB at the peak of one check, and its verdicts."""
+    import resource
+    import time
+
+    import torch
+
+    from pytest_probe.check import Checker, Conditions
+    from pytest_probe.registry import Registry
+
+    torch.set_num_threads(1)
+    checker = Checker(Conditions(device="cpu"), Registry.default())
+    checker.compare(torch.abs, torch.abs, [torch.ones(4)], key="warm", backward=True)
+    function, args, kwargs, api = call(row, dtype)
+    start = time.process_time()
+    found = checker.compare(function, function, args, kwargs, api=api, backward=True, key=row)
+    seconds = time.process_time() - start
+    outputs = [output for verdict in found for output in verdict.outputs]
+    return {
+        "seconds": seconds,
+        "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "verdicts": ", ".join(sorted({verdict.verdict for verdict in found})),
+        "sampled": [output.metrics["sampled"] for output in outputs if "sampled" in output.metrics],
+    }
+
+
+def measured(what: str, row: str, dtype: str, checkout: Path) -> dict[str, Any]:
+    environment = {**os.environ, "PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    command = [sys.executable, __file__, "--measure", what, "--row", row, "--dtype", dtype]
+    output = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, cwd=checkout)
+    found: dict[str, Any] = json.loads(output.stdout.splitlines()[-1])
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Cases with tensors of a real model")
+    parser.add_argument("--checkout", type=Path, default=ROOT)
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--row", action="append", choices=ROWS)
+    parser.add_argument("--measure", choices=("check", "limit"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    rows = options.row or ROWS
+    if options.measure:
+        print(json.dumps((check if options.measure == "check" else limit)(rows[0], options.dtype)))
+        return
+    print(f"| {options.dtype} | limit | CPU | times the limit | peak | tensors | sampled | verdicts |")
+    print("|---|---|---|---|---|---|---|---|")
+    for row in rows:
+        least, found = (measured(what, row, options.dtype, options.checkout) for what in ("limit", "check"))
+        sampled = ", ".join(f"{share:.1%}" for share in found["sampled"]) or "-"
+        print(
+            f"| {row} | {least['limit']:.2f} s | {found['seconds']:.1f} s | {found['seconds'] / least['limit']:.1f} | "
+            f"{found['peak']:,.0f} MiB | {least['tensors']:,.0f} MiB | {sampled} | {found['verdicts']} |",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
