@@ -142,8 +142,8 @@ class PerturbedRuns:
             return []
         if kind in AT_BORDERS and not self._has_borders:
             return []
-        # What a framework's own call rounds inside is known, or is its kernel's alone.
-        if kind in ROUNDING_OPERANDS and self._reference.call is not NO_CALL:
+        # What a framework's own call rounds inside is known, or is its kernel's alone: recorded, or named by its API.
+        if kind in ROUNDING_OPERANDS and (self._reference.call is not NO_CALL or self._reference.candidate.api):
             return []
         # What is off by the same in each run is a fault, which must not excuse itself: the steps of the call as one
         # count then.

@@ -165,7 +165,8 @@ class Evidence:
 
     def rounded_operands(self, *, carried: bool) -> list[AnyArray]:
         """The reference that a user wrote on exact inputs, with the operands of each product rounded to the case's
-        16-bit dtype; carried: what a recurrence hands on, too. None where the reference is a framework's own call."""
+        16-bit dtype; carried: what a recurrence hands on, too. None where the reference is a framework's own call, or
+        has the name of one."""
         return self.runs("carried" if carried else "operands", 1)
 
     def rounded_operands_moved(self, count: int, *, carried: bool) -> list[AnyArray]:
