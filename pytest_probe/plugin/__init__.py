@@ -56,8 +56,7 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
     pluginmanager.add_hookspecs(hookspecs)
 
 
-# Outermost: before the output is captured, which a run that starts again could not give back.
-@pytest.hookimpl(wrapper=True, tryfirst=True)
+@pytest.hookimpl(wrapper=True)
 def pytest_load_initial_conftests(
     early_config: pytest.Config, parser: pytest.Parser, args: list[str]
 ) -> Generator[None, None, None]:
@@ -66,9 +65,9 @@ def pytest_load_initial_conftests(
         from pytest_probe.system.garbage_collection import paused_gc
 
         with paused_gc():
-            from pytest_probe.plugin import restart
+            from pytest_probe.plugin import spaces
 
-        restart.with_equals(early_config)
+        spaces.check(early_config)
     if given.probe_dump or early_config.getini("probe_dump") or any(map(_is_data_file, given.file_or_dir)):
         from pytest_probe.plugin import dump_folders
 

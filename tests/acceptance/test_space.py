@@ -1,9 +1,8 @@
-"""`--probe-dump PATH`, with a space, is `--probe-dump=PATH`, wherever PATH leads."""
+"""`--probe-dump PATH`, with a space, is `--probe-dump=PATH`, or an error where pytest takes PATH for a test path."""
 
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -37,67 +36,79 @@ def configured(project: Path) -> None:
 
 def run(pytester: pytest.Pytester, *args: str) -> list[str]:
     """rootdir, the ini file, and the node ids."""
-    result = pytester.runpytest_subprocess("--collect-only", *args)
+    result = pytester.runpytest("--collect-only", *args)
     assert result.ret == 0, result.stderr.str()
     return [line.removeprefix("told: ") for line in result.outlines if line.startswith("told: ")]
 
 
-PLACES = ["dump.json", "below/dump.json", "../elsewhere/dump.json", "../elsewhere"]
+CONFIGURED, BARE = "configured", "bare"
 
 
-@pytest.mark.parametrize("rootdir", ["configured", "bare"])
-@pytest.mark.parametrize("place", PLACES)
+def refused(result: pytest.RunResult, written: str) -> None:
+    """The run says to write `=`, and does nothing else."""
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    flag, path = written.split("=")
+    result.stderr.fnmatch_lines([f"ERROR: {flag} {path}: with a space pytest *; write {written}"])
+    result.stdout.no_fnmatch_line("*test session starts*")
+
+
+@pytest.mark.parametrize(
+    ("place", "rootdir"), [("dump.json", CONFIGURED), ("dump.json", BARE), ("below", BARE), ("../elsewhere", BARE)]
+)
 def test_a_space_is_an_equals_sign(pytester: pytest.Pytester, project: Path, place: str, rootdir: str) -> None:
-    if rootdir == "configured":
+    (project / "below/pytest.ini").unlink()
+    if rootdir == CONFIGURED:
         configured(project)
-    root, ini, *names = run(pytester, "--probe-dump", place)
-    assert (root, ini) == (str(project), str(project / "pyproject.toml") if rootdir == "configured" else "None")
-    inside = not place.startswith("..")
-    assert names == [f"{place if inside else project.parent / 'elsewhere/dump.json'}::{NAME}"]
+    root, ini, *names = run(pytester, "--rootdir=.", "--probe-dump", place)
+    assert (root, ini) == (str(project), str(project / "pyproject.toml") if rootdir == CONFIGURED else "None")
+    dump = (project / place).resolve()
+    dump = dump / "dump.json" if dump.is_dir() else dump
+    assert names == [f"{dump.relative_to(project) if dump.is_relative_to(project) else dump}::{NAME}"]
+
+
+@pytest.mark.parametrize("rootdir", [CONFIGURED, BARE])
+@pytest.mark.parametrize("place", ["below/dump.json", "../elsewhere/dump.json", "../elsewhere"])
+def test_a_path_that_would_change_rootdir_is_refused(
+    pytester: pytest.Pytester, project: Path, place: str, rootdir: str
+) -> None:
+    if rootdir == CONFIGURED:
+        configured(project)
+    refused(pytester.runpytest("--probe-dump", place), f"--probe-dump={place}")
+    root, ini, *names = run(pytester, f"--probe-dump={place}")
+    assert (root, ini) == (str(project), str(project / "pyproject.toml") if rootdir == CONFIGURED else "None")
+    assert len(names) == 1
+
+
+@pytest.mark.parametrize("name", ["tox.ini", "setup.cfg"])
+def test_a_file_that_configures_other_tools_changes_nothing(
+    pytester: pytest.Pytester, project: Path, name: str
+) -> None:
+    configured(project)
+    (project / "below/pytest.ini").unlink()
+    (project / "below" / name).write_text("[flake8]\nmax-line-length = 120\n")
+    root, _, *names = run(pytester, "--probe-dump", "below/dump.json")
+    assert (root, names) == (str(project), [f"below/dump.json::{NAME}"])
 
 
 def test_with_workers(pytester: pytest.Pytester, project: Path) -> None:
     configured(project)
-    result = pytester.runpytest_subprocess("--probe-dump", "../elsewhere/dump.json", "-n2", "-v")
+    result = pytester.runpytest_subprocess("--probe-dump", "dump.json", "-n2", "-v")
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines([f"rootdir: {project}", "configfile: pyproject.toml"])
 
 
-def test_beside_tests_and_other_options(pytester: pytest.Pytester, project: Path) -> None:
+def test_with_tests_and_other_options(pytester: pytest.Pytester, project: Path) -> None:
     configured(project)
-    dump, rules = project.parent / "elsewhere/dump.json", project.parent / "elsewhere/rules.json"
+    rules = project.parent / "elsewhere/rules.json"
     rules.write_text('{"black_list": ["linear"]}')
-    root, _, *names = run(
-        pytester, "--probe-standards-file", str(rules), "test_mine.py", "--probe-dump", "../elsewhere/dump.json"
-    )
+    root, _, *names = run(pytester, "--probe-standards-file", str(rules), "test_mine.py", "--probe-dump", "dump.json")
     assert root == str(project)
-    assert names == ["test_mine.py::test_mine", f"{dump}::{NAME}"]
+    assert names == ["test_mine.py::test_mine", f"dump.json::{NAME}"]
 
 
 def test_in_the_environment(pytester: pytest.Pytester, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     configured(project)
     monkeypatch.setenv("PYTEST_ADDOPTS", "--probe-dump ../elsewhere/dump.json")
+    refused(pytester.runpytest(), "--probe-dump=../elsewhere/dump.json")
+    monkeypatch.setenv("PYTEST_ADDOPTS", "--probe-dump dump.json")
     assert run(pytester)[0] == str(project)
-
-
-def test_a_failing_run_keeps_its_status_and_output(pytester: pytest.Pytester, project: Path) -> None:
-    configured(project)
-    (project.parent / "elsewhere/dump.json").write_text("{")
-    result = pytester.runpytest_subprocess("--probe-dump", "../elsewhere/dump.json", "-s")
-    assert result.ret == 1
-    assert sum("test session starts" in line for line in result.outlines) == 1
-
-
-@pytest.mark.parametrize("as_script", [False, True])
-def test_a_call_of_pytest_main_is_told_to_write_it(pytester: pytest.Pytester, project: Path, as_script: bool) -> None:
-    """Also a script that hands its own arguments on: what it did before is not done twice."""
-    configured(project)
-    script = project / "script.py"
-    script.write_text("import pytest, sys\nprint('begun')\nsys.exit(pytest.main(sys.argv[1:]))")
-    args = ["--probe-dump", "../elsewhere/dump.json"]
-    result = pytester.run(sys.executable, script, *args) if as_script else pytester.runpytest(*args)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(
-        ["ERROR: --probe-dump ../elsewhere/dump.json: with a space pytest *; write --probe-dump=../elsewhere/dump.json"]
-    )
-    assert result.outlines.count("begun") == as_script

@@ -57,15 +57,15 @@ PAIRS = [
 
 def test_workers_begin_by_turns_with_few_items() -> None:
     _, nodes = started(SINGLES)
-    assert [node.sent for node in nodes] == [[0, 1, 4, 5], [2, 3, 6, 7]]
+    assert [node.sent for node in nodes] == [[0, 1], [2, 3]]
 
 
 def test_what_takes_long_is_not_sent_ahead_of_its_time() -> None:
     scheduler, nodes = started(SINGLES)
     for _ in range(2):
         scheduler.mark_test_complete(nodes[0], scheduler.node2pending[nodes[0]][0], 10.0)
-    assert len(scheduler.node2pending[nodes[0]]) == FEWEST
-    assert len(nodes[1].sent) == FEWEST
+    assert len(scheduler.node2pending[nodes[0]]) < FEWEST
+    assert nodes[1].sent == [2, 3]
 
 
 def test_many_quick_items_are_sent_at_once() -> None:
