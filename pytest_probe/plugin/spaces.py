@@ -37,8 +37,8 @@ def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def _matter(config: pytest.Config, folders: Sequence[Path]) -> bool:
-    """Does pytest find another place with these folders? It passes over a tox.ini, a setup.cfg or a pyproject.toml without
-    a section of its own: so the place that it found has to differ as well."""
+    """Does pytest find another place with these folders? It passes over a tox.ini, a setup.cfg or a pyproject.toml with
+    no section of its own: so the place that it found has to differ as well."""
     given: Any = config.known_args_namespace
     if given.inifilename:
         return False
