@@ -34,8 +34,9 @@ import torch.testing._internal.common_methods_invocations as invocations
 
 from benchmarks.deaths import Call, Search, flat
 from benchmarks.odd_arguments import Draw, call_text, mutated
-from pytest_probe.frameworks.torch import calls, safety, signatures
+from pytest_probe.frameworks.torch import safety, signatures
 from pytest_probe.frameworks.torch.allowlist import is_api
+from pytest_probe.frameworks.torch.calls import CALLS
 from pytest_probe.frameworks.torch.framework import TorchDevice
 
 # A dump's namespaces, where they lead, and what aten puts before the names of each.
@@ -118,8 +119,8 @@ class Calls(Struct, frozen=True):
 
 def _check(subject: Subject, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
     """Raises where pytest_probe refuses the call."""
-    taken = [calls.taken(value, CPU) for value in args]
-    named = {name: calls.taken(value, CPU) for name, value in kwargs.items()}
+    taken = [CALLS.take(value, CPU) for value in args]
+    named = {name: CALLS.take(value, CPU) for name, value in kwargs.items()}
     safety.check_arguments(signatures.bind(subject.name, taken, named))
 
 

@@ -10,16 +10,13 @@ import sysconfig
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import cache, partial, update_wrapper, wraps
+from contextlib import ContextDecorator, contextmanager
+from functools import cache, partial, update_wrapper
 from pathlib import Path
 from types import FrameType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 from pytest_probe.errors import HookFailed, ProbeError
-
-Given = ParamSpec("Given")
-Found = TypeVar("Found")
 
 # What an item's failure shows of an exception, so that all of it has ten lines.
 SHOWN_LINES, SHOWN_LETTERS, SHOWN_FRAMES = 4, 300, 2
@@ -62,26 +59,19 @@ def _noted(handler: Callable[..., Any], number: int, frame: FrameType | None) ->
     return handler(number, frame)
 
 
-class MemoryErrors:
-    """A decorator for functions that run a framework: they raise MemoryError where an error says in words of its own
-    that memory ran out, as ran_out tells."""
+class MemoryErrors(ContextDecorator):
+    """For what runs a framework: MemoryError is raised where an error says in words of its own that memory ran out, as
+    ran_out tells."""
 
     def __init__(self, ran_out: Callable[[BaseException], bool]) -> None:
         self._ran_out = ran_out
 
-    def __call__(self, function: Callable[Given, Found]) -> Callable[Given, Found]:
-        @wraps(function)
-        def called(*args: Given.args, **kwargs: Given.kwargs) -> Found:
-            try:
-                return function(*args, **kwargs)
-            except MemoryError:
-                raise
-            except Exception as error:
-                if not self._ran_out(error):
-                    raise
-                raise MemoryError(first_line(error)) from error
+    def __enter__(self) -> None:
+        pass
 
-        return called
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Exception) and not isinstance(error, MemoryError) and self._ran_out(error):
+            raise MemoryError(first_line(error)) from error
 
 
 def ends_run(error: BaseException) -> bool:

@@ -102,7 +102,7 @@ class Watched:
         return run
 
     def gradients(self, run: Run, seeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        device = run.handle[2].device
+        device = run.handle[1].way.device
         if not isinstance(device, Emulated):
             return self.framework.gradients(run, seeds)
         assert self._beside is not None

@@ -28,7 +28,7 @@ from pytest_probe.numerics.closeness import widened_dtype
 from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, round_to, widen
 
 if TYPE_CHECKING:
-    from pytest_probe.frameworks.base import Framework
+    from pytest_probe.frameworks.base import Names
 
 # Of an output's largest number: two implementations of a call lie nearer, other arguments seldom do. Four roundoffs of
 # a 16-bit output are more.
@@ -77,7 +77,7 @@ class Completing(Struct, frozen=True):
     """Finds the arguments of partial calls; device says where what raises is asked again: the CPU. judges_stored: the
     stored outputs are judged, which no input or number may that was found by them."""
 
-    framework: Framework
+    framework: Names
     resolver: Resolver
     device: Device
     files: StoredTensors

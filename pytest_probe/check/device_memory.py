@@ -20,7 +20,7 @@ from pytest_probe.system.memory import given_back
 from pytest_probe.user_errors import first_line
 
 if TYPE_CHECKING:
-    from pytest_probe.frameworks.base import Framework
+    from pytest_probe.frameworks.base import Devices
 
 # Shares of the free memory. A case with more than the first has the device for itself; one with more than the second
 # leaves nothing there for the next one, since what every process keeps adds up.
@@ -35,7 +35,7 @@ class DeviceMemory:
     entered while this process waits for others."""
 
     def __init__(
-        self, framework: Framework, device: Device, folder: Path | None = None, waiting: Waiting = nullcontext
+        self, framework: Devices, device: Device, folder: Path | None = None, waiting: Waiting = nullcontext
     ) -> None:
         self._framework = framework
         self._device = device
@@ -109,7 +109,7 @@ class DeviceMemory:
 class noting_device_memory:
     """The device under test runs in here. Raises DeviceMemoryError where it says that its own memory ran out."""
 
-    def __init__(self, framework: Framework) -> None:
+    def __init__(self, framework: Devices) -> None:
         self._framework = framework
 
     def __enter__(self) -> None:

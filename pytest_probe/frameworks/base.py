@@ -88,20 +88,12 @@ class Repeated(Protocol):
         """The same of a function that does nothing."""
 
 
-class Framework(Protocol):
-    """One framework, as the execution needs it."""
-
-    name: str
+class Process(Protocol):
+    """What a process has set, and what it is made of."""
 
     def describe(self) -> dict[str, str]:
         """Version, threads and flags that change numerics, and as "state" what the process has set to something
         else than the framework's own default."""
-
-    def plain_convolutions(self, dtype: str) -> bool:
-        """Are the CPU's convolutions of a 16-bit dtype the framework's own, and no library's?"""
-
-    def computes_narrow(self, dtype: str) -> bool:
-        """Do the CPU's kernels of a 16-bit dtype round to it inside, in steps that nothing tells?"""
 
     def fixed_state(self) -> AbstractContextManager[None]:
         """The framework as it is without anybody's doing, whatever the process has set: default dtype and device,
@@ -114,11 +106,18 @@ class Framework(Protocol):
         """The state of the host's random numbers; another one where some were drawn in between."""
 
     def registered_kernels(self, place: str) -> tuple[str, ...] | None:
-        """What the framework's operators run on this device, beside its version: kernels that were put in the place of
+        """What the framework's operators run on this device, besides its version: kernels that were put in the place of
         its own. None where one has no name that tells it from others."""
 
     def share_threads(self, workers: int) -> None:
         """Leave the other workers of this machine their cores."""
+
+    def allowed(self, device: str) -> tuple[str, ...]:
+        """The device modes that the framework's flags allow on a device: "tf32", "tf32 in convolution"."""
+
+
+class Devices(Protocol):
+    """The devices that a framework finds, and their memory."""
 
     def default_device(self) -> str:
         """The accelerator that the framework finds, else "cpu"."""
@@ -151,27 +150,12 @@ class Framework(Protocol):
     def release_memory(self, device: Device) -> None:
         """Give back to the device what the framework keeps of its memory for later calls."""
 
-    def clock(self, device: Device) -> Clock:
-        """The device's time: by events on its stream where the framework has them, else the host's around what the
-        device does."""
-
-    def repeated(self, call: MeasuredCall) -> AbstractContextManager[Repeated]:
-        """The call as it is made again and again in here. Raises whatever its first run raises."""
-
-    def memory_use(self, device: Device, call: Callable[[], object]) -> MemoryUse | None:
-        """What a call takes of a device's memory; None where nothing counts it."""
-
-    def last_level_cache(self, device: Device) -> int:
-        """Bytes of the last cache before a device's memory; 0 where nothing tells."""
-
-    def yardsticks(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
-        """The framework's copy of its first tensor into its second, and its product of two matrices."""
-
     def is_device_memory(self, error: BaseException) -> bool:
         """Does this error say that a device's own memory ran out, and not the host's?"""
 
-    def allowed(self, device: str) -> tuple[str, ...]:
-        """The device modes that the framework's flags allow on a device: "tf32", "tf32 in convolution"."""
+
+class Names(Protocol):
+    """What a dump calls: the functions of its names, and arguments that it lost."""
 
     def candidates(self, namespace: str, api: str, namespaces: Mapping[str, str]) -> tuple[API, ...]:
         """What the recorded name may stand for, likeliest first. Raises UnknownAPI where the allow-list has nothing."""
@@ -188,15 +172,11 @@ class Framework(Protocol):
     def apis(self) -> Iterable[str]:
         """All that a recorded name may stand for, as dumps call it ("Functional.gelu")."""
 
-    def run(
-        self,
-        function: Callable[..., Any],
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        way: Way,
-        wanted: Wanted | None = None,
-    ) -> Run:
-        """Make a call. Raises whatever the call raises."""
+
+class Calls(Protocol):
+    """One call, forward and backward, from arrays to arrays."""
+
+    name: str
 
     def check_arguments(self, call: BoundCall) -> None:
         """Raises UnsafeArguments where a kernel of the call would not notice that they are wrong, and may end the
@@ -214,43 +194,25 @@ class Framework(Protocol):
         """Bytes of tensors that the reference's run of a call holds at a time, its arguments apart, found before any
         are taken; 0 where they are certain to be below the limit. name is the API's canonical one."""
 
-    def as_single(self, function: Callable[..., Any], largest: float, name: str) -> Callable[..., Any]:
-        """The function with defaults that its API takes from the dtype of its tensors: an eps as for float32, in the
-        place of inf the largest number. name is the API's canonical one, "" where that is not known."""
-
-    def rounded(self, tensor: Any, dtype: str) -> Any:
-        """A tensor of the framework's with the values that a dtype has, in its own; gradients pass as they
-        are."""
-
-    def border(self, tensor: Any) -> Any:
-        """A tensor of the framework's as it passes a border between two kernels: itself, but in runs that round there,
-        which round the values and their gradient."""
-
-    def noting_choices(self, function: Callable[..., Any], noted: list[Choice]) -> Callable[..., Any]:
-        """The function, which adds to `noted` each choice among elements that it makes, in their order."""
-
-    def known_findings(self, comparison: Comparison) -> Iterable[KnownFinding]:
-        """What the installed release is known to compute wrongly on the CPU, of what this output shows."""
-
-    def widened(self, reference: Callable[..., Any]) -> Widened:
-        """A user's reference, of which float64 runs see no narrower floating dtype."""
-
-    def casts(self, path: str) -> bool:
-        """Does an autocast cast the arguments of this function itself, rather than those of calls inside it?"""
-
-    def take(self, value: Any, device: Device) -> Any:
-        """An argument tree of the framework's own values with a Leaf for each tensor, and specs, as `run` takes it.
-        Raises Unsupported for a tensor that has no place in NumPy."""
-
-    def functions(self, function: Callable[..., Any], reference: Callable[..., Any]) -> Functions:
-        """A function and its reference, where a Module is a function of its parameters and buffers: the function's own,
-        which the reference is given as well. Raises SettingsError where two Modules have others."""
+    def run(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        way: Way,
+        wanted: Wanted | None = None,
+    ) -> Run:
+        """Make a call. Raises whatever the call raises."""
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any], way: Way, wanted: Wanted | None) -> Bound:
         """The arguments of a call that somebody else makes; what it returns goes to `left`."""
 
     def left(self, bound: Bound, result: Any) -> Run:
         """What such a call left. Raises Unsupported for a tensor that has no place in NumPy."""
+
+    def take(self, value: Any, device: Device) -> Any:
+        """An argument tree of the framework's own values with a Leaf for each tensor, and specs, as `run` takes it.
+        Raises Unsupported for a tensor that has no place in NumPy."""
 
     def returned(self, run: Run) -> Returned:
         """How the outputs of a run lie on its device."""
@@ -270,11 +232,77 @@ class Framework(Protocol):
     def gradients(self, run: Run, seeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Gradients of the wanted arguments, given those of the outputs. Arguments without one are left out."""
 
+    def has_no_kernel(self, error: BaseException) -> bool:
+        """Does this error of a device say that it has no kernel for the call?"""
+
+
+class References(Protocol):
+    """How a function becomes its own reference, or a user's one is called."""
+
+    def as_single(self, function: Callable[..., Any], largest: float, name: str) -> Callable[..., Any]:
+        """The function with defaults that its API takes from the dtype of its tensors: an eps as for float32, in the
+        place of inf the largest number. name is the API's canonical one, "" where that is not known."""
+
+    def rounded(self, tensor: Any, dtype: str) -> Any:
+        """A tensor of the framework's with the values that a dtype has, in its own; gradients pass as they
+        are."""
+
+    def border(self, tensor: Any) -> Any:
+        """A tensor of the framework's as it passes a border between two kernels: itself, but in runs that round there,
+        which round the values and their gradient."""
+
+    def widened(self, reference: Callable[..., Any]) -> Widened:
+        """A user's reference, of which float64 runs see no narrower floating dtype."""
+
+    def functions(self, function: Callable[..., Any], reference: Callable[..., Any]) -> Functions:
+        """A function and its reference, where a Module is a function of its parameters and buffers: the function's own,
+        which the reference is given as well. Raises SettingsError where two Modules have others."""
+
+
+class Kernels(Protocol):
+    """What is known of the kernels that a call runs."""
+
     def kernels(self, run: Callable[[], object]) -> tuple[Kernel, ...]:
         """The kernels that run, in their order."""
 
-    def has_no_kernel(self, error: BaseException) -> bool:
-        """Does this error of a device say that it has no kernel for the call?"""
+    def noting_choices(self, function: Callable[..., Any], noted: list[Choice]) -> Callable[..., Any]:
+        """The function, which adds to `noted` each choice among elements that it makes, in their order."""
+
+    def casts(self, path: str) -> bool:
+        """Does an autocast cast the arguments of this function itself, rather than those of calls inside it?"""
+
+    def plain_convolutions(self, dtype: str) -> bool:
+        """Are the CPU's convolutions of a 16-bit dtype the framework's own, and no library's?"""
+
+    def computes_narrow(self, dtype: str) -> bool:
+        """Do the CPU's kernels of a 16-bit dtype round to it inside, in steps that nothing tells?"""
+
+    def known_findings(self, comparison: Comparison) -> Iterable[KnownFinding]:
+        """What the installed release is known to compute wrongly on the CPU, of what this output shows."""
+
+
+class Measuring(Protocol):
+    """How long a call takes, and how much memory."""
+
+    def clock(self, device: Device) -> Clock:
+        """The device's time: by events on its stream where the framework has them, else the host's around what the
+        device does."""
+
+    def repeated(self, call: MeasuredCall) -> AbstractContextManager[Repeated]:
+        """The call as it is made again and again in here. Raises whatever its first run raises."""
+
+    def memory_use(self, device: Device, call: Callable[[], object]) -> MemoryUse | None:
+        """What a call takes of a device's memory; None where nothing counts it."""
+
+    def last_level_cache(self, device: Device) -> int:
+        """Bytes of the last cache before a device's memory; 0 where nothing tells."""
+
+    def yardsticks(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
+        """The framework's copy of its first tensor into its second, and its product of two matrices."""
+
+
+class Files(Protocol):
+    """Stored tensors, and scripts that make a call again."""
 
     def load(self, file: Path | BinaryIO) -> np.ndarray:
         """Read one stored tensor without running anything in it. Raises OSError or ValueError."""
@@ -283,12 +311,16 @@ class Framework(Protocol):
         """Write named arrays as the framework's own tensors."""
 
     def script(self, title: str, name: str, path: str, arguments: Arguments, wanted: Sequence[str]) -> str:
-        """The text of a script `name` beside saved arrays, which makes the call at a path again, or shows both sides
+        """The text of a script `name` next to saved arrays, which makes the call at a path again, or shows both sides
         where it has none, and prints actual, expected and error."""
 
     def literal_script(self, found: LiteralCall) -> str:
         """The text of a script that makes a call with its values written out, on a device and in float64, and prints
         actual, expected and error; "" where the call cannot be written down."""
+
+
+class Framework(Process, Devices, Names, Calls, References, Kernels, Measuring, Files, Protocol):
+    """One framework, as the execution needs it."""
 
 
 class Signatures(Protocol):

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import pytest
 
-from pytest_probe.frameworks.torch import repeated
+from pytest_probe.frameworks.torch.calls import TorchCalls
 from pytest_probe.frameworks.torch.framework import TorchDevice
 from pytest_probe.model import clock
 from tests.support.devices import Emulated
@@ -70,7 +70,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
         found.took(getattr(function, "__name__", ""))
         return function(*args, **kwargs)
 
-    right = repeated._gradients
+    right = TorchCalls.backward_again
 
     def gradients(*args: Any) -> object:
         found.took("backward")
@@ -84,5 +84,5 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr(clock, "sleep", sleep)
     monkeypatch.setattr(TorchDevice, "call", call)
     monkeypatch.setattr(Emulated, "call", call)
-    monkeypatch.setattr(repeated, "_gradients", gradients)
+    monkeypatch.setattr(TorchCalls, "backward_again", gradients)
     return found

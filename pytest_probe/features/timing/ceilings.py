@@ -15,7 +15,7 @@ from pytest_probe.model.run import Device, MeasuredCall, Way
 from pytest_probe.numerics.dtypes import round_to
 
 if TYPE_CHECKING:
-    from pytest_probe.frameworks.base import Framework
+    from pytest_probe.frameworks.base import Measuring
 
 # Seconds of each measurement.
 BUDGET = 0.05
@@ -29,7 +29,7 @@ LEAST_ROWS, MOST_ROWS, LONG_ENOUGH = 512, 8192, 1e-3
 class Ceilings:
     """Those of one device. Each is measured when it is first asked for."""
 
-    def __init__(self, framework: Framework, device: Device) -> None:
+    def __init__(self, framework: Measuring, device: Device) -> None:
         self._framework = framework
         self._device = device
         self.bytes_per_s: Callable[[Warmth], float | None] = cache(self._bytes_per_s)

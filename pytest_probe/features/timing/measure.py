@@ -16,7 +16,7 @@ from pytest_probe.features.timing.blocks import Times, times
 from pytest_probe.features.timing.ceilings import Ceilings
 from pytest_probe.features.timing.subject import Subject, alone, of_replay
 from pytest_probe.features.timing.throughput import Work, work
-from pytest_probe.frameworks.base import Framework
+from pytest_probe.frameworks.base import Measuring
 from pytest_probe.model import running_side
 from pytest_probe.model.arguments import Leaf
 from pytest_probe.model.case import Case
@@ -83,7 +83,7 @@ class CaseCall(Struct, frozen=True):
 class DeviceMeasuring:
     """Measures the calls of one device."""
 
-    def __init__(self, framework: Framework, device: Device) -> None:
+    def __init__(self, framework: Measuring, device: Device) -> None:
         self._framework, self._device = framework, device
         self._ceilings = Ceilings(framework, device)
 

@@ -34,7 +34,7 @@ from pytest_probe.numerics.dtypes import AnyArray, is_floating, round_to, widen
 from pytest_probe.standards.api_class import classes_of
 
 if TYPE_CHECKING:
-    from pytest_probe.frameworks.base import Framework
+    from pytest_probe.frameworks.base import Calls
 
 # What a tensor of equal numbers is multiplied by: it draws less power, and clocks rise.
 LEAST, MOST = 0.5, 1.5
@@ -43,7 +43,7 @@ LEAST, MOST = 0.5, 1.5
 class Subject(Struct, frozen=True):
     """The call to measure; bound has its arguments by name, outputs the shape and the bytes of each forward output."""
 
-    framework: Framework
+    framework: Calls
     device: Device
     call: MeasuredCall
     bound: BoundCall
@@ -116,7 +116,7 @@ def alone(case: Case, replays: Replays, seed: int) -> Subject:
 class _Found(Struct, frozen=True):
     """A call that ran on the device."""
 
-    framework: Framework
+    framework: Calls
     candidate: Candidate
     call: Call
     way: Way
@@ -174,7 +174,7 @@ def _written(run: Run, candidate: Candidate) -> frozenset[str]:
     return run.changed.union(silent)
 
 
-def _run(framework: Framework, candidate: Candidate, way: Way, wanted: Wanted | None) -> Run:
+def _run(framework: Calls, candidate: Candidate, way: Way, wanted: Wanted | None) -> Run:
     arguments = candidate.arguments
     return framework.run(candidate.on_device, arguments.args, arguments.kwargs, way, wanted)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import operator as calculation
 from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any
@@ -19,7 +18,7 @@ from pytest_probe.errors import UnknownAPI
 from pytest_probe.frameworks.base import API
 from pytest_probe.frameworks.paddle.operators import operator
 from pytest_probe.frameworks.paddle.signatures import NATIVE
-from pytest_probe.frameworks.python.binding import works_in_place
+from pytest_probe.frameworks.python.binding import is_operator, works_in_place
 
 # Modules whose __all__ lists what computes.
 PUBLIC = frozenset(
@@ -48,10 +47,6 @@ KEEPING = frozenset(
     "get_device get_map_tensor get_selected_rows get_strides get_tensor gradient numpy pin_memory reconstruct_from_ "
     "register_hook requires_grad_ retain_grads rows set_ set_string_list set_tensor set_value set_vocab stride value "
     "to_sparse_coo to_sparse_csr".split()
-)
-# What may stand between double underscores: operators and conversions.
-CALCULATING = frozenset(name.rstrip("_") for name in calculation.__all__) | frozenset(
-    {"bool", "complex", "float", "int", "long", "nonzero", "len", "div"}
 )
 # Operators below the public functions that compute what their name says, as captures of calls inside layers have them.
 OPERATORS = frozenset(
@@ -166,10 +161,7 @@ def is_api(api: str) -> bool:
 
 
 def _is_method(name: str) -> bool:
-    """Is it a method of tensors that computes, an operator ("__iadd__", "__rsub__") or a conversion ("__float__")?"""
+    """Is it a method of tensors that computes, an operator or a conversion?"""
     if name in KEEPING or not callable(getattr(paddle.Tensor, name, None)):
         return False
-    if not name.startswith("_"):
-        return True
-    core = name.removeprefix("__").removesuffix("__")
-    return name == f"__{core}__" and not CALCULATING.isdisjoint((core, core.removeprefix("r")))
+    return not name.startswith("_") or is_operator(name)

@@ -3,47 +3,40 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import paddle
 
 from pytest_probe.errors import SettingsError
-from pytest_probe.frameworks.base import API, Bound, Framework, Functions, LiteralCall, Repeated
+from pytest_probe.frameworks.base import Framework, Functions
 from pytest_probe.frameworks.paddle import (
     allowlist,
     borders,
-    calls,
     choices,
     clocks,
     defaults,
     flags,
     memory_use,
-    repeated,
     safety,
     sizes,
     state,
     tensor_files,
 )
 from pytest_probe.frameworks.paddle.arrays import Tensor, to_tensor
+from pytest_probe.frameworks.paddle.calls import PaddleCalls
 from pytest_probe.frameworks.paddle.emulation import EmulatedDevice
 from pytest_probe.frameworks.paddle.literals import LITERAL
 from pytest_probe.frameworks.paddle.memory import is_device_memory, memory_errors
 from pytest_probe.frameworks.paddle.script import SCRIPT
 from pytest_probe.frameworks.paddle.widening import widening
-from pytest_probe.frameworks.widened import Widened
-from pytest_probe.model import running_side
-from pytest_probe.model.arguments import Arguments, BoundCall
+from pytest_probe.frameworks.python.framework import PythonDevice, PythonFramework
 from pytest_probe.model.clock import Clock
-from pytest_probe.model.comparison import Choice, Comparison, KnownFinding
-from pytest_probe.model.dump import Argument
-from pytest_probe.model.run import Device, Kernel, MeasuredCall, MemoryUse, Returned, Run, State, Wanted, Way
-from pytest_probe.system.decoding import meant
-from pytest_probe.user_errors import first_line, said
+from pytest_probe.model.run import Device, MemoryUse, Way
+from pytest_probe.user_errors import said
 
 # What Paddle's errors say, in lower case, where a device has no kernel: it gives them no type of their own.
 NO_KERNEL = re.compile(
@@ -54,30 +47,37 @@ NO_KERNEL = re.compile(
 )
 
 
-class PaddleDevice:
+class PaddleDevice(PythonDevice):
     """A device of Paddle's own: cpu, gpu, xpu, npu, ..."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
 
     def put(self, tensor: Tensor) -> Tensor:
         return tensor if self.name == "cpu" else tensor.to(self.name)
-
-    def call(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        return function(*args, **kwargs)
 
     def get(self, tensor: Tensor) -> Tensor:
         return tensor if self.name == "cpu" else tensor.cpu()
 
 
-# Kinds of devices that people name, for a name that is none.
-KINDS = ("cpu", "gpu", "npu", "xpu")
-
-
-class PaddleFramework:
+class PaddleFramework(PaddleCalls, PythonFramework):
     """Paddle, as the execution needs it. It shows no steps inside a call, so that nothing is known of them here."""
 
     name = "paddle"
+    kinds = ("cpu", "gpu", "npu", "xpu")
+    refusals = (Exception,)  # ValueError, OSError, or what a plugin raises
+    widening = staticmethod(widening)
+    hardware = staticmethod(flags.hardware)
+    is_device_memory = staticmethod(is_device_memory)
+    fixed_state = staticmethod(state.Fixed)
+    users_state = staticmethod(state.OfUser)
+    random_state = staticmethod(state.random_state)
+    candidates = staticmethod(allowlist.candidates)
+    apis = staticmethod(allowlist.apis)
+    count = staticmethod(flags.devices)
+    check_arguments = staticmethod(safety.check_arguments)
+    border = staticmethod(borders.border)
+    noting_choices = staticmethod(choices.noting)
+    load = staticmethod(tensor_files.load)
+    script = staticmethod(SCRIPT.text)
+    literal_script = staticmethod(LITERAL.text)
 
     def describe(self) -> dict[str, str]:
         return {
@@ -86,9 +86,6 @@ class PaddleFramework:
             **flags.described(),
             **({"state": set_by_user} if (set_by_user := state.differing()) else {}),
         }
-
-    def hardware(self, device: str) -> dict[str, str]:
-        return flags.hardware(device)
 
     def memory_left(self, device: Device) -> int | None:
         return flags.memory_left(device.name)
@@ -100,10 +97,6 @@ class PaddleFramework:
         return clocks.clock(device, own=isinstance(device, PaddleDevice))
 
     @memory_errors
-    def repeated(self, call: MeasuredCall) -> AbstractContextManager[Repeated]:
-        return repeated.repeated(call)
-
-    @memory_errors
     def memory_use(self, device: Device, call: Callable[[], object]) -> MemoryUse | None:
         return memory_use.memory_use(_place_of(device), call)
 
@@ -113,28 +106,13 @@ class PaddleFramework:
     def yardsticks(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
         return paddle.assign, paddle.matmul
 
-    def is_device_memory(self, error: BaseException) -> bool:
-        return is_device_memory(error)
-
-    def fixed_state(self) -> AbstractContextManager[None]:
-        return state.Fixed()
-
-    def users_state(self, wanted: State) -> AbstractContextManager[None]:
-        return state.OfUser(wanted)
-
     def allowed(self, device: str) -> tuple[str, ...]:
         # The exponential of Eigen, of which the CPU's kernels are made, gives zero for what is no normal number.
         return ("ftz",) if device == "cpu" else ()
 
-    def plain_convolutions(self, dtype: str) -> bool:
-        return False
-
     def computes_narrow(self, dtype: str) -> bool:
         # Those that there are take each number for one of a class whose operators round.
         return dtype in ("float16", "bfloat16")
-
-    def random_state(self) -> bytes:
-        return state.random_state()
 
     def registered_kernels(self, place: str) -> tuple[str, ...] | None:
         return (str(paddle.version.commit),)
@@ -145,21 +123,11 @@ class PaddleFramework:
     def default_device(self) -> str:
         return flags.accelerator() or "cpu"
 
-    def device(self, name: str, option: str = "--probe-device") -> PaddleDevice:
-        try:
-            before = paddle.device.get_device()
-            paddle.device.set_device(name)
-            paddle.device.set_device(before)
-        except Exception as error:  # ValueError, OSError, or what a plugin raises
-            known = ", ".join(sorted({"cpu", self.default_device()}))
-            wanted = f"Paddle says: {first_line(error)}; found here: {known}{meant(KINDS, name.partition(':')[0])}"
-            raise SettingsError(option, name, wanted) from error
+    def opened(self, name: str) -> PaddleDevice:
+        before = paddle.device.get_device()
+        paddle.device.set_device(name)
+        paddle.device.set_device(before)
         return PaddleDevice(name)
-
-    def all_devices(self, name: str) -> tuple[str, ...]:
-        if name == "cpu" or ":" in name:
-            return (name,)
-        return tuple(f"{name}:{number}" for number in range(count)) if (count := flags.devices(name)) > 1 else (name,)
 
     def select(self, device: Device) -> None:
         """Each call sets Paddle's device itself."""
@@ -180,34 +148,6 @@ class PaddleFramework:
             raise SettingsError("--probe-emulate", name, "Paddle has 16-bit kernels there: leave the option out")
         return EmulatedDevice()
 
-    def candidates(self, namespace: str, api: str, namespaces: Mapping[str, str]) -> tuple[API, ...]:
-        return allowlist.candidates(namespace, api, namespaces)
-
-    def completions(self, api: API, args: Sequence[Argument], dtype: str | None) -> Iterable[tuple[str, Any]]:
-        """No tool of Paddle's leaves arguments out."""
-        return ()
-
-    def solved(self, api: API, args: Sequence[Any], output: np.ndarray) -> Iterable[Mapping[str, Any]]:
-        return ()
-
-    def apis(self) -> Iterable[str]:
-        return allowlist.apis()
-
-    @running_side.reference
-    @memory_errors
-    def run(
-        self,
-        function: Callable[..., Any],
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        way: Way,
-        wanted: Wanted | None = None,
-    ) -> Run:
-        return calls.run(function, args, kwargs, way, wanted)
-
-    def check_arguments(self, call: BoundCall) -> None:
-        safety.check_arguments(call)
-
     def bytes_inside(
         self,
         name: str,
@@ -226,25 +166,6 @@ class PaddleFramework:
         # Values are rounded, gradients pass as if they were not.
         return tensor + (tensor.cast(dtype).cast(tensor.dtype) - tensor).detach()
 
-    def border(self, tensor: Tensor) -> Tensor:
-        return borders.border(tensor)
-
-    def noting_choices(self, function: Callable[..., Any], noted: list[Choice]) -> Callable[..., Any]:
-        return choices.noting(function, noted)
-
-    def known_findings(self, comparison: Comparison) -> Iterable[KnownFinding]:
-        return ()  # none is proved
-
-    def widened(self, reference: Callable[..., Any]) -> Widened:
-        return Widened(reference, widening)
-
-    def casts(self, path: str) -> bool:
-        return False
-
-    @memory_errors
-    def take(self, value: Any, device: Device) -> Any:
-        return calls.taken(value, device)
-
     def functions(self, function: Callable[..., Any], reference: Callable[..., Any]) -> Functions:
         for given in (function, reference):
             if isinstance(given, paddle.nn.Layer):
@@ -252,59 +173,15 @@ class PaddleFramework:
                 raise SettingsError("probe.check", type(given).__name__, wanted)
         return Functions(function, reference)
 
-    @memory_errors
-    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any], way: Way, wanted: Wanted | None) -> Bound:
-        return calls.bind_function(args, kwargs, way, wanted)
-
-    @memory_errors
-    def left(self, bound: Bound, result: Any) -> Run:
-        assert isinstance(bound, calls.PaddleBound)
-        return calls.left(bound, result)
-
-    def returned(self, run: Run) -> Returned:
-        return calls.returned(run)
-
-    @running_side.reference
-    @memory_errors
-    def would_return(
-        self,
-        function: Callable[..., Any],
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        way: Way,
-        *,
-        computed: bool,
-    ) -> Returned:
-        if not computed:
-            raise NotImplementedError("Paddle has no tensors of a shape and a dtype alone")
-        return calls.would_return(function, args, kwargs, way)
-
-    @running_side.reference
-    @memory_errors
-    def gradients(self, run: Run, seeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        return calls.gradients(run, seeds)
-
-    def kernels(self, run: Callable[[], object]) -> tuple[Kernel, ...]:
-        return ()
-
     def has_no_kernel(self, error: BaseException) -> bool:
         text = said(error)
         # Some functions assert their dtypes without a word.
         without_words = isinstance(error, AssertionError) and not text
         return isinstance(error, NotImplementedError) or without_words or NO_KERNEL.search(text.lower()) is not None
 
-    def load(self, file: Path | BinaryIO) -> np.ndarray:
-        return tensor_files.load(file)
-
-    def literal_script(self, found: LiteralCall) -> str:
-        return LITERAL.text(found)
-
     @memory_errors
     def save(self, path: Path, arrays: Mapping[str, np.ndarray]) -> None:
         paddle.save({name: to_tensor(array) for name, array in arrays.items()}, str(path))
-
-    def script(self, title: str, name: str, path: str, arguments: Arguments, wanted: Sequence[str]) -> str:
-        return SCRIPT.text(title, name, path, arguments, wanted)
 
 
 def _place_of(device: Device) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,10 @@ from pytest_probe.model.arguments import BoundCall
 OPERATORS = {"truediv": "div", "floordiv": "floor_divide", "mod": "remainder", "and": "bitwise_and", "or": "bitwise_or"}
 # Those that Python calls with an `i` or an `r` before them, as __iadd__ and __radd__.
 PREFIXED = frozenset("add sub mul div truediv floordiv mod pow matmul and or xor lshift rshift".split())
+# What may stand between double underscores: operators and conversions.
+CALCULATING = frozenset(name.rstrip("_") for name in operator.__all__) | frozenset(
+    "bool complex float int long nonzero len reversed div idiv".split()
+)
 
 
 class Signature(Struct, frozen=True):
@@ -57,6 +62,12 @@ def operator_name(name: str) -> str | None:
     if name[0] in "ir" and name[1:] in PREFIXED:
         name = name[1:]
     return OPERATORS.get(name, name)
+
+
+def is_operator(name: str) -> bool:
+    """Is it an operator ("__iadd__", "__rsub__") or a conversion ("__float__")?"""
+    core = name.removeprefix("__").removesuffix("__")
+    return name == f"__{core}__" and not CALCULATING.isdisjoint((core, core.removeprefix("r")))
 
 
 @functools.cache

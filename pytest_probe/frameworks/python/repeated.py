@@ -2,25 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import cycle, islice
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
+from pytest_probe.frameworks.base import Bound, Repeated
 from pytest_probe.model.arguments import map_tree
 from pytest_probe.model.run import MeasuredCall
+
+if TYPE_CHECKING:
+    from pytest_probe.frameworks.python.calls import BoundTensors, PythonCalls
 
 Ready = Sequence[Callable[[], object]]
 
 
-class Bound(Protocol):
-    """Arguments as a framework's tensors, on the device."""
+@contextmanager
+def repeated(calls: PythonCalls, call: MeasuredCall) -> Iterator[Repeated]:
+    """See Measuring.repeated."""
+    arguments, way, wanted = call.arguments, call.way, call.wanted
+    bounds = [calls.bind(arguments.args, arguments.kwargs, way, wanted) for _ in range(call.sets)]
+    if call.incoming is None:
+        with calls.surroundings(way, calls.records(wanted)):
+            yield Forward(call, bounds, calls.fresh)
+        return
+    seed = calls.seeding(call)
+    with calls.surroundings(way, grad=True):
+        graphs = [_graph(calls, call, bound, seed) for bound in bounds]
+    with calls.surroundings(replace(way, autocast=""), grad=False):
+        yield Backward(graphs, calls.backward_again)
 
-    @property
-    def args(self) -> Any: ...
 
-    @property
-    def kwargs(self) -> Any: ...
+def _graph(
+    calls: PythonCalls, call: MeasuredCall, bound: BoundTensors, seed: Callable[[str, Any], Any]
+) -> tuple[list[Any], ...]:
+    """Outputs, arguments and incoming gradients of one forward run."""
+    assert call.way.device is not None
+    outputs = dict(calls.results.flattened(call.way.device.call(call.function, bound.args, bound.kwargs)))
+    found = {name: outputs[name] for name in call.incoming or ()}
+    return list(found.values()), list(bound.leaves.values()), [seed(name, output) for name, output in found.items()]
 
 
 def nothing(*args: object, **kwargs: object) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from pytest_probe.model.run import Layout, Returned
+from pytest_probe.model.run import Device, Layout, Returned
 
 # What a call takes, and results hold, as it is.
 PLAIN = (bool, int, float, complex, str, type(None))
@@ -18,11 +18,13 @@ PLAIN = (bool, int, float, complex, str, type(None))
 
 class Results(Struct, frozen=True):
     """How one framework's results are read: its type of tensors, that of shapes, and the types that a result may hold
-    besides, which are compared as text."""
+    besides, which are compared as text. layouts gives what tells the layout of a tensor, of outputs on a device, None:
+    on the CPU."""
 
     tensor: type
     size: type[Iterable[int]]
     names: tuple[type, ...]
+    layouts: Callable[[Device | None], Callable[[Any], Layout]]
 
     def flattened(self, result: Any) -> Iterator[tuple[str, Any]]:
         """Return values by name. A single output counts as a list of one; None is no output."""
@@ -36,8 +38,9 @@ class Results(Struct, frozen=True):
             return np.array(value)
         return list(value) if isinstance(value, self.size) else str(value)
 
-    def described(self, result: Any, outputs: Mapping[str, Any], layout: Callable[[Any], Layout]) -> Returned:
+    def described(self, result: Any, outputs: Mapping[str, Any], device: Device | None) -> Returned:
         """The structure of a result, and the layouts of the tensors among its outputs."""
+        layout = self.layouts(device)
         known = (self.tensor, np.ndarray, np.generic, self.size, *PLAIN, np.dtype, enum.Enum, *self.names)
         unknown = {name: type(value).__name__ for name, value in outputs.items() if not isinstance(value, known)}
         layouts = {name: layout(value) for name, value in outputs.items() if isinstance(value, self.tensor)}

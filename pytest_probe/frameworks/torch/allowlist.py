@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import operator
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
@@ -18,7 +17,7 @@ import torch.overrides
 
 from pytest_probe.errors import UnknownAPI
 from pytest_probe.frameworks.base import API
-from pytest_probe.frameworks.python.binding import works_in_place
+from pytest_probe.frameworks.python.binding import is_operator, works_in_place
 
 # A record's first name, and the modules that may hold the rest: the first is what the name says, the others are
 # where newer captures lost the submodule (`Torch.svd` for torch.linalg.svd).
@@ -48,11 +47,6 @@ KEEPING = frozenset(
     "backward const_data_ptr data_ptr dim_order element_size get_device is_distributed is_pinned is_set_to is_shared "
     "module_load numpy pin_memory record_stream register_hook register_post_accumulate_grad_hook retain_grad "
     "storage_type untyped_storage share_memory_ set_ from_file from_numpy frombuffer".split()
-)
-
-# What may stand between double underscores: operators and conversions.
-CALCULATING = frozenset(name.rstrip("_") for name in operator.__all__) | frozenset(
-    {"bool", "complex", "float", "int", "long", "nonzero", "len", "reversed", "div", "idiv"}
 )
 
 
@@ -148,18 +142,10 @@ def is_api(place: str, api: str) -> bool:
     if id(function) in _ignored():
         return name in FORGOTTEN or (owner is torch and name in CREATION)
     if owner is torch.Tensor:
-        return _operator(name) if name.startswith("_") else True
+        return is_operator(name) if name.startswith("_") else True
     if owner is torch and name.startswith(("_foreach_", "_fused_")):
         return True
     return not name.startswith("_") and name in _public(owner)
-
-
-def _operator(name: str) -> bool:
-    """Is it an operator ("__iadd__", "__rsub__") or a conversion ("__float__")?"""
-    core = name.removeprefix("__").removesuffix("__")
-    if name != f"__{core}__":
-        return False
-    return not CALCULATING.isdisjoint((core, core.removeprefix("r")))
 
 
 def _public(owner: ModuleType) -> Sequence[str]:

@@ -28,7 +28,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._pytree import tree_leaves
 
 from pytest_probe.frameworks.torch.arrays import to_tensor, widened
-from pytest_probe.frameworks.torch.calls import Binder, surroundings
+from pytest_probe.frameworks.torch.calls import CALLS, TorchBinder
 from pytest_probe.frameworks.torch.dispatch import DispatchMode
 from pytest_probe.model.arguments import Array, Leaf
 from pytest_probe.model.dump import SizeSpec, leaves
@@ -70,7 +70,7 @@ def bytes_inside(
     if _bound(name, args, kwargs, enough) <= enough:
         return 0
     way = replace(way, place="cpu")
-    with _quiet(), surroundings(way, None, grad=False), _fake():
+    with _quiet(), CALLS.surroundings(way, grad=False), _fake():
         bound = _FakeBinder(way, None).bind(args, kwargs)
         held = _Held()
         try:
@@ -169,10 +169,10 @@ def _broadcast(shapes: Sequence[tuple[int, ...]]) -> float:
         return 0.0  # it will raise
 
 
-class _FakeBinder(Binder):
+class _FakeBinder(TorchBinder):
     """Arguments as fake tensors; a single number keeps its value, since it may be a size."""
 
-    def _tensor(self, leaf: Leaf, name: str) -> torch.Tensor:
+    def tensor(self, leaf: Leaf, name: str) -> torch.Tensor:
         dtype = widened(to_tensor(np.empty(0, leaf.array.dtype)), self.way.dtype).dtype
         if not leaf.array.ndim:
             return torch.tensor(leaf.array.item(), dtype=dtype)
@@ -218,8 +218,8 @@ class _TooMuch(Exception):
 
 def _watched(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], way: Way, limit: int) -> int:
     """Bytes that a kernel of the call would make beyond the limit, on the real arguments; 0 where none does."""
-    with surroundings(way, None, grad=False):
-        bound = Binder(way, None).bind(args, kwargs)
+    with CALLS.surroundings(way, grad=False):
+        bound = CALLS.bind(args, kwargs, way)
         with _quiet(), _Watch(limit):
             try:
                 function(*bound.args, **bound.kwargs)

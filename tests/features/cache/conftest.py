@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_probe.features.cache import results
-from pytest_probe.frameworks.torch import calls
+from pytest_probe.frameworks.python import calls
 
 
 @pytest.fixture(autouse=True)
@@ -28,12 +28,12 @@ def folder(tmp_path: Path) -> Path:
 def computed(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     """How often a reference has run since it was asked last."""
     count = 0
-    run = calls.run
+    run = calls.PythonCalls.run
 
-    def counting(function: Any, args: Any, kwargs: Any, way: Any, wanted: Any) -> Any:
+    def counting(self: Any, function: Any, args: Any, kwargs: Any, way: Any, wanted: Any = None) -> Any:
         nonlocal count
         count += bool(way.dtype)
-        return run(function, args, kwargs, way, wanted)
+        return run(self, function, args, kwargs, way, wanted)
 
     def since() -> int:
         nonlocal count
@@ -42,5 +42,5 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
 
     # Functions of others are kept out of the cache: this one counts as this package's.
     counting.__code__ = counting.__code__.replace(co_filename=calls.__file__)
-    monkeypatch.setattr(calls, "run", counting)
+    monkeypatch.setattr(calls.PythonCalls, "run", counting)
     return since

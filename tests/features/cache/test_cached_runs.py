@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from pytest_probe.features.cache.entry import Part
-from pytest_probe.frameworks.torch import calls
+from pytest_probe.frameworks.python import calls
 from pytest_probe.settings.parse import parse
 from tests.support.writing import entries, write_dump
 
@@ -23,15 +23,15 @@ RUN = ("--probe-dump=dump.json", "--probe-device=cpu")
 COUNTING = """
     import os, pathlib, signal
     from pytest_probe.features.cache.entry import Part
-    from pytest_probe.frameworks.torch import calls
+    from pytest_probe.frameworks.python import calls
 
-    run, finish = calls.run, Part.finish
+    run, finish = calls.PythonCalls.run, Part.finish
 
-    def counted(function, args, kwargs, way, wanted):
+    def counted(self, function, args, kwargs, way, wanted=None):
         if way.dtype:
             with open("computed", "a") as file:
                 file.write(f"{way.dtype}\\n")
-        return run(function, args, kwargs, way, wanted)
+        return run(self, function, args, kwargs, way, wanted)
 
     def finished(self, path):
         marker = pathlib.Path("killed")
@@ -42,7 +42,7 @@ COUNTING = """
 
     # Functions of others are kept out of the cache: this one counts as this package's.
     counted.__code__ = counted.__code__.replace(co_filename=calls.__file__)
-    calls.run, Part.finish = counted, finished
+    calls.PythonCalls.run, Part.finish = counted, finished
 """
 
 
@@ -50,7 +50,7 @@ COUNTING = """
 def dump(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls whose references take more than 5 ms."""
     # What COUNTING replaces in a run inside this process is put back.
-    monkeypatch.setattr(calls, "run", calls.run)
+    monkeypatch.setattr(calls.PythonCalls, "run", calls.PythonCalls.run)
     monkeypatch.setattr(Part, "finish", Part.finish)
     x = torch.randn((2, 512, 512), generator=torch.Generator().manual_seed(0))
     data = {

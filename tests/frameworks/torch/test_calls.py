@@ -9,7 +9,7 @@ import torch
 
 from pytest_probe.errors import Unsupported
 from pytest_probe.frameworks.torch.arrays import to_array, to_tensor
-from pytest_probe.frameworks.torch.calls import bind_function, gradients, run, taken
+from pytest_probe.frameworks.torch.calls import CALLS
 from pytest_probe.frameworks.torch.framework import TorchDevice
 from pytest_probe.model.arguments import Array, Leaf
 from pytest_probe.model.dump import DeviceSpec, DtypeSpec, MemoryFormatSpec, SizeSpec
@@ -29,7 +29,7 @@ def leaf(values: Any, dtype: str = "float32") -> Leaf:
 
 
 def call(function: Any, *args: Any, way: Way = REFERENCE, wanted: Wanted | None = None, **kwargs: Any) -> Run:
-    return run(function, args, kwargs, way, wanted)
+    return CALLS.run(function, args, kwargs, way, wanted)
 
 
 # Arrays and tensors
@@ -107,7 +107,7 @@ def test_what_numpy_has_no_place_for(make: Callable[[], torch.Tensor], said: str
     with pytest.raises(Unsupported, match=said):
         to_array(make())
     with pytest.raises(Unsupported, match=said):
-        taken(make(), TorchDevice("cpu"))
+        CALLS.take(make(), TorchDevice("cpu"))
 
 
 # Arguments
@@ -123,11 +123,11 @@ def test_floats_become_the_dtype_of_the_reference() -> None:
     def names(*tensors: torch.Tensor) -> list[str]:
         return [str(tensor.dtype).removeprefix("torch.") for tensor in tensors]
 
-    wide = run(names, dtypes, {}, REFERENCE, None).outputs
+    wide = CALLS.run(names, dtypes, {}, REFERENCE, None).outputs
     assert list(wide.values()) == ["float64", "float64", "float64", "complex128", "int32", "bool"]
-    single = run(names, dtypes, {}, Way(dtype="float32"), None).outputs
+    single = CALLS.run(names, dtypes, {}, Way(dtype="float32"), None).outputs
     assert list(single.values()) == ["float32", "float32", "float32", "complex64", "int32", "bool"]
-    own = run(names, dtypes, {}, ON_CPU, None).outputs
+    own = CALLS.run(names, dtypes, {}, ON_CPU, None).outputs
     assert list(own.values()) == ["float32", "bfloat16", "float8_e5m2", "complex64", "int32", "bool"]
 
 
@@ -136,13 +136,13 @@ def test_floats_become_the_dtype_of_the_reference() -> None:
     [(REFERENCE, "torch.float64"), (Way(dtype="float32"), "torch.float32"), (ON_CPU, "torch.bfloat16")],
 )
 def test_dtypes_among_the_arguments_are_widened_for_the_reference(way: Way, dtype: str) -> None:
-    given = run(seen, (DtypeSpec("bfloat16"),), {"dtype": DtypeSpec("int64")}, way, None)
+    given = CALLS.run(seen, (DtypeSpec("bfloat16"),), {"dtype": DtypeSpec("int64")}, way, None)
     assert given.outputs == {"output.0": f"(({dtype},), {{'dtype': torch.int64}})"}
 
 
 def test_other_arguments() -> None:
     args = (DeviceSpec("cuda:3"), SizeSpec((2, 3)), MemoryFormatSpec("channels_last"), slice(1, None, 2), ..., None)
-    given = run(seen, args, {"a": [1, 2.5, (True, "x")], "b": {"c": 1j}}, ON_CPU, None)
+    given = CALLS.run(seen, args, {"a": [1, 2.5, (True, "x")], "b": {"c": 1j}}, ON_CPU, None)
     assert given.outputs["output.0"] == (
         "((device(type='cpu'), torch.Size([2, 3]), torch.channels_last, slice(1, None, 2), Ellipsis, None), "
         "{'a': [1, 2.5, (True, 'x')], 'b': {'c': 1j}})"
@@ -156,7 +156,7 @@ def test_arrays_stay_arrays(dtype: str, wide: str) -> None:
     """Each run has its own, on the host; a reference's floats are wide."""
     given = np.ones(3, dtype)
     for way, wanted in ((ON_CPU, dtype), (REFERENCE, wide)):
-        [array] = bind_function([Array(given)], {}, way, None).args
+        [array] = CALLS.bind([Array(given)], {}, way, None).args
         assert (type(array), array.dtype.name, array.tolist()) == (np.ndarray, wanted, given.tolist())
         array[0] = 0
         assert given[0] == 1
@@ -165,7 +165,7 @@ def test_arrays_stay_arrays(dtype: str, wide: str) -> None:
 def test_a_device_of_a_name_that_torch_does_not_know_has_its_tensors_on_the_cpu() -> None:
     device = TorchDevice("cpu")
     device.name = "accelerator:1"
-    given = run(seen, (DeviceSpec("cuda:3"),), {}, Way(device=device, autocast="bfloat16"), None)
+    given = CALLS.run(seen, (DeviceSpec("cuda:3"),), {}, Way(device=device, autocast="bfloat16"), None)
     assert given.outputs["output.0"] == "((device(type='cpu'),), {})"
 
 
@@ -183,7 +183,7 @@ def test_surroundings_are_restored() -> None:
 
 def test_autocast() -> None:
     way = Way(device=TorchDevice("cpu"), autocast="bfloat16")
-    made = run(torch.matmul, (leaf(np.ones((2, 2))), leaf(np.ones((2, 2)))), {}, way, None)
+    made = CALLS.run(torch.matmul, (leaf(np.ones((2, 2))), leaf(np.ones((2, 2)))), {}, way, None)
     assert made.outputs["output.0"].dtype == numpy_dtype("bfloat16")
 
 
@@ -246,9 +246,9 @@ def test_nothing_is_changed_elsewhere() -> None:
 def back(
     function: Any, *args: Any, wanted: Any, seeds: Any = None, way: Way = REFERENCE, **more: Any
 ) -> dict[str, Any]:
-    made = run(function, args, more, way, Wanted(frozenset(wanted), function in (torch.Tensor.mul_,)))
+    made = CALLS.run(function, args, more, way, Wanted(frozenset(wanted), function in (torch.Tensor.mul_,)))
     given = seeds or {name: np.ones(made.outputs[name].shape) for name in made.differentiable}
-    return {name: value.tolist() for name, value in gradients(made, given).items()}
+    return {name: value.tolist() for name, value in CALLS.gradients(made, given).items()}
 
 
 def test_gradients_of_positional_keyword_and_nested_arguments() -> None:
@@ -286,15 +286,15 @@ def test_an_in_place_call_works_on_a_copy() -> None:
 
 
 def test_indices_have_no_gradient() -> None:
-    made = run(torch.max, (leaf([[1, 2]]), 1), {}, REFERENCE, Wanted(frozenset({"input.0"})))
+    made = CALLS.run(torch.max, (leaf([[1, 2]]), 1), {}, REFERENCE, Wanted(frozenset({"input.0"})))
     assert made.differentiable == ("output.0",)
 
 
 def test_complex_and_narrow_gradients() -> None:
     found = back(torch.mul, leaf([1 + 1j], "complex64"), leaf([2j], "complex64"), wanted=["input.0"])
     assert found == {"input.0": [-2j]}
-    made = run(torch.exp, (leaf([0], "bfloat16"),), {}, ON_CPU, Wanted(frozenset({"input.0"})))
-    (gradient,) = gradients(made, {"output.0": np.ones(1, numpy_dtype("bfloat16"))}).values()
+    made = CALLS.run(torch.exp, (leaf([0], "bfloat16"),), {}, ON_CPU, Wanted(frozenset({"input.0"})))
+    (gradient,) = CALLS.gradients(made, {"output.0": np.ones(1, numpy_dtype("bfloat16"))}).values()
     assert (gradient.dtype, float(gradient[0])) == (numpy_dtype("bfloat16"), 1.0)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from pytest_probe.frameworks.torch.calls import gradients, run
+from pytest_probe.frameworks.torch.calls import CALLS
 from pytest_probe.frameworks.torch.cpu16.loops import beyond_vectors
 from pytest_probe.frameworks.torch.cpu16.sequential import fuses, looped
 from pytest_probe.frameworks.torch.rounding import StepsMode
@@ -230,8 +230,8 @@ def test_a_kernel_that_rounds_inside_is_replaced() -> None:
 
 def gradient(function: Any, steps: Steps | None) -> AnyArray:
     way = Way(dtype="float64", steps=steps)
-    made = run(function, (Leaf(X.numpy()),), {}, way, Wanted(frozenset({"input.0"})))
-    return gradients(made, {"output.0": np.ones(20)})["input.0"]
+    made = CALLS.run(function, (Leaf(X.numpy()),), {}, way, Wanted(frozenset({"input.0"})))
+    return CALLS.gradients(made, {"output.0": np.ones(20)})["input.0"]
 
 
 def test_what_the_backward_reads_of_the_forward_is_rounded() -> None:

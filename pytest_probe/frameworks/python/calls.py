@@ -1,0 +1,230 @@
+"""One call, forward and backward, from arrays to arrays, whatever framework it is of."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_probe.frameworks.base import Bound, Repeated
+from pytest_probe.frameworks.python.repeated import repeated
+from pytest_probe.frameworks.python.results import PLAIN, Results
+from pytest_probe.frameworks.widened import reference_run
+from pytest_probe.model import running_side
+from pytest_probe.model.arguments import Leaf, map_tree
+from pytest_probe.model.run import Device, MeasuredCall, Returned, Run, Wanted, Way
+from pytest_probe.user_errors import MemoryErrors
+
+
+class BoundTensors(Struct):
+    """Arguments as a framework takes them for one way of running; by name the tensors among them, those that get
+    gradients, and how often each had been written to. steps is the mode that rounds the steps of the call."""
+
+    args: list[Any]
+    kwargs: dict[str, Any]
+    tensors: dict[str, Any]
+    leaves: dict[str, Any]
+    way: Way
+    steps: Any
+    versions: dict[str, int]
+
+
+class Binder(ABC):
+    """Turns an argument tree into what a framework takes, for one way of running."""
+
+    def __init__(self, way: Way, wanted: Wanted | None) -> None:
+        self.way = way
+        self.wanted = wanted or Wanted()
+        self.tensors: dict[str, Any] = {}
+        self.leaves: dict[str, Any] = {}
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> BoundTensors:
+        bound_args: list[Any] = map_tree(list(args), "input", self._leaf)
+        bound_kwargs: dict[str, Any] = map_tree(kwargs, "kwargs", self._leaf)
+        steps = self.steps()
+        # What a call writes to has another version afterwards.
+        versions = {name: self.version(tensor) for name, tensor in self.tensors.items()}
+        return BoundTensors(bound_args, bound_kwargs, self.tensors, self.leaves, self.way, steps, versions)
+
+    def _leaf(self, value: Any, name: str) -> Any:
+        if isinstance(value, Leaf):
+            self.tensors[name] = tensor = self.tensor(value, name)
+            return tensor
+        return value if isinstance(value, PLAIN) else self.special(value, name)
+
+    @abstractmethod
+    def tensor(self, leaf: Leaf, name: str) -> Any:
+        """The tensor that the call gets. Of a wanted one the leaf, which gets its gradient, is noted in `leaves`."""
+
+    @abstractmethod
+    def special(self, value: Any, name: str) -> Any:
+        """What a spec or an array stands for; anything else as it is."""
+
+    @staticmethod
+    @abstractmethod
+    def version(tensor: Any) -> int:
+        """How often the tensor was written to."""
+
+    def steps(self) -> Any:
+        """The mode that rounds the steps of the call; None for no such mode."""
+        return None
+
+
+class PythonCalls(ABC):
+    """How a framework makes calls: the methods of base.Calls. What differs between frameworks is abstract. title is
+    what messages call the framework."""
+
+    title: ClassVar[str]
+    results: ClassVar[Results]
+    binder: ClassVar[type[Binder]]
+    memory_errors: ClassVar[MemoryErrors]
+
+    @running_side.reference
+    def run(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        way: Way,
+        wanted: Wanted | None = None,
+    ) -> Run:
+        with self.memory_errors:
+            bound = self.bind(args, kwargs, way, wanted)
+            with self.surroundings(way, self.records(wanted), bound.steps):
+                if way.device is None:
+                    with reference_run(way):
+                        result = function(*bound.args, **bound.kwargs)
+                else:
+                    result = way.device.call(function, bound.args, bound.kwargs)
+            return self.left(bound, result)
+
+    def bind(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], way: Way, wanted: Wanted | None = None
+    ) -> BoundTensors:
+        with self.memory_errors:
+            return self.binder(way, wanted).bind(args, kwargs)
+
+    def left(self, bound: Bound, result: Any) -> Run:
+        assert isinstance(bound, BoundTensors)
+        outputs = dict(self.results.flattened(result))
+        get = partial(self._brought, self.fetch(bound.way))
+        owners = {id(tensor): name for name, tensor in bound.tensors.items()}
+        tensors = {name: value for name, value in outputs.items() if isinstance(value, self.results.tensor)}
+        version, before = self.binder.version, bound.versions
+        return Run(
+            outputs={
+                name: get(value) if name in tensors else self.results.plain(value) for name, value in outputs.items()
+            },
+            changed=frozenset(name for name, tensor in bound.tensors.items() if version(tensor) != before[name]),
+            after=lambda name: get(bound.tensors[name]),
+            returned={name: owners[id(value)] for name, value in outputs.items() if id(value) in owners},
+            differentiable=tuple(name for name, tensor in tensors.items() if self.differentiable(tensor)),
+            handle=(outputs, bound, get, result),
+        )
+
+    def _brought(self, fetch: Callable[[Any], Any], tensor: Any) -> np.ndarray:
+        with self.memory_errors:
+            return self.array(fetch(tensor.detach()))
+
+    def returned(self, run: Run) -> Returned:
+        outputs, bound, _, result = run.handle
+        return self.results.described(result, outputs, bound.way.device)
+
+    @running_side.reference
+    def would_return(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        way: Way,
+        *,
+        computed: bool,
+    ) -> Returned:
+        with self.memory_errors:
+            way = way if computed else replace(way, device=self.shapes_alone())
+            bound = self.bind(args, kwargs, way)
+            with self.surroundings(way, grad=False):
+                result = function(*bound.args, **bound.kwargs)
+            return self.results.described(result, dict(self.results.flattened(result)), way.device)
+
+    @running_side.reference
+    def gradients(self, run: Run, seeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        outputs, bound, get, _ = run.handle
+        with self.memory_errors:
+            incoming = [self.seed(seeds[name], outputs[name], bound.way) for name in seeds]
+            # Programs go backward outside of autocast, whose casts the graph holds.
+            with self.surroundings(replace(bound.way, autocast="", steps=None), grad=False, steps=bound.steps):
+                found = self.backward([outputs[name] for name in seeds], list(bound.leaves.values()), incoming)
+            pairs = zip(bound.leaves, found, strict=True)
+            return {name: get(self.dense(gradient)) for name, gradient in pairs if gradient is not None}
+
+    def take(self, value: Any, device: Device) -> Any:
+        with self.memory_errors:
+            spec = self.spec(value, device)
+        if isinstance(spec, (list, tuple)):
+            return (list if isinstance(spec, list) else tuple)(self.take(item, device) for item in spec)
+        if isinstance(spec, dict):
+            return {key: self.take(item, device) for key, item in spec.items()}
+        return spec
+
+    def repeated(self, call: MeasuredCall) -> AbstractContextManager[Repeated]:
+        return repeated(self, call)
+
+    def shapes_alone(self) -> Device:
+        """A device whose tensors have a shape and a dtype, and no values."""
+        raise NotImplementedError(f"{self.title} has no tensors of a shape and a dtype alone")
+
+    def records(self, wanted: Wanted | None) -> bool:
+        """Does a run that wants these record its graph?"""
+        return wanted is not None and wanted.grad
+
+    def dense(self, gradient: Any) -> Any:
+        """A gradient whose elements all lie in memory."""
+        return gradient
+
+    def seeding(self, call: MeasuredCall) -> Callable[[str, Any], Any]:
+        """What gives an output, by its name, the incoming gradient of a call that is made again and again."""
+        incoming = call.incoming or {}
+        return lambda name, output: self.seed(np.asarray(incoming[name]), output, call.way)
+
+    @abstractmethod
+    def surroundings(self, way: Way, grad: bool, steps: Any = None) -> AbstractContextManager[None]:
+        """State, default dtype, gradient mode, autocast and step rounding of one run; all restored."""
+
+    @abstractmethod
+    def fetch(self, way: Way) -> Callable[[Any], Any]:
+        """What brings a tensor of such a run to the CPU."""
+
+    @abstractmethod
+    def array(self, tensor: Any) -> np.ndarray:
+        """The values of a tensor on the CPU. Raises Unsupported where NumPy has no place for them."""
+
+    @abstractmethod
+    def differentiable(self, tensor: Any) -> bool:
+        """Does an output have a gradient?"""
+
+    @abstractmethod
+    def spec(self, value: Any, device: Device) -> Any:
+        """The Leaf of a tensor, the spec of a type of the framework's own; anything else as it is."""
+
+    @abstractmethod
+    def seed(self, array: np.ndarray, output: Any, way: Way) -> Any:
+        """An incoming gradient, where the output lies and in its dtype."""
+
+    @abstractmethod
+    def backward(self, outputs: Sequence[Any], leaves: Sequence[Any], incoming: Sequence[Any]) -> Sequence[Any]:
+        """The gradients of the leaves, None for one without; the graph is used up."""
+
+    @abstractmethod
+    def backward_again(self, outputs: Sequence[Any], leaves: Sequence[Any], incoming: Sequence[Any]) -> object:
+        """The same of a graph that stays."""
+
+    @abstractmethod
+    def fresh(self, value: Any) -> Any:
+        """A copy of a tensor to write to, laid out alike; anything else as it is."""
