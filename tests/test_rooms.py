@@ -57,7 +57,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "features/fuzz/from_table.py": {"a word of the table": "dim"},
     "features/fuzz/templates.py": {"a word of the table": "dim"},
     "inputs/indexing.py": {"all axes": "all"},
-    "system/machine.py": {"a file of a control group": "max"},
+    "system/memory.py": {"a file of a control group": "max"},
     "inputs/roles.py": {"all axes": "all"},
     "inputs/strides.py": {"a layout": "contiguous"},
     "numerics/accumulators.py": {"where an eps is added": "all"},

@@ -19,7 +19,7 @@ from pytest_probe.plugin.session import Probe
 from pytest_probe.records import stable
 from pytest_probe.reports import terminal
 from pytest_probe.selection import select
-from pytest_probe.system.garbage_collection import paused_gc
+from pytest_probe.system.process import paused_gc
 from pytest_probe.system.text import printable_line
 
 if TYPE_CHECKING:

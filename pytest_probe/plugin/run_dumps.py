@@ -19,7 +19,7 @@ from pytest_probe.plugin.dump_folders import DumpFolders
 from pytest_probe.records import captured, find_dumps, is_part, labels, read_dump, recognised, stable
 from pytest_probe.settings.settings import Settings
 from pytest_probe.system import archive
-from pytest_probe.system.garbage_collection import paused_gc
+from pytest_probe.system.process import paused_gc
 from pytest_probe.system.text import printable_line
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from pytest_probe.records.paddleapex.reader import PaddleApexReader, whole_of, w
 from pytest_probe.records.ptdbg.reader import PtdbgReader
 from pytest_probe.records.unrecognised import found_instead
 from pytest_probe.system import archive
-from pytest_probe.system.regular_file import special
+from pytest_probe.system.files import special_kind
 from pytest_probe.user_errors import reporting_failures_of
 
 READERS: tuple[Reader, ...] = (
@@ -78,7 +78,7 @@ def find_dumps(path: Path, readers: Sequence[Reader] = READERS) -> list[Path]:
         return _in_archive(*place, readers)
     if not os.path.exists(path):  # Path.exists raises where a name is too long
         raise DumpError(path, f"{NO_SUCH}{_nearest(path)}")
-    kind = special(path)
+    kind = special_kind(path)
     if kind:
         raise DumpError(path, f"it is {kind}", "give a file, or a folder of dumps")
     if archive.is_archive(path):

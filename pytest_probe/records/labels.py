@@ -76,7 +76,7 @@ def _names(folder: Path) -> list[str]:
     try:
         return os.listdir(folder)
     except OSError:
-        return archive.listed(folder)
+        return archive.list_folder(folder)
 
 
 def _beside(paths: Iterable[Path]) -> dict[Path, set[str]]:

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import msgspec
 
-from pytest_probe.system.archive import opened
-from pytest_probe.system.garbage_collection import paused_gc
+from pytest_probe.system.archive import open_file
+from pytest_probe.system.process import paused_gc
 
 # As long as the bare words, quotes included, so that they fit in place.
 TOKENS: Mapping[str, float] = {"N": float("nan"), "Infini": float("inf"), "-Infini": float("-inf")}
@@ -32,7 +32,7 @@ _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 def read_bytes(path: Path) -> bytearray:
     """The whole file in one buffer; a byte order mark becomes spaces, so that offsets stay those of the file."""
-    with opened(path) as file:
+    with open_file(path) as file:
         buffer = bytearray(file.seek(0, os.SEEK_END))
         file.seek(0)
         del buffer[file.readinto(buffer) :]  # type: ignore[attr-defined]

@@ -42,7 +42,7 @@ from pytest_probe.model.clock import Clock
 from pytest_probe.model.comparison import Choice, Comparison, KnownFinding
 from pytest_probe.model.dump import Argument
 from pytest_probe.model.run import Device, Kernel, MeasuredCall, MemoryUse, Returned, Run, State, Wanted, Way
-from pytest_probe.system.decoding import meant
+from pytest_probe.system.decoding import suggestion
 from pytest_probe.user_errors import first_line, said
 
 # What Paddle's errors say, in lower case, where a device has no kernel: it gives them no type of their own.
@@ -152,7 +152,7 @@ class PaddleFramework:
             paddle.device.set_device(before)
         except Exception as error:  # ValueError, OSError, or what a plugin raises
             known = ", ".join(sorted({"cpu", self.default_device()}))
-            wanted = f"Paddle says: {first_line(error)}; found here: {known}{meant(KINDS, name.partition(':')[0])}"
+            wanted = f"Paddle says: {first_line(error)}; found here: {known}{suggestion(KINDS, name.partition(':')[0])}"
             raise SettingsError(option, name, wanted) from error
         return PaddleDevice(name)
 

@@ -49,7 +49,7 @@ from pytest_probe.model.clock import Clock
 from pytest_probe.model.comparison import Choice, Comparison, KnownFinding
 from pytest_probe.model.dump import Argument
 from pytest_probe.model.run import Device, Kernel, MeasuredCall, MemoryUse, Returned, Run, State, Wanted, Way
-from pytest_probe.system.decoding import meant
+from pytest_probe.system.decoding import suggestion
 from pytest_probe.user_errors import first_line, said
 
 # What torch's errors say, in lower case, where a device has no kernel: it gives them no type of their own.
@@ -165,7 +165,7 @@ class TorchFramework:
             torch.empty(0, device=device.place)
         except (RuntimeError, AssertionError, ImportError) as error:  # ImportError: the package of a backend
             known = ", ".join(sorted({"cpu", self.default_device()}))
-            wanted = f"torch says: {first_line(error)}; found here: {known}{meant(KINDS, name.partition(':')[0])}"
+            wanted = f"torch says: {first_line(error)}; found here: {known}{suggestion(KINDS, name.partition(':')[0])}"
             raise SettingsError(option, name, wanted) from error
         return device
 

@@ -17,7 +17,7 @@ from pytest_probe.records import lazy_json, salvage
 from pytest_probe.records.api_accuracy_checker.entries import Folders, decode
 from pytest_probe.records.msprobe.stack import StackFile
 from pytest_probe.system import archive
-from pytest_probe.system.garbage_collection import paused_gc
+from pytest_probe.system.process import paused_gc
 from pytest_probe.system.text import printable_line
 
 # "Functional*conv2d*3": namespace, API and number of the call. Bounded: what is no key of such a file may be any text.
@@ -137,7 +137,7 @@ def _folders(path: Path, part: str, rank: str) -> tuple[Path, ...]:
     named = folder / rank
     if not rank or archive.is_folder(named):
         return (named,) if rank else ()
-    ranks = [each for each in archive.listed(folder) or _listed(folder) if each.startswith("rank")]
+    ranks = [each for each in archive.list_folder(folder) or _listed(folder) if each.startswith("rank")]
     return (folder / ranks[0],) if len(ranks) == 1 else (folder,)
 
 

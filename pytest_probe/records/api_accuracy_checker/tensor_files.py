@@ -40,7 +40,7 @@ _STORAGES: Mapping[str, str] = {
 
 def described(path: Path) -> tuple[str, list[int]]:
     """Bare dtype and shape of the tensor in a file. Raises OSError, or ValueError for what is no such file."""
-    with archive.opened(path) as file:
+    with archive.open_file(path) as file:
         try:
             with zipfile.ZipFile(file) as found:
                 entry = next((each for each in found.infolist() if each.filename.endswith(f"/{_CONTENT}")), None)

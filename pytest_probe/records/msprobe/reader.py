@@ -21,7 +21,7 @@ from pytest_probe.records.msprobe.entries import decode, gradients
 from pytest_probe.records.msprobe.stack import StackFile
 from pytest_probe.records.msprobe.statistics import STATISTICS
 from pytest_probe.system import archive
-from pytest_probe.system.garbage_collection import paused_gc
+from pytest_probe.system.process import paused_gc
 from pytest_probe.system.text import printable_line
 
 # Others are read all the same, with a note: what they mean is not known.

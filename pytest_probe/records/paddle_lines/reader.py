@@ -15,7 +15,7 @@ from pytest_probe.records.fields import MAX_ENTRY
 from pytest_probe.records.lazy_json import without_mark
 from pytest_probe.records.paddle_apis import has_gradient
 from pytest_probe.records.paddle_lines.parser import ParsedLine, Unparsed, parse
-from pytest_probe.system.garbage_collection import paused_gc
+from pytest_probe.system.process import paused_gc
 
 # How a call begins. What a text file may hold beside such lines is not known: it is theirs where one can be read.
 _CALL = re.compile(rb"\s*([A-Za-z_][\w]*)\.([\w.]*\w)\(")

@@ -14,7 +14,7 @@ import msgspec
 from pytest_probe.model.dump import Dump, Frame, Record
 from pytest_probe.records import lazy_json, salvage
 from pytest_probe.records.paddleapex.entries import decode, has_backward
-from pytest_probe.system.garbage_collection import paused_gc
+from pytest_probe.system.process import paused_gc
 from pytest_probe.system.text import printable_line
 
 # "paddle.nn.functional.linear*3": the API's own name, and the number of its call. Bounded: what is no key of such a

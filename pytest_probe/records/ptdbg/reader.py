@@ -13,7 +13,7 @@ from pytest_probe.records.ptdbg.lines import Sorted, is_ptdbg, sorted_lines
 from pytest_probe.records.ptdbg.stack import Stacks
 from pytest_probe.records.salvage import ADVICE
 from pytest_probe.system import archive
-from pytest_probe.system.garbage_collection import paused_gc
+from pytest_probe.system.process import paused_gc
 
 # Broken lines that a message tells of one by one.
 _TOLD = 10
@@ -35,7 +35,7 @@ class PtdbgReader:
 
     def read(self, path: Path) -> Dump:
         """Read the dump. A line that belongs to no record is damage."""
-        with paused_gc(), archive.opened(path) as file:
+        with paused_gc(), archive.open_file(path) as file:
             found = sorted_lines(lazy_json.without_mark(file.read()))
             records = tuple(_records(found))
         folder = path.with_suffix("")
