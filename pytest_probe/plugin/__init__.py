@@ -133,9 +133,9 @@ def _find_captured(config: pytest.Config) -> None:
     for index, arg in enumerate(config.args):
         path, separator, name = arg.partition("::")
         if ("rank0" in path or "proc" in path) and not os.path.exists(config.invocation_params.dir / path):
-            from pytest_probe.records import captured
+            from pytest_probe.records import captured_path
 
-            config.args[index] = f"{captured(config.invocation_params.dir / path)}{separator}{name}"
+            config.args[index] = f"{captured_path(config.invocation_params.dir / path)}{separator}{name}"
 
 
 def _configure_capture(config: pytest.Config) -> None:
