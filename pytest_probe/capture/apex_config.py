@@ -12,8 +12,8 @@ from msgspec import Meta, Struct, field
 
 from pytest_probe.capture.config import ApexOptions, CaptureConfig
 from pytest_probe.errors import SettingsError
-from pytest_probe.system.decoding import decoded
-from pytest_probe.system.regular_file import opened
+from pytest_probe.system.decoding import decode
+from pytest_probe.system.files import open_regular
 
 T = TypeVar("T")
 # It names the file where no argument does.
@@ -85,12 +85,12 @@ def _functions(path: str | None) -> dict[str, Any]:
 
 def _read(path: Path, kind: type[T]) -> T:
     content = _content(path)
-    return decoded(content, kind, lambda steps: str(path))
+    return decode(content, kind, lambda steps: str(path))
 
 
 def _content(path: Path) -> Mapping[str, Any]:
     try:
-        with opened(path) as file:
+        with open_regular(path) as file:
             content = yaml.safe_load(file.read().decode("utf-8-sig"))
     except OSError as error:
         raise SettingsError(str(path), error.strerror, "give a configuration file that can be read") from None

@@ -19,7 +19,7 @@ from msgspec import UNSET
 
 from pytest_probe.capture.config import ApexOptions
 from pytest_probe.capture.snapshot import BackwardEntry, ForwardEntry, NamedEntry, PlainEntry, Seen, Tree
-from pytest_probe.system.atomic_files import write_whole
+from pytest_probe.system.files import write_whole
 
 log = logging.getLogger("pytest_probe")
 

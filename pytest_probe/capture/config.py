@@ -13,8 +13,8 @@ from msgspec.structs import asdict, fields
 
 from pytest_probe.capture.msprobe_only import effective
 from pytest_probe.errors import SettingsError
-from pytest_probe.system.decoding import WrongField, decoded
-from pytest_probe.system.regular_file import opened
+from pytest_probe.system.decoding import WrongField, decode
+from pytest_probe.system.files import open_regular
 
 # The words of msprobe's config.json, and `kinds`, which is ours.
 Task: TypeAlias = Literal["statistics", "tensor", "structure", "overflow_check"]
@@ -157,10 +157,10 @@ def configured(path: str | os.PathLike[str] | None, **given: Any) -> CaptureConf
     Raises SettingsError, which names the file, the key and what would do.
     """
     where = "PrecisionDebugger" if path is None else str(path)
-    file = _File() if path is None else decoded(_of_file(Path(path)), _File, lambda steps: where)
+    file = _File() if path is None else decode(_of_file(Path(path)), _File, lambda steps: where)
     plain = {key: os.fspath(value) if isinstance(value, os.PathLike) else value for key, value in given.items()}
     own = effective(plain, (), "PrecisionDebugger")
-    arguments = asdict(decoded(own, _ARGUMENTS, lambda steps: "PrecisionDebugger"))
+    arguments = asdict(decode(own, _ARGUMENTS, lambda steps: "PrecisionDebugger"))
     # The checker's lists hold where the task has none.
     checker = {name: getattr(file.run_ut, name) or getattr(file.acc_check, name) for name in ("white", "black")}
     top = {name: getattr(file, name) for name in _Top.__struct_fields__}
@@ -183,7 +183,7 @@ def _of_file(path: Path) -> dict[str, Any]:
 
 def _content(path: Path) -> dict[str, Any]:
     try:
-        with opened(path) as file:
+        with open_regular(path) as file:
             content = json.loads(file.read().decode("utf-8-sig"))
     except OSError as error:
         raise SettingsError(str(path), error.strerror, "give a configuration file that can be read") from None

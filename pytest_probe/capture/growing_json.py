@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from pytest_probe.system.atomic_files import write_whole
+from pytest_probe.system.files import write_whole
 
 _encode = msgspec.json.Encoder().encode
 # Closes the growing object and the file's; the next members are written over it.

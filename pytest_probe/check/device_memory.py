@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pytest_probe.errors import DeviceMemoryError, TooLargeForDevice
 from pytest_probe.model.run import Device
-from pytest_probe.system.device_lock import DeviceLock
-from pytest_probe.system.memory import given_back
+from pytest_probe.system.locks import DeviceLock
+from pytest_probe.system.memory import release_frames
 from pytest_probe.user_errors import first_line
 
 if TYPE_CHECKING:
@@ -70,13 +70,13 @@ class DeviceMemory:
                 return first()
             except DeviceMemoryError as error:
                 # In here: what its frames hold has to be free before another process has its turn.
-                given_back(error)
+                release_frames(error)
         with self._turn(needed, alone=True):
             self._release()
             try:
                 return again()
             except DeviceMemoryError as error:
-                given_back(error)
+                release_frames(error)
                 raise TooLargeForDevice(needed(), self._left(), self._device.name, first_line(error)) from None
 
     @contextmanager
@@ -85,11 +85,11 @@ class DeviceMemory:
         if self._lock is None:
             yield
             return
-        with self._lock.alone() if alone else self._lock.beside_others():
+        with self._lock.exclusive() if alone else self._lock.shared():
             try:
                 yield
             finally:
-                if alone or self.crowds(needed) or self._lock.wanted():
+                if alone or self.crowds(needed) or self._lock.others_wait():
                     self._release()
 
     @contextmanager

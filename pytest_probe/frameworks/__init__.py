@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pytest_probe.errors import SettingsError, Unsupported
-from pytest_probe.system.garbage_collection import paused_gc
+from pytest_probe.system.process import paused_gc
 
 if TYPE_CHECKING:
     from pytest_probe.frameworks.base import Framework, Signatures

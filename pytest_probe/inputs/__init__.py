@@ -13,7 +13,7 @@ from pytest_probe.inputs.memory import (
     memory_needed,
 )
 from pytest_probe.inputs.stored import StoredTensors
-from pytest_probe.system.machine import available_memory
+from pytest_probe.system.memory import available_memory
 
 __all__ = [
     "StoredTensors",

@@ -104,7 +104,7 @@ class StoredTensors(Struct, frozen=True):
             raise error(found, f"a stored tensor; {_GENERATE}") from failure
 
     def _of_archive(self, path: Path) -> AnyArray:
-        with archive.opened(path) as file:
+        with archive.open_file(path) as file:
             return _npy(file.read()) if path.suffix == ".npy" else self.load(file)
 
 
@@ -122,7 +122,7 @@ def _npy(content: bytes) -> AnyArray:
 def _unpacked(path: Path) -> int:
     """The bytes that an archive says it takes: torch packs none, and takes the memory before it looks. 0 for others."""
     try:
-        with archive.opened(path) as file, zipfile.ZipFile(file) as found:
+        with archive.open_file(path) as file, zipfile.ZipFile(file) as found:
             return sum(entry.file_size for entry in found.infolist())
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, struct.error):
         return 0

@@ -62,7 +62,7 @@ def pytest_load_initial_conftests(
 ) -> Generator[None, None, None]:
     given: Any = early_config.known_args_namespace
     if any(getattr(given, option.key) for option in options.OPTIONS if option.cli and option.kind != "flag"):
-        from pytest_probe.system.garbage_collection import paused_gc
+        from pytest_probe.system.process import paused_gc
 
         with paused_gc():
             from pytest_probe.plugin import spaces
@@ -74,7 +74,7 @@ def pytest_load_initial_conftests(
         dump_folders.keep_out(early_config)
         # What is timed waits as it does for its user.
         if "time" not in (given.probe_mode or early_config.getini("probe_mode") or ""):
-            from pytest_probe.system.threads import wait_passively
+            from pytest_probe.system.process import wait_passively
 
             wait_passively()
     yield
@@ -116,7 +116,7 @@ def pytest_configure(config: pytest.Config) -> None:
     elif _may_probe(config):
         from pytest_probe.errors import ProbeError
         from pytest_probe.plugin import misspelled
-        from pytest_probe.system.garbage_collection import paused_gc
+        from pytest_probe.system.process import paused_gc
 
         try:
             with paused_gc():
@@ -132,9 +132,9 @@ def _find_captured(config: pytest.Config) -> None:
     for index, arg in enumerate(config.args):
         path, separator, name = arg.partition("::")
         if ("rank0" in path or "proc" in path) and not os.path.exists(config.invocation_params.dir / path):
-            from pytest_probe.records import captured
+            from pytest_probe.records import captured_path
 
-            config.args[index] = f"{captured(config.invocation_params.dir / path)}{separator}{name}"
+            config.args[index] = f"{captured_path(config.invocation_params.dir / path)}{separator}{name}"
 
 
 def _configure_capture(config: pytest.Config) -> None:

@@ -16,10 +16,10 @@ from pytest_probe.model.verdict import Verdict
 from pytest_probe.plugin.items import NoticeItem, ProbeItem
 from pytest_probe.plugin.run_dumps import address
 from pytest_probe.plugin.session import Probe
-from pytest_probe.records import stable
+from pytest_probe.records import stable_path
 from pytest_probe.reports import terminal
 from pytest_probe.selection import select
-from pytest_probe.system.garbage_collection import paused_gc
+from pytest_probe.system.process import paused_gc
 from pytest_probe.system.text import printable_line
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class ProbeFile(pytest.Collector):
 def node_of_file(probe: Probe, path: Path) -> str:
     """The node id of a file: its path, outside rootdir the absolute one, without the numbers of processes. Those are
     others in the next capture, and last time's results would not be found."""
-    root, known = probe.config.rootpath, stable(path)
+    root, known = probe.config.rootpath, stable_path(path)
     return printable_line((Path(*known.parts[len(root.parts) :]) if path.is_relative_to(root) else known).as_posix())
 
 

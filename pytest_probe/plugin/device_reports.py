@@ -18,7 +18,7 @@ import pytest
 from pytest_probe.errors import ProbeError
 from pytest_probe.plugin.session import Probe
 from pytest_probe.settings.written import blamed
-from pytest_probe.system.atomic_files import replacing
+from pytest_probe.system.files import replacing
 
 if TYPE_CHECKING:
     from pytest_probe.plugin.reporting import Reporting

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from pytest_probe.errors import DumpError
-from pytest_probe.records import expanded, recognised
+from pytest_probe.records import expand_pattern, is_recognised
 from pytest_probe.system import archive
 
 # The folders that a capture makes below the one that it was given.
@@ -106,12 +106,12 @@ def _asked(base: Path, texts: Iterable[str]) -> list[Path]:
     found = []
     for text in texts:
         with suppress(DumpError):
-            found += expanded(_absolute(base, text))
+            found += expand_pattern(_absolute(base, text))
     return found
 
 
 def _is_data(path: Path) -> bool:
     """Readers of the project's own are not known yet; a JSON file that none knows is a damaged dump."""
     return path.suffix == ".json" or (
-        path.suffix != ".py" and path.is_file() and (recognised(path) or archive.is_archive(path))
+        path.suffix != ".py" and path.is_file() and (is_recognised(path) or archive.is_archive(path))
     )

@@ -24,7 +24,7 @@ from pytest_probe.plugin.saving import save, saved_file, saves
 from pytest_probe.plugin.session import Probe
 from pytest_probe.records import module_path, user_frame
 from pytest_probe.reports import junit, terminal
-from pytest_probe.system.named_frame import called_below
+from pytest_probe.system.process import call_below_frame
 from pytest_probe.system.text import printable, printable_line
 from pytest_probe.user_errors import exception_line, first_line
 
@@ -121,7 +121,7 @@ class NoticeItem(pytest.Item):
 
     def runtest(self) -> None:
         with self.limited():
-            verdict = self.verdict = called_below(self.nodeid, self.judge)
+            verdict = self.verdict = call_below_frame(self.nodeid, self.judge)
         if verdict.verdict == "skip":
             pytest.skip(self.shown(verdict.reason))
         if self.beside is not None and self.beside.known:

@@ -14,7 +14,7 @@ from pytest_probe.check import Case, floating_dtypes
 from pytest_probe.errors import DumpError, HookFailed, SettingsError
 from pytest_probe.model.dump import Direction, Dump
 from pytest_probe.plugin.session import state_of
-from pytest_probe.records import NO_SUCH, asked_for, labels
+from pytest_probe.records import NO_SUCH, dumps_of_option, labels
 from pytest_probe.selection import Selection, apis_of, closest, select
 from pytest_probe.settings.choices import DIRECTION_CHOICES, DTYPE_CHOICES, check_name
 from pytest_probe.system.decoding import one_of
@@ -72,7 +72,7 @@ def _dumps(given: str | Path, folder: Path, root: Path) -> list[Path]:
     if path is None:
         places = " or ".join(dict.fromkeys([str(folder), str(root)]))
         raise SettingsError("pytest.mark.probe: dump", str(given), f"{NO_SUCH} in {places}")
-    return asked_for("pytest.mark.probe: dump", path)
+    return dumps_of_option("pytest.mark.probe: dump", path)
 
 
 def _sound(dump: Dump) -> Dump:

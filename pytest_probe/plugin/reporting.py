@@ -40,7 +40,7 @@ from pytest_probe.reports.results_file import RESULTS, RUN, ResultsWriter, diges
 from pytest_probe.reports.running import FOLDER, clear
 from pytest_probe.reports.selected import ITEMS, read_items, selected_in
 from pytest_probe.reports.tally import Tally
-from pytest_probe.system.atomic_files import replacing
+from pytest_probe.system.files import replacing
 from pytest_probe.system.text import printable, printable_line
 
 # What else a report's outcome is called is an attempt that another plugin repeats.

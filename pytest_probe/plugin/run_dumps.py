@@ -16,10 +16,10 @@ from pytest_probe import frameworks
 from pytest_probe.errors import DumpError
 from pytest_probe.model.dump import Dump, Reader
 from pytest_probe.plugin.dump_folders import DumpFolders
-from pytest_probe.records import captured, find_dumps, is_part, labels, read_dump, recognised, stable
+from pytest_probe.records import captured_path, find_dumps, is_part, is_recognised, labels, read_dump, stable_path
 from pytest_probe.settings.settings import Settings
 from pytest_probe.system import archive
-from pytest_probe.system.garbage_collection import paused_gc
+from pytest_probe.system.process import paused_gc
 from pytest_probe.system.text import printable_line
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class RunDumps:
 
     def recognises(self, path: Path) -> bool:
         """Is this file a dump?"""
-        return recognised(path, self._readers)
+        return is_recognised(path, self._readers)
 
     def finds(self, path: Path) -> bool:
         """Is this file a dump, and no part of another one?"""
@@ -157,7 +157,7 @@ class RunDumps:
     def of_item(self, nodeid: str) -> tuple[Path, str]:
         """The dump of an item, and the item's name."""
         file, _, name = nodeid.partition("::")
-        path = captured(self._config.rootpath / file)
+        path = captured_path(self._config.rootpath / file)
         for dump in self.inside(path):
             start = f"{address(dump).partition('::')[2]}::"
             if name.startswith(start):
@@ -193,4 +193,6 @@ class RunDumps:
 def address(path: Path) -> str:
     """A dump as pytest's command line takes it: its path, or that of its archive with its name there."""
     place = archive.split(path)
-    return str(path) if place is None else f"{place[0]}::{stable(path).relative_to(stable(place[0])).as_posix()}"
+    return (
+        str(path) if place is None else f"{place[0]}::{stable_path(path).relative_to(stable_path(place[0])).as_posix()}"
+    )

@@ -17,7 +17,7 @@ from pytest_probe.model.arguments import Leaf
 from pytest_probe.model.dump import TensorSpec
 from pytest_probe.numerics.dtypes import DTYPES
 from pytest_probe.records.fields import Fields
-from pytest_probe.records.msprobe.tensors import tensor as read_tensor
+from pytest_probe.records.msprobe.values import tensor as read_tensor
 from pytest_probe.system.decoding import one_of
 
 Take = Callable[[Any], Any]

@@ -1,4 +1,4 @@
-"""What a dump says: one reader for each format, and the way from a path to records.
+"""Dumps: one reader for each format, and the way from a path to records.
 
 In: a file or folder. Out: its dumps, as `Dump` with undecoded records. Raises DumpError, which names file and place.
 """
@@ -6,6 +6,7 @@ In: a file or folder. Out: its dumps, as `Dump` with undecoded records. Raises D
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from glob import glob, has_magic
@@ -15,17 +16,15 @@ from msgspec.structs import replace
 
 from pytest_probe.errors import DumpError, HookFailed, RecordError, SettingsError
 from pytest_probe.model.dump import TENSOR_FOLDER, Call, Dump, Reader, Record
-from pytest_probe.records.api_accuracy_checker.reader import CheckerReader
-from pytest_probe.records.labels import captured, labels, natural, stable
-from pytest_probe.records.msprobe.construct import module_path
-from pytest_probe.records.msprobe.reader import MsprobeReader
-from pytest_probe.records.msprobe.stack import user_frame
-from pytest_probe.records.paddle_lines.reader import PaddleLinesReader
-from pytest_probe.records.paddleapex.reader import PaddleApexReader, whole_of, without_parts
-from pytest_probe.records.ptdbg.reader import PtdbgReader
-from pytest_probe.records.unrecognised import found_instead
+from pytest_probe.records.api_accuracy_checker import CheckerReader
+from pytest_probe.records.labels import captured_path, labels, natural_order, stable_path
+from pytest_probe.records.msprobe import MsprobeReader
+from pytest_probe.records.msprobe.call_sites import module_path, user_frame
+from pytest_probe.records.paddle_lines import PaddleLinesReader, unreadable_line
+from pytest_probe.records.paddleapex import PaddleApexReader, whole_of, without_parts
+from pytest_probe.records.ptdbg import PtdbgReader
 from pytest_probe.system import archive
-from pytest_probe.system.regular_file import special
+from pytest_probe.system.files import special_kind
 from pytest_probe.user_errors import reporting_failures_of
 
 READERS: tuple[Reader, ...] = (
@@ -38,75 +37,109 @@ READERS: tuple[Reader, ...] = (
 
 NO_SUCH = "there is no such file or folder"
 
-# What a pattern finds beside dumps, and what else than a reader's word makes a file one that was meant.
-_BESIDE = ("stack.json", "construct.json", TENSOR_FOLDER)
-_MEANT = (".json", ".json.gz", ".zip", ".tar", ".tar.gz", ".tgz")
+# Files that a pattern may match and that are no dumps; and endings of those that are, or should be.
+_NO_DUMPS = ("stack.json", "construct.json", TENSOR_FOLDER)
+_DUMP_ENDINGS = (".json", ".json.gz", ".zip", ".tar", ".tar.gz", ".tgz")
 
-# Bytes that readers look at to recognise a file: a header and its first entry, of whatever size the rest is.
+# Bytes by which readers recognise a file: enough for a header and the first entry.
 _HEAD = 64 * 1024
-# Of files in a folder, those that are looked into.
+# Files in a folder with other endings are not opened.
 _SUFFIXES = (".json", ".txt", ".pkl")
+
+# Formats that a message lists.
+_KNOWN_FORMATS = (
+    "known are dumps of msprobe 1.0 to 26.2 (dump.json, with entries under the key 'data'), of the "
+    "api_accuracy_checker of 2023 (forward_info_0.json), of ptdbg (a .pkl that is text) and of PaddleAPEX "
+    "(forward_rank0.json), and text files with a call of Paddle's in each line"
+)
+_FORWARD_ADVICE = "give the forward_info file beside it"
+_LINES_ADVICE = 'give lines as paddle.add(Tensor([2, 3],"float32"), 1.0, )'
+# Bounded, as keys of real files are: an unbounded search for a key takes quadratic time.
+_TEXT = r'[^"\\]{0,300}'
+_KEY = f'"{_TEXT}'
+# How pickles of lists, dicts and tuples begin; those of the first protocols are text, or nearly.
+_PICKLE = re.compile(rb"\x80[\x02-\x05]|\([ldtVXK]|[]}]q")
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_HEADER = re.compile(r'\{\s*"task"\s*:[^{]*"level"\s*:')
+# Files that users gave instead of a dump, by how they begin: what a file is, and what to do.
+_OTHER_FILES: tuple[tuple[re.Pattern[str], str, str], ...] = (
+    (
+        re.compile(rf'\{{\s*{_KEY}\*\d+"\s*:\s*\[\s*"File '),
+        "is the stack file of an api_accuracy_checker dump, not the dump",
+        _FORWARD_ADVICE,
+    ),
+    (
+        re.compile(rf'\{{\s*{_KEY}\*\d+"\s*:\s*\['),
+        "is the backward_info file of an api_accuracy_checker dump, which belongs to another file",
+        _FORWARD_ADVICE,
+    ),
+    (
+        re.compile(rf'\{{\s*{_KEY}"\s*:\s*\[\s*(?:\[\s*{_KEY}"|"File )'),
+        "is the stack file of a dump, not the dump",
+        "give the dump.json beside it",
+    ),
+)
 
 __all__ = [
     "NO_SUCH",
     "READERS",
-    "asked_for",
-    "captured",
-    "expanded",
+    "captured_path",
+    "dumps_of_option",
+    "expand_pattern",
     "find_dumps",
     "is_part",
+    "is_recognised",
     "labels",
     "module_path",
     "read_dump",
-    "recognised",
-    "stable",
+    "stable_path",
     "user_frame",
 ]
 
 
 def find_dumps(path: Path, readers: Sequence[Reader] = READERS) -> list[Path]:
-    """The dumps that a path stands for: a file for itself, a folder for every .json, .txt or .pkl file in it that a
-    reader recognises, but for parts of another one, and for every dump.json, which is damaged where no reader does; an
-    archive as its folder, a pattern for all that it matches.
+    """The dumps that a path means, in natural order (step2 before step10): a file itself, an archive as its folder, a
+    pattern all that it matches.
 
-    They are in natural order, step2 before step10. Raises DumpError where there is none.
+    A folder means every .json, .txt and .pkl file in it that a reader recognises, without parts of another one, and
+    every dump.json: no reader recognises a damaged one. Raises DumpError where there is none.
     """
     if _is_pattern(path):
-        return [dump for each in expanded(path) for dump in find_dumps(each, readers)]
+        return [dump for each in expand_pattern(path) for dump in find_dumps(each, readers)]
     place = archive.split(path)
     if place is not None:
         return _in_archive(*place, readers)
     if not os.path.exists(path):  # Path.exists raises where a name is too long
         raise DumpError(path, f"{NO_SUCH}{_nearest(path)}")
-    kind = special(path)
+    kind = special_kind(path)
     if kind:
         raise DumpError(path, f"it is {kind}", "give a file, or a folder of dumps")
     if archive.is_archive(path):
         return _in_archive(path, "", readers)
     if not os.path.isdir(path):
         return [path]
-    found = [file for file in _files_in(path) if recognised(file, readers) or _is_damaged(file)]
+    found = [file for file in _files_in(path) if is_recognised(file, readers) or _is_damaged(file)]
     if not found:
         raise DumpError(path, "the folder holds no dump", "give one that holds a dump.json")
-    return sorted(without_parts(found), key=natural)
+    return sorted(without_parts(found), key=natural_order)
 
 
-def expanded(path: Path) -> list[Path]:
+def expand_pattern(path: Path) -> list[Path]:
     """The files and folders that a pattern matches, as `runs/*/dump.json`, in natural order; another path is itself.
 
-    What lies beside dumps is left out. Raises DumpError where nothing is left.
+    Stack files and the like are left out. Raises DumpError where nothing is left.
     """
     if not _is_pattern(path):
         return [path]
     found = (Path(name) for name in glob(str(path), recursive=True))
-    meant = sorted((each for each in found if each.name not in _BESIDE and _is_meant(each)), key=natural)
-    if not meant:
+    dumps = sorted((each for each in found if each.name not in _NO_DUMPS and _may_be_dump(each)), key=natural_order)
+    if not dumps:
         raise DumpError(path, "it matches no dump")
-    return meant
+    return dumps
 
 
 def _nearest(path: Path) -> str:
-    """The file or folder of a name that is near to the path's, where its folder is there."""
+    """The file or folder with the closest name, if the path's folder exists."""
     try:
         names = os.listdir(path.parent)
     except OSError:
@@ -119,9 +152,9 @@ def _is_pattern(path: Path) -> bool:
     return has_magic(str(path)) and not os.path.lexists(path)
 
 
-def _is_meant(path: Path) -> bool:
+def _may_be_dump(path: Path) -> bool:
     if not path.is_dir():
-        return path.name.endswith(_MEANT) or recognised(path)
+        return path.name.endswith(_DUMP_ENDINGS) or is_recognised(path)
     try:
         return bool(find_dumps(path))
     except DumpError:
@@ -136,18 +169,18 @@ def _in_archive(path: Path, name: str, readers: Sequence[Reader]) -> list[Path]:
             return [path / name]
         inside = [each for each in names if each.endswith(_SUFFIXES) and (not name or each.startswith(f"{name}/"))]
         files = [path / each for each in inside if TENSOR_FOLDER not in each.split("/")]
-        found = [file for file in files if file.name == "dump.json" or recognised(file, readers)]
+        found = [file for file in files if file.name == "dump.json" or is_recognised(file, readers)]
     except OSError as error:
         raise DumpError(path, f"cannot be read ({error.strerror or error})") from None
     if not found:
         raise DumpError(
             path / name, "the archive holds no dump" if not name else NO_SUCH, "give one that holds a dump.json"
         )
-    return sorted(without_parts(found), key=natural)
+    return sorted(without_parts(found), key=natural_order)
 
 
-def asked_for(option: str, path: Path) -> list[Path]:
-    """The dumps that a path stands for, which an option gave. Raises SettingsError where there is none."""
+def dumps_of_option(option: str, path: Path) -> list[Path]:
+    """The dumps that the path of an option means. Raises SettingsError where there is none."""
     try:
         return find_dumps(path)
     except DumpError as error:
@@ -169,11 +202,11 @@ def read_dump(path: Path, readers: Sequence[Reader] = READERS) -> Dump:
         raise DumpError(path, "is a folder", "give a file in it") from None
     except OSError as error:
         raise DumpError(path, f"cannot be read ({error.strerror or error})") from None
-    raise DumpError(path, *found_instead(head))
+    raise DumpError(path, *_unrecognised(head))
 
 
 def _is_damaged(file: Path) -> bool:
-    """Is this the file of a dump, of which no reader knows the content?"""
+    """Is this the file of a dump by its name?"""
     return file.name in ("dump.json", "dump.json.gz") and file.is_file()
 
 
@@ -183,7 +216,7 @@ def _files_in(folder: Path) -> Iterator[Path]:
         yield from (Path(root, name) for name in files if name.endswith((*_SUFFIXES, ".json.gz")))
 
 
-def recognised(path: Path, readers: Sequence[Reader] = READERS) -> bool:
+def is_recognised(path: Path, readers: Sequence[Reader] = READERS) -> bool:
     """Does a reader take this file, or break on it? `read_dump` says how it broke."""
     try:
         head = _head(path)
@@ -195,9 +228,9 @@ def recognised(path: Path, readers: Sequence[Reader] = READERS) -> bool:
 
 
 def is_part(path: Path, readers: Sequence[Reader] = READERS) -> bool:
-    """Does a dump beside this one hold all its records too?"""
+    """Does another dump in the folder hold all records of this one?"""
     whole = whole_of(path)
-    return whole is not None and recognised(whole, readers)
+    return whole is not None and is_recognised(whole, readers)
 
 
 def _sniffs(reader: Reader, path: Path, head: bytes) -> bool:
@@ -229,3 +262,31 @@ def _read(reader: Reader, path: Path) -> Dump:
 
 def _head(path: Path) -> bytes:
     return archive.head(path, _HEAD)
+
+
+def _unrecognised(head: bytes) -> tuple[str, str]:
+    """What was found in a file that begins with head, and what to do about it."""
+    if head.startswith(_UTF16):
+        return "is in UTF-16", "save it as UTF-8"
+    if _PICKLE.match(head):
+        return "is a pickle, which is never unpickled", _KNOWN_FORMATS
+    if b"\0" in head:
+        return "is not a dump: it is binary", _KNOWN_FORMATS
+    text = head.decode("utf-8", errors="replace").lstrip("\ufeff \t\r\n")
+    if not text:
+        return "is empty", "repeat the capture"
+    if _HEADER.match(text):
+        found = "has the header of a dump but no entries: the key 'data' is missing or is not an object"
+        return found, "repeat the capture"
+    broken = unreadable_line(head)
+    if broken:
+        return f"holds no call that can be read: {broken}", _LINES_ADVICE
+    for pattern, found, advice in _OTHER_FILES:
+        if pattern.match(text):
+            return found, advice
+    if text.startswith("{"):
+        keys = re.findall(r'"([^"\\]{1,40})"\s*:', text)[:5]
+        found = f"it is JSON with the keys {', '.join(keys)}" if keys else "it is a JSON object without keys"
+    else:
+        found = f"it begins with {text[:24]!r}"
+    return f"is not a dump: {found}", _KNOWN_FORMATS

@@ -1,4 +1,7 @@
-"""Fields of a dump's JSON, read with a check: what is no such value is a RecordError that names the place."""
+"""Fields of a dump's JSON, read and checked: a wrong value is a RecordError that names its place.
+
+`Fields` reads one field, `ArgumentFields` the tree of an argument, and `PLAIN` the leaves that are no tensors.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,18 @@ import json
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Any
+from typing import Any, ClassVar, TypeAlias
 
 import msgspec
 
 from pytest_probe.errors import NotRebuilt, RecordError
 from pytest_probe.model.dump import Argument, Number
 from pytest_probe.records.lazy_json import TOKENS
+
+LeafReader: TypeAlias = Callable[["Fields", Mapping[str, Any], str], Argument]
 
 # What frameworks have and NumPy, with ml_dtypes, can hold.
 DUMP_DTYPES = (
@@ -23,27 +29,36 @@ DUMP_DTYPES = (
     *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"),
 )
 
-# torch's dtypes that NumPy and ml_dtypes have no place for: quantized, bits, narrow integers, pairs.
-_ODD = re.compile(r"q?u?int\d+(x\d)?|bits\d.*|complex32|float4.*")
-# For the message about anything else.
-_REBUILT = "a tensor, an array, a number, text, a dtype, a range or slice, or lists, tuples and dicts of them"
-# Words for what is not finite: quoted in place by us, or as strings by some versions of msprobe.
-_FLOATS: Mapping[str, float] = {**TOKENS, "NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+# torch's dtypes that NumPy and ml_dtypes do not have: quantized, bits, narrow integers, pairs.
+_NO_NUMPY_DTYPE = re.compile(r"q?u?int\d+(x\d)?|bits\d.*|complex32|float4.*")
+# What the message about an unknown type lists.
+_KNOWN_KINDS = "a tensor, an array, a number, text, a dtype, a range or slice, or lists, tuples and dicts of them"
+# Words for numbers that are not finite: quoted in place by `lazy_json`, or as strings by some versions of msprobe.
+_NONFINITE: Mapping[str, float] = {**TOKENS, "NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 MAX_RANK = 64  # of torch and of NumPy
 # Frameworks' sizes are int64.
 MAX_EXTENT = 2**63
-MAX_BESIDE_ZERO = 2**59  # elements of the widest dtype, complex128, whose bytes NumPy can count
-# Bytes of an entry of an untrusted dump: 20,000 tensors in one call. Once decoded it takes ten times as much memory.
+MAX_EMPTY = 2**59  # elements of complex128, the widest dtype, whose bytes NumPy can count
+# Bytes of an entry of an untrusted dump, enough for 20,000 tensors in one call. Decoded, it takes ten times as much.
 MAX_ENTRY = 1 << 24
 MAX_TEXT = 1 << 16  # characters of a text
-# No argument of a framework's is wider; uint64 has the largest.
+# The range of int64 and uint64: no framework has wider integers.
 LEAST, LARGEST = -(2**63), 2**64 - 1
 # Bytes of a file's name on usual file systems.
 _MAX_NAME = 255
 
 
+@contextmanager
+def limited_depth(path: Path, name: str) -> Iterator[None]:
+    """Decode a record in here: raises RecordError where its values are nested deeper than Python recurses."""
+    try:
+        yield
+    except RecursionError:
+        raise RecordError(path, name, "", "values nested too deep", "fewer than about 500 levels") from None
+
+
 class Fields:
-    """Reads the fields of one entry; `field` is always the dotted path inside it. Each raises RecordError."""
+    """Reads the fields of one entry; `field` is always the dotted path inside it. Each method raises RecordError."""
 
     def __init__(self, path: Path, name: str) -> None:
         self.path = path
@@ -53,7 +68,7 @@ class Fields:
         return RecordError(self.path, self.name, field, found, wanted)
 
     def no_place(self, field: str, found: str) -> NotRebuilt:
-        return NotRebuilt(self.path, self.name, field, found, _REBUILT)
+        return NotRebuilt(self.path, self.name, field, found, _KNOWN_KINDS)
 
     def object(self, raw: Any) -> dict[str, Any]:
         """An entry's own JSON, which must be an object."""
@@ -73,7 +88,7 @@ class Fields:
             raise self.error("", f"a value that cannot be decoded ({error})", "plain JSON in UTF-8") from None
 
     def optional(self, body: Mapping[str, Any], key: str, field: str, kind: type, wanted: str) -> Any:
-        """The value of a key, of this kind; an empty one where there is none."""
+        """The value of a key, of this kind; an empty one where the key is missing."""
         return self.need(body, key, field, kind, wanted) if key in body else kind()
 
     def need(self, body: Mapping[str, Any], key: str, field: str, kind: type | tuple[type, ...], wanted: str) -> Any:
@@ -90,17 +105,17 @@ class Fields:
         return self.dtype_named(self.need(value, key, field, str, "the name of a dtype"), f"{field}.{key}")
 
     def dtype_named(self, text: str, field: str) -> str:
-        """The bare name of the dtype that a dump calls so."""
+        """The bare name of the dtype with this name in a dump."""
         name = self.bare(text)
         if name not in DUMP_DTYPES:
-            if _ODD.fullmatch(name):
+            if _NO_NUMPY_DTYPE.fullmatch(name):
                 raise self.no_place(field, f"the dtype {name}, which NumPy does not have")
             raise self.error(field, f"the unknown dtype {quoted(text)}", f"one of {', '.join(DUMP_DTYPES)}")
         return name
 
     @staticmethod
     def bare(text: str) -> str:
-        """A dtype's name without what a format adds to it."""
+        """A dtype's name without the prefix that a format adds."""
         return text.removeprefix("torch.")
 
     def count(self, value: Mapping[str, Any], key: str, field: str) -> int | None:
@@ -121,13 +136,13 @@ class Fields:
         return tuple(shape)
 
     def tensor_shape(self, value: Mapping[str, Any], field: str) -> tuple[int, ...]:
-        """A tensor's. NumPy refuses an empty array whose other sizes would overflow; others are bounded by memory."""
+        """A tensor's shape. NumPy refuses an empty array whose other sizes overflow; memory bounds all others."""
         shape = self.shape(value, "shape", field)
-        self.check_beside_zero(shape, f"{field}.shape")
+        self.check_empty(shape, f"{field}.shape")
         return shape
 
-    def check_beside_zero(self, shape: tuple[int, ...], field: str) -> None:
-        if 0 in shape and math.prod(filter(None, shape)) >= MAX_BESIDE_ZERO:
+    def check_empty(self, shape: tuple[int, ...], field: str) -> None:
+        if 0 in shape and math.prod(filter(None, shape)) >= MAX_EMPTY:
             found = f"the sizes {', '.join(map(str, shape))}"
             raise self.error(field, found, "sizes whose product, zeros left out, is below 2**59")
 
@@ -148,8 +163,8 @@ class Fields:
             self._check_magnitude(number, f"{field}.{key}")
         if number is None or isinstance(number, int | float):
             return number
-        if isinstance(number, str) and number in _FLOATS:
-            return _FLOATS[number]
+        if isinstance(number, str) and number in _NONFINITE:
+            return _NONFINITE[number]
         raise self.error(f"{field}.{key}", quoted(number), "a number, true, false or null")
 
     def real(self, value: Mapping[str, Any], key: str, field: str) -> float | None:
@@ -157,7 +172,7 @@ class Fields:
         return None if number is None else float(number)
 
     def pair(self, value: Mapping[str, Any], key: str, field: str) -> tuple[Any, Any] | None:
-        """Two numbers, of which the second may be null; None where there are none."""
+        """Two numbers, of which the second may be null; None where the key is missing."""
         if value.get(key) is None:
             return None
         pair = self.need(value, key, field, list, "a list of two numbers")
@@ -180,19 +195,27 @@ class Fields:
 
 
 class ArgumentFields(Fields, ABC):
-    """Reads the arguments of an entry, in whose JSON an object may name its type."""
+    """Reads the arguments of an entry, in whose JSON an object may name its type.
+
+    leaves: what reads an object of each type, NumPy's scalars without "numpy.".
+    """
+
+    leaves: ClassVar[Mapping[str, LeafReader]]
 
     @abstractmethod
     def argument(self, value: Any, field: str) -> Argument:
-        """The argument that a value tells of."""
+        """The argument that a JSON value describes."""
 
-    @abstractmethod
     def leaf(self, kind: str, value: Mapping[str, Any], field: str) -> Argument:
         """The argument of an object with the name of its type."""
+        read = self.leaves.get(kind.removeprefix("numpy."))
+        if read is None:
+            raise self.no_place(f"{field}.type", quoted(kind))
+        return read(self, value, field)
 
-    def described(self, value: Mapping[str, Any], kind: Any, field: str) -> Argument:
-        """The argument of an object: of the type that it names, else a dict. An argument of a dict may be called as the
-        key of a type is."""
+    def typed(self, value: Mapping[str, Any], kind: Any, field: str) -> Argument:
+        """The argument of an object: of the type that it names, else a dict. A dict's own key may be "type": then its
+        value is no text."""
         if isinstance(kind, str):
             return self.leaf(kind, value, field)
         if kind is not None and not isinstance(kind, dict | list):
@@ -217,3 +240,84 @@ def quoted(value: Any) -> str:
         return str(TOKENS[value])
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+# Numbers of a range in an untrusted record, which an index makes a list of.
+_MAX_RANGE = 1 << 20
+_HELD = "an integer of at most 64 bits"
+
+
+def _floating(fields: Fields, value: Mapping[str, Any], field: str) -> float:
+    number = None if isinstance(value.get("value"), bool) else fields.real(value, "value", field)
+    if number is None:
+        found = quoted(value["value"]) if "value" in value else "nothing"
+        raise fields.error(f"{field}.value", found, "a number")
+    return number
+
+
+def _complex(fields: Fields, value: Mapping[str, Any], field: str) -> complex:
+    parts = fields.need(value, "value", field, list, "a list of real and imaginary part")
+    if len(parts) != 2:
+        raise fields.error(f"{field}.value", quoted(parts), "two numbers: real and imaginary part")
+    return complex(*(_floating(fields, {"value": part}, field) for part in parts))
+
+
+def _range(fields: Fields, value: Mapping[str, Any], field: str) -> range:
+    parts = fields.need(value, "value", field, list, "a list of start, stop and step")
+    if len(parts) != 3 or not all(type(part) is int for part in parts) or not parts[2]:
+        raise fields.error(f"{field}.value", quoted(parts), "three integers: start, stop, and a step that is not 0")
+    if not all(map(is_held, parts)) or len(range(*parts)) > _MAX_RANGE:
+        raise fields.error(f"{field}.value", quoted(f"range{tuple(parts)}"), f"at most {_MAX_RANGE:,} numbers")
+    return range(*parts)
+
+
+def _slice(fields: Fields, value: Mapping[str, Any], field: str) -> slice:
+    parts = fields.need(value, "value", field, list, "a list of start, stop and step")
+    whole = all(part is None or (isinstance(part, int) and not isinstance(part, bool)) for part in parts)
+    if len(parts) != 3 or not whole:
+        raise fields.error(f"{field}.value", quoted(parts), "three integers or nulls: start, stop and step")
+    for index, part in enumerate(parts):
+        if part is not None and not is_held(part):
+            raise fields.error(f"{field}.value.{index}", quoted(part), _HELD)
+    return slice(*parts)
+
+
+def _integer(fields: Fields, value: Mapping[str, Any], field: str) -> int:
+    number: int = fields.need(value, "value", field, int, "an integer")
+    if not is_held(number):
+        raise fields.error(f"{field}.value", quoted(number), _HELD)
+    return number
+
+
+def _text(fields: Fields, value: Mapping[str, Any], field: str) -> str:
+    text: str = fields.need(value, "value", field, str, "a string")
+    if len(text) > MAX_TEXT:
+        raise fields.error(f"{field}.value", f"a text of {len(text):,} characters", f"at most {MAX_TEXT:,}")
+    return text
+
+
+def is_held(number: int) -> bool:
+    return LEAST <= number <= LARGEST
+
+
+def _plain(kind: type, wanted: str) -> Callable[[Fields, Mapping[str, Any], str], Argument]:
+    return lambda fields, value, field: fields.need(value, "value", field, kind, wanted)
+
+
+_BOOL = _plain(bool, "true or false")
+# By the type that a dump names: what reads such a leaf.
+PLAIN: Mapping[str, LeafReader] = {
+    "bool": _BOOL,
+    "int": _integer,
+    "float": _floating,
+    "str": _text,
+    "complex": _complex,
+    "slice": _slice,
+    "range": _range,
+    "ellipsis": lambda fields, value, field: ...,
+    "bool_": _BOOL,
+    "str_": _text,
+    **dict.fromkeys(("float16", "float32", "float64"), _floating),
+    **dict.fromkeys(("complex64", "complex128"), _complex),
+    **dict.fromkeys(("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"), _integer),
+}

@@ -15,8 +15,8 @@ _PROCESS = re.compile(r"proc\d+")
 _RANK = re.compile(r"rank\d+")
 
 
-def natural(path: Path) -> tuple[tuple[int, int, str], ...]:
-    """A sort key by which step2 comes before step10, and a folder before what sorts behind it as text."""
+def natural_order(path: Path) -> tuple[tuple[int, int, str], ...]:
+    """A sort key: step2 comes before step10, and a folder before names that it is a prefix of."""
     pieces = (piece for part in path.parts for piece in (*re.split(r"(\d+)", part), ""))
     return tuple((1, int(piece), "") if piece.isdecimal() else (0, 0, piece) for piece in pieces)
 
@@ -26,7 +26,7 @@ def labels(paths: Sequence[Path]) -> dict[Path, str]:
 
     Process numbers, which change from capture to capture, are left out as in `stable`.
     """
-    given = _beside({Path(os.path.abspath(path)) for path in paths})
+    given = _siblings({Path(os.path.abspath(path)) for path in paths})
     parts = {path: _portable(Path(os.path.abspath(path)), given) for path in paths}
     pending = dict(parts)
     found: dict[Path, str] = {}
@@ -40,11 +40,11 @@ def labels(paths: Sequence[Path]) -> dict[Path, str]:
     return {path: found[path] for path in paths}
 
 
-def stable(path: Path, given: Mapping[Path, set[str]] | None = None) -> Path:
+def stable_path(path: Path, given: Mapping[Path, set[str]] | None = None) -> Path:
     """The path without process numbers, which the next capture has too: a folder `proc1234` becomes `rank0`.
 
-    Where it lies beside others of its kind, or beside ranks, it is numbered in their order: `proc0`, `proc1`. given
-    are names beside those that a folder is found to hold.
+    With other such folders or with ranks in the same folder, they are numbered in their order: `proc0`, `proc1`. given
+    are further names in a folder, which may not be on this disk.
     """
     numbered = [each for each in (path, *path.parents) if _PROCESS.fullmatch(each.name)]
     parts = list(path.parts)
@@ -53,8 +53,8 @@ def stable(path: Path, given: Mapping[Path, set[str]] | None = None) -> Path:
     return Path(*parts)
 
 
-def captured(path: Path) -> Path:
-    """The path that `stable` made this one of, itself where there is none."""
+def captured_path(path: Path) -> Path:
+    """The path on disk that `stable` turns into this one; the path itself where there is none."""
     found = Path(path.anchor)
     for part in path.parts[len(found.parts) :]:
         found /= part
@@ -65,9 +65,9 @@ def captured(path: Path) -> Path:
     return found
 
 
-def _without_number(folder: Path, beside: set[str]) -> str:
-    names = {folder.name, *beside, *_names(folder.parent)}
-    processes = sorted((Path(name) for name in names if _PROCESS.fullmatch(name)), key=natural)
+def _without_number(folder: Path, others: set[str]) -> str:
+    names = {folder.name, *others, *_names(folder.parent)}
+    processes = sorted((Path(name) for name in names if _PROCESS.fullmatch(name)), key=natural_order)
     alone = len(processes) == 1 and not any(_RANK.fullmatch(name) for name in names)
     return "rank0" if alone else f"proc{processes.index(Path(folder.name))}"
 
@@ -76,11 +76,11 @@ def _names(folder: Path) -> list[str]:
     try:
         return os.listdir(folder)
     except OSError:
-        return archive.listed(folder)
+        return archive.list_folder(folder)
 
 
-def _beside(paths: Iterable[Path]) -> dict[Path, set[str]]:
-    """The names below each folder that these paths lead through."""
+def _siblings(paths: Iterable[Path]) -> dict[Path, set[str]]:
+    """The names in each folder that these paths lead through."""
     found: defaultdict[Path, set[str]] = defaultdict(set)
     for path in paths:
         for each in (path, *path.parents):
@@ -90,4 +90,4 @@ def _beside(paths: Iterable[Path]) -> dict[Path, set[str]]:
 
 def _portable(path: Path, given: Mapping[Path, set[str]]) -> tuple[str, ...]:
     drive = [path.drive.rstrip(":")] if path.drive else []
-    return (*drive, *stable(path, given).parts[1:])
+    return (*drive, *stable_path(path, given).parts[1:])

@@ -1,4 +1,4 @@
-"""JSON files as large as dumps are: members stay raw until somebody asks, and bare NaN and Infinity are understood.
+"""JSON files as large as dumps: members stay raw until they are needed, and bare NaN and Infinity are read.
 
 json.dump writes NaN, Infinity and -Infinity as bare words, which JSON does not have and msgspec refuses. They are
 turned into strings of the same length in place, so that no offset moves and nothing is copied; `TOKENS` turns those
@@ -14,13 +14,13 @@ from pathlib import Path
 
 import msgspec
 
-from pytest_probe.system.archive import opened
-from pytest_probe.system.garbage_collection import paused_gc
+from pytest_probe.system.archive import open_file
+from pytest_probe.system.process import paused_gc
 
 # As long as the bare words, quotes included, so that they fit in place.
 TOKENS: Mapping[str, float] = {"N": float("nan"), "Infini": float("inf"), "-Infini": float("-inf")}
 
-# What Windows editors put before UTF-8.
+# Windows editors write it before UTF-8.
 _BOM = b"\xef\xbb\xbf"
 _SPACE = b" \t\n\r"
 _MINUS = ord("-")
@@ -32,7 +32,7 @@ _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 def read_bytes(path: Path) -> bytearray:
     """The whole file in one buffer; a byte order mark becomes spaces, so that offsets stay those of the file."""
-    with opened(path) as file:
+    with open_file(path) as file:
         buffer = bytearray(file.seek(0, os.SEEK_END))
         file.seek(0)
         del buffer[file.readinto(buffer) :]  # type: ignore[attr-defined]
@@ -81,7 +81,7 @@ def quote_tokens(buffer: bytearray) -> None:
 
 
 def _words(buffer: bytearray) -> Iterator[tuple[int, int]]:
-    """Where NaN and Infinity stand, in strings or bare, in order."""
+    """The places of NaN and Infinity, in strings or bare, in order."""
     nan, infinity = buffer.find(b"NaN"), buffer.find(b"Infinity")
     while nan >= 0 or infinity >= 0:
         if infinity < 0 or 0 <= nan < infinity:
@@ -93,7 +93,7 @@ def _words(buffer: bytearray) -> Iterator[tuple[int, int]]:
 
 
 def _unescaped(buffer: bytearray, character: bytes, start: int, end: int) -> int:
-    """How often a character stands unescaped; a backslash escapes what follows it, itself included."""
+    """How often a character occurs unescaped; a backslash escapes the next character, also a backslash."""
     escaped = 0
     backslash = buffer.find(b"\\", start, end)
     while backslash >= 0:
@@ -105,8 +105,8 @@ def _unescaped(buffer: bytearray, character: bytes, start: int, end: int) -> int
 def is_complete(raw: msgspec.Raw, found: Mapping[str, msgspec.Raw]) -> bool:
     """Is the object exactly as long as its members say, spaced as the first two are?
 
-    A key that occurs twice leaves one member and the bytes of two, so True means that there is none. False says
-    nothing: the object may be spaced unevenly, or a key be longer in bytes than in characters.
+    A repeated key leaves one member and the bytes of two, so True means that no key is repeated. False means nothing:
+    spaces may vary, or a key may be longer in bytes than in characters.
     """
     if len(found) < 2:
         return False
@@ -125,6 +125,6 @@ def is_complete(raw: msgspec.Raw, found: Mapping[str, msgspec.Raw]) -> bool:
 
 
 def _run(view: memoryview, start: int, characters: bytes) -> int:
-    """How many of these characters stand from start on."""
+    """How many of these characters there are from start on."""
     window = bytes(view[start : start + 256])
     return len(window) - len(window.lstrip(characters))

@@ -1,10 +1,11 @@
-"""The exact and slow way through a JSON object, member by member: for files that are damaged or hold a key twice."""
+"""A slow, exact parser of a JSON object, member by member: for files that are damaged or hold a key twice."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +13,21 @@ import msgspec
 from msgspec import Struct, field
 
 from pytest_probe.errors import DumpError
-from pytest_probe.records.lazy_json import quote_tokens
+from pytest_probe.records.lazy_json import is_complete, quote_tokens, read_bytes
+from pytest_probe.system.process import paused_gc
 
 # JSON's own blanks; \s knows more.
 _SPACE = re.compile(r"[ \t\n\r]*")
 _DECODER = json.JSONDecoder(parse_int=float)  # int() raises beyond 4300 digits
 _NEVER = re.compile(r"(?!)")
-# Of a damaged file no setting makes more.
+# No option helps to read a damaged file.
 ADVICE = "copy the file again, or repeat the capture"
 _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
 
 class _Broken(Exception):
-    """The text is no JSON at this offset. json's own error counts the lines before it, which takes as long as reading
-    them: too long for a file with many holes."""
+    """The text is no JSON at this offset. json's own error counts the lines before it, which takes quadratic time in a
+    file with many holes."""
 
     def __init__(self, offset: int) -> None:
         super().__init__(offset)
@@ -35,8 +37,7 @@ class _Broken(Exception):
 class Hole(Struct, frozen=True):
     """A place where the text is no JSON.
 
-    offset is in bytes, line counts from 1; entry is the one that is broken there, last the whole one before it, either
-    "" where there is none.
+    offset is in bytes, line counts from 1; entry is the broken entry, last the whole one before it; each may be "".
     """
 
     offset: int
@@ -67,10 +68,10 @@ def repeated_keys(data: bytes) -> dict[str, int]:
 
 
 def salvage(data: bytearray, entry: re.Pattern[str], under: str = "") -> Salvage:
-    """Read what is whole in a damaged dump: every complete entry before, between and behind the damage.
+    """Read what is whole in a damaged dump: every complete entry before, between and after the damage.
 
-    entry matches how one begins, its key and the opening brace; under is the top-level key that entries stand under,
-    "" where they stand at the top.
+    entry matches how one begins, its key and the opening brace; under is the top-level key whose value holds
+    the entries, "" where the top level holds them.
     """
     text, saved = _Text(data, entry), Salvage()
     key = ""
@@ -88,7 +89,7 @@ def salvage(data: bytearray, entry: re.Pattern[str], under: str = "") -> Salvage
     except _Broken as error:
         if not saved.holes:
             _note(text, saved, error.offset, "", next(reversed(saved.entries), ""))
-        # A hole before the entries hides the key that they stand under; it is looked for.
+        # A hole before the entries hides the key that holds them; search for it.
         hidden = under and not saved.entries and key != under
         start = re.search(rf'"{under}"\s*:\s*(?=\{{)', text.text) if hidden else None
         if start:
@@ -96,9 +97,26 @@ def salvage(data: bytearray, entry: re.Pattern[str], under: str = "") -> Salvage
     return saved
 
 
-def damage(path: Path, saved: Salvage, reason: str) -> str:
-    """What is wrong with a dump that was salvaged; reason is what the JSON parser said. Raises DumpError where no entry
-    could be read."""
+def repetitions(raw: msgspec.Raw, entries: Mapping[str, msgspec.Raw]) -> list[str]:
+    """A note for each key that an undamaged JSON object holds more than once; entries are its decoded members."""
+    if is_complete(raw, entries):
+        return []
+    repeated = repeated_keys(bytes(raw))
+    return [f"entry {name} occurs {count} times, the last one counts" for name, count in repeated.items()]
+
+
+def salvage_file(path: Path, entry: re.Pattern[str], reason: str, under: str = "") -> tuple[Salvage, str]:
+    """What is whole in a damaged dump file, and what is damaged in it; reason is what the JSON parser said.
+
+    The file is read again, because `quote_tokens` may have changed bytes after the damage. Raises DumpError where no
+    entry could be read.
+    """
+    with paused_gc():
+        saved = salvage(read_bytes(path), entry, under)
+    return saved, _damage(path, saved, reason)
+
+
+def _damage(path: Path, saved: Salvage, reason: str) -> str:
     hole = saved.hole
     found = f"cannot be read as JSON ({reason})"
     if hole:
@@ -162,7 +180,7 @@ class _Text:
             raise _Broken(at) from None
 
     def next_entry(self, at: int) -> int:
-        """Where the next key stands that looks like an entry's, or the end of the text."""
+        """The offset of the next key that looks like an entry's, or the end of the text."""
         start, found = self._entry
         if not start <= at <= found:
             match = self._begins.search(self.text, at)
@@ -171,7 +189,8 @@ class _Text:
         return found
 
     def _cut(self, at: int, bound: int) -> tuple[int, str]:
-        """The text up to a bound, and where it begins: cut once for all values before the same bound."""
+        """The text up to a bound, and its offset; values before one bound share a slice, lest slicing take quadratic
+        time."""
         start, end, text = self._window
         if bound != end or at < start:
             start, text = at, self.text[at:bound]
@@ -179,7 +198,7 @@ class _Text:
         return start, text
 
     def next_member(self, at: int) -> int:
-        """Where the next key or the closing brace stands, from where a value ended."""
+        """The offset of the next key or the closing brace; at is where a value ended."""
         at = self.skip(at)
         return self.skip(at + 1) if self.expect(at, ",}") == "," else at
 
@@ -202,7 +221,7 @@ def _entries(text: _Text, saved: Salvage, start: int) -> int:
                     return at + 1
                 raise _Broken(at)
             name, at = text.key(at)
-            # Up to the next entry at most, so that one broken value does not swallow those behind it.
+            # Up to the next entry at most, so that one broken value does not swallow those after it.
             end = text.value(at, text.next_entry(at))[1]
             saved.entries[name] = _raw(text.data[at:end])
             name, resume = "", end

@@ -14,9 +14,8 @@ from pytest_probe.model.result import Result
 from pytest_probe.reports.death import TIMEOUT
 from pytest_probe.reports.identity import Identity, check
 from pytest_probe.reports.selected import ITEMS, Items, RunEnd, described, faults, ids_in, is_of_test, read_items
-from pytest_probe.system.atomic_files import beside
-from pytest_probe.system.file_lock import locked
-from pytest_probe.system.regular_file import opened
+from pytest_probe.system.files import open_regular, temporary_path
+from pytest_probe.system.locks import try_lock
 
 OPTION = "--probe-resume"
 ADVICE = "give the same, or a new folder"
@@ -51,7 +50,7 @@ class Earlier:
         self._path = folder / results_file
         self.remarks: list[str] = []
         try:
-            with opened(folder / run_file) as file:
+            with open_regular(folder / run_file) as file:
                 self.run = msgspec.json.decode(file.read(), type=EarlierRun)
         except OSError as error:
             missing = f"{run_file} cannot be read ({error.strerror}), so there is no run to go on with"
@@ -94,10 +93,10 @@ class Earlier:
         keep = [bool(id) and id not in again and (self.finished or not is_of_test(str(id))) for id in found]
         if all(keep):
             return file
-        path = beside(self._path)
+        path = temporary_path(self._path)
         new = path.open("ab", buffering=0)
-        locked(new)
-        with opened(self._path) as old:
+        try_lock(new)
+        with open_regular(self._path) as old:
             new.writelines(line for line, stays in zip(old, keep, strict=True) if stays)
         path.replace(self._path)
         file.close()
@@ -107,7 +106,7 @@ class Earlier:
         """The id of each line and its kind: the id is "" where it cannot be read, None where it was cut off at the
         end."""
         decoder = msgspec.json.Decoder(Result)
-        with opened(self._path) as file:
+        with open_regular(self._path) as file:
             yield from (_line(decoder, line) for line in file)
 
     def _items(self, has_results: bool) -> Items:
@@ -125,7 +124,7 @@ class Earlier:
     def results(self, size: int) -> Iterator[Result]:
         """Those in the first bytes of the file. Raises ResultsError where a line is no result of ours."""
         decoder = msgspec.json.Decoder(Result)
-        with opened(self._path) as file:
+        with open_regular(self._path) as file:
             for number, line in enumerate(file, 1):
                 size -= len(line)
                 if size < 0:

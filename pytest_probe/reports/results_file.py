@@ -14,9 +14,8 @@ from pytest_probe.errors import ResultsError, SettingsError
 from pytest_probe.model.result import Result
 from pytest_probe.reports.earlier import Earlier
 from pytest_probe.system import archive
-from pytest_probe.system.atomic_files import replacing
-from pytest_probe.system.file_lock import locked
-from pytest_probe.system.regular_file import opened
+from pytest_probe.system.files import open_regular, replacing
+from pytest_probe.system.locks import try_lock
 
 SCHEMA = 1
 RESULTS, RUN = "results.jsonl", "run.json"
@@ -103,13 +102,13 @@ class ResultsWriter:
 def _lock(file: IO[bytes]) -> bool:
     """A file system without locks is one on which nobody can be told apart."""
     with suppress(OSError):
-        return locked(file)
+        return try_lock(file)
     return True
 
 
 def digest(path: Path) -> str:
     """SHA-256 of a file as it is unpacked, as "sha256:..."."""
-    with archive.opened(path) as file:
+    with archive.open_file(path) as file:
         state = hashlib.sha256()
         while block := file.read(1 << 20):
             state.update(block)
@@ -132,7 +131,7 @@ def read_results(path: Path) -> Iterator[Result]:
     Raises OSError, and ResultsError where a line is no result of ours.
     """
     decoder = msgspec.json.Decoder(Result)
-    with opened(path) as file:
+    with open_regular(path) as file:
         for number, line in enumerate(file, 1):
             if line.endswith(b"\n"):
                 try:

@@ -13,7 +13,7 @@ from pytest_probe.errors import ResultsError, SettingsError
 from pytest_probe.model.result import Result
 from pytest_probe.reports.results_file import RESULTS, RUN, SCHEMA, read_results
 from pytest_probe.reports.selected import RunEnd, check_results
-from pytest_probe.system.regular_file import opened
+from pytest_probe.system.files import open_regular
 
 
 class _Schema(msgspec.Struct, frozen=True):
@@ -58,7 +58,7 @@ class RunFolder(Struct, frozen=True):
     def read(cls, where: str, path: Path) -> RunFolder:
         """Raises SettingsError where the folder holds no run, or one of another schema."""
         try:
-            with opened(path / RUN) as file:
+            with open_regular(path / RUN) as file:
                 content = file.read()
             schema = msgspec.json.decode(content, type=_Schema).schema
             if schema != SCHEMA:

@@ -14,8 +14,7 @@ from msgspec import Struct
 
 from pytest_probe.errors import ResultsError, SettingsError
 from pytest_probe.model.result import PortableId
-from pytest_probe.system.atomic_files import replacing
-from pytest_probe.system.regular_file import opened
+from pytest_probe.system.files import open_regular, replacing
 
 ITEMS = "items.json"
 NAMED = 5
@@ -92,7 +91,7 @@ def write_items(folder: Path, items: Sequence[SelectedItem]) -> None:
 
 def read_items(folder: Path, selected: Selected | None = None) -> Items:
     """Raises OSError, and ResultsError where the file is damaged or is not the list that run.json knows."""
-    with opened(folder / ITEMS) as file:
+    with open_regular(folder / ITEMS) as file:
         content = file.read()
     if selected is not None and _selected(content, selected.count) != selected:
         raise ResultsError(str(folder / ITEMS), "it is not the list of the run that run.json describes")
@@ -104,7 +103,7 @@ def read_items(folder: Path, selected: Selected | None = None) -> Items:
 
 def selected_in(folder: Path) -> Selected:
     """Of the list in a folder. Raises OSError, and ResultsError."""
-    with opened(folder / ITEMS) as file:
+    with open_regular(folder / ITEMS) as file:
         content = file.read()
     return _selected(content, len(read_items(folder).found))
 
@@ -117,7 +116,7 @@ def ids_in(path: Path, size: float = math.inf) -> Iterator[str]:
     """The ids of the results in the first bytes of a file; a line that was cut off at the end is no result. Raises
     OSError, and ResultsError."""
     decoder = msgspec.json.Decoder(_Named)
-    with opened(path) as file:
+    with open_regular(path) as file:
         for number, line in enumerate(file, 1):
             size -= len(line)
             if size < 0 or not line.endswith(b"\n"):
@@ -190,7 +189,7 @@ def named(ids: Sequence[str]) -> str:
 def end_of(path: Path) -> RunEnd:
     """Of a run.json. Raises OSError, and ResultsError."""
     try:
-        with opened(path) as file:
+        with open_regular(path) as file:
             return msgspec.json.decode(file.read(), type=RunEnd)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ResultsError(str(path), str(error)) from None

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_probe.errors import DumpError, SettingsError
-from pytest_probe.records import asked_for, expanded
+from pytest_probe.records import dumps_of_option, expand_pattern
 from pytest_probe.settings.written import Written
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def dumps(written: Written) -> tuple[Path, ...]:
 
 def _expanded(option: str, path: Path) -> list[Path]:
     try:
-        return expanded(path)
+        return expand_pattern(path)
     except DumpError as error:
         raise SettingsError(option, str(path), error.problem) from None
 
@@ -42,7 +42,7 @@ def files_of(written: Written, paths: Iterable[Path]) -> tuple[Path, ...]:
 
 
 def _dump_files(option: str, path: Path) -> list[Path]:
-    found = asked_for(option, path)
+    found = dumps_of_option(option, path)
     for file in found:
         _check_utf8(option, file)
         if "[" in str(file) or "::" in str(file):

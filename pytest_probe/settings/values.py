@@ -18,7 +18,7 @@ from pytest_probe.settings.choices import ACCURACY, ALONE, DIRECTION_CHOICES, DT
 from pytest_probe.settings.settings import PROFILES, Examples
 from pytest_probe.settings.written import Written
 from pytest_probe.standards.tools.project_rules import StandardsFile
-from pytest_probe.system.regular_file import check_replaceable
+from pytest_probe.system.files import check_replaceable
 
 if TYPE_CHECKING:
     pass

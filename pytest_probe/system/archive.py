@@ -23,7 +23,7 @@ from typing import BinaryIO, Literal, Protocol
 
 from msgspec import Struct
 
-from pytest_probe.system import regular_file
+from pytest_probe.system import files
 
 Kind = Literal["zip", "tar", "gzip", ""]
 _GZIP, _ZIP, _TAR = b"\x1f\x8b", (b"PK\x03\x04", b"PK\x05\x06"), slice(257, 262)
@@ -54,12 +54,12 @@ class _Archive(Protocol):
 
 def kind(path: Path) -> Kind:
     """What the content of this file is. Raises OSError."""
-    with regular_file.opened(path) as file:
+    with files.open_regular(path) as file:
         head = file.read(512)
     if head.startswith(_ZIP):
         return "zip"
     if head.startswith(_GZIP):
-        with regular_file.opened(path) as file:
+        with files.open_regular(path) as file:
             return "tar" if _prefix(file, 512)[_TAR] == b"ustar" else "gzip"
     return "tar" if head[_TAR] == b"ustar" else ""
 
@@ -88,7 +88,7 @@ def names(path: Path) -> list[str]:
     return list(_archive(path).members)
 
 
-def listed(folder: Path) -> list[str]:
+def list_folder(folder: Path) -> list[str]:
     """The names that a folder inside an archive holds; none where it is no such folder."""
     place = (folder, "") if os.path.isfile(folder) and is_archive(folder) else split(folder)
     if place is None:
@@ -103,7 +103,7 @@ def is_file(path: Path) -> bool:
 
 
 def is_folder(path: Path) -> bool:
-    return path.is_dir() or (split(path) is not None and bool(listed(path)))
+    return path.is_dir() or (split(path) is not None and bool(list_folder(path)))
 
 
 def size(path: Path) -> int:
@@ -117,18 +117,18 @@ def head(path: Path, count: int) -> bytes:
     place = split(path)
     if place is not None:
         return _read(path, *place)[:count]
-    with regular_file.opened(path) as file:
+    with files.open_regular(path) as file:
         start = file.read(count)
         file.seek(0)
         return _prefix(file, count) if start.startswith(_GZIP) else start
 
 
-def opened(path: Path) -> BinaryIO:
+def open_file(path: Path) -> BinaryIO:
     """The file, open for reading: on the disk, unpacked where gzip packed it, or of an archive. Raises OSError."""
     place = split(path)
     if place is not None:
         return BytesIO(_read(path, *place))
-    file = regular_file.opened(path)
+    file = files.open_regular(path)
     if file.read(2) != _GZIP:
         file.seek(0)
         return file
@@ -153,7 +153,7 @@ def _read(path: Path, archive: Path, name: str) -> bytes:
 
 
 def _gunzipped(path: Path, file: BinaryIO) -> bytes:
-    """What gzip packed; of a file that was cut off what stands before the cut."""
+    """What gzip packed; of a truncated file, what comes before the cut."""
     allowed = _allowed(path)
     content = _prefix(file, allowed + 1)
     if len(content) > allowed:
@@ -230,7 +230,7 @@ class _Tar:
 
 
 def _stream(path: Path) -> BinaryIO:
-    source = regular_file.opened(path)
+    source = files.open_regular(path)
     packed = source.read(2) == _GZIP
     source.seek(0)
     if not packed:

@@ -1,7 +1,7 @@
 """Files of settings and arguments, decoded into msgspec Structs; what does not fit is a SettingsError that says why.
 
-A Struct's annotations say all of it: Literal the words that are known, Meta the bounds, and Meta's description what
-would do. Structs forbid unknown fields, and stand in each other directly, not in lists or mappings.
+A Struct's annotations define what is accepted: Literal the known words, Meta the bounds, and Meta's description the
+advice in an error. Structs forbid unknown fields. A Struct's field may be a Struct, but not a list or mapping of them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class WrongField(ValueError):
     """A Struct's __post_init__ raises it with the name of a field that is not as its description says."""
 
 
-def decoded(
+def decode(
     content: object, kind: type[T], place: Callable[[Steps], str], keys: Sequence[str] = (), *, strict: bool = True
 ) -> T:
     """The content as this kind of Struct, or as one of a Literal's words.
@@ -48,21 +48,21 @@ def decoded(
 
 
 def one_of(known: Iterable[str], found: str) -> str:
-    """The advice to give one of the known words, and which of them was meant, where one is close."""
+    """The advice to give one of the known words, with the closest one, if one is close."""
     known = tuple(known)
     close = _closest(known, found)
     return f"give one of {', '.join(known)}{f' (did you mean {close}?)' if close else ''}"
 
 
-def _meant(known: Iterable[str], found: str) -> str:
-    """Which of the known keys was meant, where one is close, and all of them."""
+def _known_keys(known: Iterable[str], found: str) -> str:
+    """The closest known key, if one is close, and all of them."""
     known = tuple(known)
     close, keys = _closest(known, found), ", ".join(known)
     return f"did you mean {close!r}? Known keys: {keys}" if close else f"known keys: {keys}"
 
 
-def meant(known: Iterable[str], found: str) -> str:
-    """Which of the known words was meant, as the end of a sentence; "" where none is close, or it is one of them."""
+def suggestion(known: Iterable[str], found: str) -> str:
+    """The closest known word, as the end of a sentence; "" where none is close, or the word is known."""
     close = "" if found in known else _closest(known, found)
     return f"; did you mean {close}?" if close else ""
 
@@ -97,7 +97,7 @@ def _refusal(
             continue
         fields = _fields(annotation)
         if step not in fields:
-            return UnknownKey(": ".join(where), step, _meant(fields, step))
+            return UnknownKey(": ".join(where), step, _known_keys(fields, step))
         where.append(step)
         found, annotation = found.get(step), fields[step].type
     words, description = _words(annotation), _description(annotation)

@@ -1,25 +1,96 @@
-"""Memory that runs out in the middle of a case.
+"""How much memory a process may take, and what happens when it runs out in the middle of a case.
 
-NumPy and torch both raise `MemoryError` for it, which code of this package that catches exceptions and goes on lets
-through.
+NumPy and torch both raise MemoryError then. Code of this package that catches exceptions and continues must not catch
+this one.
 """
 
 from __future__ import annotations
 
+import functools
+import os
 import traceback
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
 
 from pytest_probe.errors import OutOfMemory
 from pytest_probe.user_errors import causes, first_line
 
+# Bytes. Chosen: a usual machine for training; a larger one skips calls that it could run.
+_UNKNOWN_MEMORY = 1 << 36
+# Where Linux shows control groups, and the file that holds a group's limit: of version 2, and of version 1.
+_GROUPS = Path("/sys/fs/cgroup")
+_LIMIT_2, _LIMIT_1 = "memory.max", "memory.limit_in_bytes"
+
+
+@functools.cache
+def available_memory(workers: int = 1) -> int:
+    """Bytes of memory that this process may take: its share of the machine, or of its control group, where so many
+    workers run here, and at most what its own address space has left (RLIMIT_AS); 64 GiB where the system does not say.
+
+    The whole, not what is free now, and asked once: what is skipped must not depend on the state of the page cache.
+    """
+    machine = min((_physical(), *group_limits(_own_groups(), _GROUPS)))
+    return min((machine // workers, *_address_space_left()))
+
+
+def _physical() -> int:
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return _UNKNOWN_MEMORY
+
+
+def _own_groups() -> str:
+    try:
+        return Path("/proc/self/cgroup").read_text()
+    except OSError:
+        return ""
+
+
+def group_limits(groups: str, mounted: Path) -> Iterator[int]:
+    """The limits, in bytes, of a process's control groups and of those above them. groups: what /proc/self/cgroup says
+    of it, a line "4:memory:/a/b" for version 1 and "0::/a/b" for version 2; mounted: where the groups are seen."""
+    for line in groups.splitlines():
+        number, _, rest = line.partition(":")
+        controllers, _, group = rest.partition(":")
+        if number == "0":
+            yield from _limits(mounted, group, _LIMIT_2)
+        elif "memory" in controllers.split(","):
+            yield from _limits(mounted / "memory", group, _LIMIT_1)
+
+
+def _limits(mounted: Path, group: str, name: str) -> Iterator[int]:
+    """Inside a container a group may be seen by a shorter path than its own: whatever is there counts."""
+    path = PurePosixPath(group.lstrip("/"))
+    for folder in (path, *path.parents):
+        try:
+            text = (mounted / folder / name).read_text().strip()
+        except OSError:
+            continue
+        if text.isdigit():  # "max": no limit
+            yield int(text)
+
+
+def _address_space_left() -> Iterator[int]:
+    try:
+        import resource
+
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        if limit != resource.RLIM_INFINITY:
+            pages = int(Path("/proc/self/statm").read_text().split()[0])
+            yield max(limit - pages * resource.getpagesize(), 0)
+    except (ImportError, OSError, ValueError):
+        return
+
 
 def out_of_memory(error: MemoryError) -> OutOfMemory:
-    """The skip of a case whose memory ran out, with all that the frames of its error held given back."""
-    given_back(error)
+    """The skip of a case whose memory ran out; frees what the frames of its error hold."""
+    release_frames(error)
     return OutOfMemory(f"memory ran out ({first_line(error)}); free some, or run with fewer workers")
 
 
-def given_back(error: MemoryError) -> None:
-    """Let go of all that the frames of an error hold."""
+def release_frames(error: MemoryError) -> None:
+    """Free what the frames of an error hold: their arrays would live as long as the traceback."""
     for link in causes(error):
         traceback.clear_frames(link.__traceback__)
         link.__traceback__ = None

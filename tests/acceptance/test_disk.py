@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from pytest_probe.system.file_lock import locked
+from pytest_probe.system.locks import try_lock
 from tests.acceptance.conftest import DumpMaker, entries, forward, tensor
 
 # In a child: no file may become larger than so many bytes.
@@ -99,9 +99,9 @@ def test_a_capture_below_a_file(pytester: pytest.Pytester) -> None:
 
 HOLDER = """
 import sys
-from pytest_probe.system.file_lock import locked
+from pytest_probe.system.locks import try_lock
 file = open(sys.argv[1], "ab")
-print(locked(file), flush=True)
+print(try_lock(file), flush=True)
 sys.stdin.read()
 """
 
@@ -127,13 +127,13 @@ def test_a_run_holds_its_folder(pytester: pytest.Pytester, make_dump: DumpMaker)
     make_dump(data={"Torch.argmax.0.forward": ARGMAX})
     pytester.makeconftest(
         """
-        from pytest_probe.system.file_lock import locked
+        from pytest_probe.system.locks import try_lock
 
         def pytest_probe_verdict(case, verdict):
             with open("out/results.jsonl", "ab") as file:
-                assert not locked(file)
+                assert not try_lock(file)
         """
     )
     assert pytester.runpytest("--probe-dump=dump.json", "--probe-out=out").ret == 0
     with (pytester.path / "out/results.jsonl").open("ab") as file:
-        assert locked(file)
+        assert try_lock(file)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from xdist.scheduler import LoadScheduling
@@ -30,7 +30,7 @@ def started(items: list[str], workers: int = 2) -> tuple[Any, list[Worker]]:
     options = {"maxschedchunk": None, "tx": ["popen"] * workers}
     config = SimpleNamespace(getoption=lambda name, default=None: options.get(name, default), option=None)
     config.getvalue = config.getoption
-    scheduler: Any = CostlyFirst(config)
+    scheduler: Any = CostlyFirst(cast(pytest.Config, config))
     nodes = [Worker(f"gw{number}") for number in range(workers)]
     for node in nodes:
         scheduler.add_node(node)

@@ -15,7 +15,7 @@ import pytest
 
 from pytest_probe import records
 from pytest_probe.errors import DumpError, RecordError
-from pytest_probe.records.msprobe.stack import user_frame
+from pytest_probe.records.msprobe.call_sites import user_frame
 from tests.support.writing import write_dump
 
 COUNT = 100_000

@@ -24,11 +24,11 @@ def test_files_of_an_archive_have_paths(folder: Path, kind: str) -> None:
     path = Path(shutil.make_archive(str(folder), kind, folder))
     assert archive.is_archive(path)
     assert sorted(archive.names(path)) == ["dump.json", "step0/deep/x.npy", "step0/dump.json"]
-    assert sorted(archive.listed(path)) == ["dump.json", "step0"]
-    assert sorted(archive.listed(path / "step0")) == ["deep", "dump.json"]
+    assert sorted(archive.list_folder(path)) == ["dump.json", "step0"]
+    assert sorted(archive.list_folder(path / "step0")) == ["deep", "dump.json"]
     assert archive.split(path / "step0/dump.json") == (path, "step0/dump.json")
     assert archive.split(path) is None
-    assert archive.opened(path / "step0/deep/x.npy").read() == b"step0/deep/x.npy"
+    assert archive.open_file(path / "step0/deep/x.npy").read() == b"step0/deep/x.npy"
     assert archive.head(path / "dump.json", 4) == b"dump"
     assert archive.size(path / "dump.json") == 9
     assert archive.is_file(path / "dump.json")
@@ -36,34 +36,34 @@ def test_files_of_an_archive_have_paths(folder: Path, kind: str) -> None:
     assert not archive.is_file(path / "step0")
     assert not archive.is_folder(path / "dump.json")
     with pytest.raises(FileNotFoundError):
-        archive.opened(path / "step1/dump.json")
+        archive.open_file(path / "step1/dump.json")
 
 
 def test_files_on_the_disk_stay_what_they_are(folder: Path) -> None:
     file = folder / "dump.json"
-    assert archive.opened(file).read() == archive.head(file, 99) == b"dump.json"
+    assert archive.open_file(file).read() == archive.head(file, 99) == b"dump.json"
     assert archive.split(file) is None
     assert archive.split(file / "x") is None
     assert not archive.is_archive(file)
     assert not archive.is_archive(folder)
-    assert archive.listed(folder / "none") == []
+    assert archive.list_folder(folder / "none") == []
     with pytest.raises(FileNotFoundError):
-        archive.opened(folder / "none")
+        archive.open_file(folder / "none")
 
 
 def test_gzip_is_unpacked_as_far_as_it_goes(tmp_path: Path) -> None:
     content = bytes(range(256)) * 4000
     file = tmp_path / "dump.json.gz"
     file.write_bytes(gzip.compress(content))
-    assert archive.opened(file).read() == content
+    assert archive.open_file(file).read() == content
     assert archive.head(file, 300) == content[:300]
     assert not archive.is_archive(file)
     file.write_bytes(file.read_bytes()[:3000])
-    cut = archive.opened(file).read()
+    cut = archive.open_file(file).read()
     assert cut
     assert content.startswith(cut)
     file.write_bytes(b"\x1f\x8b and no gzip")
-    for read in (archive.opened, lambda path: archive.head(path, 99)):
+    for read in (archive.open_file, lambda path: archive.head(path, 99)):
         with pytest.raises(OSError, match="the gzip file is damaged"):
             read(file)
 

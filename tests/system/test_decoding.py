@@ -8,7 +8,7 @@ import pytest
 from msgspec import Meta, Struct, field
 
 from pytest_probe.errors import SettingsError
-from pytest_probe.system.decoding import Steps, WrongField, decoded, one_of
+from pytest_probe.system.decoding import Steps, WrongField, decode, one_of
 
 
 class Part(Struct, forbid_unknown_fields=True):
@@ -32,9 +32,9 @@ def place(steps: Steps) -> str:
 
 
 def test_what_fits() -> None:
-    found = decoded({"why": "so", "part": {"low": 1, "top": 2}}, Whole, place)
+    found = decode({"why": "so", "part": {"low": 1, "top": 2}}, Whole, place)
     assert (found.why, found.part.high) == ("so", 2)
-    assert decoded({"low": "-2"}, Part, place, strict=False).low == -2
+    assert decode({"low": "-2"}, Part, place, strict=False).low == -2
 
 
 @pytest.mark.parametrize(
@@ -58,14 +58,14 @@ def test_what_does_not_fit(content: Any, message: str) -> None:
     if isinstance(content, dict) and "why" not in content and content:
         content["why"] = "so"
     with pytest.raises(SettingsError) as raised:
-        decoded(content, Whole, place, ("of",))
+        decode(content, Whole, place, ("of",))
     assert str(raised.value) == message.replace("*", "cannot be used")
 
 
 @pytest.mark.parametrize("key", ["", "a\nb`", "a` - at `$.part", "a` - at `$.colours[3]", "a` - at `$.colour"])
 def test_a_key_that_looks_like_msgspecs_own_words(key: str) -> None:
     with pytest.raises(SettingsError, match="unknown key "):
-        decoded({"why": "so", key: 1}, Whole, place)
+        decode({"why": "so", key: 1}, Whole, place)
 
 
 def test_one_of() -> None:

@@ -21,7 +21,7 @@ from pytest_probe.reports.selected import RunEnd, check_results
 from pytest_probe.standards.api_class import classes_of
 from pytest_probe.standards.tools import COMPARES, DEFAULT
 from pytest_probe.standards.tools.three_party import Decision
-from pytest_probe.system.regular_file import opened
+from pytest_probe.system.files import open_regular
 
 OPTION = "--probe-benchmark"
 MISSING = "the benchmark's results do not have this case"
@@ -36,7 +36,7 @@ class OtherRun(RunEnd, frozen=True):
 
 def _run_at(path: Path) -> OtherRun:
     try:
-        with opened(path) as file:
+        with open_regular(path) as file:
             return msgspec.json.decode(file.read(), type=OtherRun)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ResultsError(str(path), str(error)) from None

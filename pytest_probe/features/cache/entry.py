@@ -23,7 +23,7 @@ from msgspec import Struct, field
 from pytest_probe.check.kept import Kept
 from pytest_probe.features.cache.state import Witness
 from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype
-from pytest_probe.system.regular_file import opened
+from pytest_probe.system.files import open_regular
 
 MARK = b"probe-reference\0"
 TRAILER = struct.Struct("<QL")
@@ -69,7 +69,7 @@ class Entry:
     def read(cls, path: Path) -> Entry | None:
         """None where there is no such file, a damaged one, or something else by its name."""
         try:
-            with opened(path) as file:
+            with open_regular(path) as file:
                 # Copied where somebody writes to it: arrays are as others are.
                 content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
         except (OSError, ValueError):

@@ -304,7 +304,7 @@ def _on(node: str) -> NodeAffinitySchedulingStrategy:
 def _content(path: Path) -> Any:
     """A file's bytes, which go into Ray's memory without a copy in this process's."""
     if archive.split(path) is not None:
-        with archive.opened(path) as file:
+        with archive.open_file(path) as file:
             return file.read()
     return np.memmap(path, np.uint8, "r") if path.stat().st_size else b""
 

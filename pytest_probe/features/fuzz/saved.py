@@ -15,8 +15,8 @@ from pytest_probe.errors import DumpError
 from pytest_probe.features.fuzz.finding import Finding
 from pytest_probe.model.arguments import Leaf
 from pytest_probe.model.dump import TENSOR_FOLDER, DtypeSpec
-from pytest_probe.system.atomic_files import replacing
-from pytest_probe.system.file_lock import locked
+from pytest_probe.system.files import replacing
+from pytest_probe.system.locks import try_lock
 
 PAUSE = 0.05  # seconds
 HEADER: Mapping[str, Any] = {"task": "tensor", "level": "L1", "dump_data_dir": TENSOR_FOLDER}
@@ -30,7 +30,7 @@ def append(path: Path, found: Finding, framework: str) -> str:
     path.mkdir(parents=True, exist_ok=True)
     file = path / "dump.json"
     with (path / ".lock").open("w") as lock:
-        while not locked(lock):  # another worker appends
+        while not try_lock(lock):  # another worker appends
             time.sleep(PAUSE)
         content = _read(file, framework) if file.exists() else {**HEADER, "framework": framework, "data": {}}
         api, data = found.api, content["data"]

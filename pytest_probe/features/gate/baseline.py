@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from pytest_probe.errors import ResultsError, SettingsError
 from pytest_probe.model.baseline import KeptCase
 from pytest_probe.reports.identity import Identity
-from pytest_probe.system.regular_file import opened
+from pytest_probe.system.files import open_regular
 
 SCHEMA = 1
 OPTION = "--probe-baseline"
@@ -86,7 +86,7 @@ class Baseline(Struct, frozen=True):
     def read(cls, path: Path, option: str = OPTION) -> Baseline:
         """Raises SettingsError, which names the option, where there is no file or it is no baseline."""
         try:
-            with opened(path) as file:
+            with open_regular(path) as file:
                 content = file.read()
         except FileNotFoundError:
             wanted = f"there is no such file; a run with {UPDATE} writes it"

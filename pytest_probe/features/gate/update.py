@@ -20,8 +20,8 @@ from pytest_probe.model.baseline import Compared, KeptCase
 from pytest_probe.model.result import PortableId
 from pytest_probe.reports.identity import differences as unequal
 from pytest_probe.settings.choices import BITS
-from pytest_probe.system.atomic_files import replacing
-from pytest_probe.system.file_lock import locked
+from pytest_probe.system.files import replacing
+from pytest_probe.system.locks import try_lock
 
 # Seconds that another update of the same file is waited for.
 PATIENCE = 60.0
@@ -137,7 +137,7 @@ def _held(path: Path) -> Iterator[bytes]:
 
 def _lock(file: BinaryIO) -> bool:
     try:
-        return locked(file)
+        return try_lock(file)
     except OSError:  # a file system without locks
         return True
 

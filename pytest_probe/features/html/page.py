@@ -24,8 +24,7 @@ from pytest_probe.features.html.sparklines import Sparklines
 from pytest_probe.features.html.tiles import tiles
 from pytest_probe.reports.case_metrics import LABELS
 from pytest_probe.reports.run_folder import RunFacts
-from pytest_probe.system.atomic_files import replacing
-from pytest_probe.system.regular_file import check_replaceable
+from pytest_probe.system.files import check_replaceable, replacing
 
 TEMPLATE, STYLE, SCRIPTS = "page.html.j2", "style.css", "script"
 # In this order: each uses what the ones before it define.

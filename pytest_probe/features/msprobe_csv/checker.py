@@ -28,7 +28,7 @@ from pytest_probe.features.msprobe_csv.columns import (
 from pytest_probe.model.result import OutputResult, Plain, Result, number
 from pytest_probe.reports.results_file import RESULTS, read_results
 from pytest_probe.standards.tools.columns import rule_of
-from pytest_probe.system.atomic_files import beside, replacing
+from pytest_probe.system.files import replacing, temporary_path
 from pytest_probe.system.text import printable_line
 
 RESULT_FILE, DETAILS_FILE = "accuracy_checking_result_{}.csv", "accuracy_checking_details_{}.csv"
@@ -89,7 +89,7 @@ class Tables(Struct):
     @classmethod
     def made(cls, folder: Path, stamp: str) -> Tables:
         """With a file that has its header."""
-        path = beside(folder / DETAILS_FILE.format(stamp))
+        path = temporary_path(folder / DETAILS_FILE.format(stamp))
         with path.open("w", encoding="utf-8-sig", newline="") as file:
             rows_to(file)([DETAILS])
         return cls(path)

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 from pytest_probe.model.result import Result
 from pytest_probe.model.verdict import SEVERITY
 from pytest_probe.reports.junit import properties
-from pytest_probe.system.atomic_files import replacing
+from pytest_probe.system.files import replacing
 from pytest_probe.system.text import printable
 
 # The node id of an item, and a result of it.

@@ -27,7 +27,7 @@ from pytest_probe.reports.selected import (
     selected_in,
     write_items,
 )
-from pytest_probe.system.regular_file import opened
+from pytest_probe.system.files import open_regular
 
 COMMAND = "merge"
 # pytest's status of a run in which there was nothing to do.
@@ -57,7 +57,7 @@ class Shard(Struct, frozen=True, dict=True):
     def read(cls, folder: Path) -> Shard:
         """Raises SettingsError where the folder holds no run, or one without --probe-shard."""
         try:
-            with opened(folder / RUN) as file:
+            with open_regular(folder / RUN) as file:
                 content = file.read()
             run, whole = msgspec.json.decode(content, type=ShardRun), msgspec.json.decode(content)
         except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

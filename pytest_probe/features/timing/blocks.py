@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from pytest_probe.model import clock
 from pytest_probe.model.clock import Clock
-from pytest_probe.system.garbage_collection import paused_gc
+from pytest_probe.system.process import paused_gc
 
 Calls: TypeAlias = Sequence[Callable[[], object]]
 # So many calls, ready to be made.

@@ -23,7 +23,7 @@ from pytest_probe.model.case import Case
 from pytest_probe.model.measurement import CaseMemory, CaseTime, Throughput, TimeNote, Warmth
 from pytest_probe.model.run import Device
 from pytest_probe.numerics.dtypes import is_floating
-from pytest_probe.system.memory import given_back
+from pytest_probe.system.memory import release_frames
 from pytest_probe.user_errors import exception_line, first_line
 
 # Sets of inputs that take turns at most: smaller inputs would lie in the cache in a program as well, where the call
@@ -156,7 +156,7 @@ class DeviceMeasuring:
 
     def _reason(self, error: Exception) -> str:
         if isinstance(error, MemoryError):
-            given_back(error)
+            release_frames(error)
             return f"memory ran out when the call was made again ({first_line(error)})"
         return f"{self._device.name} raised when the call was made again: {exception_line(error)}"
 

@@ -15,7 +15,7 @@ from pytest_probe.frameworks.widened import Widened, Widening
 from pytest_probe.model.comparison import Comparison, KnownFinding
 from pytest_probe.model.dump import Argument
 from pytest_probe.model.run import Kernel
-from pytest_probe.system.decoding import meant
+from pytest_probe.system.decoding import suggestion
 from pytest_probe.user_errors import first_line
 
 
@@ -54,7 +54,7 @@ class PythonFramework(PythonCalls):
             return self.opened(name)
         except self.refusals as error:
             known = ", ".join(sorted({"cpu", self.default_device()}))
-            near = meant(self.kinds, name.partition(":")[0])
+            near = suggestion(self.kinds, name.partition(":")[0])
             wanted = f"{self.title} says: {first_line(error)}; found here: {known}{near}"
             raise SettingsError(option, name, wanted) from error
 

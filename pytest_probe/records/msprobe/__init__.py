@@ -1,4 +1,202 @@
-"""msprobe's dump format, of all its releases, and what is left of a damaged file.
+"""The dumps of msprobe for PyTorch, versions 1.0 to 26.2, and what can be read of a damaged one.
 
-In: dump.json, stack.json and the folder of tensors. Out: a `Dump` of undecoded records, and each as a `Call`.
+In: dump.json, with stack.json, construct.json and dump_tensor_data in the same folder. Out: a `Dump` of undecoded
+records, and each as a `Call`.
 """
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pytest_probe.errors import DumpError
+from pytest_probe.model.dump import TENSOR_FOLDER, Dump, Record
+from pytest_probe.records import lazy_json, salvage
+from pytest_probe.records.fields import quoted
+from pytest_probe.records.msprobe.call_sites import ConstructFile, StackFile
+from pytest_probe.records.msprobe.entries import decode, gradients
+from pytest_probe.system import archive
+from pytest_probe.system.process import paused_gc
+from pytest_probe.system.text import printable_line
+
+_COLON, _COMMA, _END = rb'"\s*:\s*', rb"\s*,\s*", rb"(?=\s*[,}])"
+# At most as many digits as float64 surely holds.
+_NUMBER = rb"-?[0-9]{1,18}(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,2})?"
+_SHARE = rb"(?:0(?:\.[0-9]+(?:[eE]-[0-9]+)?)?|1(?:\.0)?)"
+# Not matched: a share of zeros that is 0, and numbers that are not finite.
+_ZERO = rb"0(?:\.0*)?(?:[eE][-+]?[0-9]+)?"
+_STATISTIC = rb"(?:(?P<largest>Max|Norm)|(?P<least>Min)|Mean)(?:_except_inf_nan|_origin)?"
+_STATISTIC_KEYS = (
+    _STATISTIC + rb"(?=" + _COLON + rb"[-0-9])",
+    rb"(?P<address>address)(?=" + _COLON + rb"[0-9]{1,18}" + _END + rb")",
+    rb"zeros(?=" + _COLON + _SHARE + _END + rb")(?!" + _COLON + _ZERO + _END + rb")",
+    rb"mode(?=" + _COLON + rb"\[\s*" + _NUMBER + _COMMA + _SHARE + rb"\s*\])",
+    rb"constant_rows(?=" + _COLON + rb"\[\s*" + _SHARE + _COMMA + _NUMBER + rb"\s*\])",
+    rb'rng(?=' + _COLON + rb'")',
+)  # fmt: skip
+
+# The pattern of Dump.statistics. No plain argument has such a key: all are objects with a type.
+STATISTICS = re.compile(
+    rb'(?P<key>"(?:' + rb"|".join(_STATISTIC_KEYS) + rb")" + _COLON + rb")"
+    rb"(?:(?P<number>" + _NUMBER + rb")" + _END + rb'|\[[^\]"]*\]|"[A-Za-z0-9+/=]*"' + _END + rb")"
+)  # fmt: skip
+
+
+# Other tasks and levels are read with a note, since their meaning is unknown.
+_KNOWN_TASKS = ("statistics", "tensor", "structure", "overflow_check", "acc_check")
+_KNOWN_LEVELS = ("L0", "L1", "L2", "mix", "debug")
+
+# Known top-level keys; others get a note.
+_KEYS = ("task", "level", "framework", "dump_data_dir", "data", "probe")
+_OTHER = {"forward": "backward", "backward": "forward"}
+# Counts entries whose names do not end in a number and a direction.
+_UNNAMED = "entries with a name that is no API call"
+# Any JSON may have a key "data": the header, or an entry's name, must be there too.
+_DATA = re.compile(rb'"data"\s*:\s*\{')
+_TASK, _LEVEL = re.compile(rb'"task"\s*:'), re.compile(rb'"level"\s*:')
+# How an entry of an API or a module begins: its key and the opening brace.
+_ENTRY = re.compile(r'"[^"\\\s]+\.(?:forward|backward|parameters_grad)(?:\.\d+)?"\s*:\s*\{')
+_ENTRY_BYTES = re.compile(_ENTRY.pattern.encode())
+_NAMED = "--probe-data-dir=DIR names a folder of tensors that may lie anywhere"
+
+
+class MsprobeReader:
+    """Reads dump.json as every version of msprobe writes it. Entries stay raw until they are decoded."""
+
+    name = "msprobe"
+
+    def sniff(self, path: Path, head: bytes) -> bool:
+        """Is this a JSON object with entries under "data"?"""
+        start = head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
+        return start == b"{" and bool(_DATA.search(head)) and bool(_has_header(head) or _ENTRY_BYTES.search(head))
+
+    def read(self, path: Path) -> Dump:
+        """Read the dump. Raises DumpError where no entry can be found in it."""
+        header, entries, notes, damage = _load(path)
+        skipped: Counter[str] = Counter()
+        with paused_gc():
+            records = tuple(_records(entries, skipped))
+        if skipped[_UNNAMED]:
+            first = next(name for name in entries if not (_skip_kind(name) or _split_name(name)))
+            notes.append(f"{_UNNAMED}: {skipped[_UNNAMED]}, the first is {first!r}")
+        return Dump(
+            path=path,
+            framework=_text(header, "framework", "pytorch", notes),
+            task=_text(header, "task", "", notes, _KNOWN_TASKS),
+            level=_text(header, "level", "", notes, _KNOWN_LEVELS),
+            records=records,
+            decode=partial(decode, path, ours="probe" in header),
+            stack=StackFile(path.with_name("stack.json")),
+            modules=ConstructFile(path.with_name("construct.json")),
+            observed=partial(gradients, path),
+            data_dirs=_data_dirs(path, header.get("dump_data_dir"), notes),
+            notes=(*notes, *(f"unknown top-level key {key!r}" for key in header if key not in _KEYS)),
+            damage=damage,
+            skipped=dict(skipped),
+            statistics=STATISTICS,
+        )
+
+
+def _has_header(head: bytes) -> bool:
+    task = _TASK.search(head)
+    return task is not None and _LEVEL.search(head, task.end()) is not None
+
+
+def _load(path: Path) -> tuple[dict[str, Any], dict[str, msgspec.Raw], list[str], tuple[str, ...]]:
+    """Header, entries, notes and damage of a dump file."""
+    try:
+        return *_load_undamaged(path), ()
+    except (ValueError, RecursionError) as error:
+        reason = str(error)
+    # After the except block, whose traceback would keep the first buffer alive.
+    saved, words = salvage.salvage_file(path, _ENTRY, reason, "data")
+    return saved.header, saved.entries, [], (words,)
+
+
+def _load_undamaged(path: Path) -> tuple[dict[str, Any], dict[str, msgspec.Raw], list[str]]:
+    """Header, entries and notes of an undamaged dump file."""
+    top = lazy_json.parse(lazy_json.read_bytes(path))
+    raw = top.pop("data", None)
+    if raw is None:
+        raise DumpError(path, "has no entries: the key 'data' is missing", salvage.ADVICE)
+    entries = lazy_json.members(raw)
+    header = {key: msgspec.json.decode(value) for key, value in top.items()}
+    return header, entries, salvage.repetitions(raw, entries)
+
+
+def _records(entries: Mapping[str, msgspec.Raw], skipped: Counter[str]) -> Iterator[Record]:
+    """The records in the order of their first entries; what is no API call is counted."""
+    paired: set[str] = set()
+    for entry, raw in entries.items():
+        kind = _skip_kind(entry)
+        parts = None if kind else _split_name(entry)
+        if parts is None:
+            skipped[kind or _UNNAMED] += 1
+            continue
+        name, direction, namespace, api, number = parts
+        other = entries.get(f"{name}.{_OTHER[direction]}")
+        if other is not None:
+            # The first entry of the pair made the record.
+            if name in paired:
+                continue
+            paired.add(name)
+        forward, backward = (raw, other) if direction == "forward" else (other, raw)
+        name, namespace, api = map(printable_line, (name, namespace, api))
+        yield Record(name, sys.intern(namespace), sys.intern(api), number, forward, backward)
+
+
+def _skip_kind(entry: str) -> str:
+    """The kind of an entry that describes a module and no API call ("" for any other)."""
+    if not entry.startswith(("Module.", "Cell.")):
+        return ""
+    gradients = entry.endswith(".parameters_grad") or entry.rpartition(".")[0].endswith(".parameters_grad")
+    return "parameters_grad entries" if gradients else f"{entry.partition('.')[0]} entries"
+
+
+def _split_name(entry: str) -> tuple[str, str, str, str, int] | None:
+    """Name, direction, namespace, API and call number; only the last two parts are number and direction."""
+    name, _, direction = entry.rpartition(".")
+    left, _, number = name.rpartition(".")
+    namespace, _, api = left.partition(".")
+    if direction not in _OTHER or not namespace or not api:
+        return None
+    # 19 digits may be more than an int64.
+    if not (number.isascii() and number.isdecimal() and len(number) < 19):
+        return None
+    return name, direction, namespace, api, int(number)
+
+
+def _text(header: Mapping[str, Any], key: str, default: str, notes: list[str], known: tuple[str, ...] = ()) -> str:
+    value = header.get(key, default)
+    if not isinstance(value, str):
+        taken = f"; taken as {default}" if default else ""
+        notes.append(f"{key} is {quoted(value)}, expected a string{taken}")
+        return default
+    if known and value not in known:
+        notes.append(f"unknown {key} {value!r}, known are {', '.join(known)}" if value else f"{key} is missing")
+    return value
+
+
+def _data_dirs(path: Path, recorded: object, notes: list[str]) -> tuple[Path, ...]:
+    """The folders of tensor files: first the one next to the dump, so that a dump can be moved, then the recorded one,
+    if it is inside the dump's folder. An untrusted dump may not choose what else is read."""
+    default = path.parent / TENSOR_FOLDER
+    if not isinstance(recorded, str) or "\0" in recorded or not Path(recorded).is_absolute():
+        # A relative path depends on where the run starts.
+        return (default,)
+    try:
+        inside = Path(recorded).resolve().is_relative_to(path.parent.resolve())
+    except (OSError, RuntimeError):  # a name too long, a loop of links
+        inside = False
+    if inside:
+        return tuple(dict.fromkeys((default, Path(recorded))))
+    if not archive.is_folder(default):
+        notes.append(f"dump_data_dir {recorded!r} is outside the dump's folder, so it is not read; {_NAMED}")
+    return (default,)

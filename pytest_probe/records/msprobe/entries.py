@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from msgspec.structs import replace
 
@@ -20,14 +20,13 @@ from pytest_probe.model.dump import (
     Surroundings,
     TensorSpec,
 )
-from pytest_probe.records.fields import ArgumentFields, quoted
-from pytest_probe.records.msprobe.leaves import LEAVES
-from pytest_probe.records.msprobe.tensors import tensor
+from pytest_probe.records.fields import ArgumentFields, LeafReader, limited_depth, quoted
+from pytest_probe.records.msprobe.values import LEAVES, tensor
 
-# The words for a tensor, msprobe's and ours of Paddle's; a parameter is one here.
-TENSOR_TYPES = ("torch.Tensor", "torch.nn.parameter.Parameter", "paddle.Tensor")
-# What NumPy's scalars give a dtype to, and the kinds of them that stand in a dump.
-_MAKING = (["Torch", "tensor"], ["Torch", "as_tensor"], ["Torch", "asarray"])
+# The types of tensors: of msprobe, and of our own capture of Paddle.
+_TENSOR_TYPES = ("torch.Tensor", "torch.nn.parameter.Parameter", "paddle.Tensor")
+# Functions to whose result a NumPy scalar gives its dtype, and the kinds of such scalars.
+_CONSTRUCTORS = (["Torch", "tensor"], ["Torch", "as_tensor"], ["Torch", "asarray"])
 # The dtypes that torch takes for its default.
 _DEFAULTS = ("float64", "float32", "bfloat16", "float16")
 _NUMPY = frozenset(
@@ -36,41 +35,38 @@ _NUMPY = frozenset(
 
 
 def decode(path: Path, record: Record, ours: bool = False) -> Call:
-    """The call that a record of the dump at path describes; ours: written by our own capture, which says more.
+    """The call that a record of the dump at path describes; ours: our own capture wrote it, which
+    records more.
 
     Raises RecordError for whatever cannot be understood, NotRecorded where the capture could not record the call.
     """
     if record.forward is None:
         raise RecordError(path, f"{record.name}.backward", "", "no forward entry", "the forward entry of the same call")
-    try:
+    with limited_depth(path, record.name):
         forward = _Entry(path, f"{record.name}.forward", record.forward)
         call = forward.call()
         call = replace(call, surroundings=forward.surroundings()) if ours else call
         return call if record.backward is None else _with_gradients(path, record, call)
-    except RecursionError:
-        raise RecordError(path, record.name, "", "values nested too deep", "fewer than about 500 levels") from None
 
 
 def gradients(path: Path, record: Record) -> Gradients:
     """All gradients of a record's backward entry, by their names there. Raises RecordError."""
     if record.backward is None:
         return {}
-    try:
+    with limited_depth(path, record.name):
         backward = _Entry(path, f"{record.name}.backward", record.backward)
         halves = {key: backward.gradients(key) for key in ("input", "output")}
-    except RecursionError:
-        raise RecordError(path, record.name, "", "values nested too deep", "fewer than about 500 levels") from None
     return {f"{key}.{index}": spec for key, specs in halves.items() for index, spec in enumerate(specs)}
 
 
 def _with_gradients(path: Path, record: Record, call: Call) -> Call:
-    """A backward that could not be recorded leaves the forward as it is."""
+    """The call with its gradients; without, where the backward could not be recorded."""
     try:
         backward = _Entry(path, f"{record.name}.backward", record.backward)
     except NotRecorded as error:
         return replace(call, gradients=(), unrecorded=str(error))
     gradients = backward.gradients("input")
-    # msprobe's gradients are those of the last autograd node: whose they are is not known.
+    # msprobe's gradients are those of the last autograd node: nobody knows which tensors they belong to.
     if "inputs" not in backward.probe:
         return replace(call, gradients=gradients)
     seeded = backward.places("outputs", gradients) if gradients else None
@@ -81,6 +77,8 @@ def _with_gradients(path: Path, record: Record, call: Call) -> Call:
 
 class _Entry(ArgumentFields):
     """Decodes one entry. Raises NotRecorded where it holds no call."""
+
+    leaves: ClassVar[Mapping[str, LeafReader]] = {**LEAVES, **dict.fromkeys(_TENSOR_TYPES, tensor)}
 
     def __init__(self, path: Path, name: str, raw: Any) -> None:
         super().__init__(path, name)
@@ -103,25 +101,24 @@ class _Entry(ArgumentFields):
         if body.get("output") is None:
             return Call(args, named, None, None)
         outputs = self.arguments(self.need(body, "output", "", list, "a list of outputs"), "output")
-        return Call(args, self.made(named, outputs), outputs, None)
+        return Call(args, self.with_scalar_dtype(named, outputs), outputs, None)
 
     def devices(self, args: tuple[Argument, ...], named: dict[str, Argument]) -> tuple[tuple[Argument, ...], Any]:
-        """The arguments with devices that were given as strings as what they are: `x.to("cuda:0")`, `device="cuda"`."""
+        """The arguments with strings that name devices as devices: `x.to("cuda:0")`, `device="cuda"`."""
         if self.name.startswith("Tensor.to."):
             args = tuple(DeviceSpec(value) if isinstance(value, str) else value for value in args)
         if isinstance(named.get("device"), str):
             named = {**named, "device": DeviceSpec(named["device"])}
         return args, named
 
-    def made(self, named: dict[str, Argument], outputs: tuple[Argument, ...]) -> dict[str, Argument]:
-        """The arguments of `torch.tensor` and its like with the dtype that NumPy's scalars gave; here those are plain
-        numbers."""
-        if self.name.split(".")[:2] not in _MAKING or named.get("dtype") is not None:
+    def with_scalar_dtype(self, named: dict[str, Argument], outputs: tuple[Argument, ...]) -> dict[str, Argument]:
+        """The arguments of `torch.tensor` and its like, with the dtype that NumPy's scalars gave the result: a decoded
+        scalar is a plain number, which would give the default dtype."""
+        if self.name.split(".")[:2] not in _CONSTRUCTORS or named.get("dtype") is not None:
             return named
-        # A NumPy float32 gave the tensor its dtype; as a Python number it would give the default one.
         scalars = not _NUMPY.isdisjoint(_kinds(self.body["input_args"]))
-        made = next((spec.dtype for spec in outputs if isinstance(spec, TensorSpec)), None)
-        return {**named, "dtype": DtypeSpec(made)} if scalars and made is not None else named
+        dtype = next((spec.dtype for spec in outputs if isinstance(spec, TensorSpec)), None)
+        return {**named, "dtype": DtypeSpec(dtype)} if scalars and dtype is not None else named
 
     def surroundings(self) -> Surroundings:
         autocast = self.optional(self.probe, "autocast", "probe", dict, "an object of dtypes by kind of device")
@@ -139,20 +136,19 @@ class _Entry(ArgumentFields):
         return name
 
     def gradients(self, key: str) -> tuple[TensorSpec | None, ...]:
-        """The gradients of one half; none where the capture was told to leave them out."""
+        """The gradients of one half; none where the capture left them out."""
         if key not in self.body:
             return ()
         given = self.need(self.body, key, "", list, "a list of gradients")
-        read = self.left if key == "output" else self.argument
+        read = self.input_gradient if key == "output" else self.argument
         items = tuple(read(value, f"{key}.{index}") for index, value in enumerate(given))
         for index, item in enumerate(items):
             if not isinstance(item, TensorSpec | None):
                 raise self.error(f"{key}.{index}", quoted(self.body[key][index]), "a tensor or null")
         return items
 
-    def left(self, value: Any, field: str) -> Argument:
-        """A gradient that an argument got: one that no dump holds, as a sparse one, is none to a replay, which makes
-        its own."""
+    def input_gradient(self, value: Any, field: str) -> Argument:
+        """The gradient of an argument. None for one that no dump holds, as a sparse one: the replay makes its own."""
         try:
             return self.argument(value, field)
         except NotRebuilt:
@@ -179,15 +175,7 @@ class _Entry(ArgumentFields):
         # msprobe writes an empty object for what it cannot describe.
         if not value:
             return Lost()
-        return self.described(value, value.get("type", value.get("class_type")), field)
-
-    def leaf(self, kind: str, value: Mapping[str, Any], field: str) -> Argument:
-        if kind in TENSOR_TYPES:
-            return tensor(self, value, field)
-        read = LEAVES.get(kind.removeprefix("numpy."))
-        if read is None:
-            raise self.no_place(f"{field}.type", quoted(kind))
-        return read(self, value, field)
+        return self.typed(value, value.get("type", value.get("class_type")), field)
 
 
 def _kinds(value: Any) -> Iterator[str]:

@@ -16,23 +16,23 @@ from msgspec import Struct
 
 from pytest_probe.model.dump import Argument, DtypeSpec, Lost, TensorSpec
 from pytest_probe.numerics.dtypes import is_complex, is_floating
-from pytest_probe.records import paddle_dtypes
-from pytest_probe.records.fields import DUMP_DTYPES, LARGEST, LEAST, MAX_BESIDE_ZERO, MAX_EXTENT, MAX_RANK, MAX_TEXT
+from pytest_probe.records import paddle
+from pytest_probe.records.fields import DUMP_DTYPES, LARGEST, LEAST, MAX_EMPTY, MAX_EXTENT, MAX_RANK, MAX_TEXT
 
 _NAME = r"[A-Za-z_]\w*"
 _API = re.compile(rf"\s*({_NAME}(?:\.{_NAME})+)\(", re.ASCII)
 _BLANK = re.compile(r"\s*", re.ASCII)
 _KEYWORD = re.compile(rf"({_NAME})\s*=\s*", re.ASCII)
-# Texts have no escapes: what ends one is the first quote that stands where an argument may end.
+# Texts have no escapes: a text ends at the first quote after which an argument may end.
 _TEXT = re.compile(r'"(.*?)"(?=\s*(?:[,)\]]|$))')
 _TENSOR = re.compile(r'Tensor\((?:paddle\.Size\(\[([-\d,\s]*)\]\)|\[([-\d,\s]*)\])\s*,\s*"(\w*)"\s*', re.ASCII)
-# Each digit has one place in it: digits with two, before and behind a dot that may be missing, take quadratic time.
+# Every digit matches in one way only: `\d*\.?\d*` would take quadratic time.
 _DIGITS = r"(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
 _NUMBER = re.compile(rf"[-+]?{_DIGITS}(?![\w.+-])", re.ASCII)
 _COMPLEX = re.compile(rf"[-+]?(?:{_DIGITS}[-+])?{_DIGITS}j(?![\w.+-])", re.ASCII)
 _WORD = re.compile(r"[-+]?[A-Za-z_][\w.]*", re.ASCII)
 _DTYPE = re.compile(r"\s*([\w.]*)\s*\)", re.ASCII)
-# What Paddle, as NumPy, takes Python's types for.
+# The dtypes of Python's types, in Paddle as in NumPy.
 _TYPES = {"int": "int64", "float": "float64", "complex": "complex128"}
 _MAX_DIGITS = 20  # of 64 bits
 _CONSTANTS: dict[str, Argument] = {"None": None, "True": True, "False": False, "Ellipsis": ...} | {
@@ -45,7 +45,7 @@ _VALUE = "an argument: a number, a text, Tensor(...), list[...], tuple(...), sli
 
 
 class Unparsed(Exception):
-    """A line is no call. column counts from 1; `found` stands there in place of `wanted`."""
+    """A line is no call. column counts from 1; `found` is there instead of `wanted`."""
 
     def __init__(self, column: int, found: str, wanted: str) -> None:
         super().__init__(f"column {column}: found {found}, expected {wanted}")
@@ -53,7 +53,7 @@ class Unparsed(Exception):
 
 
 class ParsedLine(Struct, frozen=True):
-    """A call that a line describes. Lost stands for a size, or an end of a slice, that was a tensor; lost tells whether
+    """A call that a line describes. Lost replaces a tensor that gave a size or an end of a slice; lost says whether
     there is one."""
 
     api: str
@@ -63,7 +63,7 @@ class ParsedLine(Struct, frozen=True):
 
 
 def parse(text: str) -> ParsedLine:
-    """The call that a line describes. Raises Unparsed, or RecursionError where lists stand in each other too deep."""
+    """The call that a line describes. Raises Unparsed, or RecursionError where lists are nested too deep."""
     return _Line(text).call()
 
 
@@ -81,7 +81,7 @@ class _Line:
             self.at = _end(_BLANK, self.text, 0)
             self.fail("a call, as paddle.add(...)")
         self.at = match.end()
-        # In an index a tensor gives places, which can be made.
+        # A tensor in an index gives places, whose values can be generated.
         self._indexes = match[1].endswith("item__")
         args, kwargs = self.arguments()
         self.skip()
@@ -92,7 +92,7 @@ class _Line:
     def arguments(self) -> tuple[list[Argument], dict[str, Argument]]:
         args: list[Argument] = []
         kwargs: dict[str, Argument] = {}
-        while not self.closed(")"):
+        while not self.close(")"):
             keyword = _KEYWORD.match(self.text, self.at)
             if keyword is None and kwargs:
                 self.fail("an argument with its name, behind another one with a name")
@@ -103,7 +103,7 @@ class _Line:
             else:
                 self.at = keyword.end()
                 kwargs[keyword[1]] = self.value()
-            self.separated(")")
+            self.separate(")")
         return args, kwargs
 
     def value(self) -> Argument:
@@ -112,7 +112,7 @@ class _Line:
         if first == "T" and (tensor := _TENSOR.match(text, start)):
             return self.tensor(tensor)
         if first == '"':
-            return self.quoted()
+            return self.text_argument()
         if number := _NUMBER.match(text, start):
             return self.number(number)
         if number := _COMPLEX.match(text, start):
@@ -137,9 +137,9 @@ class _Line:
         self.at += 1
         items: list[Argument] = []
         closing = "]" if opening == "[" else ")"
-        while not self.closed(closing):
+        while not self.close(closing):
             items.append(self.value())
-            self.separated(closing)
+            self.separate(closing)
         if not self._indexes and any(type(item) is int for item in items):
             items = [self.lost() if _is_size(item) else item for item in items]
         return items if opening == "[" else tuple(items)
@@ -154,18 +154,18 @@ class _Line:
         if self.text[self.at : self.at + 1] == ")":
             self.at += 1
         else:
-            self.separated(")")
+            self.separate(")")
             self.arguments()  # strides and place, which change no value
         return spec
 
-    def quoted(self) -> Argument:
+    def text_argument(self) -> Argument:
         match = _TEXT.match(self.text, self.at)
         if match is None:
             self.fail("a text with a closing quote before a comma or a bracket")
         if len(match[1]) > MAX_TEXT:
             raise Unparsed(self.at + 1, f"a text of {len(match[1]):,} characters", f"at most {MAX_TEXT:,}")
         self.at = match.end()
-        return paddle_dtypes.text_or_dtype(match[1])
+        return paddle.text_or_dtype(match[1])
 
     def number(self, match: re.Match[str]) -> int | float:
         text = match[0]
@@ -196,9 +196,9 @@ class _Line:
         """The values of a call of so many."""
         self.at += 1
         parts: list[Argument] = []
-        while not self.closed(")"):
+        while not self.close(")"):
             parts.append(self.value())
-            self.separated(")")
+            self.separate(")")
         if len(parts) != count:
             self.fail(f"{count} values in the {name} before it")
         return parts
@@ -209,23 +209,23 @@ class _Line:
 
     def dtype(self) -> Argument:
         match = _DTYPE.match(self.text, self.at + 1)
-        name = _TYPES.get(match[1]) or paddle_dtypes.bare(match[1]) if match else ""
+        name = _TYPES.get(match[1]) or paddle.bare_dtype(match[1]) if match else ""
         if match is None or name not in DUMP_DTYPES:
             self.at += 1
             self.fail(f"a dtype: one of {', '.join(DUMP_DTYPES)}")
         self.at = match.end()
         return DtypeSpec(name)
 
-    def closed(self, bracket: str) -> bool:
-        """Does the bracket stand here? Then reading goes on behind it."""
+    def close(self, bracket: str) -> bool:
+        """Is the bracket here? If so, reading continues after it."""
         self.skip()
         if self.text[self.at : self.at + 1] != bracket:
             return False
         self.at += 1
         return True
 
-    def separated(self, bracket: str) -> None:
-        """Behind an argument: past its comma, or before the closing bracket."""
+    def separate(self, bracket: str) -> None:
+        """After an argument: go past its comma, or stop before the closing bracket."""
         self.skip()
         here = self.text[self.at : self.at + 1]
         if here == ",":
@@ -242,7 +242,7 @@ class _Line:
         raise Unparsed(self.at + 1, repr(rest) if rest else "the end of the line", wanted)
 
 
-# By the word with its bracket: what reads the rest.
+# What reads the rest, by the word with its bracket.
 _READ: dict[str, Callable[[_Line], Argument]] = {
     "list[": lambda line: line.sequence("["),
     "tuple(": lambda line: line.sequence("("),
@@ -260,14 +260,14 @@ def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
 
 
 def _is_size(item: Argument) -> bool:
-    """Is it a tensor of one integer? Beside plain ones it gives a size."""
+    """Is it a tensor of one integer? In a list of integers it gives a size."""
     return isinstance(item, TensorSpec) and item.size == 1 and not item.requires_grad
 
 
 @lru_cache(maxsize=4096)
 def _tensor(sizes: str, dtype: str) -> TensorSpec:
     """Raises ValueError with what was found and what was expected."""
-    name = paddle_dtypes.bare(dtype)
+    name = paddle.bare_dtype(dtype)
     if name not in DUMP_DTYPES:
         raise ValueError(f"the unknown dtype {dtype!r}", f"one of {', '.join(DUMP_DTYPES)}")
     parts = [part.strip() for part in sizes.split(",")]
@@ -275,6 +275,6 @@ def _tensor(sizes: str, dtype: str) -> TensorSpec:
     shape = tuple(int(part) if part.isdecimal() and len(part) < _MAX_DIGITS else -1 for part in parts)
     if len(shape) > MAX_RANK or any(not 0 <= extent < MAX_EXTENT for extent in shape):
         raise ValueError(f"the shape [{sizes[:60]}]", f"at most {MAX_RANK} sizes, integers from 0 on, below 2**63")
-    if 0 in shape and math.prod(filter(None, shape)) >= MAX_BESIDE_ZERO:
+    if 0 in shape and math.prod(filter(None, shape)) >= MAX_EMPTY:
         raise ValueError(f"the shape [{sizes[:60]}]", "sizes whose product, zeros left out, is below 2**59")
     return TensorSpec(name, shape, requires_grad=is_floating(name) or is_complex(name))

@@ -1,20 +1,23 @@
-"""The lines of a ptdbg dump: which call each belongs to, and what is wrong with those that belong to none."""
+"""The lines of a ptdbg dump: which call each belongs to, what is wrong with those that belong to none, and the call's
+stack.
+"""
 
 from __future__ import annotations
 
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from typing import Any
 
 import msgspec
 from msgspec import Struct, field
 
-from pytest_probe.model.dump import Direction
+from pytest_probe.model.dump import Direction, Frame
 from pytest_probe.records import lazy_json
 from pytest_probe.records.fields import MAX_ENTRY
-from pytest_probe.system.text import printable
+from pytest_probe.system.text import printable, printable_line
 
 # Elements of a line with a tensor or a number: name, step, an empty list, dtype, shape, statistics; and of a stack's.
 VALUE, STACK = 6, 2
@@ -26,15 +29,15 @@ _NAMED = re.compile(
     + _CALL
     + rb'|[^"\\]{1,300})_(forward|backward))_(input|output|stack_info)([.0-9]{0,100})"'
 )
-# The same anywhere in a file, for its beginning may be damaged.
+# The same in any line: the beginning of a file may be damaged.
 _ANYWHERE = re.compile(b"^" + _NAMED.pattern, re.MULTILINE)
-# All lines with values of one entry that follow each other: most of a file, in few steps.
+# All consecutive lines with values of one entry: one match for many lines.
 _RUN = re.compile(
     rb'\["(?P<entry>' + _CALL + rb'_(forward|backward))_(?:in|out)put[.0-9]{0,100}"[^\n]*'
     rb'(?:\n\["(?P=entry)_(?:in|out)put[.0-9]{0,100}"[^\n]*)*'
 )
 _STACK_INFO = b"stack_info"
-# As raw text, since most lines are never asked for.
+# Raw: most lines are never decoded.
 _ELEMENTS = msgspec.json.Decoder(list[msgspec.Raw])
 _VALUES = msgspec.json.Decoder(tuple[str, msgspec.Raw, msgspec.Raw, msgspec.Raw, msgspec.Raw, msgspec.Raw])
 _EXAMPLE = "one as Torch_relu_0_forward_input.0"
@@ -42,8 +45,11 @@ _WANTED = "a JSON array of 6 elements, or of 2 with a stack"
 
 
 class Entry(Struct):
-    """One direction of a call: its stack, and its lines with values in pieces, each of lines that follow each other
-    behind the number of the first one and a tab; names counts those of an entry with several pieces."""
+    """One direction of a call: its stack, and its lines with values.
+
+    Each piece is consecutive lines, after the number of the first one and a tab. names counts the names of an entry
+    with several pieces.
+    """
 
     stack: bytes = b""
     pieces: list[bytes] = field(default_factory=list)
@@ -64,9 +70,9 @@ class CallLines(Struct):
     entries: dict[Direction, Entry] = field(default_factory=dict)
 
 
-class Sorted(Struct):
-    """What a file holds: the lines of calls in the order of their first ones, the names that occur twice, what is
-    wrong with lines that no record can tell of, and the number of lines with values and with stacks."""
+class SortedLines(Struct):
+    """What a file holds: the lines of calls in the order of their first ones, the names that occur twice, the errors of
+    lines without a record, and the number of lines with values and with stacks."""
 
     calls: dict[bytes, CallLines] = field(default_factory=dict)
     repeated: dict[str, int] = field(default_factory=dict)
@@ -80,14 +86,14 @@ def is_ptdbg(head: bytes) -> bool:
     return bool(_ANYWHERE.search(lazy_json.without_mark(head)))
 
 
-def sorted_lines(content: bytes) -> Sorted:
-    """Every line of a file, with its call. A broken line with a forward value stays with its call, whose decoding says
-    so; any other one is told of here."""
-    found = Sorted()
+def sort_lines(content: bytes) -> SortedLines:
+    """Every line of a file, with its call. A broken line with a forward value belongs to its call, whose decoding
+    raises an error; `broken` has the errors of all others."""
+    found = SortedLines()
     entries: dict[bytes, Entry] = {}
     at, number = 0, 1
     while at < len(content):
-        # A stack of an entry that is known takes no regular expression.
+        # A stack of a known entry needs no regular expression.
         name = content[at + 2 : content.find(b'"', at + 2)]
         known = entries.get(name[: -len(_STACK_INFO) - 1]) if name.endswith(_STACK_INFO) else None
         run = _RUN.match(content, at) if known is None else None
@@ -129,8 +135,8 @@ def _plain(line: bytes) -> bytes:
     return line.replace(b"NaN", b"0").replace(b"-Infinity", b"0").replace(b"Infinity", b"0")
 
 
-def _add_values(found: Sorted, entry: Entry, lines: bytes, number: int, names: list[str]) -> None:
-    # An entry in one piece, as nearly all are, is not searched for names that occur twice.
+def _add_values(found: SortedLines, entry: Entry, lines: bytes, number: int, names: list[str]) -> None:
+    # Nearly all entries are one piece, and need no count of names.
     if entry.pieces or len(set(names)) < len(names):
         counts = entry.names
         if counts is None:
@@ -141,8 +147,8 @@ def _add_values(found: Sorted, entry: Entry, lines: bytes, number: int, names: l
     entry.pieces.append(b"%d\t%b" % (number, lines))
 
 
-def _add_line(found: Sorted, line: bytes, number: int) -> None:
-    """A stack, a line that is spaced otherwise, or a broken one."""
+def _add_line(found: SortedLines, line: bytes, number: int) -> None:
+    """A stack, a line with other spaces, or a broken one."""
     match = _NAMED.match(line)
     if match is None:
         if line and not line.isspace():
@@ -150,20 +156,20 @@ def _add_line(found: Sorted, line: bytes, number: int) -> None:
         return
     _, prefix, _, _, direction, part, _ = match.groups()
     if prefix is None:
-        found.broken.append(f"line {number}: found the name {_told(match)!r}, expected {_EXAMPLE}")
+        found.broken.append(f"line {number}: found the name {_line_name(match)!r}, expected {_EXAMPLE}")
         return
     entry, count = _entry(match, found.calls), _count(line)
     if part == _STACK_INFO:
         entry.stack = line
         found.stacks += 1
     else:
-        _add_values(found, entry, line.lstrip(), number, [_told(match)])
+        _add_values(found, entry, line.lstrip(), number, [_line_name(match)])
     if count != (STACK if part == _STACK_INFO else VALUE) and (part == _STACK_INFO or direction == b"backward"):
-        found.broken.append(f"line {number}, {_told(match)}: found {_elements_found(count)}, expected {_WANTED}")
+        found.broken.append(f"line {number}, {_line_name(match)}: found {_elements_found(count)}, expected {_WANTED}")
 
 
 def _entry(match: re.Match[bytes], calls: dict[bytes, CallLines]) -> Entry:
-    """The entry of a line, made where it is new."""
+    """The entry of a line; a new one where it is the first."""
     name, namespace, api, number, direction = match.groups()[:5]
     stem = name[: name.rfind(b"_")]
     call = calls.get(stem)
@@ -177,7 +183,7 @@ def _entry(match: re.Match[bytes], calls: dict[bytes, CallLines]) -> Entry:
     return call.entries[way]
 
 
-def _told(match: re.Match[bytes]) -> str:
+def _line_name(match: re.Match[bytes]) -> str:
     """The name of a line."""
     return printable(b"_".join((match[1], match[6] + match[7])).decode("utf-8", "replace"))
 
@@ -186,9 +192,9 @@ def numbered(raw: bytes) -> Iterator[tuple[int, bytes]]:
     """The lines of an entry, each with its number in the file."""
     number = 0
     for line in raw.split(b"\n") if raw else ():
-        told, tab, text = line.partition(b"\t")
-        if tab and told.isdigit():
-            number, line = int(told), text
+        digits, tab, text = line.partition(b"\t")
+        if tab and digits.isdigit():
+            number, line = int(digits), text
         yield number, line
         number += 1
 
@@ -219,7 +225,7 @@ def _count(line: bytes) -> int:
 
 
 def wrong(line: bytes) -> tuple[str, str]:
-    """What was found in the place of a line with a value, and what was expected."""
+    """What was found instead of a line with a value, and what was expected."""
     if len(line) > MAX_ENTRY:
         return f"a line of {len(line):,} bytes", f"at most {MAX_ENTRY:,}"
     found = elements(line)
@@ -233,3 +239,34 @@ def _elements_found(count: int) -> str:
 def _instead(line: bytes) -> str:
     text = printable(line.strip()[:60].decode("utf-8", "replace"))
     return f"found {text!r}, expected {_WANTED}, with a name first, {_EXAMPLE}"
+
+
+_MAX_LINE = 999_999_999  # more than any file has lines
+
+
+class Stacks(Struct, frozen=True):
+    """The frames of every entry, decoded at the call. What is no frame is left out, and never an error."""
+
+    calls: Mapping[str, Mapping[Direction, Entry]]
+
+    def __call__(self, entry: str) -> tuple[Frame, ...]:
+        """The frames of an entry, innermost first; a backward entry has those of its forward."""
+        name, _, direction = entry.rpartition(".")
+        entries = self.calls.get(name, {})
+        both = [entries[way].stack for way in ("backward", "forward") if way in entries]
+        line = next(filter(None, both if direction == "backward" else both[-1:]), b"")
+        decoded = elements(line) if line else None
+        frames = decoded[1] if decoded is not None and len(decoded) == STACK else None
+        return tuple(frame for item in frames if (frame := _frame(item))) if isinstance(frames, list) else ()
+
+
+def _frame(item: Any) -> Frame | None:
+    """[file, line number as text, function, source line]"""
+    if not (isinstance(item, list) and len(item) == 4 and all(isinstance(part, str) for part in (*item[:1], item[2]))):
+        return None
+    file, number, function, code = item
+    if not (isinstance(number, str) and number.isascii() and number.isdecimal() and len(number) <= 9):
+        return None
+    return Frame(
+        printable_line(file), min(int(number), _MAX_LINE), printable_line(function), printable(str(code).strip())
+    )

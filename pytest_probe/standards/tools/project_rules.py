@@ -25,8 +25,8 @@ from yaml.constructor import BaseConstructor, ConstructorError
 
 from pytest_probe.errors import SettingsError
 from pytest_probe.standards.tools.table import ANY, BENCHMARK, RULES, Entry, packaged
-from pytest_probe.system.decoding import MAPPING, Steps, decoded
-from pytest_probe.system.regular_file import opened
+from pytest_probe.system.decoding import MAPPING, Steps, decode
+from pytest_probe.system.files import open_regular
 
 T = TypeVar("T")
 Keys: TypeAlias = tuple[str, ...]
@@ -104,7 +104,7 @@ _ENTRIES = {rule: _entry_of(rule) for rule in (*RULES, BENCHMARK)}
 def read_standards_file(path: Path) -> StandardsFile:
     """Raises SettingsError."""
     try:
-        with opened(path) as file:
+        with open_regular(path) as file:
             text = file.read(LARGEST + 1).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(str(path), "the file", f"it cannot be read: {error}") from None
@@ -173,7 +173,7 @@ class _Reader(Struct, frozen=True):
         return Entry(pattern, dtype, rule, limits, " ".join(entry.justification.split()))
 
     def _decoded(self, content: Any, kind: type[T], keys: Keys) -> T:
-        return decoded(content, kind, lambda steps: self._place((*keys, *steps)), keys, strict=False)
+        return decode(content, kind, lambda steps: self._place((*keys, *steps)), keys, strict=False)
 
     def _place(self, steps: Steps) -> str:
         """The file, and the line of the key or item that the steps from the root lead to, as far as there is one."""

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pytest_probe.errors import DumpError, ProbeError, RecordError
 from pytest_probe.model.dump import Dump
 from pytest_probe.records import read_dump
-from pytest_probe.records.msprobe.reader import MsprobeReader
+from pytest_probe.records.msprobe import MsprobeReader
 from tests.support.dumps import DUMPS, STATISTICS, TENSORS
 
 _FORWARD: dict[str, Any] = {"input_args": [], "input_kwargs": {}, "output": []}

@@ -37,7 +37,7 @@ def test_lines_of_paddles_own_tracer() -> None:
         dump.decode(record)
     with pytest.raises(LostArgument) as caught:
         dump.decode(dump.records[-1])
-    found = "found a tensor, of which a line does not tell the value, expected the integer that it held"
+    found = "found a tensor without its value, expected the integer that it held"
     assert str(caught.value) == f"{TRACER}: paddle.full.27.forward: line 27, args.0.0: {found}"
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_probe.system.device_lock import DeviceLock
+from pytest_probe.system.locks import DeviceLock
 
 if sys.platform == "win32":
     pytest.skip("Windows has no locks that several processes can share", allow_module_level=True)
@@ -20,7 +20,7 @@ HOLDS = """
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from pytest_probe.system.device_lock import DeviceLock
+from pytest_probe.system.locks import DeviceLock
 
 lock = DeviceLock(Path(sys.argv[1]), nullcontext)
 print("asks", flush=True)
@@ -55,15 +55,15 @@ def test_many_run_beside_one_another(path: Path) -> None:
     def waiting() -> nullcontext[None]:
         raise AssertionError("nobody has to wait")
 
-    other, lock = Other(path, "beside_others"), DeviceLock(path, waiting)
+    other, lock = Other(path, "shared"), DeviceLock(path, waiting)
     other.says("has")
-    with lock.beside_others():
-        assert not lock.wanted()
+    with lock.shared():
+        assert not lock.others_wait()
     other.let_go()
 
 
 @pytest.mark.parametrize(
-    ("theirs", "ours"), [("beside_others", "alone"), ("alone", "beside_others"), ("alone", "alone")]
+    ("theirs", "ours"), [("shared", "exclusive"), ("exclusive", "shared"), ("exclusive", "exclusive")]
 )
 @pytest.mark.parametrize("dies", [False, True])
 def test_one_who_is_alone_waits_and_is_waited_for(path: Path, theirs: str, ours: str, dies: bool) -> None:
@@ -86,12 +86,12 @@ def test_one_who_is_alone_waits_and_is_waited_for(path: Path, theirs: str, ours:
 def test_who_wants_to_be_alone_is_next(path: Path) -> None:
     """While it waits for the last one to end its case, nobody else begins one."""
     lock = DeviceLock(path, nullcontext)
-    with lock.beside_others():
-        assert not lock.wanted()
-        alone = Other(path, "alone")
-        while not lock.wanted():
+    with lock.shared():
+        assert not lock.others_wait()
+        alone = Other(path, "exclusive")
+        while not lock.others_wait():
             pass
-        late = Other(path, "beside_others")
+        late = Other(path, "shared")
     alone.says("has")
     alone.let_go()
     late.says("has")

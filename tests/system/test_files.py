@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_probe.system.atomic_files import replacing, write_whole
+from pytest_probe.system.files import replacing, write_whole
 
 
 def test_the_new_file_replaces_the_old(tmp_path: Path) -> None:

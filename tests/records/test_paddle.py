@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_probe.records.paddle_apis import has_gradient
+from pytest_probe.records.paddle import has_gradient
 
 
 @pytest.mark.parametrize(

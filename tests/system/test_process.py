@@ -1,10 +1,21 @@
 from __future__ import annotations
 
+import gc
 import os
 
 import pytest
 
-from pytest_probe.system.threads import SETTINGS, wait_passively
+from pytest_probe.system.process import SETTINGS, paused_gc, wait_passively
+
+
+def test_garbage_collection_is_paused_and_left_as_it_was() -> None:
+    assert gc.isenabled()
+    with paused_gc():
+        assert not gc.isenabled()
+        with paused_gc():
+            assert not gc.isenabled()
+        assert not gc.isenabled()
+    assert gc.isenabled()
 
 
 @pytest.mark.parametrize("name", SETTINGS)

@@ -1,14 +1,33 @@
-"""Which of Paddle's APIs give no gradient, whatever they are given: its tools record no outputs that would tell.
-
-What is not named here is run, and says itself where nothing can be differentiated.
-"""
+"""What the formats of Paddle share: how they name dtypes, and which of their APIs have no gradient."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-# By the last part of the name: what gives booleans, integers, shapes or numbers of Python's, nothing, or constants.
+from pytest_probe.model.dump import DtypeSpec, Frame
+from pytest_probe.records.fields import DUMP_DTYPES
+
+# Paddle 2 has short names where Paddle 3 has those of NumPy: FP32, FLOAT32.
+_SHORT = re.compile(r"(b?)fp(\d+)")
+_LONG = {"bf16": "bfloat16"}
+
+
+def bare_dtype(text: str) -> str:
+    """The name of a dtype as NumPy and ml_dtypes have it, where there is one: float32 of FP32, FLOAT32,
+    paddle.float32 and VarType.FP32."""
+    name = text.rpartition(".")[2].lower().rstrip("_")  # NumPy writes bool_
+    return _LONG.get(name) or _SHORT.sub(r"\1float\2", name)
+
+
+def text_or_dtype(text: str) -> str | DtypeSpec:
+    """A text argument; as a dtype where it names one, since Paddle accepts names for dtypes."""
+    name = text.removeprefix("paddle.")
+    return DtypeSpec(name) if name in DUMP_DTYPES else text
+
+
+# Paddle's tools record no outputs, which would show it: APIs whose results are booleans, integers, shapes, Python
+# numbers or constants, by the last part of the name. APIs that are missing here are run, and fail at the backward.
 _NO_GRADIENT = frozenset(
     "equal not_equal less less_than less_equal greater greater_than greater_equal equal_all allclose isclose "
     "logical_and logical_or logical_xor logical_not bitwise_and bitwise_or bitwise_xor bitwise_not bitwise_invert "
@@ -22,7 +41,7 @@ _NO_GRADIENT = frozenset(
     "__setitem__".split()
 )
 _CASTS = ("astype", "cast", "to")
-# A dtype that an argument names; a tensor's own stands in other places, or under other names.
+# An argument that names an integer dtype; a tensor's own dtype is written differently.
 _NO_FLOAT = re.compile(rb'["(.](?:u?int\d*|bool_?)["\s)]')
 
 
@@ -30,3 +49,8 @@ def has_gradient(api: str, entry: Any) -> bool:
     """May a call of this API with a floating argument have a gradient? entry is the bytes that describe the call."""
     name = api.rpartition(".")[2]
     return name not in _NO_GRADIENT and not (name in _CASTS and bool(_NO_FLOAT.search(entry)))
+
+
+def no_frames(entry: str) -> tuple[Frame, ...]:
+    """The frames of a call in a format without stacks."""
+    return ()

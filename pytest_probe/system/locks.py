@@ -1,7 +1,7 @@
-"""Which processes run on a device: many beside one another, or one alone. Whoever dies holds nothing any more.
+"""Locks that end with the process that holds them, however it dies: on a file, and on a device.
 
-The lock has two bytes. Cases share the first; who wants to be alone takes it exclusively, and also the second, so that
-nobody new comes in.
+A device's lock has two bytes. Every process passes the first, the door, to reach the second, the room. Processes that
+share the device hold the room together; one that runs alone holds both, so that no other can enter.
 """
 
 from __future__ import annotations
@@ -10,14 +10,48 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import IO, Any
 
-# Bytes of the file. Everybody comes through the door; who stays in it keeps all others outside, so that the one who
-# wants to be alone gets its turn.
+# A byte beyond any file's end: Windows lets nobody else read locked bytes.
+_FAR = 1 << 62
+
+
+def try_lock(file: IO[Any]) -> bool:
+    """Lock this file, until it is closed; False where another process, or another open file of this one, has it.
+
+    Raises OSError where the file system knows no locks.
+    """
+    try:
+        _lock_file(file)
+    except (BlockingIOError, PermissionError):
+        return False
+    return True
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _lock_file(file: IO[Any]) -> None:
+        end = file.tell()
+        file.seek(_FAR)
+        try:
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        finally:
+            file.seek(end)
+
+else:
+    import fcntl
+
+    def _lock_file(file: IO[Any]) -> None:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+# Bytes of the file. Whoever waits for the room alone holds the door meanwhile, so newcomers cannot overtake it.
 _DOOR, _ROOM = 0, 1
 
 
 class DeviceLock:
-    """A file that all processes lock which share a device. waiting is entered while this one waits for others.
+    """The file that all processes on a device lock. The context `waiting` is entered while this process waits.
 
     Raises OSError where the system has no such locks: Windows, and some network disks.
     """
@@ -26,14 +60,14 @@ class DeviceLock:
         if sys.platform == "win32":
             raise OSError("no locks that several processes can share")
         path.parent.mkdir(parents=True, exist_ok=True)
-        # The system gives up a process's locks where any file of this path is closed: this one stays open.
+        # POSIX drops all locks of a process on a file when it closes any handle of it: this one stays open.
         self._file = path.open("ab+")
         self._waiting = waiting
         self._drop(_ROOM)
 
     @contextmanager
-    def beside_others(self) -> Iterator[None]:
-        """This process runs on the device in here, and others may."""
+    def shared(self) -> Iterator[None]:
+        """In this context the process uses the device, and others may."""
         self._take(_DOOR)
         try:
             self._take(_ROOM, shared=True)
@@ -45,8 +79,8 @@ class DeviceLock:
             self._drop(_ROOM)
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
-        """No other process runs on the device in here."""
+    def exclusive(self) -> Iterator[None]:
+        """In this context no other process uses the device."""
         self._take(_DOOR)
         try:
             self._take(_ROOM)
@@ -55,8 +89,8 @@ class DeviceLock:
             self._drop(_ROOM)
             self._drop(_DOOR)
 
-    def wanted(self) -> bool:
-        """Does another process wait to be alone?"""
+    def others_wait(self) -> bool:
+        """Does another process wait for exclusive use?"""
         if not self._try(_DOOR):
             return True
         self._drop(_DOOR)

@@ -1,4 +1,6 @@
-"""A tensor of a dump: dtype, shape and statistics, with what our own capture adds."""
+"""Arguments in a dump of msprobe's: tensors with statistics and what our own capture adds; plain values, dtypes,
+devices and layouts by the name of their type.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +8,16 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from pytest_probe.model.dump import TensorSpec
-from pytest_probe.records.fields import Fields, finite, quoted
+from msgspec.structs import replace
+
+from pytest_probe.model.dump import DeviceSpec, DtypeSpec, MemoryFormatSpec, SizeSpec, TensorSpec
+from pytest_probe.records.fields import PLAIN, Fields, LeafReader, finite, quoted
 
 
 def tensor(fields: Fields, value: Mapping[str, Any], field: str) -> TensorSpec:
     high, low = (fields.number(value, f"{key}_except_inf_nan", field) for key in ("Max", "Min"))
     top, bottom = (fields.number(value, key, field) for key in ("Max", "Min"))
-    # Two versions of msprobe: Max may be of all elements or of the finite ones, and the other has the longer name.
+    # In one version of msprobe Max is of all elements, in another of the finite ones; the other one has a longer name.
     if "Max_origin" in value or "Min_origin" in value:
         high, low = top, bottom
         top = fields.number(value, "Max_origin", field)
@@ -44,7 +48,7 @@ def tensor(fields: Fields, value: Mapping[str, Any], field: str) -> TensorSpec:
 
 
 def _masses(fields: Fields, value: Mapping[str, Any], field: str) -> dict[str, Any]:
-    """What the dump tells of values that stand many times."""
+    """What the dump says of values that occur many times."""
     mode, rows = (fields.pair(value, key, field) for key in ("mode", "constant_rows"))
     if mode is not None:
         mode = (finite(mode[0]), fields.share(mode[1], f"{field}.mode.1"))
@@ -86,3 +90,43 @@ def _limits(dtype: str) -> tuple[int, int]:
     """The least and the largest number of an integer dtype."""
     kind, _, bits = dtype.rpartition("int")
     return (0, 2 ** int(bits) - 1) if kind else (-(2 ** (int(bits) - 1)), 2 ** (int(bits) - 1) - 1)
+
+
+MEMORY_FORMATS = ("preserve_format", "contiguous_format", "channels_last", "channels_last_3d")
+
+
+def _memory_format(fields: Fields, value: Mapping[str, Any], field: str) -> MemoryFormatSpec:
+    key = "format" if "format" in value else "value"
+    text = fields.need(value, key, field, str, "the name of a memory format")
+    name = text.removeprefix("torch.")
+    if name not in MEMORY_FORMATS:
+        raise fields.error(f"{field}.{key}", quoted(text), f"one of {', '.join(MEMORY_FORMATS)}")
+    return MemoryFormatSpec(name)
+
+
+def _layout(fields: Fields, value: Mapping[str, Any], field: str) -> None:
+    """None for the usual layout. No dump holds tensors of others."""
+    name = fields.need(value, "layout", field, str, "the name of a layout")
+    if name != "torch.strided":
+        raise fields.no_place(f"{field}.layout", f"the layout {name}")
+
+
+def _device(fields: Fields, value: Mapping[str, Any], field: str) -> DeviceSpec:
+    text: str = fields.need(value, "value", field, str, "the name of a device")
+    return DeviceSpec(text.removesuffix(":None"))
+
+
+# What reads a leaf, by the name of its type.
+LEAVES: Mapping[str, LeafReader] = {
+    **PLAIN,
+    "dict": lambda fields, value, field: {},
+    "torch._C.Generator": lambda fields, value, field: None,  # only the distribution of its numbers is known
+    "torch.Size": lambda fields, value, field: SizeSpec(fields.shape(value, "value", field, -1)),  # what is left
+    "torch.dtype": lambda fields, value, field: DtypeSpec(fields.dtype(value, "value", field)),
+    "torch.device": _device,
+    "paddle.dtype": lambda fields, value, field: DtypeSpec(fields.dtype(value, "value", field)),
+    "paddle.Place": _device,
+    "torch.layout": _layout,
+    "torch.memory_format": _memory_format,
+    "ndarray": lambda fields, value, field: replace(tensor(fields, value, field), ndarray=True),
+}

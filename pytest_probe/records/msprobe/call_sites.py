@@ -1,4 +1,4 @@
-"""Where an API was called from: the stack file beside a dump."""
+"""Where an API was called from: frames from stack.json, modules from construct.json."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from pytest_probe.model.dump import Frame
 from pytest_probe.records import lazy_json
 from pytest_probe.system.text import printable, printable_line
 
-# As traceback prints a frame: `File FILE, line 7, in FUNCTION, ` and the code in the next line. 9 digits are more than
-# any file has lines, and no int too long to parse.
+# As traceback prints a frame: `File FILE, line 7, in FUNCTION, ` and the code in the next line. 9 digits suffice for
+# any file, and keep int() from a number too long to parse.
 _FILE, _LINE = "File ", re.compile(r", line (\d{1,9}), in ")
 # The layout in which one stack serves several entries.
 _SHARED = re.compile(rb"\s*\[\s*\[")
-# Where code lies that a user did not write; and the capture's own frames in a source tree.
+# Folders of installed code; and of the capture's own frames in a source tree.
 _INSTALLED = re.compile(r"^<frozen |[/\\](site-packages|dist-packages|lib/python3[^/]*|Python3\d*\\Lib)[/\\]", re.I)
 _TOOLS = re.compile(r"[/\\](msprobe|ptdbg_ascend|api_accuracy_checker|torch|torch_npu)[/\\]")
-# Frames that are kept, since the calls of a program share most of theirs.
-_KEPT = 4096
+# Frames in the cache: the calls of a program share most of theirs.
+_CACHED_FRAMES = 4096
 
 
 class StackFile:
-    """The frames of every entry, read from a stack.json when they are first asked for.
+    """The frames of every entry, read from a stack.json at the first call.
 
-    Both layouts are known: {entry: frames}, and {number: [[entry, ...], frames]}. A file that is missing or damaged,
-    or an entry that it lacks, gives no frames and never an error.
+    Both layouts are known: {entry: frames}, and {number: [[entry, ...], frames]}. A missing or damaged file, or a
+    missing entry, gives no frames and never an error.
     """
 
     def __init__(self, path: Path) -> None:
@@ -65,7 +65,7 @@ def user_frame(frames: Iterable[Frame]) -> Frame | None:
     return next((frame for frame in own if not _TOOLS.search(frame.file)), own[0] if own else None)
 
 
-@lru_cache(_KEPT)
+@lru_cache(_CACHED_FRAMES)
 def _is_installed(file: str) -> bool:
     return _INSTALLED.search(file) is not None
 
@@ -81,7 +81,7 @@ def _frame(line: object) -> Frame | None:
     return _frame_of(line) if isinstance(line, str) else None
 
 
-@lru_cache(_KEPT)
+@lru_cache(_CACHED_FRAMES)
 def _frame_of(line: str) -> Frame | None:
     place, newline, code = line.partition("\n")
     match, place = _LINE.search(place), place.rstrip(" ")
@@ -89,3 +89,55 @@ def _frame_of(line: str) -> Frame | None:
         return None
     file, function = place[len(_FILE) : match.start()], place[match.end() : -1]
     return Frame(printable_line(file), int(match[1]), printable_line(function), printable(code.strip()))
+
+
+_MODULE, _DIRECTIONS = "Module", ("forward", "backward")
+_DEEPEST = 100
+
+
+class ConstructFile:
+    """The modules around every entry, read from a construct.json at the first call. A missing or damaged file, or a
+    missing entry, gives no modules and never an error."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __call__(self, entry: str) -> tuple[str, ...]:
+        """The modules that an entry's call was made in, innermost first; a backward entry that has none has those of
+        its forward."""
+        found: list[str] = []
+        parent = self._parents.get(entry) or self._parents.get(f"{entry.removesuffix('.backward')}.forward")
+        while parent is not None and parent not in found and len(found) < _DEEPEST:
+            found.append(parent)
+            parent = self._parents.get(parent)
+        return tuple(map(printable_line, found))
+
+    @cached_property
+    def _parents(self) -> Mapping[str, str | None]:
+        try:
+            raw = lazy_json.parse(lazy_json.read_bytes(self.path))
+        except (OSError, ValueError, RecursionError):
+            return {}
+        return {entry: _parent_module(value) for entry, value in raw.items()}
+
+
+def module_path(module: str) -> str:
+    """The path of a module of the name "Module.layers.0.Attention.forward.3", "layers.0"; its class where it is the
+    whole model."""
+    parts = module.split(".")
+    ends = [place for place, part in enumerate(parts) if part in _DIRECTIONS]
+    if parts[0] != _MODULE or not ends:
+        return module
+    path = parts[1 : ends[-1]]
+    return ".".join(path[:-1] or path)
+
+
+def _parent_module(raw: msgspec.Raw) -> str | None:
+    """Megatron's entries are a list of the module and a step."""
+    try:
+        found = msgspec.json.decode(raw)
+    except (ValueError, RecursionError):
+        return None
+    if isinstance(found, list):
+        found = found[0] if found else None
+    return found if isinstance(found, str) else None

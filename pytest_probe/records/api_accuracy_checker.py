@@ -1,0 +1,342 @@
+"""The dumps of the api_accuracy_checker of 2023, from which msprobe's checker comes.
+
+In: forward_info_0.json, with backward_info_0.json, stack_info_0.json and folders of tensors in the same folder. Out: a
+`Dump` of undecoded records, and each as a `Call`. Where the dump lacks a tensor's dtype and shape, they are read from
+the small pickle in the tensor's file, by an unpickler that knows few names and runs nothing.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import pickletools
+import re
+import sys
+import zipfile
+from collections import Counter, OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from pytest_probe.errors import DumpError, RecordError
+from pytest_probe.model.dump import Argument, Call, Dump, Frame, Record, TensorSpec
+from pytest_probe.records import lazy_json, salvage
+from pytest_probe.records.fields import ArgumentFields, limited_depth, quoted
+from pytest_probe.records.msprobe.call_sites import StackFile
+from pytest_probe.records.msprobe.values import LEAVES, tensor
+from pytest_probe.system import archive
+from pytest_probe.system.process import paused_gc
+from pytest_probe.system.text import printable_line
+
+# What a pickle of one tensor needs. LONG_BINPUT is missing: a large index into the memo allocates all indices below.
+_INSTRUCTIONS = frozenset(
+    "PROTO GLOBAL BINPUT BINGET MARK BINUNICODE TUPLE TUPLE1 TUPLE2 TUPLE3 EMPTY_TUPLE BINPERSID BININT BININT1 "
+    "BININT2 LONG1 NEWFALSE NEWTRUE REDUCE STOP EMPTY_DICT".split()
+)
+_MOST_INSTRUCTIONS, _MOST_BYTES = 1000, 1 << 16
+_CONTENT = "data.pkl"
+# The storages of each dtype, as files name them.
+_STORAGES: Mapping[str, str] = {
+    "DoubleStorage": "float64",
+    "FloatStorage": "float32",
+    "HalfStorage": "float16",
+    "BFloat16Storage": "bfloat16",
+    "LongStorage": "int64",
+    "IntStorage": "int32",
+    "ShortStorage": "int16",
+    "CharStorage": "int8",
+    "ByteStorage": "uint8",
+    "BoolStorage": "bool",
+    "ComplexFloatStorage": "complex64",
+    "ComplexDoubleStorage": "complex128",
+}
+
+
+def stored_dtype_and_shape(path: Path) -> tuple[str, list[int]]:
+    """Bare dtype and shape of the tensor in a file. Raises OSError, or ValueError for what is no such file."""
+    with archive.open_file(path) as file:
+        try:
+            with zipfile.ZipFile(file) as found:
+                entry = next((each for each in found.infolist() if each.filename.endswith(f"/{_CONTENT}")), None)
+                if entry is None or entry.file_size > _MOST_BYTES:
+                    raise ValueError("it holds no tensor")
+                data = found.read(entry)
+        except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
+            raise ValueError(f"it is no file of a tensor ({error})") from error
+    return _dtype_and_shape(data)
+
+
+def _dtype_and_shape(data: bytes) -> tuple[str, list[int]]:
+    try:
+        for count, (instruction, _, _) in enumerate(pickletools.genops(data)):
+            if instruction.name not in _INSTRUCTIONS or count > _MOST_INSTRUCTIONS:
+                raise ValueError(f"its pickle has the instruction {instruction.name}, which a stored tensor has not")
+        found = _Unpickler(io.BytesIO(data)).load()
+    except ValueError:
+        raise
+    except Exception as error:  # whatever the pickle's instructions lead to
+        raise ValueError(f"it is no pickle of a tensor ({type(error).__name__})") from error
+    if not isinstance(found, _Tensor):
+        raise ValueError("it holds no tensor")
+    return found.dtype, found.shape
+
+
+class _Tensor:
+    """What the pickle rebuilds in place of a tensor: its storage is only the name of a dtype."""
+
+    def __init__(self, storage: Any, _offset: Any, shape: Any, *_: Any) -> None:
+        if not isinstance(storage, str) or not isinstance(shape, tuple):
+            raise ValueError("it holds no tensor")
+        self.dtype = storage
+        self.shape = list(shape)
+
+
+def _parameter(data: Any, *_: Any) -> Any:
+    return data
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        known: Mapping[tuple[str, str], Any] = {
+            ("torch._utils", "_rebuild_tensor_v2"): _Tensor,
+            ("torch._utils", "_rebuild_parameter"): _parameter,
+            ("collections", "OrderedDict"): OrderedDict,
+        }
+        if module == "torch" and name in _STORAGES:
+            return _STORAGES[name]
+        if (module, name) not in known:
+            raise ValueError(f"it names {module}.{name}, which a stored tensor does not need")
+        return known[module, name]
+
+    def persistent_load(self, pid: Any) -> Any:
+        """("storage", dtype, file, device, elements)"""
+        if not isinstance(pid, tuple) or len(pid) != 5 or pid[0] != "storage":
+            raise ValueError("it points to something outside the file")
+        return pid[1]
+
+
+_TENSOR = "torch.Tensor"
+_FILE = "datapath"
+
+
+class Folders(Struct, frozen=True):
+    """Where the files of tensors are looked up: of arguments, and of gradients."""
+
+    arguments: tuple[Path, ...]
+    gradients: tuple[Path, ...]
+
+
+def decode(path: Path, folders: Folders, record: Record) -> Call:
+    """The call that a record of the dump at path describes. Raises RecordError."""
+    if record.forward is None:
+        raise RecordError(path, f"{record.name}.backward", "", "no forward entry", "the forward entry of the same call")
+    with limited_depth(path, record.name):
+        forward = _EntryFields(path, f"{record.name}.forward", folders.arguments)
+        body = forward.object(record.forward)
+        args = forward.items(forward.need(body, "args", "", list, "a list of arguments"), "args")
+        kwargs = forward.optional(body, "kwargs", "", dict, "an object of arguments")
+        named = {key: forward.argument(value, f"kwargs.{key}") for key, value in kwargs.items()}
+        return Call(tuple(args), named, None, _incoming(path, folders.gradients, record))
+
+
+def _incoming(path: Path, folders: tuple[Path, ...], record: Record) -> tuple[TensorSpec | None, ...] | None:
+    """The incoming gradients, one for each output."""
+    if record.backward is None:
+        return None
+    entry = _EntryFields(path, f"{record.name}.backward", folders)
+    found = tuple(entry.argument(value, f"input.{index}") for index, value in enumerate(entry.list(record.backward)))
+    for index, item in enumerate(found):
+        if not isinstance(item, TensorSpec | None):
+            raise entry.error(f"input.{index}", quoted(type(item).__name__), "a tensor or null")
+    return found
+
+
+class _EntryFields(ArgumentFields):
+    leaves = LEAVES
+
+    def __init__(self, path: Path, name: str, folders: tuple[Path, ...]) -> None:
+        super().__init__(path, name)
+        self.folders = folders
+
+    def list(self, raw: Any) -> Sequence[Any]:
+        """A backward entry's own JSON, which is a list."""
+        body = self.decoded(raw)
+        if not isinstance(body, list):
+            raise self.error("", quoted(body), "a list of gradients")
+        return body
+
+    def items(self, values: Sequence[Any], field: str) -> Sequence[Argument]:
+        return [self.argument(value, f"{field}.{index}") for index, value in enumerate(values)]
+
+    def argument(self, value: Any, field: str) -> Argument:
+        if value is None:
+            return None
+        if isinstance(value, list):
+            return self.items(value, field)
+        if not isinstance(value, dict):
+            raise self.error(field, quoted(value), "an object, a list or null")
+        return self.typed(value, value.get("type"), field)
+
+    def leaf(self, kind: str, value: Mapping[str, Any], field: str) -> Argument:
+        if kind == _TENSOR:
+            return tensor(self, self.with_file(value, field), field)
+        return None if kind == "NoneType" else super().leaf(kind, value, field)
+
+    def with_file(self, value: Mapping[str, Any], field: str) -> Mapping[str, Any]:
+        """A tensor with the bare name of its file, and with the dtype and shape that only the file has."""
+        if value.get(_FILE) is None:
+            return {key: item for key, item in value.items() if key != "data_name"}
+        name = self.bare_name(self.need(value, _FILE, field, str, "the path of a file"), field)
+        found = {**value, "data_name": name}
+        if "dtype" in value and "shape" in value:
+            return found
+        place = f"{field}.{_FILE}"
+        self.file_name(found, "data_name", field)
+        path = next((each / name for each in self.folders if archive.is_file(each / name)), None)
+        if path is None or not path.resolve().is_relative_to(self.path.parent.resolve()):
+            raise self.error(place, f"no file {name!r} in {_folder_names(self.folders)}", "the stored tensor there")
+        try:
+            dtype, shape = stored_dtype_and_shape(path)
+        except (OSError, ValueError) as error:
+            raise self.error(place, f"{path}, which cannot be read ({error})", "a stored tensor") from error
+        return {**found, "dtype": dtype, "shape": shape}
+
+    def bare_name(self, text: str, field: str) -> str:
+        """The file's name without the folders of the machine that wrote the dump."""
+        parts = PureWindowsPath(text).parts if "\\" in text else PurePosixPath(text).parts
+        if ".." in parts or not parts:
+            raise self.error(f"{field}.{_FILE}", quoted(text), "the path of a file, without '..'")
+        return parts[-1]
+
+
+def _folder_names(folders: Sequence[Path]) -> str:
+    return ", ".join(map(str, folders)) or "no folder"
+
+
+# "Functional*conv2d*3": namespace, API and number of the call. Bounded: what is no key of such a file may be any text.
+_KEY = r'"[A-Za-z_]{1,40}\*[^"\\*\s]{1,300}\*\d{1,18}"\s*:\s*'
+_FORWARD = re.compile(_KEY.encode() + rb'\{\s*"args"')
+_BEGINS = re.compile(rb"\s*\{")
+# How entries begin in each of the two files.
+_ENTRY = {"forward": re.compile(_KEY + r"\{"), "backward": re.compile(_KEY + r"\[")}
+_NAME = re.compile(r"([A-Za-z_]+)\*([^*]+)\*(0|[1-9]\d{0,17})", re.ASCII)
+_UNNAMED = "entries with a name that is no API call"
+# The folder of a process, in the path of its files.
+_RANK = re.compile(rb"(?:forward|backward)_real_data[/\\]+(rank\w{1,20})[/\\]")
+
+
+class CheckerReader:
+    """Reads what the api_accuracy_checker wrote. Entries stay raw until they are decoded."""
+
+    name = "api_accuracy_checker"
+
+    def sniff(self, path: Path, head: bytes) -> bool:
+        """Is this a JSON object with entries as "Torch*cat*0": {"args": ...}?"""
+        text = lazy_json.without_mark(head)
+        return bool(_BEGINS.match(text)) and bool(_FORWARD.search(text))
+
+    def read(self, path: Path) -> Dump:
+        """Read the dump. Raises DumpError where no entry can be found in it."""
+        damage: list[str] = []
+        content = lazy_json.read_bytes(path)
+        rank = _RANK.search(content)
+        forward = _entries(path, content, "forward", damage)
+        backward = _backward(_companion(path, "backward"), path, damage)
+        skipped: Counter[str] = Counter()
+        with paused_gc():
+            records = tuple(_records(forward, backward, skipped))
+        folders = Folders(*(_folders(path, part, rank[1].decode() if rank else "") for part in ("forward", "backward")))
+        return Dump(
+            path=path,
+            framework="pytorch",
+            task="tensor" if rank else "statistics",
+            level="",
+            records=records,
+            decode=partial(decode, path, folders),
+            stack=_Stack(_companion(path, "stack")),
+            data_dirs=folders.arguments,
+            gradient_dirs=folders.gradients,
+            damage=tuple(damage),
+            skipped=dict(skipped),
+            fields={"input": "args", "kwargs": "kwargs", "grad": "input"},
+        )
+
+
+class _Stack:
+    """The frames of a call, by the name that its stack file has for it."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = StackFile(path)
+
+    def __call__(self, entry: str) -> tuple[Frame, ...]:
+        """The frames of an entry, innermost first; both directions have the same."""
+        name = entry.rpartition(".")[0]
+        left, _, number = name.rpartition(".")
+        namespace, _, api = left.partition(".")
+        return self._file(f"{namespace}*{api}*{number}")
+
+
+def _companion(path: Path, kind: str) -> Path:
+    """The backward or stack file of a forward_info file. A renamed forward_info file gives its own path."""
+    return path.with_name(path.name.replace("forward_info", f"{kind}_info", 1))
+
+
+def _backward(path: Path, forward: Path, damage: list[str]) -> Mapping[str, msgspec.Raw]:
+    """The backward entries; none where there is no such file."""
+    if path == forward:
+        return {}
+    try:
+        content = lazy_json.read_bytes(path)
+    except OSError:
+        return {}
+    try:
+        return _entries(path, content, "backward", damage)
+    except DumpError as error:
+        damage.append(str(error))
+        return {}
+
+
+def _entries(path: Path, content: bytearray, direction: str, damage: list[str]) -> Mapping[str, msgspec.Raw]:
+    """The entries of one of the files; appends what is damaged. Raises DumpError where there are none."""
+    try:
+        return lazy_json.parse(content)
+    except (ValueError, RecursionError) as error:
+        reason = str(error)
+    saved, words = salvage.salvage_file(path, _ENTRY[direction], reason)
+    damage.append(words)
+    return saved.entries
+
+
+def _records(
+    forward: Mapping[str, msgspec.Raw], backward: Mapping[str, msgspec.Raw], skipped: Counter[str]
+) -> Iterator[Record]:
+    """The records in the order of the forward file, then those that have only a backward."""
+    for key in (*forward, *(key for key in backward if key not in forward)):
+        name = _NAME.fullmatch(key)
+        if name is None:
+            skipped[_UNNAMED] += 1
+            continue
+        namespace, api = map(printable_line, name.group(1, 2))
+        full = f"{namespace}.{api}.{name[3]}"
+        yield Record(full, sys.intern(namespace), sys.intern(api), int(name[3]), forward.get(key), backward.get(key))
+
+
+def _folders(path: Path, part: str, rank: str) -> tuple[Path, ...]:
+    """Where the files of one direction lie: in the folder of the process that wrote them, else in the only one."""
+    folder = path.with_name(f"{part}_real_data")
+    named = folder / rank
+    if not rank or archive.is_folder(named):
+        return (named,) if rank else ()
+    ranks = [each for each in archive.list_folder(folder) or _folder_entries(folder) if each.startswith("rank")]
+    return (folder / ranks[0],) if len(ranks) == 1 else (folder,)
+
+
+def _folder_entries(folder: Path) -> list[str]:
+    try:
+        return [each.name for each in folder.iterdir() if each.is_dir()]
+    except OSError:
+        return []
