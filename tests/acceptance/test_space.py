@@ -58,7 +58,7 @@ def test_a_space_is_an_equals_sign(pytester: pytest.Pytester, project: Path, pla
 
 def test_with_workers(pytester: pytest.Pytester, project: Path) -> None:
     configured(project)
-    result = pytester.runpytest_subprocess("--probe-dump", "../elsewhere/dump.json", "-n2", "-v")
+    result = pytester.runpytest_subprocess("--probe-dump", "../elsewhere/dump.json", "-n1", "-v")
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines([f"rootdir: {project}", "configfile: pyproject.toml"])
 
