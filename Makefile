@@ -17,7 +17,7 @@ RELEASES := $(TORCH_RELEASES:%=$(VENV)-torch-%/installed)
 MSPROBE := 1.0.4 1.2.2 8.3.3 26.2.0
 PEERS := $(MSPROBE:%=$(VENV)-msprobe-%/installed)
 
-.PHONY: demo demo-paddle test test-fast kernels test-paddle lint format snapshots conformance conformance-paddle compat verdict-quality wheel-demo test-without-torch test-without-kernel clean
+.PHONY: demo demo-paddle test test-fast exhaustive test-paddle lint format snapshots conformance conformance-paddle compat verdict-quality wheel-demo test-without-torch test-without-kernel clean
 
 demo: $(INSTALLED)
 	$(VENV)/bin/pytest --probe-dump=cases/gpt
@@ -27,16 +27,17 @@ demo-paddle: $(PADDLE)
 	$(VENV)/bin/pytest --probe-dump=cases/paddle-gpt
 
 test: $(INSTALLED)
-	$(VENV)/bin/pytest -n 2 --dist worksteal -m "not kernels"
+	$(VENV)/bin/pytest -n 2 --dist worksteal -m "not exhaustive"
 
 # The unit tests: for each change, and for a first one.
 SLOW := $(addprefix --ignore=tests/,acceptance browser device evidence)
 test-fast: $(INSTALLED)
-	$(VENV)/bin/pytest -n 2 --dist worksteal -m "not kernels and not slow" $(SLOW)
+	$(VENV)/bin/pytest -n 2 --dist worksteal -m "not exhaustive and not slow" $(SLOW)
 
-# All of torch's 16-bit CPU kernels, bit for bit; `make test` has some of each family. After a change in cpu16/ or of torch.
-kernels: $(INSTALLED)
-	$(VENV)/bin/pytest -n 2 --dist worksteal tests/frameworks/torch/cpu16
+# What `make test` leaves out: all of torch's 16-bit CPU kernels bit for bit, and further cases of the evidence. For a change
+# of a rule, of cpu16/ or of torch. Not in CI.
+exhaustive: $(INSTALLED)
+	$(VENV)/bin/pytest -n 2 --dist worksteal -m exhaustive tests/evidence tests/frameworks
 
 # With Paddle in the environment: the tests that need it. All others do the same without it.
 NEEDS_PADDLE := (importorskip|unavailable)\("paddle"|needs_paddle

@@ -38,7 +38,7 @@ LEAST = {
 }
 # Written as no steps, for no dtype or not for both.
 UNKNOWN = frozenset("matrix_exp logspace".split())
-# Of each family those that `make test` runs; `make kernels` runs all.
+# Of each family those that `make test` runs.
 SMOKE = frozenset(
     (
         "add addmm avg_pool2d batch_norm conv2d cross_entropy embedding huber_loss i0e index_add interpolate "
@@ -46,7 +46,7 @@ SMOKE = frozenset(
     ).split()
 )
 NAMES = [
-    pytest.param(name, marks=() if name in SMOKE else pytest.mark.kernels)
+    pytest.param(name, marks=() if name in SMOKE else pytest.mark.exhaustive)
     for name in sorted(COMPUTING.keys() - UNKNOWN)
 ]
 CONVOLUTIONS = frozenset("conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d".split())
