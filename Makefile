@@ -17,7 +17,7 @@ RELEASES := $(TORCH_RELEASES:%=$(VENV)-torch-%/installed)
 MSPROBE := 1.0.4 1.2.2 8.3.3 26.2.0
 PEERS := $(MSPROBE:%=$(VENV)-msprobe-%/installed)
 
-.PHONY: demo demo-paddle test test-paddle lint format snapshots conformance conformance-paddle compat verdict-quality wheel-demo test-without-torch test-without-kernel clean
+.PHONY: demo demo-paddle test test-fast exhaustive test-paddle lint format snapshots conformance conformance-paddle compat verdict-quality wheel-demo test-without-torch test-without-kernel clean
 
 demo: $(INSTALLED)
 	$(VENV)/bin/pytest --probe-dump=cases/gpt
@@ -27,11 +27,23 @@ demo-paddle: $(PADDLE)
 	$(VENV)/bin/pytest --probe-dump=cases/paddle-gpt
 
 test: $(INSTALLED)
-	$(VENV)/bin/pytest -n 2 --dist worksteal
+	$(VENV)/bin/pytest -n 2 --dist worksteal -m "not exhaustive"
 
-# With Paddle in the environment: the tests that say something of it. All others do the same without it.
+# The unit tests: for each change, and for a first one.
+SLOW := $(addprefix --ignore=tests/,acceptance browser device evidence)
+test-fast: $(INSTALLED)
+	$(VENV)/bin/pytest -n 2 --dist worksteal -m "not exhaustive and not slow" $(SLOW)
+
+# What `make test` leaves out: all of torch's 16-bit CPU kernels bit for bit, and further cases of the evidence. For a change
+# of a rule, of cpu16/ or of torch. Not in CI.
+exhaustive: $(INSTALLED)
+	$(VENV)/bin/pytest -n 2 --dist worksteal -m exhaustive tests/evidence tests/frameworks
+
+# With Paddle in the environment: the tests that need it. All others do the same without it.
+NEEDS_PADDLE := (importorskip|unavailable)\("paddle"|needs_paddle
 test-paddle: $(PADDLE)
-	$(VENV)/bin/pytest -n 2 --dist worksteal $$(grep -rl paddle tests --include='test_*.py' --exclude-dir=without_torch)
+	$(VENV)/bin/pytest -n 2 --dist worksteal -m paddle tests/frameworks/paddle \
+		$$(grep -rlE '$(NEEDS_PADDLE)' tests --include='test_*.py' --exclude-dir=paddle)
 
 lint: $(INSTALLED)
 	$(VENV)/bin/ruff check .

@@ -29,6 +29,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 collect_ignore = ["without_torch"] if find_spec("torch") else []
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What runs pytest is slow: it may start processes that import a framework. What needs Paddle says so in its id, or
+    its module imports it."""
+    for item in items:
+        if "paddle" in item.nodeid or "paddle" in vars(getattr(item, "module", item)):
+            item.add_marker(pytest.mark.paddle)
+        if "pytester" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="session")
 def built_kernel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The compiled kernel, built of the source that is tested."""

@@ -20,7 +20,6 @@ import torch
 from pytest_probe.cli import main
 from tests.acceptance.conftest import DumpMaker, entries, forward, tensor
 
-WORKERS = pytest.mark.parametrize("workers", [[], ["-n2"]], ids=["serial", "n2"])
 RELU, ARGMAX = "Functional.relu.0.forward", "Torch.argmax.0.forward"
 STORED = {
     RELU: forward({**tensor(2, 3), "data_name": "x.pt"}, output=tensor(2, 3)),
@@ -85,7 +84,7 @@ def test_with_workers_of_which_one_dies(pytester: pytest.Pytester, folder: Path,
         "import os\ndef pytest_runtest_call(item):\n    'step1' in item.nodeid and 'relu' in item.name and os._exit(1)"
     )
     packed(folder, name)
-    result = pytester.runpytest_subprocess(f"--probe-dump={name}", "-n2", "--probe-out=out", "--probe-inputs=stored")
+    result = pytester.runpytest_subprocess(f"--probe-dump={name}", "-n1", "--probe-out=out", "--probe-inputs=stored")
     result.assert_outcomes(passed=3, failed=1)
     command = f"to reproduce: pytest '{name}::step1/rank0/dump.json::{RELU}' --probe-inputs=stored"
     result.stdout.fnmatch_lines([command])

@@ -27,7 +27,6 @@ NO_ENTRIES = (
 HEADER = '{"task": "statistics", "level": "L1", "framework": "pytorch", "dump_data_dir": null'
 ELSEWHERE = "expected the stored tensor there, or in a folder that --probe-data-dir=DIR names"
 GENERATED = "--probe-inputs=generated makes values from the statistics instead"
-WORKERS = pytest.mark.parametrize("workers", [[], ["-n2"]], ids=["serial", "n2"])
 
 
 def probe(pytester: pytest.Pytester, *args: str, dump: str = "dump.json") -> pytest.RunResult:
@@ -90,7 +89,7 @@ def test_a_file_that_is_no_dump_is_one_failing_item(pytester: pytest.Pytester, m
     result.stdout.fnmatch_lines([f"{bad}: {message}".replace("[", "[[]"), "to reproduce: pytest 'bad.json::(damaged)'"])
 
 
-@WORKERS
+@pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["serial", "n1"])
 def test_a_truncated_dump_runs_what_is_before_the_cut(
     pytester: pytest.Pytester, make_dump: DumpMaker, workers: Sequence[str]
 ) -> None:
@@ -133,13 +132,10 @@ def test_an_entry_that_occurs_twice_is_noted(pytester: pytest.Pytester, make_dum
     )
 
 
-@WORKERS
-def test_every_wrong_field_is_a_skip_of_its_record(
-    pytester: pytest.Pytester, make_dump: DumpMaker, workers: Sequence[str]
-) -> None:
+def test_every_wrong_field_is_a_skip_of_its_record(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     broken, messages = broken_records()
     dump = make_dump(data={**broken, **{name.replace(".0.", ".900."): entry for name, entry in GOOD.items()}})
-    result = probe(pytester, *workers)
+    result = probe(pytester)
     result.assert_outcomes(passed=5, skipped=len(messages))
     assert result.ret == pytest.ExitCode.OK
     assert reasons(pytester, "skip") == {

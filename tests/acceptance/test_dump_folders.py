@@ -12,9 +12,9 @@ from tests.acceptance.conftest import DumpMaker, entries
 
 NAME = "Torch.argmax.0.forward"
 ONE = {NAME: entries()[NAME]}
-# As a run without plugins of entry points gets it; xdist is there for -n2.
+# As a run without plugins of entry points gets it; xdist is there for -n1.
 ALONE = ("-p", "pytest_probe.plugin")
-WORKERS = pytest.mark.parametrize("workers", [[], ["-p", "xdist", "-n2"]], ids=["serial", "n2"])
+WORKER = ("-p", "xdist", "-n1")
 RANK = "step0/rank0/dump.json"
 FAILING = """
 from msgspec.structs import replace
@@ -75,7 +75,7 @@ def test_nothing_in_the_folder_is_imported(
 
 @pytest.mark.parametrize("args", [["--probe-dump=run"], [f"run/{RANK}::{NAME}", f"run/dump.json::{NAME}"]])
 def test_nor_by_workers(pytester: pytest.Pytester, folder: Path, args: list[str]) -> None:
-    result = pytester.runpytest_subprocess(*ALONE, "-p", "xdist", "-n2", *args)
+    result = pytester.runpytest_subprocess(*ALONE, *WORKER, *args)
     assert imported(pytester) == []
     result.assert_outcomes(passed=2)
 
@@ -138,10 +138,16 @@ def test_nor_outside_the_project(pytester: pytest.Pytester, folder: Path, tmp_pa
     result.assert_outcomes(passed=1)
 
 
-@WORKERS
-@pytest.mark.parametrize("target", ["--probe-dump=cases/run", f"cases/run/dump.json::{NAME}"])
+@pytest.mark.parametrize(
+    ("workers", "target"),
+    [
+        ((), "--probe-dump=cases/run"),
+        ((), f"cases/run/dump.json::{NAME}"),
+        (WORKER, f"cases/run/dump.json::{NAME}"),
+    ],
+)
 def test_the_projects_own_conftests_serve(
-    pytester: pytest.Pytester, folder: Path, workers: list[str], target: str
+    pytester: pytest.Pytester, folder: Path, workers: tuple[str, ...], target: str
 ) -> None:
     (folder.parent / "cases").mkdir()
     folder.rename(folder.parent / "cases/run")

@@ -56,7 +56,7 @@ def sections(text: str) -> list[str]:
 PARTS = ["Captured log setup", "Captured stdout call", "Captured log call"]
 
 
-@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+@pytest.mark.parametrize("workers", ["-n0", "-n1"])
 def test_logs_are_in_the_report(pytester: pytest.Pytester, make_dump: DumpMaker, workers: str) -> None:
     text = run(pytester, make_dump, workers)
     assert sections(text) == [*PARTS, "Captured log teardown"]

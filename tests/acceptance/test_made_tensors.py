@@ -20,7 +20,7 @@ def run(pytester: pytest.Pytester, body: str, *args: str) -> pytest.RunResult:
     return pytester.runpytest("-p", "no:cacheprovider", *args)
 
 
-@pytest.mark.parametrize("args", [[], ["-n2"]])
+@pytest.mark.parametrize("args", [[], ["-n1"]])
 def test_a_sweep_of_shapes_and_dtypes(pytester: pytest.Pytester, args: list[str]) -> None:
     body = """
     @pytest.mark.parametrize("layout", ["contiguous", "transposed"])

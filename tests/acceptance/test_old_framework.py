@@ -40,7 +40,7 @@ def old(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Py
 
 @pytest.mark.compat
 @pytest.mark.parametrize(
-    "options", [("--probe-dump={dump}",), ("--probe-dump={dump}", "-n2"), ("--probe-capture=new",)]
+    "options", [("--probe-dump={dump}",), ("--probe-dump={dump}", "-n1"), ("--probe-capture=new",)]
 )
 def test_a_run_that_needs_it_says_so(old: pytest.Pytester, options: tuple[str, ...]) -> None:
     result = old.runpytest_subprocess(*(option.format(dump=DUMP) for option in options))

@@ -37,13 +37,12 @@ def test_own(ends):
 RUN = ("--probe-dump=dump.json", "--probe-api=relu", "--probe-direction=forward", "--probe-device=cpu")
 
 
-@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+ALL_SECTIONS = {"stdout setup": "before it", "stdout call": "in a call", "stdout teardown": "behind it"}
+
+
 @pytest.mark.parametrize(
-    ("hooks", "sections"),
-    [
-        ("", {"stdout call": "in a call"}),
-        (HOOKS, {"stdout setup": "before it", "stdout call": "in a call", "stdout teardown": "behind it"}),
-    ],
+    ("hooks", "sections", "workers"),
+    [("", {"stdout call": "in a call"}, "-n0"), (HOOKS, ALL_SECTIONS, "-n0"), (HOOKS, ALL_SECTIONS, "-n1")],
 )
 def test_what_is_printed(
     pytester: pytest.Pytester, make_dump: DumpMaker, hooks: str, sections: dict[str, str], workers: str

@@ -12,7 +12,6 @@ import pytest
 from tests.acceptance.conftest import DumpMaker, forward, tensor
 from tests.support.dumps import DATA
 
-WORKERS = pytest.mark.parametrize("workers", [[], ["-n2"]], ids=["serial", "n2"])
 # A device whose exp gives inf where float32 has a number, and whose softmax gives NaN for large scores.
 CONFTEST = """
 import torch
@@ -64,7 +63,7 @@ def told(result: pytest.RunResult) -> list[str]:
     return lines[start:end]
 
 
-@WORKERS
+@pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["serial", "n1"])
 def test_a_wrong_device(pytester: pytest.Pytester, dump: Path, workers: list[str]) -> None:
     pytester.makeconftest(CONFTEST)
     args = ("--probe-dump=dump.json", "--probe-standard=finite", "--probe-device=wrong", *workers)

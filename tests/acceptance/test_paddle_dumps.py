@@ -33,7 +33,7 @@ def without_paddle(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -
     pytester.makeconftest(CONFTEST)
 
 
-@pytest.mark.parametrize("workers", [[], ["-n2"]], ids=["serial", "n2"])
+@pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["serial", "n1"])
 def test_one_item_says_what_to_install(pytester: pytest.Pytester, workers: list[str]) -> None:
     dumps = [unpack_real(pytester.path), Path(shutil.copy(LINES, pytester.path / "lines.txt"))]
     result = pytester.runpytest(*(f"--probe-dump={dump}" for dump in dumps), "--probe-out=out", *workers)

@@ -15,7 +15,9 @@ import runpy
 import shlex
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -81,7 +83,16 @@ def folder(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
     return pytester.path
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if any(_.language in ("python", "sh") for _ in blocks(page))])
+def _page_cases() -> Iterator[Any]:
+    """The pages with blocks that run."""
+    for page in PAGES:
+        texts = [block.text for block in blocks(page) if block.language in ("python", "sh")]
+        if texts:
+            marks = [pytest.mark.paddle] if any("import paddle" in text for text in texts) else []
+            yield pytest.param(page, marks=marks)
+
+
+@pytest.mark.parametrize("page", list(_page_cases()))
 @pytest.mark.usefixtures("folder")
 def test_blocks_run(page: str, pytester: pytest.Pytester, capfd: pytest.CaptureFixture[str]) -> None:
     found = blocks(page)

@@ -10,7 +10,6 @@ import pytest
 
 from tests.acceptance.conftest import DumpMaker, entries
 
-WORKERS = pytest.mark.parametrize("workers", [[], ["-n2"]], ids=["serial", "n2"])
 RELU, ARGMAX = "Functional.relu.0.forward", "Torch.argmax.0.forward"
 BOTH = {name: entries()[name] for name in (RELU, ARGMAX)}
 IDS = [f"run/step{step}/rank0/dump.json::{name}" for step in (0, 1) for name in (RELU, ARGMAX)]
@@ -27,7 +26,7 @@ def recapture(pytester: pytest.Pytester, number: int) -> None:
 
 
 @pytest.mark.usefixtures("planted")
-@WORKERS
+@pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["serial", "n1"])
 def test_ids_survive_the_next_capture(pytester: pytest.Pytester, make_dump: DumpMaker, workers: list[str]) -> None:
     capture(make_dump, 4711)
     pytester.makepyfile(test_mine="def test_mine(): assert False")

@@ -35,7 +35,7 @@ def on_a_terminal(*args: str) -> str:
     return written.decode()
 
 
-@pytest.mark.parametrize("workers", [[], ["-n2"]], ids=["serial", "n2"])
+@pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["serial", "n1"])
 def test_one_line_on_a_terminal(pytester: pytest.Pytester, make_dump: DumpMaker, workers: list[str]) -> None:
     make_dump()
     pytester.makeconftest(PLANTED)

@@ -173,7 +173,7 @@ def test_an_unknown_demand_is_said(pytester: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(["E*check: dtype: 'bfloat16' cannot be used; give *same*any*"])
 
 
-@pytest.mark.parametrize("args", [[], ["-n2"]])
+@pytest.mark.parametrize("args", [[], ["-n1"]])
 def test_a_recorded_call_promises_what_was_recorded(
     pytester: pytest.Pytester, make_dump: DumpMaker, args: list[str]
 ) -> None:

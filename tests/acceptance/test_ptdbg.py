@@ -13,7 +13,6 @@ import pytest
 
 from tests.support.ptdbg_dumps import stack, unpack, unpack_checker, values, write
 
-WORKERS = pytest.mark.parametrize("workers", [[], ["-n2"]], ids=["serial", "n2"])
 X = np.array([[1.0, -2.0], [3.0, 4.0]], np.float32)
 
 
@@ -29,7 +28,7 @@ def run(pytester: pytest.Pytester, path: Path, *args: str) -> pytest.RunResult:
     return result
 
 
-@WORKERS
+@pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["serial", "n1"])
 def test_real_dumps(pytester: pytest.Pytester, workers: list[str]) -> None:
     unpack("v2.3-all", pytester.path / "old")
     unpack("v4-all", pytester.path / "new")
@@ -41,11 +40,10 @@ def test_real_dumps(pytester: pytest.Pytester, workers: list[str]) -> None:
     assert any("29 forward, 19 backward; 151 lines of values, 0 of stacks" in line for line in result.outlines)
 
 
-@WORKERS
-def test_a_damaged_dump(pytester: pytest.Pytester, workers: list[str]) -> None:
+def test_a_damaged_dump(pytester: pytest.Pytester) -> None:
     found = {key: value for n in range(3) for key, value in values(f"Torch_neg_{n}", [X], -X).items()}
     path = write(pytester.path, found, "oops", '["Torch_neg_1_forward_input.1", 2]')
-    result = run(pytester, path, *workers)
+    result = run(pytester, path)
     result.assert_outcomes(passed=2, skipped=1, failed=1)
     told = results(pytester)
     assert told["(damaged)"]["reason"].startswith(f"{path}: line 7: found 'oops', expected a JSON array of 6 elements")

@@ -92,7 +92,7 @@ def test_a_file_that_configures_other_tools_changes_nothing(
 
 def test_with_workers(pytester: pytest.Pytester, project: Path) -> None:
     configured(project)
-    result = pytester.runpytest_subprocess("--probe-dump", "dump.json", "-n2", "-v")
+    result = pytester.runpytest_subprocess("--probe-dump", "dump.json", "-n1", "-v")
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines([f"rootdir: {project}", "configfile: pyproject.toml"])
 

@@ -57,7 +57,7 @@ FAILING = """
 """
 
 
-@pytest.mark.parametrize("workers", [[], ["-n2"]], ids=["serial", "n2"])
+@pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["serial", "n1"])
 def test_texts_of_a_dump_are_escaped_everywhere(
     pytester: pytest.Pytester, make_dump: DumpMaker, workers: list[str]
 ) -> None:

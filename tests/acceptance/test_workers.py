@@ -246,8 +246,8 @@ TELLS_IMPORTS = """
 def test_who_hands_out_items_imports_no_framework(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump()
     pytester.makeconftest(TELLS_IMPORTS)
-    result = pytester.runpytest_subprocess("--probe-dump=dump.json", "-n2", "--probe-out=out")
-    result.stdout.fnmatch_lines(["created: 2/2 workers", "probe: * torch *, dtype recorded, *"])
+    result = pytester.runpytest_subprocess("--probe-dump=dump.json", "-n1", "--probe-out=out")
+    result.stdout.fnmatch_lines(["created: 1/1 worker", "probe: * torch *, dtype recorded, *"])
     assert (pytester.path / "imported").read_text() == ""
     found = json.loads((pytester.path / "out/run.json").read_text())["devices"]
     assert [device["framework"] for device in found] == ["torch"]
@@ -273,7 +273,7 @@ def test_a_case_that_failed_before_the_run_was_ended_is_told(pytester: pytest.Py
 
 def test_an_unknown_device_is_refused_before_a_test_runs(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump()
-    result = pytester.runpytest("--probe-dump=dump.json", "-n2", "--probe-device=tpu", "--probe-out=out")
+    result = pytester.runpytest("--probe-dump=dump.json", "-n1", "--probe-device=tpu", "--probe-out=out")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["ERROR: --probe-device: 'tpu' cannot be used; torch says: *"])
     assert not (pytester.path / "out/results.jsonl").read_text()

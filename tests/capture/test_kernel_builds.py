@@ -19,6 +19,8 @@ import pytest
 from pytest_probe.capture import kernel
 from tests.support import kernels
 
+pytestmark = pytest.mark.slow
+
 # The bits of the least subnormal float32, added to itself, and what stands in a process that flushes it.
 SUBNORMAL = """
 import sys, struct

@@ -15,6 +15,8 @@ import pytest
 from pytest_probe.cli import main
 from tests.support.left_alone import PROGRAMS
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 LAUNCHED = """
 import sys, warnings

@@ -51,7 +51,7 @@ def check(device: pytest.Pytester, folder: Path, *options: str) -> tuple[dict[st
 
 @pytest.mark.parametrize(
     ("task", "parallel"),
-    [("statistics", []), ("tensor", []), ("statistics", ["-n", "2"])],
+    [("statistics", []), ("tensor", []), ("statistics", ["-n", "1"])],
     ids=["statistics", "tensor", "parallel"],
 )
 def test_what_it_computed_itself_passes(train: Train, device: pytest.Pytester, task: str, parallel: list[str]) -> None:

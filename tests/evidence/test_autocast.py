@@ -44,8 +44,14 @@ def found(path: Path, name: str) -> dict[str, str]:
     return {key: item.verdict for key, item in verdicts(path).items() if key.split(".")[1] == name}
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("name", RECURRENT)
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        *((name, torch.bfloat16) for name in RECURRENT),
+        *((name, torch.float16) for name in ("gru_cell", "lstm_cell")),
+        *(pytest.param(name, torch.float16, marks=pytest.mark.exhaustive) for name in ("gru", "lstm", "rnn_tanh")),
+    ],
+)
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_recurrent_layer_whose_products_alone_are_cast(
     name: str, dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

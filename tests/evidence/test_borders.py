@@ -24,6 +24,16 @@ def no_causes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 DEVICES, DTYPES = ("cpu", "npu"), ("bfloat16", "float16")
+# Each pipeline and fault on both devices and in both dtypes; all four pairs where there is time.
+PLACES = pytest.mark.parametrize(
+    ("dtype", "device"),
+    [
+        ("bfloat16", "cpu"),
+        ("float16", "npu"),
+        pytest.param("bfloat16", "npu", marks=pytest.mark.exhaustive),
+        pytest.param("float16", "cpu", marks=pytest.mark.exhaustive),
+    ],
+)
 FAULTS = [(name, fault) for name, pipeline in PIPELINES.items() for fault in pipeline.faults]
 
 
@@ -43,16 +53,14 @@ def verdicts(
     return checks.compare(function, pipeline.reference, given, key=name, backward=backward, **how)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("dtype", DTYPES)
+@PLACES
 @pytest.mark.parametrize("name", PIPELINES)
 def test_a_pipeline_with_named_borders_passes(name: str, dtype: str, device: str) -> None:
     found = verdicts(name, dtype, device, backward=True)
     assert [verdict.reason for verdict in found if verdict.verdict != "pass"] == []
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("dtype", DTYPES)
+@PLACES
 @pytest.mark.parametrize(("name", "fault"), FAULTS)
 def test_named_borders_hide_no_fault(name: str, fault: str, dtype: str, device: str) -> None:
     (found,) = verdicts(name, dtype, device, fault=fault)
@@ -65,16 +73,14 @@ NAMED_ALONE = ("cross-entropy of rounded logits",)
 FORWARD_ALONE = ("gated linear attention",)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("dtype", DTYPES)
+@PLACES
 @pytest.mark.parametrize("name", [name for name in PIPELINES if name not in NAMED_ALONE])
 def test_a_pipeline_that_rounds_operands_passes_without_named_borders(name: str, dtype: str, device: str) -> None:
     found = verdicts(name, dtype, device, named=False, backward=name not in FORWARD_ALONE)
     assert [verdict.reason for verdict in found if verdict.verdict != "pass"] == []
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("dtype", DTYPES)
+@PLACES
 @pytest.mark.parametrize(("name", "fault"), FAULTS)
 def test_rounded_operands_hide_no_fault(name: str, fault: str, dtype: str, device: str) -> None:
     (found,) = verdicts(name, dtype, device, fault=fault, named=False)

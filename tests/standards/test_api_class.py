@@ -40,6 +40,7 @@ def paddles() -> frozenset[str]:
     return frozenset(of_paddle.canonical(name) for place in places for name in dir(place))
 
 
+@pytest.mark.paddle
 @pytest.mark.parametrize("kind", _classes())
 def test_listed_names_are_canonical_and_torch_has_them(kind: str) -> None:
     names = {name.partition("@")[0] for name in _classes()[kind]}

@@ -40,7 +40,7 @@ def benchmark(pytester: pytest.Pytester, make_dump: DumpMaker) -> str:
     return "base"
 
 
-@pytest.mark.parametrize("workers", ["0", "2"])
+@pytest.mark.parametrize("workers", ["0", "1"])
 def test_an_error_beside_the_benchmark_is_a_warning(pytester: pytest.Pytester, benchmark: str, workers: str) -> None:
     pytester.makeconftest(CONFTEST.format(error="2.5 * 2**-24"))
     result = run(pytester, f"--probe-benchmark={benchmark}", "--probe-out=out", "-n", workers)

@@ -21,6 +21,8 @@ from tests.acceptance.conftest import DumpMaker, entries
 from tests.acceptance.test_workers import FAULTS
 from tests.support.dumps import unpack
 
+pytestmark = pytest.mark.slow
+
 ray = pytest.importorskip("ray", reason="needs Ray: pip install 'pytest-probe[cluster]'")
 
 RUN = ["--probe-dump=dump.json", "--probe-cluster=ray", "--probe-device=cpu"]

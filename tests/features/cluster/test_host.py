@@ -20,6 +20,8 @@ from pytest_probe.model.dump import Dump
 from pytest_probe.settings.settings import Settings
 from tests.acceptance.conftest import entries
 
+pytestmark = pytest.mark.slow
+
 PLACE = Place("0123456789abcdef", "node", 0, 1)
 # A conftest in which argmax ends the process.
 DIES = """

@@ -40,7 +40,7 @@ def results(pytester: pytest.Pytester, folder: str = "out") -> dict[str, dict[st
     return {line["id"].partition("::")[2]: {**line, "duration": 0} for line in lines}
 
 
-@pytest.mark.parametrize("workers", [[], ["-n2"]], ids=["serial", "n2"])
+@pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["serial", "n1"])
 def test_a_fault_of_one_record_shows_in_the_first(pytester: pytest.Pytester, alike: Path, workers: list[str]) -> None:
     pytester.makeconftest(FAULTY)
     pytester.runpytest(*RUN).assert_outcomes(passed=4, failed=1)

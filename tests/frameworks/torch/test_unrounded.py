@@ -19,6 +19,8 @@ from pytest_probe.frameworks.torch.cpu16 import cpu_kernels
 from pytest_probe.frameworks.torch.cpu16.narrow import kernels
 from tests.frameworks.torch.cpu16.rounding import DTYPES, threads
 
+pytestmark = pytest.mark.slow
+
 # The import above forbids all of the process to set torch's flags.
 torch.backends.flags_frozen.__globals__["__allow_nonbracketed_mutation_flag"] = True
 

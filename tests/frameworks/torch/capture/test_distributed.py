@@ -15,7 +15,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from pytest_probe import PrecisionDebugger
 
-pytestmark = pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="torch without gloo")
+pytestmark = [
+    pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="torch without gloo"),
+    pytest.mark.slow,
+]
 
 
 def train(rank: int, folder: Path) -> None:
