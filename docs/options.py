@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from pytest_probe.options import OPTIONS, Option, standards
 
@@ -23,7 +24,7 @@ The standards of tools, for `--probe-standard`. [Tools' standards](tool-standard
 """
 
 
-def row(option: Option) -> str:
+def row(option: Option[Any]) -> str:
     """A table row."""
     flag = f"`{option.flag}{f'={option.metavar}' if option.metavar else ''}`".replace("|", "\\|") if option.cli else ""
     key = f"`{option.key}`" if option.ini else ""

@@ -1,4 +1,8 @@
-"""Every option once: its name, default and help become the command line, the ini keys and the documentation."""
+"""Every option once.
+
+All else derives from an option's row: the command line and the ini key, the documentation, the value and its errors,
+what run.json says of it, the command that runs a case again, and whether two runs may differ in it.
+"""
 
 # 'Help' formatting (pytest's own rules):
 # Start with capitalized letters.
@@ -6,290 +10,301 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-if TYPE_CHECKING:
-    import pytest
-
-
-class Option(NamedTuple):
-    """One option.
-
-    kind is "string", "int", "flag" or "list" (repeatable; a linelist in ini files). cli is False for what only an ini
-    key can say, ini False for what a file must not: what is asked for once. Two runs that differ in an option are two
-    runs, which nothing mixes, unless free says why it changes neither a verdict nor what is selected; by names the
-    field of a run's identity that is compared in the place of the option's text.
-    """
-
-    name: str
-    help: str
-    metavar: str | None = None
-    default: str | None = None
-    kind: str = "string"
-    cli: bool = True
-    ini: bool = True
-    free: str = ""
-    by: str = ""
-
-    @property
-    def flag(self) -> str:
-        return f"--probe-{self.name}"
-
-    @property
-    def key(self) -> str:
-        """The ini key, which is the attribute of the parsed options as well."""
-        return "probe_" + self.name.replace("-", "_")
-
-
-OPTIONS = (
-    Option(
-        "dump",
-        "Check the API calls of this dump: a file, a folder of dumps, an archive of one, or a pattern. Repeatable.",
-        "PATH",
-        kind="list",
-        by="dumps",
-    ),
-    Option(
-        "device",
-        "Device under test; under -n also several, shared among the workers (default: the accelerator found, else "
-        "cpu). recorded: judge the outputs that the dump stored; no device runs",
-        "D[,D...]",
-        by="devices",
-    ),
-    Option(
-        "dtype",
-        "Run in these dtypes: recorded, float64, float32, float16, bfloat16 (default: recorded)",
-        "T[,T...]",
-        "recorded",
-    ),
-    Option(
-        "inputs",
-        "Where inputs come from: auto (stored tensors where the dump has them, else generated), generated, stored "
-        "(default: auto)",
-        "KIND",
-        "auto",
-    ),
-    Option("data-dir", "Folder of the dump's tensors, if it is not beside the dump; for a run of one dump", "DIR"),
-    Option("seed", "Seed of the generated inputs (default: 0)", "N", "0", kind="int"),
-    Option(
-        "api",
-        "Run only what matches by API, call or entry name, for example 'Functional.conv*'. Repeatable.",
-        "GLOB",
-        kind="list",
-    ),
-    Option(
-        "skip-api", "Leave out the names that match, even if --probe-api names them. Repeatable.", "GLOB", kind="list"
-    ),
-    Option(
-        "unique",
-        "Fold records that differ in the values of floating tensors alone into the first of them, with Max and Min as "
-        "wide as all of theirs",
-        kind="flag",
-    ),
-    Option("direction", "Run both, forward or backward (default: both)", "DIRECTION", "both"),
-    Option(
-        "standard",
-        "Standard that judges: auto, noise, exact, finite, or one of the tools' listed at the end (default: auto)",
-        "NAME",
-        "auto",
-    ),
-    Option(
-        "standards-file",
-        "YAML file with the project's own rules and limits for some APIs, each with a justification; or msprobe's "
-        "config.json with white_list and black_list",
-        "FILE",
-    ),
-    Option(
-        "allow",
-        "Device modes that may explain an error: tf32, hf32, bf16x3, bf16, ftz, reduced-reduction, truncate, "
-        "fast-math, or none (default: auto, the modes that the framework's flags allow)",
-        "MODE[,MODE...]",
-        "auto",
-    ),
-    Option(
-        "repeat",
-        "Run the device N times on the same inputs, and report results that differ (default: 1)",
-        "N",
-        "1",
-        kind="int",
-    ),
-    Option(
-        "flops",
-        "Sample products and convolutions whose reference takes more than N float64 operations; inf: never sample "
-        "(default: 2e10)",
-        "N",
-        "2e10",
-    ),
-    Option(
-        "mode",
-        "What is found out of each case: acc (is the result right?), time, mem; time without acc makes no reference "
-        "(default: acc)",
-        "WHAT[,WHAT...]",
-        "acc",
-    ),
-    Option(
-        "time-budget",
-        "Seconds that the time of each case is measured for; a call that takes longer is timed once (default: 0.05)",
-        "S",
-        "0.05",
-    ),
-    Option(
-        "time-limit",
-        "Fail the cases that take more than so many times the time of --probe-benchmark, or else of --probe-baseline; "
-        "1.15 is above the noise",
-        "FACTOR",
-    ),
-    Option(
-        "benchmark",
-        "Compare the errors of this run, and its times, with those of another run; DIR is that run's --probe-out",
-        "DIR",
-    ),
-    Option(
-        "baseline",
-        "Fail the cases that got worse than this file says; --probe-baseline-update writes it",
-        "FILE",
-    ),
-    Option(
-        "baseline-update",
-        "Write what moved into --probe-baseline. With --probe-repeat=N each case runs with N seeds, which tells how "
-        "far its metrics spread",
-        kind="flag",
-        ini=False,
-    ),
-    Option(
-        "gate",
-        "What fails beside the baseline: metrics (what got worse), or bits (other bits as well, on the same device) "
-        "(default: metrics)",
-        "WHAT",
-        "metrics",
-    ),
-    Option(
-        "emulate",
-        "Compute 16 bit in float32 and round inputs and outputs, on a CPU that has no kernels of it (Paddle's)",
-        kind="flag",
-    ),
-    Option("reference-device", "Device on which the float64 reference runs (default: cpu)", "D", "cpu"),
-    Option(
-        "fuzz",
-        "Search around the records of each API with N drawn calls in the place of its cases; or quick (25, the same "
-        "ones each time), thorough (1,000), nightly (10,000). Without a dump: of the APIs of --probe-api",
-        "N",
-    ),
-    Option(
-        "fuzz-save",
-        "Append each shrunk call that fails under --probe-fuzz to the dump in this folder",
-        "DUMP",
-        free="it says where findings are kept",
-    ),
-    Option(
-        "strict",
-        "Warnings fail, and so do cases of the baseline that have vanished",
-        kind="flag",
-        free="it says which verdicts fail, and changes none",
-    ),
-    Option(
-        "out",
-        "Write results and msprobe's CSV files into this folder; it must not hold results yet",
-        "DIR",
-        free="it says where results go",
-    ),
-    Option("markdown", "Write a summary in Markdown into this file", "FILE", free="it writes a report"),
-    Option(
-        "html",
-        "Write a page about the run into this file, to open in a browser: tables, plots, where errors begin",
-        "FILE",
-        free="it writes a report",
-    ),
-    Option(
-        "history",
-        "Append the run to this SQLite file; pytest-probe history shows how a metric moved over runs",
-        "FILE",
-        free="it writes a report",
-    ),
-    Option(
-        "save",
-        "Save inputs, outputs and gradients of both sides into --probe-out, for failing cases or for all",
-        "failing|all",
-        free="it keeps tensors besides the results",
-    ),
-    Option(
-        "resume",
-        "Go on with the run in --probe-out that was killed or interrupted: what has a result does not run again",
-        kind="flag",
-        ini=False,
-        free="it goes on with the same run",
-    ),
-    Option(
-        "shard",
-        "Run the I-th of N parts of the cases, which are dealt out by estimated cost, alike on each machine; "
-        "pytest-probe merge joins their results",
-        "I/N",
-        ini=False,
-    ),
-    Option(
-        "cache",
-        "Keep the numbers of references that take more than 5 ms in this folder, and take them from there in the next "
-        "run, on another device or another build",
-        "DIR",
-        free="cached numbers are equal, bit for bit",
-    ),
-    Option(
-        "cache-size",
-        "How large --probe-cache may grow, as 500MB or 10GB; the least recently used goes first (default: 10GB)",
-        "SIZE",
-        "10GB",
-        free="cached numbers are equal, bit for bit",
-    ),
-    Option(
-        "timeout",
-        "End the process in which a case takes longer than S seconds, with all its runs; 0: never (default: 300)",
-        "S",
-        "300",
-        free="a case that ends in time has the same verdict with any limit",
-    ),
-    Option(
-        "isolate",
-        "Run cases in a process of their own, which is replaced when it dies; -n does so anyway",
-        kind="flag",
-        free="each process computes the same",
-    ),
-    Option(
-        "cluster",
-        "Run the cases on a Ray cluster, one process a device: ray (the cluster of RAY_ADDRESS, else this machine), or "
-        "ray://HOST:PORT",
-        "ADDRESS",
-        free="each process computes the same",
-    ),
-    Option(
-        "cluster-resource",
-        "What Ray calls the devices of --probe-cluster, as NPU (default: GPU where a node has one, else CPU)",
-        "NAME",
-        free="it says where processes run",
-    ),
-    Option(
-        "cluster-ship",
-        "How much may be sent to nodes of --probe-cluster that cannot read a dump's files at the same path "
-        "(default: 2GB)",
-        "SIZE",
-        "2GB",
-        free="it says how files travel",
-    ),
-    Option(
-        "capture",
-        "Record the API calls of this test run as a dump below this folder; nothing is checked",
-        "DIR",
-        free="nothing is checked",
-    ),
-    Option("collect", "Collect the dumps in the folders that pytest collects", kind="flag", cli=False),
-    Option(
-        "namespaces",
-        "Namespaces that a dump may call in addition to the framework's, one on each line: Prefix=python.module",
-        kind="list",
-        cli=False,
-    ),
+from pytest_probe.option_types import (
+    Choice,
+    Directions,
+    Dumps,
+    Flag,
+    Folder,
+    Globs,
+    Maybe,
+    Modes,
+    Names,
+    Namespaces,
+    Number,
+    Place,
+    Report,
+    Size,
+    Text,
+    Whole,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pytest
+
+    from pytest_probe.model.dump import Direction
+    from pytest_probe.option_types import Type
+
+T = TypeVar("T")
+DTYPE_CHOICES = ("recorded", "float64", "float32", "float16", "bfloat16")
+DIRECTION_CHOICES: Mapping[str, tuple[Direction, ...]] = {
+    "both": ("forward", "backward"),
+    "forward": ("forward",),
+    "backward": ("backward",),
+}
+# What --probe-gate compares with the baseline.
+METRICS, BITS = "metrics", "bits"
+# What --probe-mode asks for.
+ACCURACY, TIME, MEMORY = "acc", "time", "mem"
+
+# Why two runs that are used together may differ, by what for: "benchmark", "baseline", "merge" or "resume".
+SELECTS = {
+    "benchmark": "cases on one side only are listed at the end",
+    "baseline": "cases are found by their ids; what did not run stays",
+}
+JUDGES = {
+    "benchmark": "the errors are compared, and not the verdicts",
+    "baseline": "metrics are compared, whatever judges them",
+}
+MEASURES = dict.fromkeys(("benchmark", "baseline"), "times are compared where both runs have them")
+OTHER_DEVICE = {"benchmark": "a benchmark is another device, whose kernels, calls and modes are its own"}
+OTHER_ENVIRONMENT = {
+    "baseline": "a baseline is kept for it: what differs is shown, and bits are compared of the same only"
+}
+PROJECT = {
+    "baseline": "code and data of the project change with it, and what they change is seen as a metric that moved"
+}
+
+
+class Option(Generic[T]):
+    """One option, and its value in the settings.
+
+    type reads what the user wrote; a feature's own type is an import path, which is imported when a run probes. cli is
+    False for what only an ini key can say, ini False for what a file must not: what is asked for once. in_run_file: has
+    run.json the value? repeated: does the command that runs one case again repeat it? needs names an option that this
+    one needs, and the advice to give it. check is the import path of a function of what the user wrote and the
+    settings, which is called where the option is set and raises SettingsError.
+
+    Two runs that differ in an option are two runs, which nothing mixes, unless free says why it changes neither a
+    verdict nor what is selected, or may_differ says why it does not matter for a use of both; by names the field of a
+    run's identity that is compared in the place of the option.
+    """
+
+    attribute: str
+
+    def __init__(
+        self,
+        name: str,
+        help: str,
+        type: Type[T] | str,
+        metavar: str | None = None,
+        default: str | None = None,
+        *,
+        cli: bool = True,
+        ini: bool = True,
+        in_run_file: bool = True,
+        repeated: bool = False,
+        needs: tuple[str, str] | None = None,
+        check: str = "",
+        free: str = "",
+        by: str = "",
+        may_differ: Mapping[str, str] = {},
+    ) -> None:
+        self.name = name
+        self.flag = f"--probe-{name}"
+        self.key = "probe_" + name.replace("-", "_")
+        self.help = help
+        self.kind = "string" if isinstance(type, str) else type.kind
+        self._type = type
+        self.metavar = metavar
+        self.default = default
+        self.cli = cli
+        self.ini = ini
+        self.in_run_file = in_run_file
+        self.repeated = repeated
+        self.needs = needs
+        self.check = check
+        self.free = free
+        self.by = by
+        self.may_differ = may_differ
+
+    @property
+    def type(self) -> Type[T]:
+        found: Type[T] = imported(self._type)() if isinstance(self._type, str) else self._type
+        return found
+
+    def __set_name__(self, owner: object, attribute: str) -> None:
+        self.attribute = attribute
+
+    @overload
+    def __get__(self, settings: None, owner: object) -> Option[T]: ...
+    @overload
+    def __get__(self, settings: Options, owner: object) -> T: ...
+    def __get__(self, settings: Options | None, owner: object) -> Option[T] | T:
+        if settings is None:
+            return self
+        value: T = settings.values[self.attribute]
+        return value
+
+
+class Options:
+    """What the user asked for, by the name that run.json has for it."""
+
+    values: Mapping[str, Any]
+
+    # fmt: off
+    dumps = Option("dump",
+        "Check the API calls of this dump: a file, a folder of dumps, an archive of one, or a pattern. Repeatable.",
+        Dumps(), "PATH", by="dumps", may_differ=OTHER_ENVIRONMENT)
+    devices = Option("device",
+        "Device under test; under -n also several, shared among the workers (default: the accelerator found, else "
+        "cpu). recorded: judge the outputs that the dump stored; no device runs", Names(), "D[,D...]",
+        check="pytest_probe.settings.parse.check_recorded", by="devices", may_differ=OTHER_DEVICE | OTHER_ENVIRONMENT)
+    dtypes = Option("dtype", "Run in these dtypes: recorded, float64, float32, float16, bfloat16 (default: recorded)",
+        Names(*DTYPE_CHOICES), "T[,T...]", "recorded",
+        may_differ=SELECTS | {"benchmark": "the ratios of errors are compared between dtypes as well"})
+    inputs = Option("inputs",
+        "Where inputs come from: auto (stored tensors where the dump has them, else generated), generated, stored "
+        "(default: auto)", Choice("auto", "generated", "stored"), "KIND", "auto", repeated=True)
+    data_dir = Option("data-dir", "Folder of the dump's tensors, if it is not beside the dump; for a run of one dump",
+        Folder(), "DIR", repeated=True, may_differ=PROJECT)
+    seed = Option("seed", "Seed of the generated inputs (default: 0)",
+        Whole(0, 2**63, "give a whole number from 0 to 2**63 - 1"), "N", "0", repeated=True)
+    apis = Option("api",
+        "Run only what matches by API, call or entry name, for example 'Functional.conv*'. Repeatable.", Globs(),
+        "GLOB", may_differ=SELECTS)
+    skip_apis = Option("skip-api", "Leave out the names that match, even if --probe-api names them. Repeatable.",
+        Globs(), "GLOB", may_differ=SELECTS)
+    unique = Option("unique",
+        "Fold records that differ in the values of floating tensors alone into the first of them, with Max and Min as "
+        "wide as all of theirs", Flag(), repeated=True, may_differ={"baseline": SELECTS["baseline"]})
+    directions = Option("direction", "Run both, forward or backward (default: both)", Directions(DIRECTION_CHOICES),
+        "DIRECTION", "both", may_differ=SELECTS)
+    standard = Option("standard",
+        "Standard that judges: auto, noise, exact, finite, or one of the tools' listed at the end (default: auto)",
+        Text(), "NAME", "auto", repeated=True, check="pytest_probe.features.benchmark.options.check",
+        may_differ={"benchmark": JUDGES["benchmark"]})
+    standards_file = Option("standards-file",
+        "YAML file with the project's own rules and limits for some APIs, each with a justification; or msprobe's "
+        "config.json with white_list and black_list", Place(), "FILE", repeated=True, may_differ=JUDGES)
+    allow = Option("allow",
+        "Device modes that may explain an error: tf32, hf32, bf16x3, bf16, ftz, reduced-reduction, truncate, "
+        "fast-math, or none (default: auto, the modes that the framework's flags allow)", Modes(), "MODE[,MODE...]",
+        "auto", repeated=True, may_differ=JUDGES | OTHER_DEVICE)
+    repeat = Option("repeat", "Run the device N times on the same inputs, and report results that differ (default: 1)",
+        Whole(1, 2**31, "give a whole number, 1 or more"), "N", "1", repeated=True,
+        may_differ={"benchmark": "each side has the errors of its worst run",
+                    "baseline": "the header has it, and a spread is kept with the cases"})
+    flops = Option("flops",
+        "Sample products and convolutions whose reference takes more than N float64 operations; inf: never sample "
+        "(default: 2e10)",
+        Number(lambda count: count >= 1, "give a number of operations, as 2e10, or inf to sample nothing"), "N", "2e10",
+        repeated=True, may_differ={"baseline": "a sample is one of the same outputs"})
+    mode = Option("mode",
+        "What is found out of each case: acc (is the result right?), time, mem; time without acc makes no reference "
+        "(default: acc)", Names(ACCURACY, TIME, MEMORY), "WHAT[,WHAT...]", "acc", repeated=True,
+        check="pytest_probe.features.timing.options.check_mode", may_differ=MEASURES)
+    time_budget = Option("time-budget",
+        "Seconds that the time of each case is measured for; a call that takes longer is timed once (default: 0.05)",
+        Number(lambda seconds: 0 <= seconds < 1e6, "give seconds, 0 or more, as 0.05"), "S", "0.05", repeated=True,
+        may_differ=MEASURES)
+    time_limit = Option("time-limit",
+        "Fail the cases that take more than so many times the time of --probe-benchmark, or else of --probe-baseline; "
+        "1.15 is above the noise",
+        Maybe(Number(lambda factor: 0 < factor < float("inf"), "give a factor above 0, as 1.15")), "FACTOR",
+        repeated=True, check="pytest_probe.features.timing.options.check_limit", may_differ=MEASURES)
+    benchmark: Option[Path | None] = Option("benchmark",
+        "Compare the errors of this run, and its times, with those of another run; DIR is that run's --probe-out",
+        "pytest_probe.features.benchmark.options.RunFolder", "DIR", repeated=True, may_differ=JUDGES)
+    baseline = Option("baseline",
+        "Fail the cases that got worse than this file says; --probe-baseline-update writes it", Place(), "FILE",
+        repeated=True, may_differ=JUDGES)
+    update = Option("baseline-update",
+        "Write what moved into --probe-baseline. With --probe-repeat=N each case runs with N seeds, which tells how "
+        "far its metrics spread", Flag(), ini=False, in_run_file=False,
+        needs=("baseline", "it needs a baseline: add --probe-baseline=FILE"), may_differ=JUDGES)
+    gate = Option("gate",
+        "What fails beside the baseline: metrics (what got worse), or bits (other bits as well, on the same device) "
+        "(default: metrics)", Choice(METRICS, BITS), "WHAT", "metrics", repeated=True,
+        needs=("baseline", "it needs a baseline: add --probe-baseline=FILE"), may_differ=JUDGES)
+    emulate = Option("emulate",
+        "Compute 16 bit in float32 and round inputs and outputs, on a CPU that has no kernels of it (Paddle's)", Flag(),
+        repeated=True, may_differ=OTHER_ENVIRONMENT | {"benchmark": "emulated 16 bit is another device"})
+    reference_device = Option("reference-device", "Device on which the float64 reference runs (default: cpu)", Text(),
+        "D", "cpu", repeated=True, may_differ={"baseline": "float64 references agree in the digits that are kept"})
+    fuzz: Option[str | None] = Option("fuzz",
+        "Search around the records of each API with N drawn calls in the place of its cases; or quick (25, the same "
+        "ones each time), thorough (1,000), nightly (10,000). Without a dump: of the APIs of --probe-api",
+        "pytest_probe.features.fuzz.options.Calls", "N", repeated=True, may_differ=SELECTS)
+    fuzz_save = Option("fuzz-save", "Append each shrunk call that fails under --probe-fuzz to the dump in this folder",
+        Place(), "DUMP", in_run_file=False, needs=("fuzz", "it keeps what a search finds: add --probe-fuzz=N"),
+        free="it says where findings are kept")
+    strict = Option("strict", "Warnings fail, and so do cases of the baseline that have vanished", Flag(),
+        repeated=True, free="it says which verdicts fail, and changes none")
+    out = Option("out", "Write results and msprobe's CSV files into this folder; it must not hold results yet", Place(),
+        "DIR", in_run_file=False, free="it says where results go")
+    markdown = Option("markdown", "Write a summary in Markdown into this file", Report(), "FILE", in_run_file=False,
+        free="it writes a report")
+    html: Option[Path | None] = Option("html",
+        "Write a page about the run into this file, to open in a browser: tables, plots, where errors begin",
+        "pytest_probe.features.html.options.Page", "FILE", in_run_file=False, free="it writes a report")
+    history = Option("history",
+        "Append the run to this SQLite file; pytest-probe history shows how a metric moved over runs", Report(), "FILE",
+        in_run_file=False, free="it writes a report")
+    save = Option("save",
+        "Save inputs, outputs and gradients of both sides into --probe-out, for failing cases or for all",
+        Maybe(Choice("failing", "all")), "failing|all", needs=("out", "it needs a folder: add --probe-out=DIR"),
+        free="it keeps tensors besides the results")
+    resume = Option("resume",
+        "Go on with the run in --probe-out that was killed or interrupted: what has a result does not run again",
+        Flag(), ini=False, in_run_file=False,
+        needs=("out", "it needs the folder of the run to go on with: add --probe-out=DIR"),
+        free="it goes on with the same run")
+    shard: Option[tuple[int, int] | None] = Option("shard",
+        "Run the I-th of N parts of the cases, which are dealt out by estimated cost, alike on each machine; "
+        "pytest-probe merge joins their results", "pytest_probe.features.shard.options.Part", "I/N", ini=False,
+        may_differ=SELECTS | {"merge": "each folder is another shard; their numbers are checked by themselves"})
+    cache: Option[Path | None] = Option("cache",
+        "Keep the numbers of references that take more than 5 ms in this folder, and take them from there in the next "
+        "run, on another device or another build", "pytest_probe.features.cache.options.WritableFolder", "DIR",
+        free="cached numbers are equal, bit for bit")
+    cache_size = Option("cache-size",
+        "How large --probe-cache may grow, as 500MB or 10GB; the least recently used goes first (default: 10GB)",
+        Size(), "SIZE", "10GB", free="cached numbers are equal, bit for bit")
+    timeout = Option("timeout",
+        "End the process in which a case takes longer than S seconds, with all its runs; 0: never (default: 300)",
+        Number(lambda seconds: 0 <= seconds < 1e9, "give seconds, 0 or more; 0 is no limit"), "S", "300",
+        free="a case that ends in time has the same verdict with any limit")
+    isolate = Option("isolate",
+        "Run cases in a process of their own, which is replaced when it dies; -n does so anyway", Flag(),
+        in_run_file=False, free="each process computes the same")
+    cluster: Option[str | None] = Option("cluster",
+        "Run the cases on a Ray cluster, one process a device: ray (the cluster of RAY_ADDRESS, else this machine), or "
+        "ray://HOST:PORT", "pytest_probe.features.cluster.options.Address", "ADDRESS",
+        check="pytest_probe.features.cluster.options.check", free="each process computes the same")
+    cluster_resource = Option("cluster-resource",
+        "What Ray calls the devices of --probe-cluster, as NPU (default: GPU where a node has one, else CPU)",
+        Maybe(Text()), "NAME", check="pytest_probe.features.cluster.options.check_used",
+        free="it says where processes run")
+    cluster_ship = Option("cluster-ship",
+        "How much may be sent to nodes of --probe-cluster that cannot read a dump's files at the same path "
+        "(default: 2GB)", Size(), "SIZE", "2GB", in_run_file=False,
+        check="pytest_probe.features.cluster.options.check_used", free="it says how files travel")
+    capture = Option("capture", "Record the API calls of this test run as a dump below this folder; nothing is checked",
+        Maybe(Text()), "DIR", in_run_file=False, free="nothing is checked")
+    collect = Option("collect", "Collect the dumps in the folders that pytest collects", Flag(), cli=False,
+        in_run_file=False, may_differ=SELECTS)
+    namespaces = Option("namespaces",
+        "Namespaces that a dump may call in addition to the framework's, one on each line: Prefix=python.module",
+        Namespaces(), cli=False, may_differ=OTHER_DEVICE | PROJECT)
+    # fmt: on
+
+
+OPTIONS: tuple[Option[Any], ...] = tuple(row for row in vars(Options).values() if isinstance(row, Option))
 NAMED = {option.name: option for option in OPTIONS}
+
+
+def imported(path: str) -> Any:
+    """What an import path names."""
+    from importlib import import_module
+
+    module, _, name = path.rpartition(".")
+    return getattr(import_module(module), name)
 
 
 def standards() -> dict[str, str]:
@@ -311,7 +326,7 @@ def register(parser: pytest.Parser) -> None:
             parser.addini(option.key, option.help, type=_ini_type(option), default=None)
 
 
-def _add_option(group: pytest.OptionGroup, option: Option) -> None:
+def _add_option(group: pytest.OptionGroup, option: Option[Any]) -> None:
     if option.kind == "flag":
         group.addoption(option.flag, action="store_true", default=None, dest=option.key, help=option.help)
     else:
@@ -319,7 +334,7 @@ def _add_option(group: pytest.OptionGroup, option: Option) -> None:
         group.addoption(option.flag, action=action, metavar=option.metavar, dest=option.key, help=option.help)
 
 
-def _ini_type(option: Option) -> Any:
+def _ini_type(option: Option[Any]) -> Any:
     """The ini type by pytest's name; 8.3 knows no integers."""
     import pytest
 

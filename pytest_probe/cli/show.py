@@ -24,12 +24,12 @@ from pytest_probe.errors import DumpError, RecordError, SettingsError
 from pytest_probe.model.case import DIRECTIONS
 from pytest_probe.model.dump import Call, Dump, named_tensors
 from pytest_probe.model.verdict import Verdict
-from pytest_probe.options import NAMED
+from pytest_probe.options import DIRECTION_CHOICES, DTYPE_CHOICES, NAMED
 from pytest_probe.records import find_dumps, labels, read_dump
 from pytest_probe.registry import Registry
 from pytest_probe.reports.terminal import holds
 from pytest_probe.selection import Selection, apis_of, closest, matches, select
-from pytest_probe.settings.choices import DIRECTION_CHOICES, DTYPE_CHOICES, check_name
+from pytest_probe.system.decoding import check_name
 from pytest_probe.system.text import printable
 
 SIZES = ((1_000, "up to 1,000 elements"), (1_000_000, "up to 1,000,000"), (1_000_000_000, "up to 1,000,000,000"))

@@ -7,6 +7,7 @@ import shlex
 from glob import escape
 from pathlib import Path
 
+from pytest_probe.features.fuzz.options import QUICK
 from pytest_probe.plugin.run_dumps import address
 from pytest_probe.plugin.session import TABLE, Probe
 from pytest_probe.settings.dump_paths import moves_rootdir
@@ -39,7 +40,7 @@ def search_command(probe: Probe, path: Path, api: str, device: str | None) -> st
     if "direction" in given:
         target += f" --probe-direction={given['direction']}"
     command = probe.settings.command(target, given.get("dtype"), device)
-    if probe.settings.fuzz is None or probe.settings.fuzz.derandomized:
+    if probe.settings.fuzz in (None, QUICK):
         return command
     return f"{command} --hypothesis-seed={probe.config.getoption('--hypothesis-seed', None) or probe.search_seed}"
 

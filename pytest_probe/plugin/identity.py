@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import inspect
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
-from pathlib import Path
 from types import CellType, FunctionType
 from typing import Any
 
 import pytest
 
+from pytest_probe.option_types import digest
 from pytest_probe.options import OPTIONS
 from pytest_probe.plugin.session import Probe
 from pytest_probe.records import READERS
 from pytest_probe.registry import Registry
-from pytest_probe.reports.results_file import RESULTS
 from pytest_probe.settings.settings import Settings
 from pytest_probe.standards import STANDARDS
 
@@ -46,59 +43,14 @@ def identity(probe: Probe, devices: Iterable[Mapping[str, str]], dumps: Mapping[
 
 
 def of_options(settings: Settings) -> dict[str, Any]:
-    """What each option is set to that may change a verdict: as it is understood, else as it is written."""
-    understood = _understood(settings)
-    return {
-        option.name: understood[option.name]
-        if option.name in understood
-        else settings.given.get(option.name, False if option.kind == "flag" else option.default)
+    """What each option is set to that may change a verdict."""
+    found = {
+        option.name: option.type.identity(settings.values[option.attribute])
         for option in OPTIONS
         if not option.free and not option.by
     }
-
-
-def _understood(settings: Settings) -> dict[str, Any]:
-    """Options that can be written in several ways. A file is known by its content, whatever its path is here."""
-    selection = settings.selection
-    return {
-        "dtype": sorted(dtype or "recorded" for dtype in selection.dtypes),
-        "seed": settings.seed,
-        "inputs": settings.inputs,
-        "standard": settings.standard,
-        "api": sorted(selection.apis),
-        "skip-api": sorted(selection.skip_apis),
-        "direction": "both" if len(selection.directions) > 1 else selection.directions[0],
-        "allow": sorted(settings.allow),
-        "repeat": settings.repeat,
-        "mode": sorted(settings.mode),
-        "time-budget": settings.time_budget,
-        "time-limit": settings.time_limit,
-        "flops": "inf" if settings.flops == math.inf else settings.flops,
-        "shard": "/".join(map(str, settings.shard)) if settings.shard else None,
-        "namespaces": dict(settings.namespaces),
-        "standards-file": _content(settings.standards_file),
-        "benchmark": _content(settings.benchmark and settings.benchmark / RESULTS),
-        # A run that updates its baseline changes the file itself.
-        "baseline": None if settings.update else _content(settings.baseline),
-        "data-dir": _listing(settings.data_dir),
-    }
-
-
-def _content(path: Path | None) -> str | None:
-    if path is None:
-        return None
-    try:
-        return _digest(path.read_bytes())
-    except OSError:  # what reads the file says so
-        return None
-
-
-def _listing(folder: Path | None) -> str | None:
-    """The names and sizes of the files in a folder."""
-    if folder is None:
-        return None
-    files = sorted((str(path.relative_to(folder)), path.stat().st_size) for path in folder.rglob("*") if path.is_file())
-    return _digest(repr(files).encode())
+    # A run that updates its baseline changes the file itself.
+    return found | {"baseline": None} if settings.update else found
 
 
 def of_devices(devices: Iterable[Mapping[str, str]]) -> dict[str, dict[str, str]]:
@@ -160,7 +112,7 @@ def _code(function: Callable[..., Any] | object, above: tuple[object, ...] = ())
     except (OSError, TypeError):
         return name
     held = _held(named) if isinstance(named, FunctionType) and named not in above else ()
-    return f"{name} {_digest((source + _bound(held, (*above, named))).encode())}"
+    return f"{name} {digest((source + _bound(held, (*above, named))).encode())}"
 
 
 def _held(function: FunctionType) -> Sequence[object]:
@@ -178,7 +130,3 @@ def _bound(value: object, above: tuple[object, ...]) -> str:
     if isinstance(value, list | tuple):
         return "".join(_bound(each, above) for each in value)
     return f"{_code(value, above) if callable(value) else type(value).__qualname__},"
-
-
-def _digest(content: bytes) -> str:
-    return f"sha256:{hashlib.sha256(content).hexdigest()[:16]}"

@@ -13,11 +13,11 @@ from pytest_probe import frameworks
 from pytest_probe.check import Case, floating_dtypes
 from pytest_probe.errors import DumpError, HookFailed, SettingsError
 from pytest_probe.model.dump import Direction, Dump
+from pytest_probe.options import DIRECTION_CHOICES, DTYPE_CHOICES
 from pytest_probe.plugin.session import state_of
 from pytest_probe.records import NO_SUCH, dumps_of_option, labels
 from pytest_probe.selection import Selection, apis_of, closest, select
-from pytest_probe.settings.choices import DIRECTION_CHOICES, DTYPE_CHOICES, check_name
-from pytest_probe.system.decoding import one_of
+from pytest_probe.system.decoding import check_name, one_of
 
 if TYPE_CHECKING:
     from _pytest.mark import ParameterSet

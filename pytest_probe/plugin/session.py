@@ -37,11 +37,11 @@ from pytest_probe.plugin.item_hooks import ItemHooks
 from pytest_probe.plugin.run_dumps import RunDumps
 from pytest_probe.registry import Registry
 from pytest_probe.reports.running import FOLDER
-from pytest_probe.settings.choices import check_name
 from pytest_probe.settings.parse import parse
 from pytest_probe.settings.settings import Settings
 from pytest_probe.standards import standards
 from pytest_probe.standards.tools.table import packaged
+from pytest_probe.system.decoding import check_name
 from pytest_probe.user_errors import reporting_failures_of
 
 if TYPE_CHECKING:

@@ -1,8 +1,9 @@
 """What a run is: run.json's `identity`, and the one function that compares two of them.
 
 An identity is plain data: a value a field, or a mapping of such fields. Each option is a field unless its row in the
-table of options says why it changes no verdict. A baseline has in its header only what must be equal. A cache compares
-no runs: the key of each reference has all that it depends on, so it has no use here.
+table of options says why it changes no verdict; the row says where it may differ, too. A baseline has in its header
+only what must be equal. A cache compares no runs: the key of each reference has all that it depends on, so it has no
+use here.
 """
 
 from __future__ import annotations
@@ -13,55 +14,22 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 
 from pytest_probe.errors import SettingsError
+from pytest_probe.options import JUDGES, OPTIONS, OTHER_DEVICE, OTHER_ENVIRONMENT, PROJECT, SELECTS
 
 Identity: TypeAlias = Mapping[str, Any]
 Use: TypeAlias = Literal["resume", "merge", "benchmark", "baseline"]
 NONE = "none"
 
-_OTHER_DEVICE = "a benchmark is another device, whose kernels, calls and modes are its own"
-_OTHER_ENVIRONMENT = "a baseline is kept for it: what differs is shown, and bits are compared of the same only"
-_SELECTION = (
-    "api", "skip-api", "direction", "shard", "fuzz", "collect", "-k", "-m", "--deselect", "--lf", "--sw", "--ignore",
-    "paths",
-)  # fmt: skip
-_OTHER_CASES = "cases on one side only are listed at the end"
-_OWN_VERDICT = "the errors are compared, and not the verdicts"
-_OWN_MEASURE = "times are compared where both runs have them"
-# What may differ between two runs that are used together, and why. What is not here may not.
-MAY_DIFFER: Mapping[Use, Mapping[str, str]] = {
-    "resume": {},
-    "merge": {"shard": "each folder is another shard; their numbers are checked by themselves"},
-    "benchmark": {
-        **dict.fromkeys(("devices", "versions", "allow", "namespaces", "calls", "devices of the user"), _OTHER_DEVICE),
-        **dict.fromkeys(_SELECTION, _OTHER_CASES),
-        **dict.fromkeys(
-            ("standard", "standards-file", "standards", "gate", "baseline", "baseline-update",
-             "benchmark", "pytest_probe_verdict"),
-            _OWN_VERDICT,
-        ),
-        **dict.fromkeys(("mode", "time-budget", "time-limit"), _OWN_MEASURE),
-        "dtype": "the ratios of errors are compared between dtypes as well",
-        "repeat": "each side has the errors of its worst run",
-        "emulate": "emulated 16 bit is another device",
-    },
-    "baseline": {
-        **dict.fromkeys(("devices", "versions", "dumps", "emulate"), _OTHER_ENVIRONMENT),
-        **dict.fromkeys((*_SELECTION, "unique", "dtype"), "cases are found by their ids; what did not run stays"),
-        **dict.fromkeys(
-            ("standards-file", "standards", "allow", "gate", "baseline", "baseline-update", "benchmark",
-             "pytest_probe_verdict"),
-            "metrics are compared, whatever judges them",
-        ),
-        **dict.fromkeys(("mode", "time-budget", "time-limit"), _OWN_MEASURE),
-        **dict.fromkeys(
-            ("references", "calls", "devices of the user", "readers", "namespaces", "pytest_probe_inputs", "data-dir"),
-            "code and data of the project change with it, and what they change is seen as a metric that moved",
-        ),
-        "repeat": "the header has it, and a spread is kept with the cases",
-        "flops": "a sample is one of the same outputs",
-        "reference-device": "float64 references agree in the digits that are kept",
-    },
-}  # fmt: skip
+_PYTEST = ("-k", "-m", "--deselect", "--lf", "--sw", "--ignore", "paths")
+# What may differ between two runs that are used together, by the use, and why. What is not here may not.
+MAY_DIFFER: Mapping[str, Mapping[str, str]] = {
+    **{option.by or option.name: option.may_differ for option in OPTIONS},
+    **dict.fromkeys(_PYTEST, SELECTS),
+    **dict.fromkeys(("standards", "pytest_probe_verdict"), JUDGES),
+    **dict.fromkeys(("calls", "devices of the user"), OTHER_DEVICE | PROJECT),
+    **dict.fromkeys(("references", "readers", "pytest_probe_inputs"), PROJECT),
+    "versions": OTHER_DEVICE | OTHER_ENVIRONMENT,
+}
 
 
 class Difference(Struct, frozen=True):
@@ -74,7 +42,7 @@ def differences(before: Identity, now: Identity, use: Use) -> Iterator[Differenc
     """Each field that must be equal for this use and is not. Dumps that only one side of a benchmark has are no
     difference, since their cases are listed as cases of one side."""
     for field in dict.fromkeys((*before, *now)):
-        if field not in MAY_DIFFER[use]:
+        if use not in MAY_DIFFER.get(field, {}):
             common = use == "benchmark" and field == "dumps"
             yield from _differing(field, before.get(field), now.get(field), common=common)
 

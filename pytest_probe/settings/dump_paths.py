@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from pytest_probe.errors import DumpError, SettingsError
-from pytest_probe.records import dumps_of_option, expand_pattern
-from pytest_probe.settings.written import Written
-
-if TYPE_CHECKING:
-    pass
+from pytest_probe.errors import SettingsError
+from pytest_probe.records import dumps_of_option
 
 CONFIG_FILES = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
 
@@ -24,21 +19,9 @@ def moves_rootdir(root: Path, path: Path) -> bool:
     return any((folder / name).is_file() for folder in below for name in (*CONFIG_FILES, "setup.py"))
 
 
-def dumps(written: Written) -> tuple[Path, ...]:
-    """The files and folders that were given, with those that match a pattern in its place."""
-    return tuple(found for path in written.paths("dump") for found in _expanded(written.name("dump"), path))
-
-
-def _expanded(option: str, path: Path) -> list[Path]:
-    try:
-        return expand_pattern(path)
-    except DumpError as error:
-        raise SettingsError(option, str(path), error.problem) from None
-
-
-def files_of(written: Written, paths: Iterable[Path]) -> tuple[Path, ...]:
-    """The dumps in these files and folders, each once."""
-    return tuple(dict.fromkeys(file for path in paths for file in _dump_files(written.name("dump"), path)))
+def files_of(option: str, paths: Iterable[Path]) -> tuple[Path, ...]:
+    """The dumps in these files and folders, each once. Raises SettingsError."""
+    return tuple(dict.fromkeys(file for path in paths for file in _dump_files(option, path)))
 
 
 def _dump_files(option: str, path: Path) -> list[Path]:

@@ -1,99 +1,64 @@
-"""The values as the user wrote them."""
+"""The options as the user wrote them."""
 
 from __future__ import annotations
 
-import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pytest_probe.errors import ProbeError, SettingsError
-from pytest_probe.options import NAMED, OPTIONS
+from pytest_probe.option_types import Given
+from pytest_probe.options import OPTIONS, Option
 
 if TYPE_CHECKING:
     import pytest
 
+# By the names of options.
+Written: TypeAlias = Mapping[str, Given]
 # The key of a worker's input with the folder that the controller was started in.
 STARTED_IN = "probe_started_in"
 
 
-class Written:
-    """The values as the user wrote them: command line before ini before default."""
+def written(config: pytest.Config) -> Written:
+    """Every option: command line before ini before default. Raises SettingsError."""
+    worker: dict[str, Any] | None = getattr(config, "workerinput", None)
+    # A worker of pytest-xdist may run in another folder than its controller (popen//chdir=...).
+    folder = Path((worker or {}).get(STARTED_IN, config.invocation_params.dir))
+    return {option.name: _given(config, option, folder, in_worker=worker is not None) for option in OPTIONS}
 
-    def __init__(self, config: pytest.Config) -> None:
-        self._config = config
-        self._cli = {o.name: config.getoption(o.key, None) if o.cli else None for o in OPTIONS}
-        for name, value in self._cli.items():
-            if any(isinstance(text, str) and not text.strip() for text in _texts(value)):
-                raise SettingsError(NAMED[name].flag, "", "give a value, or leave the option out")
-        self._ini = {o.name: self._read_ini(o.key, o.kind) if o.ini else None for o in OPTIONS}
 
-    @property
-    def _started_in(self) -> Path:
-        """The folder that paths of the command line start from: the controller's, since a worker of pytest-xdist may
-        run in another one (popen//chdir=...)."""
-        given: dict[str, Any] = getattr(self._config, "workerinput", {})
-        return Path(given.get(STARTED_IN, self._config.invocation_params.dir))
+def _given(config: pytest.Config, option: Option[Any], folder: Path, *, in_worker: bool) -> Given:
+    """folder: where the paths of the command line start."""
+    value = config.getoption(option.key, None) if option.cli else None
+    if any(isinstance(text, str) and not text.strip() for text in (value if isinstance(value, list) else [value])):
+        raise SettingsError(option.flag, "", "give a value, or leave the option out")
+    in_file = _read_ini(config, option) if option.ini else None
+    if _is_set(value):
+        return Given(option.flag, value, folder, is_set=True, in_worker=in_worker)
+    if not _is_set(in_file):
+        return Given(option.flag, option.default, folder, is_set=False, in_worker=in_worker)
+    name, path = option.key, config.inipath
+    if path is not None:
+        name, folder = f"{name} in {path.name}", path.parent
+    return Given(name, in_file, folder, is_set=True, from_ini=True, in_worker=in_worker)
 
-    @property
-    def in_worker(self) -> bool:
-        """Is this a worker of pytest-xdist?"""
-        return hasattr(self._config, "workerinput")
 
-    def value(self, name: str) -> Any:
-        for source in (self._cli, self._ini):
-            if _is_set(source[name]):
-                return source[name]
-        return NAMED[name].default
+def _read_ini(config: pytest.Config, option: Option[Any]) -> Any:
+    import pytest
 
-    def text(self, name: str) -> str:
-        value = self.value(name)
-        return str(value) if _is_set(value) else ""
-
-    def is_ini(self, name: str) -> bool:
-        return not _is_set(self._cli[name]) and _is_set(self._ini[name])
-
-    def is_given(self, name: str) -> bool:
-        return _is_set(self._cli[name]) or self.is_ini(name)
-
-    def name(self, name: str) -> str:
-        """How the user set it: "--probe-seed", or "probe_seed in pyproject.toml"."""
-        option = NAMED[name]
-        if not self.is_ini(name):
-            return option.flag
-        return f"{option.key} in {self._config.inipath.name}" if self._config.inipath else option.key
-
-    def given(self) -> dict[str, str]:
-        return {o.name: str(self.value(o.name)) for o in OPTIONS if self.value(o.name) not in (None, False, o.default)}
-
-    def paths(self, name: str) -> tuple[Path, ...]:
-        """Absolute: from the invocation folder, or the ini file's where that set them."""
-        value = self.value(name)
-        values = [value] if isinstance(value, str) else value or []
-        base = self._started_in
-        if self.is_ini(name) and self._config.inipath:
-            base = self._config.inipath.parent
-        return tuple(Path(os.path.normpath(base / Path(text).expanduser())) for text in values)
-
-    def _read_ini(self, key: str, kind: str) -> Any:
-        import pytest
-
-        try:
-            return self._config.getini(key)
-        except (TypeError, ValueError, pytest.UsageError) as error:
-            wanted = {"list": "a list of strings", "flag": "true or false", "int": "a whole number"}.get(
-                kind, "a string"
-            )
-            raise SettingsError(key, _last_quoted(str(error)), f"give {wanted}") from None
+    try:
+        return config.getini(option.key)
+    except (TypeError, ValueError, pytest.UsageError) as error:
+        wanted = {"list": "a list of strings", "flag": "true or false", "int": "a whole number"}
+        raise SettingsError(
+            option.key, _last_quoted(str(error)), f"give {wanted.get(option.kind, 'a string')}"
+        ) from None
 
 
 def _is_set(value: Any) -> bool:
     """Did somebody give it? 0 is a value, and equal to False."""
     return value is not None and value is not False and value != [] and value != ""
-
-
-def _texts(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
 
 
 def _last_quoted(message: str) -> str:

@@ -54,6 +54,14 @@ def one_of(known: Iterable[str], found: str) -> str:
     return f"give one of {', '.join(known)}{f' (did you mean {close}?)' if close else ''}"
 
 
+def check_name(option: str, value: str, choices: Iterable[str]) -> str:
+    """The value, where it is one of the choices. Raises SettingsError with the closest of them otherwise."""
+    choices = tuple(choices)
+    if value in choices:
+        return value
+    raise SettingsError(option, value, one_of(choices, value))
+
+
 def _known_keys(known: Iterable[str], found: str) -> str:
     """The closest known key, if one is close, and all of them."""
     known = tuple(known)

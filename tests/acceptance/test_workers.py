@@ -15,9 +15,9 @@ from pytest_probe.plugin import xdist
 from pytest_probe.plugin.session import make_probe
 from pytest_probe.reports import death
 from pytest_probe.reports.running import Running
-from pytest_probe.settings.settings import Settings
 from tests.acceptance.conftest import DumpMaker, entries
 from tests.support.devices import Emulated
+from tests.support.settings import settings_of
 
 # Every argmax kills its worker.
 KILLER = """
@@ -191,7 +191,7 @@ def controller(*devices: str, **more: Any) -> xdist.Controller:
     )
     probe: Any = SimpleNamespace(
         config=config,
-        settings=Settings(devices=devices),
+        settings=settings_of(devices=devices),
         shared_devices=devices,
         running_folder=Path("none"),
         carried_gate=None,

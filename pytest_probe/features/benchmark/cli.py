@@ -12,8 +12,8 @@ from typing import Any
 from pytest_probe.errors import SettingsError
 from pytest_probe.features.benchmark.compare import ComparedRow, compare, write_compared
 from pytest_probe.features.msprobe_csv.rows import early_end, read_rows
-from pytest_probe.settings.choices import check_name
 from pytest_probe.standards.tools import COMPARES, DEFAULT
+from pytest_probe.system.decoding import check_name
 from pytest_probe.system.text import printable
 
 SHOWN = 20

@@ -32,7 +32,7 @@ def start_of(probe: Probe) -> Start:
         tuple(dict.fromkeys(conftests)),
         {**pytests, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS")},
         # What was given as a path on the command line goes with the cases, and an earlier run counts here alone.
-        replace(probe.settings, dumps=(), dump_files=(), resume=False),
+        replace(probe.settings, values={**probe.settings.values, "dumps": (), "resume": False}, dump_files=()),
         _told_workers(config),
     )
 

@@ -95,13 +95,14 @@ class FuzzItem(NoticeItem):
             return f"{NOT_SAVED}{folder} cannot be written ({getattr(error, 'strerror', None) or first_line(error)})"
 
     def _effort(self) -> Effort:
+        from pytest_probe.features.fuzz.options import QUICK, count
         from pytest_probe.features.fuzz.search import Effort, database
 
         asked = self.probe.settings.fuzz
         assert asked is not None
         cache = getattr(self.config, "cache", None)
         folder = None if cache is None else _kept_in(cache)
-        return Effort(asked.count, asked.derandomized, database(folder), self.probe.search_seed)
+        return Effort(count(asked), asked == QUICK, database(folder), self.probe.search_seed)
 
     def _directions(self) -> tuple[Direction, ...]:
         asked = self.probe.settings.selection.directions

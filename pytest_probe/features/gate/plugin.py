@@ -19,8 +19,8 @@ from pytest_probe.features.gate.update import NotWritten, Written, changes, writ
 from pytest_probe.model.baseline import Compared
 from pytest_probe.model.dump import Dump
 from pytest_probe.model.result import PortableId, Result
+from pytest_probe.options import BITS
 from pytest_probe.reports.terminal import count
-from pytest_probe.settings.choices import BITS
 from pytest_probe.settings.settings import Settings
 
 

@@ -18,8 +18,8 @@ from pytest_probe.features.gate.baseline import Baseline, Header
 from pytest_probe.features.gate.environment import comparable, differences
 from pytest_probe.model.baseline import Compared, KeptCase
 from pytest_probe.model.result import PortableId
+from pytest_probe.options import BITS
 from pytest_probe.reports.identity import differences as unequal
-from pytest_probe.settings.choices import BITS
 from pytest_probe.system.files import replacing
 from pytest_probe.system.locks import try_lock
 

@@ -12,9 +12,9 @@ from pytest_probe.features.msprobe_csv.checker import write_csv
 from pytest_probe.features.shard.junit_file import fails, write_junit
 from pytest_probe.features.shard.shards import Shard, check, items_of, joined, run_of, write
 from pytest_probe.features.timing.paddleapex_csv import write_measurements
+from pytest_probe.options import ACCURACY
 from pytest_probe.reports.tally import Tally
 from pytest_probe.reports.terminal import summary_lines
-from pytest_probe.settings.choices import ACCURACY
 from pytest_probe.system.text import printable
 
 FAILED = 1

@@ -17,8 +17,8 @@ from pytest_probe.features.cluster.host import Host
 from pytest_probe.features.cluster.messages import Outcome, Place, Ran, SentCase, SentDump, Start, Told
 from pytest_probe.features.cluster.sending import no_frames, no_modules
 from pytest_probe.model.dump import Dump
-from pytest_probe.settings.settings import Settings
 from tests.acceptance.conftest import entries
+from tests.support.settings import settings_of
 
 pytestmark = pytest.mark.slow
 
@@ -57,7 +57,7 @@ def start(folder: Path, **settings: object) -> Start:
         tuple(sys.path),
         (place,),
         {"OMP_NUM_THREADS": "1", "PYTEST_ADDOPTS": None},
-        Settings(devices=("cpu",), **settings),  # type: ignore[arg-type]
+        settings_of(devices=("cpu",), **settings),
         {"testrunuid": "1"},
     )
 

@@ -1,0 +1,39 @@
+"""The cluster of --probe-cluster, and what does not go with one."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+
+from pytest_probe.option_types import Given, Type
+from pytest_probe.settings.settings import Settings
+from pytest_probe.settings.written import Written
+
+
+class Address(Type["str | None"]):
+    def read(self, given: Given) -> str | None:
+        """Raises SettingsError also where Ray is not installed."""
+        if not given.text:
+            return None
+        if not re.fullmatch(r"ray|ray://[^\s/]+:[0-9]{1,5}", given.text):
+            raise given.wrong("give ray, or ray://HOST:PORT")
+        if importlib.util.find_spec("ray") is None:
+            raise given.wrong("it needs Ray, which is not installed: pip install 'pytest-probe[cluster]'")
+        return given.text
+
+
+def check(options: Written, settings: Settings) -> None:
+    """Raises SettingsError for what goes with no cluster."""
+    for name, asked in (("fuzz", settings.fuzz is not None), ("isolate", settings.isolate)):
+        if asked:
+            cluster = options["cluster"].name
+            wanted = f"with {cluster} cases of dumps run, each in a process of its device; leave it out"
+            raise options[name].wrong(wanted)
+
+
+def check_used(options: Written, settings: Settings) -> None:
+    """Raises SettingsError for what the command line says of a cluster, where there is none."""
+    for name in ("cluster-resource", "cluster-ship"):
+        given = options[name]
+        if settings.cluster is None and given.is_set and not given.from_ini:
+            raise given.wrong("it needs a cluster: add --probe-cluster=ray")

@@ -1,0 +1,37 @@
+"""How many calls --probe-fuzz asks for."""
+
+from __future__ import annotations
+
+import importlib.util
+
+from pytest_probe.option_types import Given, Type
+
+# Its calls are the same ones each time.
+QUICK = "quick"
+PROFILES = {QUICK: 25, "thorough": 1_000, "nightly": 10_000}
+
+
+class Calls(Type["str | None"]):
+    """A number of calls, or the name of a profile; None without a search."""
+
+    def read(self, given: Given) -> str | None:
+        """Raises SettingsError also where hypothesis is not installed."""
+        text = given.text
+        if not text:
+            return None
+        if text not in PROFILES and not (text.isascii() and text.isdigit() and 1 <= int(text) < 2**31):
+            raise given.wrong(f"give a number of calls, 1 or more, or {', '.join(PROFILES)}")
+        if importlib.util.find_spec("hypothesis") is None:
+            raise given.wrong("it needs hypothesis, which is not installed: pip install 'pytest-probe[fuzz]'")
+        return text
+
+    def plain(self, value: str | None) -> int | None:
+        return None if value is None else count(value)
+
+    def identity(self, value: str | None) -> str | None:
+        return value
+
+
+def count(asked: str) -> int:
+    """The calls of an API that are drawn."""
+    return PROFILES[asked] if asked in PROFILES else int(asked)

@@ -1,0 +1,24 @@
+"""What a run that measures cannot do besides, and what a limit of times needs."""
+
+from __future__ import annotations
+
+from pytest_probe.settings.settings import Settings
+from pytest_probe.settings.written import Written
+
+
+def check_mode(options: Written, settings: Settings) -> None:
+    """Raises SettingsError where calls are to be measured that are not the device's own."""
+    for name, asked in (("fuzz", settings.fuzz is not None), ("emulate", settings.emulate)):
+        if settings.measures and asked:
+            measuring = f"{options['mode'].name}={','.join(settings.mode)}"
+            raise options[name].wrong(f"with {measuring} the device's own calls are measured; leave it out")
+
+
+def check_limit(options: Written, settings: Settings) -> None:
+    """Raises SettingsError where there are no times to limit, or none to compare with. A limit in an ini file is for
+    the runs that measure times."""
+    limit = options["time-limit"]
+    if not settings.times and not limit.from_ini:
+        raise limit.wrong("no times are measured: add --probe-mode=acc,time")
+    if settings.times and settings.benchmark is None and settings.baseline is None:
+        raise limit.wrong("it needs times to compare with: add --probe-benchmark=DIR or --probe-baseline=FILE")

@@ -1,0 +1,304 @@
+"""How the text of an option is read, and how its value is written down: one class a type. Nothing heavy is imported.
+
+In: an option as the user wrote it. Out: its value, or a SettingsError that says what would do.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pytest_probe.errors import SettingsError
+    from pytest_probe.model.dump import Direction
+
+T = TypeVar("T")
+SIZES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+
+
+class Given(NamedTuple):
+    """An option as the user wrote it.
+
+    name is how the user set it: "--probe-seed", or "probe_seed in pyproject.toml". folder is where relative paths
+    start. value is the default where is_set is False; from_ini: an ini file has it, and no command line. in_worker: a
+    worker of pytest-xdist reads it.
+    """
+
+    name: str
+    value: Any
+    folder: Path
+    is_set: bool
+    from_ini: bool = False
+    in_worker: bool = False
+
+    @property
+    def text(self) -> str:
+        return "" if self.value is None or self.value is False else str(self.value)
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Absolute."""
+        values = [self.value] if isinstance(self.value, str) else self.value or []
+        return tuple(Path(os.path.normpath(self.folder / Path(text).expanduser())) for text in values)
+
+    @property
+    def path(self) -> Path | None:
+        return next(iter(self.paths), None)
+
+    def wrong(self, wanted: str, value: object = None) -> SettingsError:
+        """value: what cannot be used, where that is not the text."""
+        from pytest_probe.errors import SettingsError
+
+        return SettingsError(self.name, self.text if value is None else value, wanted)
+
+
+class Type(Generic[T]):
+    """What types have in common. kind is "string", "int", "flag" or "list" (repeatable; a linelist in ini files)."""
+
+    kind = "string"
+
+    def read(self, given: Given) -> T:
+        """Raises SettingsError."""
+        raise NotImplementedError
+
+    def plain(self, value: Any) -> Any:
+        """A value as run.json has it."""
+        from pytest_probe.system.text import printable_line
+
+        if isinstance(value, tuple):
+            return [self.plain(each) for each in value]
+        if isinstance(value, Path):
+            return printable_line(str(value))
+        return "inf" if value == math.inf else value
+
+    def identity(self, value: Any) -> Any:
+        """A value as two runs are compared by it: where several names are given, their order means nothing."""
+        plain = self.plain(value)
+        return sorted(plain) if isinstance(plain, list) else plain
+
+
+class Flag(Type[bool]):
+    kind = "flag"
+
+    def read(self, given: Given) -> bool:
+        return bool(given.value)
+
+
+class Text(Type[str]):
+    def read(self, given: Given) -> str:
+        return given.text
+
+
+class Maybe(Type["T | None"]):
+    """None where nothing was written."""
+
+    def __init__(self, written: Type[T]) -> None:
+        self._written = written
+
+    def read(self, given: Given) -> T | None:
+        return self._written.read(given) if given.text else None
+
+
+class Whole(Type[int]):
+    """A whole number from low to below high."""
+
+    kind = "int"
+
+    def __init__(self, low: int, high: int, wanted: str) -> None:
+        self._low, self._high, self._wanted = low, high, wanted
+
+    def read(self, given: Given) -> int:
+        text = given.text
+        if not text.isascii() or not text.isdigit() or not self._low <= int(text) < self._high:
+            raise given.wrong(self._wanted)
+        return int(text)
+
+
+class Number(Type[float]):
+    """A number that fits; NaN fits nowhere."""
+
+    def __init__(self, fits: Callable[[float], bool], wanted: str) -> None:
+        self._fits, self._wanted = fits, wanted
+
+    def read(self, given: Given) -> float:
+        try:
+            value = float(given.text)
+        except ValueError:
+            value = math.nan
+        if not self._fits(value):
+            raise given.wrong(self._wanted)
+        return value
+
+
+class Size(Type[int]):
+    """Bytes."""
+
+    def read(self, given: Given) -> int:
+        match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?([kMGT]?)B", given.text)
+        size = 0 if match is None else int(float(match[1]) * SIZES[match[2]])
+        if not size:
+            raise given.wrong("give a size, as 500MB or 10GB")
+        return size
+
+
+class Choice(Type[str]):
+    """One of these names."""
+
+    def __init__(self, *choices: str) -> None:
+        self._choices = choices
+
+    def read(self, given: Given) -> str:
+        from pytest_probe.system.decoding import check_name
+
+        return check_name(given.name, given.text, self._choices)
+
+
+class Directions(Type["tuple[Direction, ...]"]):
+    """The directions that one name stands for."""
+
+    def __init__(self, choices: Mapping[str, tuple[Direction, ...]]) -> None:
+        self._choices = choices
+
+    def read(self, given: Given) -> tuple[Direction, ...]:
+        return self._choices[Choice(*self._choices).read(given)]
+
+    def identity(self, value: Any) -> str:
+        return next(name for name, directions in self._choices.items() if directions == value)
+
+
+class Names(Type[tuple[str, ...]]):
+    """Names with commas between them, each once: of these, or any where there are none."""
+
+    def __init__(self, *choices: str) -> None:
+        self._choices = choices
+
+    def read(self, given: Given) -> tuple[str, ...]:
+        from pytest_probe.system.decoding import check_name
+
+        names = tuple(part.strip() for part in given.text.split(",")) if given.text else ()
+        if not all(names):
+            raise given.wrong("give names separated by commas, none of them empty")
+        for name in self._choices and names:
+            check_name(given.name, name, self._choices)
+        return tuple(dict.fromkeys(names))
+
+
+class Modes(Type[tuple[str, ...]]):
+    """Device modes to allow, or "auto" or "none" alone."""
+
+    def read(self, given: Given) -> tuple[str, ...]:
+        from pytest_probe.model.device_modes import MODES
+
+        alone = ("auto", "none")
+        names = Names(*MODES, *alone).read(given)
+        if len(names) > 1 and any(name in alone for name in names):
+            raise given.wrong("auto and none stand alone")
+        return names
+
+
+class Globs(Type[tuple[str, ...]]):
+    """Patterns of names, as records spell them."""
+
+    kind = "list"
+
+    def read(self, given: Given) -> tuple[str, ...]:
+        from pytest_probe import frameworks
+
+        return tuple(map(frameworks.signatures().spelled, given.value or ()))
+
+
+class Namespaces(Type[dict[str, str]]):
+    """Modules by the prefix of names of APIs."""
+
+    kind = "list"
+
+    def read(self, given: Given) -> dict[str, str]:
+        namespaces = {}
+        for line in given.value or ():
+            prefix, _, module = (part.strip() for part in line.partition("="))
+            if not prefix.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
+                raise given.wrong("give lines of the form Prefix=python.module", line)
+            namespaces[prefix] = module
+        return namespaces
+
+
+class Place(Type["Path | None"]):
+    """An absolute path. Runs are compared by the content of the file, whatever its path is."""
+
+    def read(self, given: Given) -> Path | None:
+        return given.path
+
+    def identity(self, value: Path | None) -> str | None:
+        return None if value is None else content(value)
+
+
+class Folder(Place):
+    """A folder that is there. Runs are compared by the names and sizes of its files."""
+
+    def read(self, given: Given) -> Path | None:
+        if given.path is not None and not given.path.is_dir():
+            raise given.wrong("there is no such folder", str(given.path))
+        return given.path
+
+    def identity(self, value: Path | None) -> str | None:
+        if value is None:
+            return None
+        files = (path for path in value.rglob("*") if path.is_file())
+        return digest(repr(sorted((str(path.relative_to(value)), path.stat().st_size) for path in files)).encode())
+
+
+class Report(Place):
+    """A file that can be written, in a folder that is there; workers write none, and may be on another machine."""
+
+    def read(self, given: Given) -> Path | None:
+        from tempfile import TemporaryFile
+
+        from pytest_probe.system.files import check_replaceable
+
+        path = given.path
+        if path is None or given.in_worker:
+            return path
+        try:
+            check_replaceable(path)
+            with TemporaryFile(dir=path.parent):
+                pass
+        except OSError as error:
+            raise given.wrong(f"give a file that can be written: {error.strerror or error}", str(path)) from None
+        return path
+
+
+class Dumps(Type[tuple[Path, ...]]):
+    """Files and folders, with those that match a pattern in its place."""
+
+    kind = "list"
+
+    def read(self, given: Given) -> tuple[Path, ...]:
+        return tuple(found for path in given.paths for found in self._expanded(given, path))
+
+    def _expanded(self, given: Given, path: Path) -> list[Path]:
+        from pytest_probe.errors import DumpError
+        from pytest_probe.records import expand_pattern
+
+        try:
+            return expand_pattern(path)
+        except DumpError as error:
+            raise given.wrong(error.problem, str(path)) from None
+
+
+def content(path: Path) -> str | None:
+    """A digest of a file; None where it cannot be read, which is said by what needs it."""
+    try:
+        return digest(path.read_bytes())
+    except OSError:
+        return None
+
+
+def digest(content: bytes) -> str:
+    import hashlib
+
+    return f"sha256:{hashlib.sha256(content).hexdigest()[:16]}"
