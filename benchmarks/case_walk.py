@@ -1,10 +1,11 @@
 """What one passing case goes through: `python benchmarks/case_walk.py [--files] [ITEM]`.
 
-ITEM is the name of an item of cases/gpt, "Functional.gelu.0.forward" without one. pytest checks it twice in this process,
-on the CPU in the recorded dtype, and the second time counts: by then everything is imported and looked up. Printed are,
-for the whole item and for the check alone, the files of the package that are entered, the calls of its Python functions,
-and how many of those cross from one file into another; and how many Python frames lie between the check and the call on
-the device, and the standard's judge. --files lists the files in the order in which they are entered, with their calls.
+ITEM is the name of an item of cases/gpt, "Functional.gelu.0.forward" without one. pytest checks it twice in this
+process, on the CPU in the recorded dtype, and the second time counts: by then everything is imported and looked up.
+Printed are, for the whole item and for the check alone, the files of the package that are entered, the calls of its
+Python functions, and how many of those cross from one file into another; and the number of Python frames below the
+check, down to the call on the device and to the standard's judge, the last one included. --files lists the files in the
+order in which they are entered, with their calls.
 
 The package is that of the interpreter's path: with PYTHONPATH=OTHER, that of another checkout.
 """
@@ -128,7 +129,7 @@ def main() -> None:
     for part, calls in walk.calls.items():
         print(f"the {part}: {len(calls)} files, {calls.total():,} calls, {walk.crossing[part]} cross files")
     for name, depth in walk.depths.items():
-        print(f"frames between the check and {name}: {depth}")
+        print(f"frames from the check to {name}: {depth}")
     print(f"deepest frame below the check: {walk.deepest}")
     if given.files:
         print("\n".join(f"  {count:>5} {name}" for name, count in walk.calls["item"].items()))
