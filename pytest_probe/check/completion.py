@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe import frameworks, inputs
+from pytest_probe.check.reference import ReferenceRuns
 from pytest_probe.check.resolve import Resolver
 from pytest_probe.check.stored_outputs import AFTER_THE_CALL, NOT_STORED
 from pytest_probe.errors import LostArgument, NoKernel, OutOfMemory, RecordError, TooLarge, UnknownAPI, Unsupported
@@ -26,9 +27,6 @@ from pytest_probe.model.dump import Call, DtypeSpec, Lost, TensorSpec, named_ten
 from pytest_probe.model.run import Device, Run
 from pytest_probe.numerics.closeness import widened_dtype
 from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, round_to, widen
-
-if TYPE_CHECKING:
-    from pytest_probe.frameworks.base import Names
 
 # Of an output's largest number: two implementations of a call lie nearer, other arguments seldom do. Four roundoffs of
 # a 16-bit output are more.
@@ -77,8 +75,8 @@ class Completing(Struct, frozen=True):
     """Finds the arguments of partial calls; device says where what raises is asked again: the CPU. judges_stored: the
     stored outputs are judged, which no input or number may that was found by them."""
 
-    framework: Names
     resolver: Resolver
+    references: ReferenceRuns
     device: Device
     files: StoredTensors
     seed: int
@@ -135,8 +133,8 @@ class Completing(Struct, frozen=True):
         to. Where the output's dtype is none of the inputs', a dtype comes first: in float64 both give the same
         numbers."""
         record, dtype = case.record, next((spec.dtype for spec in call.output_specs()), None)
-        api = self.framework.candidates(record.namespace, record.api, self.resolver.namespaces)[0]
-        single = [{path: value} for path, value in self.framework.completions(api, call.args, dtype)]
+        api = self.resolver.framework.candidates(record.namespace, record.api, self.resolver.namespaces)[0]
+        single = [{path: value} for path, value in self.resolver.framework.completions(api, call.args, dtype)]
         first = [] if dtype in {spec.dtype for _, spec in named_tensors(call.args)} else single
         dtypes = [values for values in first if isinstance(next(iter(values.values())), DtypeSpec)]
         yield from dtypes
@@ -144,11 +142,12 @@ class Completing(Struct, frozen=True):
         output = next((value for value in stored.values() if isinstance(value, np.ndarray)), None)
         if output is not None:
             args = mapped(given, lambda leaf, _: leaf.array if isinstance(leaf, Leaf) else leaf).args
-            yield from self.framework.solved(api, args, output)
+            yield from self.resolver.framework.solved(api, args, output)
         yield from (values for values in single if values not in dtypes)
 
     def _run(self, case: Case, call: Call, arguments: Arguments) -> Run:
-        reference = self.resolver.record(case.record, call, arguments, self.device, check_dtypes=False)
+        resolved = self.resolver.record(case.record, call, arguments, as_recorded=False)
+        reference = self.references.of(resolved, self.device)
         # A call that is too large for a reference in full is run once in its own dtypes.
         return reference.run if reference.contraction is None else reference.in_own_dtypes(self.device)
 

@@ -173,9 +173,14 @@ class Setup:
         return replace(FLOAT64, place=place)
 
     def cached(self, case: Case) -> KeptResults | None:
-        """What earlier runs kept of the case's reference side; None without a cache, and for functions and calls that
-        no record names."""
-        if self.conditions.cache is None or case.pair is not None or case.arguments is not None:
+        """What earlier runs kept of the case's reference side; None without a cache or a reference side, and for
+        functions and calls that no record names."""
+        if (
+            self.conditions.cache is None
+            or not self.conditions.judged
+            or case.pair is not None
+            or case.arguments is not None
+        ):
             return None
         return self.conditions.cache.results(self, case)
 

@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from pytest_probe.errors import DeviceMemoryError, TooLargeForDevice
 from pytest_probe.model.run import Device
@@ -26,8 +28,13 @@ if TYPE_CHECKING:
 # leaves nothing there for the next one, since what every process keeps adds up.
 ALONE, KEPT = 1 / 2, 1 / 32
 
-Given = TypeVar("Given")
 Waiting = Callable[[], AbstractContextManager[None]]
+
+
+class Turn(Struct):
+    """A case's turn on a device. ran_out: the device's memory was not enough."""
+
+    ran_out: bool = False
 
 
 class DeviceMemory:
@@ -62,19 +69,26 @@ class DeviceMemory:
         if left is not None and needed() > left:
             raise DeviceMemoryError(f"its arguments alone take {needed():,} bytes")
 
-    def had(self, needed: Callable[[], int], first: Callable[[], Given], again: Callable[[], Given]) -> Given:
-        """What first gives, or, where it raises DeviceMemoryError, what again gives alone on the device; needed gives
-        the bytes of the case's tensors. Raises TooLargeForDevice where that raises it, too."""
+    @contextmanager
+    def turn(self, needed: Callable[[], int]) -> Iterator[Turn]:
+        """A case has the device in here; needed gives the bytes of its tensors. Where the device's memory runs out, the
+        turn says so, and nothing is raised."""
+        turn = Turn()
         with self._turn(needed, alone=self.crowds(needed, ALONE)):
             try:
-                return first()
+                yield turn
             except DeviceMemoryError as error:
                 # In here: what its frames hold has to be free before another process has its turn.
                 release_frames(error)
+                turn.ran_out = True
+
+    @contextmanager
+    def turn_alone(self, needed: Callable[[], int]) -> Iterator[None]:
+        """The same with no other process there. Raises TooLargeForDevice where memory runs out then, too."""
         with self._turn(needed, alone=True):
             self._release()
             try:
-                return again()
+                yield
             except DeviceMemoryError as error:
                 release_frames(error)
                 raise TooLargeForDevice(needed(), self._left(), self._device.name, first_line(error)) from None

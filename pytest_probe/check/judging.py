@@ -1,13 +1,14 @@
-"""What the standard says of a replay: each output judged, of one run of the device or of several."""
+"""What the standard says of a replay: both sides' outputs paired, each pair judged, and the verdict on all."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe.check import user_code
-from pytest_probe.check.checked import Checked
 from pytest_probe.check.comparisons import comparisons
 from pytest_probe.check.conditions import Setup
 from pytest_probe.check.determinism import Repeats
@@ -24,10 +25,11 @@ from pytest_probe.check.structure import (
     named_gradients,
     nearest_structure,
 )
-from pytest_probe.check.verdicts import verdict_on
+from pytest_probe.model.arguments import Array, Leaf, floats_of, mapped
 from pytest_probe.model.case import Case
 from pytest_probe.model.comparison import Comparison
-from pytest_probe.model.verdict import SEVERITY, OutputVerdict
+from pytest_probe.model.verdict import SEVERITY, ArgumentRow, OutputVerdict, Verdict, conclusion
+from pytest_probe.numerics.dtypes import AnyArray, dtype_name, is_complex, widen
 from pytest_probe.standards.api_class import classes_of
 from pytest_probe.standards.base import Standard
 from pytest_probe.standards.baseline_metrics import baseline_metrics, crc
@@ -38,8 +40,20 @@ from pytest_probe.user_errors import first_line
 
 # The standard of an output that is wrong as a release of the framework is known to be.
 KNOWN = "known finding"
+# Elements whose range is taken at a time.
+PART = 1 << 20
 # How reading the arguments of one function as those of another ends.
 UNREADABLE = (TypeError, ValueError, LookupError, AttributeError)
+
+
+class Judged(Struct, frozen=True):
+    """The verdicts on a case's outputs, and both sides of the worst; replay has the arguments that a report shows,
+    notes tell how several runs differ."""
+
+    outputs: tuple[OutputVerdict, ...]
+    worst: Sides | None
+    replay: Replay
+    notes: tuple[str, ...] = ()
 
 
 class Judging(Struct, frozen=True):
@@ -47,19 +61,8 @@ class Judging(Struct, frozen=True):
 
     setup: Setup
 
-    def checked(self, case: Case, replay: Replay) -> Checked:
-        """The verdict on a case whose record ran. A graph gives its gradients once: the backward leaves no run."""
-        compared = self._compared(case, replay)
-        # The run serves the backward, which uses up its graph.
-        kept = replay if case.direction == "forward" else None
-        if self._runs(case, replay) > 1:
-            return replace(self._repeated(case, compared), forward=kept)
-        outputs, worst = self._outputs(case, compared)
-        read = compared.replay if len(compared.sides) > 1 else worst.replay
-        return Checked(case, verdict_on(read, self.setup.conditions.standard, outputs), kept, worst)
-
-    def _compared(self, case: Case, replay: Replay) -> Compared:
-        """Both sides in the case's direction."""
+    def paired(self, case: Case, replay: Replay) -> Compared:
+        """Both sides' outputs in the case's direction, or their gradients: a graph gives these once."""
         if replay.reference.contraction is not None:
             return self._in_samples(case, replay)
         if case.direction == "forward":
@@ -81,6 +84,13 @@ class Judging(Struct, frozen=True):
             return compared
         whole, *samples = compared.sides
         return replace(compared, sides=(with_promises(whole, self.setup.device), *samples))
+
+    def judged(self, case: Case, compared: Compared) -> Judged:
+        """The verdicts on all outputs; of several runs, where the device makes them."""
+        if self._runs(case, compared.replay) > 1:
+            return self._repeated(case, compared)
+        outputs, worst = self._outputs(case, compared)
+        return Judged(outputs, worst, compared.replay if len(compared.sides) > 1 else worst.replay)
 
     def _outputs(self, case: Case, compared: Compared) -> tuple[tuple[OutputVerdict, ...], Sides]:
         """The verdict on each output, and both sides of the worst."""
@@ -157,7 +167,7 @@ class Judging(Struct, frozen=True):
         differs = not classes_of(replay.reference.candidate.name).isdisjoint(("random", "uninitialised"))
         return 1 if differs or not replay.source.runs_again else self.setup.conditions.repeat
 
-    def _repeated(self, case: Case, compared: Compared) -> Checked:
+    def _repeated(self, case: Case, compared: Compared) -> Judged:
         """The worst verdict on each output of several runs, with how far they lie apart."""
         repeats = Repeats()
         worst: Sides | None = None
@@ -167,8 +177,7 @@ class Judging(Struct, frozen=True):
             if repeats.add(compared.actual):
                 outputs, sides = self._outputs(case, compared)
                 worst = sides if repeats.judged(outputs) else worst
-        verdict = verdict_on(compared.replay, self.setup.conditions.standard, repeats.outputs())
-        return Checked(case, replace(verdict, notes=(*verdict.notes, *repeats.notes())), worst=worst)
+        return Judged(repeats.outputs(), worst, compared.replay, repeats.notes())
 
     def _again(self, case: Case, compared: Compared) -> Compared:
         """Both sides of another run of the device, beside the same reference."""
@@ -177,7 +186,7 @@ class Judging(Struct, frozen=True):
         replay = compared.replay
         replay = replace(replay, actual=replay.source.forward(replay.reference))
         if replay.reference.contraction is not None:
-            return self._compared(case, replay)
+            return self.paired(case, replay)
         return Compared.of(with_promises(forward_sides(replay), self.setup.device))
 
 
@@ -203,3 +212,53 @@ def _with_crc_of_whole(
         replace(output, baseline={**output.baseline, "crc": whole}) if "crc" in output.baseline else output
         for output in outputs
     )
+
+
+def verdict_on(judged: Judged, standard: str) -> Verdict:
+    """That of the worst output, with the arguments where a report shows them."""
+    outcome, reason = conclusion(judged.outputs)
+    rows = argument_rows(judged.replay) if SEVERITY[outcome] > SEVERITY["pass"] else ()
+    reference = judged.replay.reference
+    names = sorted({dtype_name(dtype) for dtype in floats_of(reference.leaves).values()})
+    replaced = reference.candidate.replaced
+    notes = (*reference.notes, *judged.notes)
+    return Verdict(outcome, standard, reason, "", "+".join(names), judged.outputs, rows, notes, replaced)
+
+
+def argument_rows(replay: Replay) -> tuple[ArgumentRow, ...]:
+    """The argument table of a report."""
+    found: list[ArgumentRow] = []
+
+    def row(value: Any, name: str) -> Any:
+        if isinstance(value, (Leaf, Array)):
+            found.append(ArgumentRow(name, value.array.shape, value.array.dtype.name, _range(value.array)))
+        else:
+            found.append(ArgumentRow(name, None, type(value).__name__, str(value)[:60]))
+        return value
+
+    mapped(replay.reference.candidate.arguments, row)
+    found.extend(
+        ArgumentRow(f"grad.{name}", array.shape, array.dtype.name, _range(array))
+        for name, array in replay.incoming.items()
+    )
+    return tuple(found)
+
+
+def _range(array: AnyArray) -> str:
+    """In parts, since an argument may be most of the memory."""
+    if not array.size:
+        return "empty"
+    flat = array.reshape(-1)
+    parts = (_finite(flat[start : start + PART]) for start in range(0, flat.size, PART))
+    found = [(part.min(), part.max(), part.size) for part in parts if part.size]
+    if not found:
+        return "no finite value"
+    low, high, finite = min(part[0] for part in found), max(part[1] for part in found), sum(part[2] for part in found)
+    text = f"{low:.6g} .. {high:.6g}"
+    return text if finite == array.size else f"{text}, {array.size - finite:,} not finite"
+
+
+def _finite(values: AnyArray) -> AnyArray:
+    wide = np.abs(values) if is_complex(values.dtype) else widen(values)
+    found: AnyArray = wide[np.isfinite(wide)]
+    return found

@@ -12,7 +12,7 @@ from pytest_probe.model.measurement import CaseMemory, CaseTime
 
 if TYPE_CHECKING:
     from pytest_probe.check.conditions import Setup
-    from pytest_probe.check.replays import Replays
+    from pytest_probe.check.runner import CaseRunner
 
 
 class MeasurableCall(Protocol):
@@ -36,5 +36,5 @@ class Measuring(Protocol):
         """That of a case whose record ran, for its results to be judged. Raises DeviceRaised where it has no
         gradients."""
 
-    def alone(self, case: Case, replays: Replays) -> MeasurableCall:
+    def alone(self, case: Case, runner: CaseRunner) -> MeasurableCall:
         """That of a case of which nothing runs but the device. Raises Unsupported or RecordError."""

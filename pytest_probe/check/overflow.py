@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from pytest_probe.check.replays import Replays
+from pytest_probe.check.runner import CaseRunner
 from pytest_probe.check.stored_outputs import check_gradients, check_stored
 from pytest_probe.errors import Unsupported
 from pytest_probe.model.case import Case
@@ -18,7 +18,7 @@ from pytest_probe.standards.finite import INHERITED, Finite, is_beyond
 REPLAY = "overflow that needs a replay"
 
 
-def by_statistics(case: Case, replays: Replays) -> Verdict | None:
+def by_statistics(case: Case, runner: CaseRunner) -> Verdict | None:
     """The verdict on the recorded outputs, or gradients, of a record whose tensors were not stored; None where they
     were. Raises Unsupported where an input was not finite, or where statistics do not tell, and RecordError."""
     call = case.dump.decode(case.record)
@@ -31,7 +31,7 @@ def by_statistics(case: Case, replays: Replays) -> Verdict | None:
     lost = {name: spec for name, spec in found.items() if not _is_finite(spec)}
     if lost and not all(_is_finite(spec) is not False for spec in inputs):
         raise Unsupported(f"{', '.join(lost)} is not finite, and neither is an argument", INHERITED)
-    normal = _explained(case, call, lost, replays) if lost else set()
+    normal = _explained(case, call, lost, runner) if lost else set()
     left = [name for name in lost if name not in normal]
     if left:
         raise Unsupported(
@@ -81,11 +81,11 @@ def _halves(case: Case, call: Call) -> tuple[list[TensorSpec], dict[str, TensorS
     return [*arguments, *incoming], outgoing
 
 
-def _explained(case: Case, call: Call, lost: Iterable[str], replays: Replays) -> set[str]:
+def _explained(case: Case, call: Call, lost: Iterable[str], runner: CaseRunner) -> set[str]:
     """The outputs that are beyond their dtype's range in the reference on generated arguments too."""
     if case.direction == "backward" or call.partial:
         return set()
-    reference, _ = replays.reference(case, call)
+    reference = runner.reference(runner.resolved(case, call, runner.arguments(case, call)))
     specs = dict(call.returned())
     expected = reference.run.outputs
     return {name for name in lost if name in expected and is_beyond(expected[name], specs[name].dtype)}

@@ -247,7 +247,8 @@ class Reference(Struct, frozen=True, dict=True):
 
     def under_test(self, device: Device, wanted: Wanted | None) -> Run:
         """The call on the device under test, which meets what the user has set."""
-        return self._run(self.candidate.on_device, self.way_under_test(device), wanted)
+        arguments, way = self.candidate.arguments, self.way_under_test(device)
+        return self.framework.run(self.candidate.on_device, arguments.args, arguments.kwargs, way, wanted)
 
     def way_under_test(self, device: Device) -> Way:
         """How the device under test runs."""

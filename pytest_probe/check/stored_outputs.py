@@ -12,6 +12,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe.check.replay import Reference, Replay
+from pytest_probe.check.resolve import Resolved
+from pytest_probe.check.sources import replayed, settled_on_cpu
 from pytest_probe.errors import NoReference, NotRecorded, Unsupported
 from pytest_probe.inputs import StoredTensors
 from pytest_probe.model.dump import Argument, Call, Record, SizeSpec, TensorSpec, named_tensors
@@ -35,6 +37,11 @@ class StoredOutputs(Struct, frozen=True):
     name: str = RECORDED
     runs_again: bool = False
     tells_changes: bool = False
+
+    def replay(self, reference: Reference, resolved: Resolved) -> Replay:
+        """Both sides, under the possible autocast where only that gives the recorded dtypes. Raises Unsupported, and
+        RecordError for a file that cannot be used."""
+        return replayed(_as_stored(settled_on_cpu(reference, resolved.autocast), self.call), self)
 
     def forward(self, reference: Reference) -> Run:
         return stored_run(self.record, self.call, reference, self.files)
@@ -61,6 +68,17 @@ class StoredOutputs(Struct, frozen=True):
         wanted = replay.reference.wanted
         names = frozenset() if wanted is None else wanted.names
         return _stored_gradients(self.record, self.call, names, self.files)
+
+
+def _as_stored(reference: Reference, call: Call) -> Reference:
+    """The reference with those outputs only that the dump has, where it never had all."""
+    stored = dict(call.returned())
+    missing = sorted(reference.run.outputs.keys() - stored.keys())
+    if not call.partial or not missing:
+        return reference
+    outputs = {name: value for name, value in reference.run.outputs.items() if name in stored}
+    note = f"not judged, because the dump does not have it: {', '.join(missing)}"
+    return replace(reference, run=replace(reference.run, outputs=outputs), notes=(*reference.notes, note))
 
 
 def check_gradients(call: Call) -> None:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from msgspec.structs import replace
 
 from pytest_probe.check import Case, Checker, Conditions, floating_dtypes, preview
-from pytest_probe.check.verdicts import _range
+from pytest_probe.check.judging import _range
 from pytest_probe.model.arguments import Arguments
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.registry import Registry

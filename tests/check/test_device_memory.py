@@ -131,12 +131,16 @@ def test_what_an_error_held_is_free_before_another_process_has_its_turn(tmp_path
     """Else that process, alone on the device, finds it too full."""
     shared: Any = Shared()
 
-    def first() -> str:
+    def first() -> None:
         tensor = torch.empty(120)
         shared.made.append(weakref.ref(tensor))
         raise DeviceMemoryError("out of memory")
 
     memory = DeviceMemory(shared, Emulated("other"), tmp_path)
-    assert memory.had(lambda: 480, first, lambda: "found") == "found"
+    with memory.turn(lambda: 480) as turn:
+        first()
+    assert turn.ran_out
+    with memory.turn_alone(lambda: 480):
+        pass
     # At the end of its turn, and at the beginning and the end of the one that it has alone.
     assert shared.had == [0, 0, 0]

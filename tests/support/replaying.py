@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from pytest_probe.check.autocast import possible_autocast
+from pytest_probe.check.reference import ReferenceRuns
 from pytest_probe.check.replay import Replay
 from pytest_probe.check.resolve import Resolver
-from pytest_probe.check.run import DeviceSource, run_on_device
+from pytest_probe.check.sources import DeviceSource
 from pytest_probe.frameworks.torch.framework import TorchDevice, TorchFramework
 from pytest_probe.model.arguments import Arguments, Leaf
 from pytest_probe.model.dump import Call, Record, TensorSpec
@@ -62,5 +63,5 @@ def replay(
         device or TorchDevice("cpu"),
     )
     autocast = possible_autocast(call, arguments, tested.name) if as_recorded else ""
-    reference = resolver.record(record, call, arguments, tested, check_dtypes=as_recorded and not autocast)
-    return run_on_device(reference, autocast, DeviceSource(FRAMEWORK, tested), as_recorded=as_recorded)
+    resolved = resolver.record(record, call, arguments, as_recorded=as_recorded, autocast=autocast)
+    return DeviceSource(FRAMEWORK, tested).replay(ReferenceRuns(FRAMEWORK).of(resolved, tested), resolved)

@@ -9,7 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from pytest_probe.check.large.sampler import Sample, Sampler
-from pytest_probe.check.resolve import other_reading
+from pytest_probe.check.reference import other_reading
 from pytest_probe.check.structure import Compared, Sides, changed_arguments, nearest_structure
 from pytest_probe.errors import NoReference
 from pytest_probe.model.dump import Direction

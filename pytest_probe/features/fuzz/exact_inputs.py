@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 from msgspec.structs import replace
 
-from pytest_probe.check.checked import Checked
+from pytest_probe.check.outcome import Checked
 from pytest_probe.model.arguments import Leaf
 from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, is_floating, widen

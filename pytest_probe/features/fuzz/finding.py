@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 from msgspec import Struct, field
 
-from pytest_probe.check.checked import Checked, PreparedCall
-from pytest_probe.check.checker import Checker
+from pytest_probe.check.check import Checker
 from pytest_probe.check.gradients import generated
+from pytest_probe.check.outcome import Checked, PreparedCall
 from pytest_probe.features.fuzz.drawn import arguments_text
 from pytest_probe.features.fuzz.trial import Judged, Target
 from pytest_probe.frameworks.base import LiteralCall

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_probe.check.checker import Checker
+from pytest_probe.check.check import Checker
 from pytest_probe.errors import NoReference
 from pytest_probe.features.fuzz.drawn import arguments_text
 from pytest_probe.features.fuzz.finding import Finding, of_contract, of_fatal, of_numbers

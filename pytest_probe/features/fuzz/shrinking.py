@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from msgspec.structs import replace
 
-from pytest_probe.check.checker import Checker
+from pytest_probe.check.check import Checker
 from pytest_probe.features.fuzz.cuts import cut
 from pytest_probe.features.fuzz.search import Fails
 from pytest_probe.features.fuzz.trial import Judged, Trials

@@ -12,9 +12,9 @@ import numpy as np
 from msgspec import Struct, field, structs
 from msgspec.structs import replace
 
-from pytest_probe.check.checked import Checked
-from pytest_probe.check.checker import Checker
+from pytest_probe.check.check import Checker
 from pytest_probe.check.judging import KNOWN
+from pytest_probe.check.outcome import Checked
 from pytest_probe.errors import HookFailed, NoReference
 from pytest_probe.features.fuzz.drawn import arguments_text
 from pytest_probe.features.fuzz.exact_inputs import by_ulp

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from pytest_probe.check.checked import Checked
-from pytest_probe.check.verdicts import argument_rows
+from pytest_probe.check.judging import argument_rows
+from pytest_probe.check.outcome import Checked
 from pytest_probe.model.details import Plots, limit_share
 from pytest_probe.model.verdict import SEVERITY, ArgumentRow, OutputVerdict, Verdict
 from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from pytest_probe.check.conditions import Setup
 from pytest_probe.check.replay import Replay
-from pytest_probe.check.replays import Replays
+from pytest_probe.check.runner import CaseRunner
 from pytest_probe.features.timing.blocks import Times, times
 from pytest_probe.features.timing.ceilings import Ceilings
 from pytest_probe.features.timing.subject import Subject, alone, of_replay
@@ -47,11 +47,11 @@ class TimeAndMemory:
         seed = setup.conditions.seed
         return CaseCall(case.record.name, seed, of_replay(case, replay, setup.device, seed), self._on(setup), self)
 
-    def alone(self, case: Case, replays: Replays) -> CaseCall:
+    def alone(self, case: Case, runner: CaseRunner) -> CaseCall:
         """See check.measuring.Measuring."""
-        setup = replays.setup
+        setup = runner.setup
         seed = setup.conditions.seed
-        return CaseCall(case.record.name, seed, alone(case, replays, seed), self._on(setup), self)
+        return CaseCall(case.record.name, seed, alone(case, runner, seed), self._on(setup), self)
 
     def _on(self, setup: Setup) -> DeviceMeasuring:
         if setup not in self._devices:

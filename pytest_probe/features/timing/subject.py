@@ -7,7 +7,6 @@ judged the replay shows it, and both ways measure the same call.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,11 +14,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe import frameworks
-from pytest_probe.check.autocast import possible_autocast
 from pytest_probe.check.gradients import incoming
 from pytest_probe.check.prepare import default_dtype
+from pytest_probe.check.reference import running_statistics
 from pytest_probe.check.replay import Candidate, Replay
-from pytest_probe.check.replays import Replays
+from pytest_probe.check.runner import CaseRunner
 from pytest_probe.check.structure import described, dtypes_fit, recorded, shapes_fit
 from pytest_probe.errors import DeviceRaised, NoKernel, NotMeasured, ReplayDiffers
 from pytest_probe.frameworks.base import looked_up
@@ -92,13 +91,13 @@ def of_replay(case: Case, replay: Replay, device: Device, seed: int) -> Subject:
     return found.subject(case, names, writes, seed)
 
 
-def alone(case: Case, replays: Replays, seed: int) -> Subject:
+def alone(case: Case, runner: CaseRunner, seed: int) -> Subject:
     """That of a case of which nothing runs but the device. Raises Unsupported or RecordError."""
-    call = replays.call(case)
-    arguments = replays.arguments(case, call)
+    call = runner.decoded(case)
+    arguments = runner.arguments(case, call)
     misfits: list[str] = []
     troubles: list[NoKernel | DeviceRaised] = []
-    for found in _tries(case, call, arguments, replays, troubles):
+    for found in _tries(case, call, arguments, runner, troubles):
         run = found.run
         if not shapes_fit(run, call) or (case.dtype is None and not dtypes_fit(run, call)):
             misfits.append(f"{found.candidate.path} gives {described(run)}")
@@ -148,19 +147,19 @@ def _size(array: AnyArray) -> tuple[Shape, int]:
 
 
 def _tries(
-    case: Case, call: Call, arguments: Arguments, replays: Replays, troubles: list[NoKernel | DeviceRaised]
+    case: Case, call: Call, arguments: Arguments, runner: CaseRunner, troubles: list[NoKernel | DeviceRaised]
 ) -> Iterator[_Found]:
     """What the record may be, as the device runs it; what it raises is added to troubles."""
-    source = replays.device
-    possible = possible_autocast(call, arguments, source.device.name) if case.dtype is None else ""
+    source, resolved = runner.device, runner.resolved(case, call, arguments)
     # A dump that tells of an autocast had it; where dtypes suggest one, they tell.
-    casts = dict.fromkeys((possible, "") if call.surroundings is not None else ("", possible))
-    for candidate in replays.resolver.candidates(case.record, call, arguments):
+    casts = dict.fromkeys((resolved.autocast, "") if call.surroundings is not None else ("", resolved.autocast))
+    for candidate in resolved.candidates:
         for cast in casts:
             way = Way(device=source.device, autocast=cast, default=default_dtype(call), state="recorded")
-            for wanted in _states(case, candidate, replays.resolver.running_statistics(candidate)):
+            for wanted in _states(case, candidate, running_statistics(source.framework, candidate)):
                 try:
-                    run = source.called(partial(_run, source.framework, candidate, way, wanted))
+                    with source.running():
+                        run = _run(source.framework, candidate, way, wanted)
                 except (NoKernel, DeviceRaised) as error:
                     troubles.append(error)
                     continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pytest_probe.check.checker import Checker
+from pytest_probe.check.check import Checker
 from pytest_probe.check.conditions import Conditions
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.registry import Registry

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_probe.check.checker import Checker
+from pytest_probe.check.check import Checker
 from pytest_probe.check.conditions import Conditions
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.registry import Registry

@@ -1,17 +1,19 @@
-"""Both sides of a record's call: the reference, and a source of the results under test."""
+"""Where results under test come from: a device that runs the call, or what a caller made of its arguments."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe.check.autocast import with_autocast
 from pytest_probe.check.device_memory import noting_device_memory
+from pytest_probe.check.reference import other_reading
 from pytest_probe.check.replay import Reference, Replay, Source
-from pytest_probe.check.resolve import other_reading
+from pytest_probe.check.resolve import Resolved
 from pytest_probe.errors import DeviceRaised, HookFailed, NoKernel, ProbeError, Unsupported
 from pytest_probe.model import running_side
 from pytest_probe.model.run import Device, Run
@@ -20,9 +22,6 @@ from pytest_probe.user_errors import ends_run, first_line, raised
 
 if TYPE_CHECKING:
     from pytest_probe.frameworks.base import Bound, Framework
-
-
-Given = TypeVar("Given")
 
 
 class DeviceSource(Struct, frozen=True):
@@ -37,15 +36,23 @@ class DeviceSource(Struct, frozen=True):
     def name(self) -> str:
         return self.device.name
 
+    def replay(self, reference: Reference, resolved: Resolved) -> Replay:
+        """Both sides, under the possible autocast where only that gives what was recorded. Raises what forward raises,
+        and ReplayDiffers."""
+        reference, actual = with_autocast(reference, resolved.autocast, self.forward, as_recorded=resolved.as_recorded)
+        return Replay(reference, self, actual, other_reading(reference))
+
     def forward(self, reference: Reference) -> Run:
         """The call in the state that was recorded; one in which the reference raises as well was another."""
         state = reference.recorded_state
         try:
-            return self.called(lambda: reference.under_test(self.device, state))
+            with self.running():
+                return reference.under_test(self.device, state)
         except (DeviceRaised, NoKernel):
             if state == reference.wanted or reference.contraction is not None or reference.runs(state):
                 raise
-        return self.called(lambda: reference.under_test(self.device, reference.wanted))
+        with self.running():
+            return reference.under_test(self.device, reference.wanted)
 
     def backward(self, replay: Replay) -> Iterator[Replay]:
         """The gradients of what required grad in the program come of the run that is judged; those of other arguments
@@ -67,14 +74,16 @@ class DeviceSource(Struct, frozen=True):
         return Replay(reference, self, self.forward(reference), other_reading(reference))
 
     def gradients(self, replay: Replay) -> dict[str, AnyArray]:
-        return self.called(lambda: self.framework.gradients(replay.actual, replay.incoming))
+        with self.running():
+            return self.framework.gradients(replay.actual, replay.incoming)
 
-    def called(self, call: Callable[[], Given]) -> Given:
-        """What the device gives. Raises NoKernel, DeviceMemoryError, DeviceRaised, whose cause is the device's error,
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """The device runs in here. Raises NoKernel, DeviceMemoryError, DeviceRaised, whose cause is the device's error,
         or HookFailed where that is none that a call should end with."""
         try:
             with running_side.device(), noting_device_memory(self.framework):
-                return call()
+                yield
         except (ProbeError, MemoryError):
             raise
         except BaseException as error:
@@ -125,12 +134,6 @@ class CallerResult(Struct, frozen=True):
 def replayed(reference: Reference, source: Source) -> Replay:
     """Both sides, with the other reading of the call."""
     return Replay(reference, source, source.forward(reference), other_reading(reference))
-
-
-def run_on_device(reference: Reference, autocast: str, source: DeviceSource, *, as_recorded: bool) -> Replay:
-    """Both sides, where the device runs: under the possible autocast where that gives what was recorded."""
-    reference, actual = with_autocast(reference, autocast, source.forward, as_recorded=as_recorded)
-    return Replay(reference, source, actual, other_reading(reference))
 
 
 def settled_on_cpu(reference: Reference, autocast: str) -> Reference:

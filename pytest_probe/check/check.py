@@ -1,0 +1,361 @@
+"""One case on one device, from its record to its verdict: `check` makes the steps, one after the other.
+
+A checker has devices and modes for each framework, made for its first case. So a run imports no framework that none of
+its dumps needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from pytest_probe import frameworks, inputs
+from pytest_probe.check.completion import check_complete
+from pytest_probe.check.conditions import Conditions, Setup
+from pytest_probe.check.device_memory import Waiting, noting_device_memory
+from pytest_probe.check.judging import Judging, verdict_on
+from pytest_probe.check.kept import KeptResults
+from pytest_probe.check.measuring import MeasurableCall, Measuring
+from pytest_probe.check.outcome import UNDECIDED, Checked, PreparedCall, attempt, undecided
+from pytest_probe.check.overflow import by_statistics, recorded_overflow
+from pytest_probe.check.replay import NO_CALL, Replay
+from pytest_probe.check.runner import AdjustInputs, CaseRunner, naming_lost_arguments
+from pytest_probe.check.sources import CallerResult, replayed, settled_on_cpu
+from pytest_probe.check.stored_outputs import check_gradients
+from pytest_probe.errors import (
+    DeviceMemoryError,
+    HookFailed,
+    NotMeasured,
+    ProbeError,
+    RecordError,
+    Unsupported,
+    UnsupportedDtype,
+)
+from pytest_probe.model.arguments import Arguments, floats_of
+from pytest_probe.model.case import DIRECTIONS, Case, Demands, Pair
+from pytest_probe.model.dump import Direction, Dump, Record
+from pytest_probe.model.measurement import CaseTime
+from pytest_probe.model.run import Way
+from pytest_probe.model.verdict import Verdict
+from pytest_probe.standards.finite import Finite
+from pytest_probe.user_errors import noting_interrupts
+
+if TYPE_CHECKING:
+    from pytest_probe.registry import Registry
+
+AdjustVerdict = Callable[[Case, Verdict], Verdict | None]
+
+
+def check(case: Case, runner: CaseRunner, replay: Replay | None = None, measuring: Measuring | None = None) -> Checked:
+    """A case from its record to its verdict. replay: both sides, where they have run already; measuring: what measures
+    the call besides."""
+    if replay is None:
+        try:
+            call = runner.decoded(case)
+            source = runner.source(case)
+            with naming_lost_arguments(call):
+                arguments = runner.arguments(case, call)
+                resolved = runner.resolved(case, call, arguments)
+                reference = runner.reference(resolved)
+                replay = source.replay(reference, resolved)
+        except DeviceMemoryError:
+            raise
+        except UNDECIDED as error:
+            return undecided(runner.setup, case, error, in_both=True)
+    judging = Judging(runner.setup)
+    outputs = judging.paired(case, replay)
+    judged = judging.judged(case, outputs)
+    # The run serves the backward, which uses up its graph.
+    forward = replay if case.direction == "forward" else None
+    found = Checked(case, verdict_on(judged, runner.setup.conditions.standard), forward, judged.worst)
+    return found if measuring is None else _measured(found, measuring.of_replay(case, replay, runner.setup))
+
+
+class Checker:
+    """Checks cases on one device, each with its dump's framework; functions with the framework that it is given. It
+    keeps nothing of a case: what its sibling may use is in `Checked`."""
+
+    def __init__(
+        self,
+        conditions: Conditions,
+        registry: Registry,
+        *,
+        framework: str = frameworks.DEFAULT,
+        adjust_inputs: AdjustInputs | None = None,
+        adjust_verdict: AdjustVerdict | None = None,
+        waiting: Waiting = nullcontext,
+    ) -> None:
+        self.conditions = conditions
+        self.registry = registry
+        self._waiting = waiting
+        self._setups: dict[str, Setup] = {}
+        self.setup = self.setup_of(framework)
+        self._adjust_inputs = adjust_inputs
+        self._adjust_verdict = adjust_verdict
+
+    def setup_of(self, framework: str) -> Setup:
+        """A framework's device and modes, by the name that dumps give it."""
+        if framework not in self._setups:
+            self._setups[framework] = Setup(self.conditions, self.registry, framework, self._waiting)
+        return self._setups[framework]
+
+    def _setup(self, case: Case) -> Setup:
+        return self.setup_of(case.dump.framework)
+
+    def _runner(self, case: Case, cached: KeptResults | None = None) -> CaseRunner:
+        return CaseRunner(self._setup(case), self._adjust_inputs, cached)
+
+    def timed_again(self, checked: Checked) -> CaseTime:
+        """The time of a case, measured anew on new copies of its inputs."""
+        assert checked.subject is not None
+        with self._setup(checked.case).settled():
+            time = checked.subject.time()
+        assert time is not None
+        return time
+
+    def check(self, case: Case) -> Verdict:
+        """The verdict on a case. What is wrong with a record, a file or a call ends in a skip or an error verdict."""
+        return self.run(case).verdict
+
+    def run(self, case: Case, previous: Checked | None = None) -> Checked:
+        """The verdict on a case, and what it leaves. previous: what the case before left, whose forward run is used
+        where it is of the same record."""
+        served = previous if previous is not None and previous.serves(case) else None
+        needed = _bytes_on_device(case)
+        with noting_interrupts():
+            with attempt(self._setup(case), case) as made:
+                memory = self._setup(case).memory
+                with memory.turn(needed) as turn:
+                    made.found = self._in_turn(case, served)
+                # All anew: what the sibling left is in its way.
+                if turn.ran_out:
+                    if served is not None:
+                        served.without_run()
+                    with memory.turn_alone(needed):
+                        made.found = self._in_turn(case, None)
+            return self._adjusted(case, made.found)
+
+    def compare(
+        self,
+        function: Callable[..., Any],
+        reference: Callable[..., Any],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        dtype: bool = True,
+        strides: bool = False,
+        **further: Any,
+    ) -> tuple[Verdict, ...]:
+        """The verdict on a function's outputs, and with `backward` one on the gradients of all its floating arguments.
+
+        dtype, strides: must outputs have those that the reference gives in the arguments' own dtypes? An exception of
+        either function ends in a verdict. All else is as in `pairs`.
+        """
+        try:
+            cases = self.pairs(function, reference, args, kwargs, demands=Demands(dtype, strides), **further)
+        except UnsupportedDtype as error:
+            return (Verdict("skip", self.conditions.standard, str(error), error.kind),)
+        previous: Checked | None = None
+        verdicts = []
+        for case in cases:
+            previous = self.run(case, previous)
+            verdicts.append(previous.verdict)
+        return tuple(verdicts)
+
+    def pairs(
+        self,
+        function: Callable[..., Any],
+        reference: Callable[..., Any],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        api: str = "",
+        backward: bool = False,
+        key: str = "",
+        origin: str = "",
+        demands: Demands | None = None,
+        borders: Callable[..., Any] | None = None,
+    ) -> tuple[Case, ...]:
+        """The cases that compare a function with a reference: forward, and backward where it is asked for. Each of the
+        two may be a Module, which is then a function of its parameters and buffers as well.
+
+        function runs on the device, on copies of args and kwargs (the framework's tensors, in lists, tuples and dicts
+        or not, and anything else), reference on the CPU on the same values with every floating tensor as float64. api
+        ("Functional.softmax") says whose judge decides, the noise standard without; key is what incoming gradients are
+        drawn for, origin says whose the cases are in place of a dump's path. borders is the reference with `border` at
+        each place where a kernel of the function ends and the next begins: what rounding to the arguments' 16-bit dtype
+        there explains is no error. It must give in float64 what the reference gives. Raises Unsupported for an argument
+        that cannot be taken (a sparse tensor).
+        """
+        framework, device = self.setup.framework, self.setup.device
+        with self.setup.settled():
+            taken = [framework.take(value, device) for value in args]
+            called = framework.functions(function, reference)
+            bordered = None if borders is None else framework.functions(function, borders).reference
+            named = {
+                name: framework.take(value, device) for name, value in {**(kwargs or {}), **called.tensors}.items()
+            }
+        arguments = Arguments(tuple(taken), named, None)
+        pair = Pair(called.function, called.reference, arguments, backward, demands, called.constant, bordered)
+        namespace, _, name = api.rpartition(".")
+        record = Record(key or getattr(function, "__name__", "function"), namespace, name, 0, b"", b"")
+        dump = Dump(Path(origin), framework.name, "", "", (record,), lambda _: NO_CALL, lambda _: ())
+        return tuple(
+            Case(dump, record, direction, None, pair) for direction in DIRECTIONS if backward or direction == "forward"
+        )
+
+    def border(self, tensor: Any) -> Any:
+        """A tensor as it passes a border between two kernels, in the function that `compare` gets as `borders`: itself,
+        but in runs that round there."""
+        return self.setup.framework.border(tensor)
+
+    def prepare(self, case: Case, *, gradient: bool) -> PreparedCall | Checked:
+        """The case's arguments on the device, for a caller who makes the call; `judge` takes what it returns. The
+        skip where they cannot be had.
+
+        gradient: floating tensors require grad.
+        """
+        setup, needed = self._setup(case), _bytes_on_device(case)
+        with noting_interrupts(), attempt(setup, case) as made:
+            with setup.memory.turn(needed) as turn:
+                prepared = self._prepared(case, gradient)
+            if turn.ran_out:
+                with setup.memory.turn_alone(needed):
+                    prepared = self._prepared(case, gradient)
+            return prepared
+        return made.found
+
+    def _prepared(self, case: Case, gradient: bool) -> PreparedCall:
+        runner = self._runner(case)
+        call = runner.decoded(case)
+        resolved = runner.resolved(case, call, runner.arguments(case, call))
+        reference = settled_on_cpu(runner.reference(resolved), resolved.autocast)
+        arguments = reference.candidate.arguments
+        wanted, way = reference.wanted if gradient else None, Way(runner.setup.device, state="users")
+        with noting_device_memory(reference.framework):
+            bound = reference.framework.bind(arguments.args, arguments.kwargs, way, wanted)
+        return PreparedCall(case, reference, bound)
+
+    def judge(
+        self,
+        prepared: PreparedCall,
+        result: Any,
+        direction: Direction = "forward",
+        *,
+        dtype: bool = True,
+        strides: bool = False,
+    ) -> Checked:
+        """The verdict on what a call on prepared arguments returned: a tensor, or several in a list, tuple or dict.
+        The backward takes its gradients; once. dtype, strides: must they be those of the recorded API?"""
+        case = replace(prepared.case, direction=direction)
+        # What a project registered as a reference gives float64, and says nothing of other dtypes.
+        own = case.api not in self.registry.references
+        demands = Demands(dtype, strides, recorded=case.dtype is None, own=own)
+        reference = replace(prepared.reference, demands=demands)
+        with noting_interrupts():
+            with attempt(self._setup(case), case) as made, self._caching(case) as cached:
+                runner = self._runner(case, cached)
+                source = CallerResult(runner.device, prepared.bound, result)
+                made.found = check(case, runner, replayed(replace(reference, cached=cached), source))
+            return self._adjusted(case, made.found)
+
+    def _adjusted(self, case: Case, found: Checked) -> Checked:
+        try:
+            adjusted = self._adjust_verdict(case, found.verdict) if self._adjust_verdict is not None else None
+        except (HookFailed, MemoryError) as error:
+            failed = undecided(self._setup(case), case, error)
+            return replace(found, verdict=failed.verdict, cause=failed.cause)
+        return found if adjusted is None else replace(found, verdict=adjusted)
+
+    def _in_turn(self, case: Case, previous: Checked | None) -> Checked:
+        """A case that has the device, and leaves nothing on a crowded one."""
+        setup, forward = self._setup(case), None if previous is None else previous.forward
+        with self._caching(case) as cached:
+            runner = self._runner(case, cached)
+            found = self._without_sides(case, runner)
+            if found is None and isinstance(forward, ProbeError):
+                # The backward of a record whose forward could not run is undecided for the same reason.
+                found = undecided(setup, case, forward, in_both=True)
+            elif found is None:
+                replay = forward.with_cached(cached) if isinstance(forward, Replay) else None
+                found = check(case, runner, replay, self.conditions.measuring)
+                if self.conditions.standard == Finite.name and isinstance(found.forward, Replay):
+                    notes = (*found.verdict.notes, *recorded_overflow(found.forward.reference.call))
+                    found = replace(found, verdict=replace(found.verdict, notes=notes))
+        return found.without_run() if setup.memory.crowds(_bytes_on_device(case)) else found
+
+    def _without_sides(self, case: Case, runner: CaseRunner) -> Checked | None:
+        """What needs no reference: a run that measures only, or an overflow that a record's statistics tell. Raises
+        Unsupported where a dump has not what is to be judged."""
+        conditions = self.conditions
+        if not conditions.judged and case.pair is None:
+            assert conditions.measuring is not None, "a run that does not judge measures"
+            return _measured_alone(case, conditions.measuring.alone(case, runner))
+        if not conditions.judges_stored:
+            return None
+        told = by_statistics(case, runner) if conditions.standard == Finite.name and case.pair is None else None
+        if told is None and case.direction == "backward":
+            check_gradients(case.dump.decode(case.record))
+        return None if told is None else Checked(case, told)
+
+    @contextmanager
+    def _caching(self, case: Case) -> Iterator[KeptResults | None]:
+        """What earlier runs kept of the case, and what this one adds."""
+        cached = self._setup(case).cached(case)
+        try:
+            yield cached
+        finally:
+            if cached is not None:
+                cached.close()
+
+
+def _measured(checked: Checked, subject: MeasurableCall) -> Checked:
+    """The case with what is asked of its time and memory."""
+    time, memory = subject.time(), subject.memory()
+    return replace(checked, verdict=replace(checked.verdict, time=time, memory=memory), subject=subject)
+
+
+def _measured_alone(case: Case, subject: MeasurableCall) -> Checked:
+    """The time and memory of a case whose results nobody judges."""
+    dtypes = sorted({dtype.name for dtype in floats_of(subject.leaves).values()})
+    found = _measured(Checked(case, Verdict("pass", "", dtype="+".join(dtypes))), subject)
+    reasons = [each.reason for each in (found.verdict.time, found.verdict.memory) if each is not None]
+    if not all(reasons):
+        return found
+    # Nothing was found out.
+    return replace(found, verdict=replace(found.verdict, verdict="skip", reason=reasons[0], kind=NotMeasured.kind))
+
+
+def _bytes_on_device(case: Case) -> Callable[[], int]:
+    """Gives the bytes of its arguments and outputs, those that are known; 0 for a record that cannot be read: its
+    verdict says so."""
+
+    @cache
+    def needed() -> int:
+        if case.pair is not None:
+            return sum(leaf.array.nbytes for leaf in case.pair.arguments.tensors.values())
+        try:
+            return inputs.bytes_on_device(case.dump.decode(case.record), case.dtype)
+        except RecordError:
+            return 0
+
+    return needed
+
+
+def preview(case: Case, registry: Registry, conditions: Conditions | None = None) -> Verdict | None:
+    """The skip that is known without running the case; None where it would run."""
+    setup = Setup(conditions or Conditions(device="cpu"), registry, case.dump.framework)
+    try:
+        call = case.dump.decode(case.record)
+        inputs.check_size(call, case.dtype, inputs.available_memory())
+        check_complete(case, call)
+        if case.api not in registry.references or case.api not in registry.calls:
+            setup.framework.candidates(case.record.namespace, case.record.api, registry.namespaces)
+    except (Unsupported, RecordError) as error:
+        return Verdict("skip", setup.conditions.standard, str(error), error.kind)
+    return None

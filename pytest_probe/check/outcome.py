@@ -1,0 +1,190 @@
+"""What checking a case leaves, also where an error is in the way of a verdict, and a call made ready for a caller.
+
+The item's owner keeps `Checked`, and nobody else keeps anything of a case. So peak memory is that of the largest case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_probe.check.conditions import Setup
+from pytest_probe.check.measuring import MeasurableCall
+from pytest_probe.check.replay import Reference, Replay
+from pytest_probe.check.structure import Sides
+from pytest_probe.errors import (
+    DeviceRaised,
+    HookFailed,
+    NoKernel,
+    ProbeError,
+    RecordError,
+    SettingsError,
+    TooLargeForDevice,
+    Unsupported,
+)
+from pytest_probe.model.arguments import floats_of
+from pytest_probe.model.case import Case, floating_dtypes
+from pytest_probe.model.verdict import Verdict
+from pytest_probe.numerics.dtypes import NARROW_DTYPES
+from pytest_probe.system.memory import out_of_memory
+from pytest_probe.user_errors import ends_run, raised
+
+if TYPE_CHECKING:
+    from pytest_probe.frameworks.base import Bound
+
+# What ends a check without a verdict on outputs; of memory that is the process's, since a device's is tried again.
+UNDECIDED = (Unsupported, RecordError, DeviceRaised, HookFailed, MemoryError)
+
+
+class Checked(Struct, frozen=True):
+    """What checking a case leaves, for whoever keeps it until the next case.
+
+    forward is the run of the record that its backward case shares, or why there is none; None where it is used up.
+    worst holds both sides of the worst output, which `save` writes; cause is the error of the function, or of the
+    reference, that the verdict speaks of. subject is the call that was measured, where the run measures.
+    """
+
+    case: Case
+    verdict: Verdict
+    forward: Replay | ProbeError | None = None
+    worst: Sides | None = None
+    cause: BaseException | None = None
+    subject: MeasurableCall | None = None
+
+    def serves(self, case: Case) -> bool:
+        """Is the run that it keeps that of another case, too: the same record in the same dtype, the other direction?
+
+        A case that is run again shall run.
+        """
+        own = self.case
+        same = own.dump is case.dump and own.record.name == case.record.name and own.dtype == case.dtype
+        return same and own.direction != case.direction and self.forward is not None
+
+    def without_run(self) -> Checked:
+        """It without the run for its sibling, whose tensors the device has back."""
+        for replay in (self.forward, None if self.worst is None else self.worst.replay):
+            if isinstance(replay, Replay):
+                replay.actual.release()
+        return replace(self, forward=None)
+
+    def save(self, path: Path) -> None:
+        """Write inputs, outputs and gradients of both sides, numbers as arrays without dimensions. Raises OSError."""
+        if self.worst is None:
+            return
+        replay = self.worst.replay
+        arrays = {name: leaf.array for name, leaf in replay.reference.leaves.items()}
+        sides = (("seed", replay.incoming), ("actual", self.worst.actual), ("expected", self.worst.expected))
+        for side, values in sides:
+            numbers = {f"{side}.{name}": np.asarray(value) for name, value in values.items() if _is_number(value)}
+            arrays |= numbers
+        framework = replay.reference.framework
+        with framework.fixed_state():
+            framework.save(path, arrays)
+
+    def script(self, name: str) -> str:
+        """The text of a script of that name that makes the call on what `save` wrote again; "" without tensors."""
+        if self.worst is None:
+            return ""
+        reference = self.worst.replay.reference
+        candidate, sampled = reference.candidate, self.worst.sample is not None
+        path = "" if sampled or candidate.replaced or self.case.pair is not None else candidate.path
+        wanted = sorted(name.removeprefix("grad.") for name in self.worst.expected if name.startswith("grad."))
+        return reference.framework.script(self.case.id, name, path, candidate.arguments, wanted)
+
+
+def _is_number(value: Any) -> bool:
+    """An array, or a number that the framework's tensors hold."""
+    if isinstance(value, int):
+        return -(2**63) <= value < 2**63
+    return isinstance(value, (np.ndarray, float, complex))
+
+
+class PreparedCall(Struct, frozen=True):
+    """A record's arguments on the device, for a call that a test makes: tensors of its own, which it may write to."""
+
+    case: Case
+    reference: Reference
+    bound: Bound
+
+
+class Attempt:
+    """The check of a case; found is what it leaves, or what an error in its way does."""
+
+    found: Checked
+
+
+@contextmanager
+def attempt(setup: Setup, case: Case) -> Iterator[Attempt]:
+    """A case is checked in here: what the process has set counts for nothing, and an error that is the record's, the
+    device's or the project's is what was found."""
+    made = Attempt()
+    try:
+        with setup.settled(), _ended(case):
+            yield made
+    except UNDECIDED as error:
+        made.found = undecided(setup, case, error)
+
+
+@contextmanager
+def _ended(case: Case) -> Iterator[None]:
+    """Raises HookFailed for what no call should end with, as SystemExit: functions of the user's run as references,
+    too, and a time limit strikes anywhere."""
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, Exception) or ends_run(error):
+            raise
+        raise HookFailed(raised(f"the check of {case.record.name}", error)) from error
+
+
+def undecided(setup: Setup, case: Case, error: Exception, *, in_both: bool = False) -> Checked:
+    """What an error leaves; in_both: the record's other direction has no verdict for the same reason."""
+    error = out_of_memory(error) if isinstance(error, MemoryError) else error
+    standard = setup.conditions.standard
+    assert isinstance(error, ProbeError)
+    forward = error if in_both or isinstance(error, TooLargeForDevice) else None
+    if isinstance(error, (DeviceRaised, HookFailed)):
+        verdict = Verdict("error", standard, str(error))
+    elif isinstance(error, NoKernel):
+        verdict = Verdict("skip", standard, f"{error}{_emulation(setup, case)}", error.kind)
+    elif isinstance(error, Unsupported):
+        verdict = Verdict("skip", standard, _located(case, error), error.kind)
+    else:
+        kind = error.kind if isinstance(error, RecordError) else RecordError.kind
+        verdict = Verdict("skip", standard, str(error), kind)
+    return Checked(case, verdict, forward, cause=error.__cause__)
+
+
+def _emulation(setup: Setup, case: Case) -> str:
+    """How a device without kernels of 16 bit can run a case; "" for another reason, or another device."""
+    made = setup.device_name.split(":", 1)[0] in setup.registry.devices
+    if setup.conditions.emulate or setup.conditions.judges_stored or made or not _is_narrow(case):
+        return ""
+    try:
+        setup.framework.emulating(setup.device_name)
+    except SettingsError:
+        return ""
+    return "; --probe-emulate computes 16 bit in float32 there, and rounds"
+
+
+def _is_narrow(case: Case) -> bool:
+    """Does a tensor of 16 bit take part?"""
+    if case.pair is not None:
+        dtypes = {dtype.name for dtype in floats_of(case.pair.arguments.tensors).values()}
+    else:
+        dtypes = {case.dtype} if case.dtype is not None else set(floating_dtypes(case.dump.decode(case.record)))
+    return not dtypes.isdisjoint(NARROW_DTYPES)
+
+
+def _located(case: Case, error: Unsupported) -> str:
+    """A skip's reason with its file and record, as a RecordError has them. What a device has no kernel for is said
+    alike for all records, so that pytest shows it once."""
+    if case.pair is not None:
+        return str(error)
+    return f"{case.dump.path}: {case.id}: {error}"

@@ -1,0 +1,313 @@
+"""The reference of a case: of the calls that it may be, the one whose run in float64 is like the record."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_probe import frameworks, inputs
+from pytest_probe.check.borders import check_outputs_of_borders
+from pytest_probe.check.kept import Kept, KeptResults
+from pytest_probe.check.kept_runs import kept_run, taken_run
+from pytest_probe.check.prepare import (
+    default_dtype,
+    has_inexact_floats,
+    narrow_dtype,
+    python_numbers,
+    sizes_by_float,
+    with_rounded_floats,
+)
+from pytest_probe.check.replay import FLOAT64, NO_CALL, Candidate, Reference
+from pytest_probe.check.resolve import Resolved
+from pytest_probe.check.structure import (
+    check_wide,
+    described,
+    outputs_agree,
+    recorded,
+    shapes_fit,
+    widened_dtypes_fit,
+)
+from pytest_probe.errors import (
+    HookFailed,
+    NoKernel,
+    NoReference,
+    ReplayDiffers,
+    TooLarge,
+    Unsupported,
+    UnsupportedDtype,
+)
+from pytest_probe.model import running_side
+from pytest_probe.model.arguments import floats_of, with_leaves
+from pytest_probe.model.dump import Call
+from pytest_probe.model.run import Device, Run, Wanted, Way
+from pytest_probe.numerics.closeness import equal_in_float64, reference_array, same_bytes
+from pytest_probe.numerics.dtypes import numpy_dtype
+from pytest_probe.standards.api_class import classes_of, details
+from pytest_probe.user_errors import exception_line, first_line, said
+
+if TYPE_CHECKING:
+    from pytest_probe.frameworks.base import Framework
+
+
+class ReferenceRuns(Struct, frozen=True):
+    """Runs the calls that a case may be, in a way. memory is the bytes that may be taken, cached what earlier runs kept
+    of the case."""
+
+    framework: Framework
+    way: Way = FLOAT64
+    memory: int = 1 << 62
+    cached: KeptResults | None = None
+
+    def of(self, resolved: Resolved, device: Device) -> Reference:
+        """The reference of a case. device is asked what it says where the reference raises. Raises Unsupported or
+        HookFailed; NoReference where a function that another one is compared with raises, TooLarge before a run that
+        would take too much memory."""
+        if resolved.call is NO_CALL:
+            return self._of_pair(resolved)
+        # Which function the record is, the corner of a large call tells as well.
+        candidate, run, wanted = self._fitting(resolved.corner(), device)
+        leaves = resolved.candidates[0].arguments.tensors
+        if resolved.contraction is not None:
+            candidate = replace(candidate, arguments=with_leaves(candidate.arguments, leaves))
+        if run.outputs and all(isinstance(value, str) for value in run.outputs.values()):
+            raise Unsupported(f"{candidate.path} returns text, which has no dtype to be judged in", "no numbers")
+        of_reference = () if candidate.widened is None else candidate.widened.notes
+        return Reference(
+            self.framework,
+            candidate,
+            resolved.call,
+            leaves,
+            run,
+            wanted,
+            self.way,
+            (*resolved.notes, *candidate.notes, *of_reference),
+            contraction=resolved.contraction,
+            demands=resolved.demands,
+            cached=self.cached,
+        )
+
+    def _of_pair(self, resolved: Resolved) -> Reference:
+        (candidate,) = resolved.candidates
+        drawn = self.framework.random_state()
+        try:
+            run, wanted = self._run(candidate, resolved.backward)
+            if drawn != self.framework.random_state():
+                self._check_repeats(candidate, run)
+        except (MemoryError, NoReference, UnsupportedDtype):
+            raise
+        except Exception as error:
+            advice = "; it gets floating tensors as float64: pass those that it closes over as inputs, too"
+            advice = advice if "dtype" in said(error) else ""
+            raise NoReference(f"the reference raised {exception_line(error)}{advice}") from error
+        check_wide(run)
+        leaves, notes = candidate.arguments.tensors, () if candidate.widened is None else candidate.widened.notes
+        found = Reference(
+            self.framework, candidate, NO_CALL, leaves, run, wanted, notes=notes, demands=resolved.demands
+        )
+        if not run.outputs and not found.changed:
+            raise NoReference("the reference returns nothing and changes no argument: there is nothing to judge")
+        check_outputs_of_borders(found)
+        return found
+
+    def _check_repeats(self, candidate: Candidate, run: Run) -> None:
+        """Raises NoReference where a reference that draws random numbers gives others in a second run, unless its API
+        is one that does: each perturbed run would move everything, and any result pass."""
+        if "random" in classes_of(candidate.name):
+            return
+        again, _ = self._run(candidate, with_gradient=False)
+        if not outputs_agree(run, again, same_bytes):
+            advice = "draw them before, and pass them as inputs"
+            raise NoReference(f"the reference draws random numbers and gives others in each run; {advice}")
+
+    def _fitting(self, resolved: Resolved, device: Device) -> tuple[Candidate, Run, Wanted | None]:
+        """The candidate whose reference run is like the record. Raises where none is, or several that differ."""
+        troubles: list[Exception] = []
+        misfits: list[str] = []
+        fitting: list[tuple[Candidate, Run, Wanted | None]] = []
+        call, check_dtypes = resolved.call, resolved.as_recorded and not resolved.autocast
+        for candidate in resolved.candidates:
+            # The same function on other readings of the arguments, lists or tuples: one that fits is enough.
+            if any(item.path == candidate.path for item, _, _ in fitting):
+                continue
+            try:
+                if not resolved.registered:  # what a project registered is trusted
+                    inputs.check_run(self._bytes_inside(candidate), self.memory)
+                run, wanted = self._kept_run(candidate, with_gradient=resolved.backward)
+                if resolved.registered:
+                    _check_registered(candidate, call, run)
+            except MemoryError:
+                raise
+            except Exception as error:
+                troubles.append(error)
+                continue
+            if shapes_fit(run, call) and (not check_dtypes or widened_dtypes_fit(run, call)):
+                fitting.append((candidate, run, wanted))
+            else:
+                misfits.append(f"{candidate.path} gives {described(run)}")
+        if not fitting:
+            raise self._nothing_fits(resolved, device, troubles, misfits)
+        # Several functions may fit the record and give the same: which one it was does not matter then.
+        if any(not outputs_agree(fitting[0][1], other, equal_in_float64) for _, other, _ in fitting[1:]):
+            paths = " and ".join(candidate.path for candidate, _, _ in fitting)
+            raise ReplayDiffers(f"{resolved.record} may be {paths}: the record fits both", "ambiguous name")
+        return fitting[0]
+
+    def _bytes_inside(self, candidate: Candidate) -> int:
+        """Bytes that a run holds at a time, or what an earlier run kept of that: where a bound does not tell, torch
+        imports its compiler to count them."""
+        arguments, limit = candidate.arguments, inputs.bytes_of_run(self.memory)
+        call = candidate.reference, arguments.args, arguments.kwargs
+        counted = functools.partial(self.framework.bytes_inside, candidate.name, *call, self.way, limit)
+        key = None if self.cached is None else candidate.key(self.cached, arguments.tensors, self.way)
+        if self.cached is None or key is None:
+            return counted()
+        # 0 hangs on the memory that is left here, as what is beyond the limit may.
+        return self.cached.of(
+            key,
+            ("bytes inside",),
+            counted,
+            lambda made: Kept({}, made) if 0 < made <= limit else None,
+            lambda found: int(found.told),
+        )
+
+    def _nothing_fits(
+        self, resolved: Resolved, device: Device, troubles: Sequence[Exception], misfits: Sequence[str]
+    ) -> Exception:
+        candidate, call = resolved.candidates[0], resolved.call
+        # What a project added is named first: the record itself may be right.
+        hook = next((trouble for trouble in troubles if isinstance(trouble, HookFailed)), None)
+        if hook is not None:
+            return hook
+        too_large = next((trouble for trouble in troubles if isinstance(trouble, TooLarge)), None)
+        if too_large is not None:
+            return too_large
+        if misfits:
+            return ReplayDiffers(f"{'; '.join(misfits)}; recorded: {recorded(call)}")
+        trouble = troubles[0]
+        if isinstance(trouble, Unsupported):
+            return trouble
+        said = exception_line(trouble)
+        if device.name != "cpu" and _is_index(trouble):
+            # An accelerator's kernel does not raise for it: it ends every later case of the process.
+            return Unsupported(
+                f"the reference raised {said}; {device.name} did not run it, because "
+                "an index out of range may end the process",
+                "index out of range",
+            )
+        try:
+            arguments = candidate.arguments
+            # A record that the device refuses as well is a wrong record, and no fault of the reference.
+            way = Way(device=device, default=default_dtype(call), state="recorded")
+            with running_side.device():
+                self.framework.run(candidate.on_device, arguments.args, arguments.kwargs, way, None)
+        except MemoryError:
+            raise
+        except Exception as error:
+            if self.framework.has_no_kernel(error):
+                return NoKernel(f"{device.name}: {first_line(error)}")
+            return Unsupported(
+                f"{device.name} raised {exception_line(error)}; the reference raised {said}",
+                "device and reference both raise",
+            )
+        return NoReference(f"float64 on the CPU raised {said}")
+
+    def _kept_run(self, candidate: Candidate, *, with_gradient: bool) -> tuple[Run, Wanted | None]:
+        """`_run`, or what an earlier run kept of it."""
+        leaves = candidate.arguments.tensors
+        key = None if self.cached is None else candidate.key(self.cached, leaves, self.way)
+        if self.cached is None or key is None:
+            return self._run(candidate, with_gradient)
+        return self.cached.of(
+            key,
+            ("record", with_gradient, candidate.constant),
+            lambda: self._run(candidate, with_gradient),
+            lambda made: kept_run(made[0], leaves, made[1]),
+            lambda found: taken_run(found, leaves),
+        )
+
+    def _run(self, candidate: Candidate, with_gradient: bool) -> tuple[Run, Wanted | None]:
+        """A reference run, able to give gradients of as many arguments as the framework can differentiate."""
+        arguments = candidate.arguments
+        leaves = arguments.tensors
+        every = frozenset(floats_of(leaves)) - candidate.constant
+        if with_gradient:
+            run = self._differentiable(candidate, [Wanted(every, candidate.in_place), Wanted(every, True)])
+            if run is not None:
+                return run
+        plain = self.framework.run(candidate.reference, arguments.args, arguments.kwargs, self.way, None)
+        if not with_gradient:
+            return plain, None
+        # Running statistics and the like, which the call updates, have no gradient.
+        kept = frozenset(name for name in every if same_bytes(plain.after(name), reference_array(leaves[name].array)))
+        marked = frozenset(name for name in every if leaves[name].requires_grad)
+        # Every try asks for less, since a call may refuse all gradients for the sake of one.
+        tries = [
+            Wanted(kept, True),
+            Wanted(marked, True),
+            Wanted(kept - running_statistics(self.framework, candidate), True),
+        ]
+        return self._differentiable(candidate, tries) or (plain, None)
+
+    def _differentiable(self, candidate: Candidate, tries: Sequence[Wanted]) -> tuple[Run, Wanted] | None:
+        """The first run that can give gradients."""
+        arguments = candidate.arguments
+        for wanted in tries:
+            try:
+                run = self.framework.run(candidate.reference, arguments.args, arguments.kwargs, self.way, wanted)
+            except (RuntimeError, ValueError):
+                continue
+            except HookFailed as error:
+                if not isinstance(error.__cause__, Exception):
+                    raise
+                continue
+            if run.differentiable:
+                return run, wanted
+        return None
+
+
+def _check_registered(candidate: Candidate, call: Call, run: Run) -> None:
+    """Raises HookFailed where a registered reference gave no tensor and the record has one."""
+    if call.output_specs() and not any(isinstance(value, np.ndarray) for value in run.outputs.values()):
+        found = f"gave {described(run)}, recorded: {recorded(call)}"
+        raise HookFailed(f"the reference registered for {candidate.api} {found}")
+
+
+def running_statistics(framework: Framework, candidate: Candidate) -> frozenset[str]:
+    """Running statistics: in evaluation nothing changes them, and a call that is asked for their gradient refuses."""
+    bound = candidate.arguments.bound(candidate.api, frameworks.signatures(framework.name).bind)
+    named = details(classes_of(candidate.name), "running_statistics")
+    return frozenset(bound.paths[name] for name in named if name in bound.paths)
+
+
+def _is_index(error: Exception) -> bool:
+    """Does a framework say that an index names no element?"""
+    text = said(error).lower()
+    return isinstance(error, IndexError) or "out of bounds" in text or "out of range" in text
+
+
+def other_reading(reference: Reference) -> Reference | None:
+    """The reference with Python floats, and tensors that are such numbers, rounded to the tensors' 16-bit dtype, or to
+    that of an autocast; None where that changes nothing."""
+    candidate = reference.candidate
+    narrow = numpy_dtype(reference.autocast) if reference.narrow else narrow_dtype(reference.leaves)
+    if reference.contraction is not None or narrow is None or sizes_by_float(candidate.name):
+        return None
+    arguments, tensors = candidate.arguments, python_numbers(candidate.arguments, narrow)
+    if not tensors and not has_inexact_floats(arguments, narrow):
+        return None
+    # Rounded inside the function, so that gradients still reach the tensors themselves.
+    read = functools.partial(reference.framework.rounded, dtype=narrow.name)
+    rounding = functools.partial(with_rounded_floats, candidate.reference, narrow, tensors, read)
+    reading = replace(candidate, reference=rounding, reading=f"{narrow.name} {sorted(tensors)}")
+    notes = (*reference.notes, "Python floats rounded to the tensors' dtype, as the device does")
+    try:
+        return replace(reference, candidate=reading, notes=notes).ran()
+    except MemoryError:
+        raise
+    except Exception:
+        return None  # beyond the call's domain there (a probability that rounds to 1)

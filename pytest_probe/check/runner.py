@@ -1,0 +1,141 @@
+"""The steps from a case to both sides: its call, its arguments, what it may be, its reference, the results to judge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_probe import frameworks, inputs
+from pytest_probe.check.autocast import possible_autocast
+from pytest_probe.check.completion import Completing
+from pytest_probe.check.conditions import Setup
+from pytest_probe.check.kept import KeptResults
+from pytest_probe.check.reference import ReferenceRuns
+from pytest_probe.check.replay import Reference
+from pytest_probe.check.resolve import Resolved, Resolver
+from pytest_probe.check.sources import DeviceSource
+from pytest_probe.check.stored_outputs import AFTER_THE_CALL, StoredOutputs, check_stored
+from pytest_probe.errors import NoKernel, UnknownAPI, Unsupported
+from pytest_probe.inputs import StoredTensors
+from pytest_probe.model.arguments import Arguments, floats_of
+from pytest_probe.model.case import Case
+from pytest_probe.model.dump import Call, Dump, Lost, leaves
+from pytest_probe.model.verdict import EMULATED
+from pytest_probe.numerics.dtypes import NARROW_DTYPES
+from pytest_probe.standards.api_class import classes_of
+
+AdjustInputs = Callable[[Case, Arguments], Arguments | None]
+
+
+class CaseRunner(Struct, frozen=True):
+    """Makes the steps of cases as a run's conditions say; adjust_inputs is the project's, cached what earlier runs kept
+    of the case. Each step raises Unsupported, RecordError or HookFailed."""
+
+    setup: Setup
+    adjust_inputs: AdjustInputs | None = None
+    cached: KeptResults | None = None
+
+    def decoded(self, case: Case) -> Call:
+        """The record's call, with the arguments that its dump lacks where the stored outputs tell them; of two
+        functions that are compared NO_CALL."""
+        call = case.dump.decode(case.record)
+        if not call.partial:
+            return call
+        inputs.check_size(call, None, self._memory)
+        device, conditions = self.setup.framework.device("cpu"), self.setup.conditions
+        files, stored = self._files(case.dump), conditions.judges_stored
+        return Completing(self.resolver, self._references, device, files, conditions.seed, stored).completed(case, call)
+
+    def source(self, case: Case) -> DeviceSource | StoredOutputs:
+        """Where the results to judge come from."""
+        if case.pair is not None or not self.setup.conditions.judges_stored:
+            return self.device
+        recorded = case.dump.decode(case.record)  # a call that was completed does not tell of all its outputs
+        check_stored(recorded)
+        return StoredOutputs(case.record, recorded, self._files(case.dump))
+
+    def arguments(self, case: Case, call: Call) -> Arguments:
+        """The arguments of a call, within the memory that may be taken."""
+        if case.pair is not None:
+            return case.pair.arguments
+        inputs.check_size(call, case.dtype, self._memory)
+        self.setup.memory.check(lambda: inputs.arguments_on_device(call, case.dtype))
+        arguments = case.arguments or inputs.build(
+            call,
+            bound=frameworks.signatures(case.dump.framework).bind(case.api, call.args, call.kwargs),
+            record=case.record.name,
+            dtype=case.dtype,
+            seed=self.setup.conditions.seed,
+            kind=self.setup.conditions.inputs,
+            files=self._files(case.dump),
+        )
+        adjusted = self.adjust_inputs(case, arguments) if self.adjust_inputs is not None else None
+        return arguments if adjusted is None else adjusted
+
+    def resolved(self, case: Case, call: Call, arguments: Arguments) -> Resolved:
+        """The functions that the case may be on these arguments."""
+        if case.pair is not None:
+            return self.resolver.pair(case.pair, case.api if case.record.api else "", case.record.name)
+        as_recorded = case.dtype is None
+        autocast = possible_autocast(call, arguments, self.setup.device.name) if as_recorded else ""
+        found = self.resolver.record(case.record, call, arguments, as_recorded=as_recorded, autocast=autocast)
+        return replace(found, demands=case.demands)
+
+    def reference(self, resolved: Resolved) -> Reference:
+        """The one whose run in float64 is like the record."""
+        return self._emulated(self._references.of(resolved, self.setup.device))
+
+    @property
+    def device(self) -> DeviceSource:
+        return DeviceSource(self.setup.framework, self.setup.device)
+
+    @property
+    def resolver(self) -> Resolver:
+        setup, registry = self.setup, self.setup.registry
+        functions = registry.calls, registry.references, registry.namespaces
+        return Resolver(setup.framework, *functions, setup.conditions.flops)
+
+    @property
+    def _references(self) -> ReferenceRuns:
+        return ReferenceRuns(self.setup.framework, self.setup.reference, self._memory, self.cached)
+
+    @property
+    def _memory(self) -> int:
+        """Bytes that may be taken."""
+        return inputs.available_memory(self.setup.conditions.workers)
+
+    def _emulated(self, reference: Reference) -> Reference:
+        """The reference, with a note where the device computes 16 bit in float32."""
+        if not self.setup.conditions.emulate:
+            return reference
+        sixteen = {dtype.name for dtype in floats_of(reference.leaves).values()} & set(NARROW_DTYPES)
+        if not sixteen:
+            return reference
+        if "own_dtype" in classes_of(reference.candidate.name):
+            raise NoKernel(f"{reference.candidate.path} is defined by its dtype, which is emulated")
+        note = f"{EMULATED}{', '.join(sorted(sixteen))} computed in float32 and rounded"
+        return replace(reference, notes=(*reference.notes, note))
+
+    def _files(self, dump: Dump) -> StoredTensors:
+        load = self.setup.framework.load
+        return StoredTensors(dump.path, dump.data_dirs, load, dump.anywhere, dump.fields, dump.gradient_dirs)
+
+
+@contextmanager
+def naming_lost_arguments(call: Call) -> Iterator[None]:
+    """Where the dump lost an argument and the call does not work out, that is the reason."""
+    try:
+        yield
+    except Unsupported as error:
+        trees = (("input_args", call.args), ("input_kwargs", call.kwargs))
+        lost = [path for root, tree in trees for path, value in leaves(tree, root) if isinstance(value, Lost)]
+        # These have nothing to do with the arguments.
+        if not lost or isinstance(error, (UnknownAPI, NoKernel)) or error.kind == AFTER_THE_CALL:
+            raise
+        found = f"{', '.join(lost)}: found {{}}, which does not say what the argument was, expected its value"
+        raise Unsupported(
+            f"{found}; with the recorded output's dtype in its place: {error}", "lost argument"
+        ) from error
