@@ -81,13 +81,14 @@ def timed(call: Callable[[], object], repeats: int, calls: int = 1) -> dict[str,
 
 def ours(folder: Path, what: str, name: str, repeats: int) -> dict[str, float]:
     from pytest_probe.numerics.tool_metrics import Convention, measure
-    from pytest_probe.standards.tools.msprobe_26 import Msprobe26
+    from pytest_probe.standards.tools.release import packaged_release
 
     actual, expected = load(folder, name)
     if what == "copy":
         target = np.empty_like(expected)
         return timed(lambda: np.copyto(target, expected), repeats, 10)
-    rule = Convention(alike=True, ulp="own") if what.startswith("own") else Msprobe26.convention(*PAIRS[name])
+    msprobe = packaged_release("msprobe-26").convention_of(*PAIRS[name])
+    rule = Convention(alike=True, ulp="own") if what.startswith("own") else msprobe
     if what.endswith("small"):
         actual, expected = actual[:SMALL].copy(), expected[:SMALL].copy()
         return timed(lambda: measure(actual, expected, rule), repeats, 1000)

@@ -313,7 +313,7 @@ def standards() -> dict[str, str]:
     from pytest_probe.standards.tools.table import RULES
 
     rules = dict.fromkeys(RULES, "this one rule of msprobe, for every API")
-    return {tool.name: tool.help for tool in TOOLS} | rules
+    return {name: tool.release.help for name, tool in TOOLS.items()} | rules
 
 
 def register(parser: pytest.Parser) -> None:

@@ -7,7 +7,7 @@ from typing import Literal
 from msgspec import Struct
 
 
-class Convention(Struct, frozen=True):
+class Convention(Struct, frozen=True, forbid_unknown_fields=True):
     """What a tool takes for small, for close and for a unit in the last place. Thresholds are absolute numbers in the
     output's own unit but where said otherwise.
 

@@ -13,9 +13,8 @@ from pytest_probe.standards.base import Standard
 from pytest_probe.standards.exact import Exact
 from pytest_probe.standards.finite import Finite
 from pytest_probe.standards.noise.standard import NoiseStandard
-from pytest_probe.standards.tools import TOOLS
-from pytest_probe.standards.tools.single_rule import ByRule
-from pytest_probe.standards.tools.table import RULES, Table, packaged
+from pytest_probe.standards.tools import single_rules, tools
+from pytest_probe.standards.tools.table import Table, packaged
 
 
 def standards(table: Table) -> Mapping[str, Standard]:
@@ -25,8 +24,8 @@ def standards(table: Table) -> Mapping[str, Standard]:
         OneRule(NoiseStandard()),
         OneRule(Exact()),
         Finite(),
-        *(ByRule(name, table) for name in RULES),
-        *(tool(table) for tool in TOOLS),
+        *single_rules(table).values(),
+        *tools(table).values(),
     )
     return {standard.name: standard for standard in known}
 

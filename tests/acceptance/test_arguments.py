@@ -151,7 +151,7 @@ def test_help_ends_with_the_standards_that_are_registered(pytester: pytest.Pytes
     listed = lines[lines.index("Standards of tools, for --probe-standard:") + 1 :]
     names = {line.split()[0] for line in listed if line.startswith("  ") and line[2] != " "}
     assert names == set(STANDARDS) - {"auto", "noise", "exact", "finite"}
-    assert all(tool.help in " ".join(" ".join(listed).split()) for tool in TOOLS)
+    assert all(tool.release.help in " ".join(" ".join(listed).split()) for tool in TOOLS.values())
 
 
 def test_incoming_gradients_that_no_dump_has_are_generated_and_noted(

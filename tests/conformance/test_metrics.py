@@ -11,7 +11,8 @@ import pytest
 
 from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype
 from pytest_probe.numerics.tool_metrics import Convention, Measures, measure
-from pytest_probe.standards.tools.thresholds import accumulative
+from pytest_probe.standards.tools.single_rule import limited
+from pytest_probe.standards.tools.table import packaged
 from tests.support.conventions import CONVENTIONS
 
 HERE = Path(__file__).parent
@@ -51,7 +52,10 @@ def printed(release: str) -> dict[str, Any]:
 
 def rule_for(standard: str, device: AnyArray, benchmark: AnyArray, api: str) -> Convention:
     base = CONVENTIONS[standard](device.dtype, benchmark.dtype)
-    return accumulative(base, device.dtype) if api == "test_api" and standard == "msprobe-8" else base
+    if api == "test_api" and standard == "msprobe-8":
+        bounds = packaged().limits["accumulative"]
+        return limited(base, bounds.get(device.dtype.name, bounds["float32"]))
+    return base
 
 
 def differences(name: str, cells: dict[str, str], ours: Measures) -> list[str]:

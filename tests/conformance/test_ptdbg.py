@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pytest_probe.numerics.tool_metrics import measure
-from pytest_probe.standards.tools.ptdbg import Ptdbg
+from pytest_probe.standards.tools.release import packaged_release
 
 HERE = Path(__file__).parent
 ROWS: dict[str, dict[str, str]] = json.loads((HERE / "ptdbg.json").read_text())
@@ -19,7 +19,7 @@ ROWS: dict[str, dict[str, str]] = json.loads((HERE / "ptdbg.json").read_text())
 def test_equal_what_ptdbg_printed(name: str) -> None:
     arrays, row = np.load(HERE / "ptdbg.npz"), {column: float(text) for column, text in ROWS[name].items()}
     device, benchmark = arrays[f"{name}/device"], arrays[f"{name}/benchmark"]
-    found = measure(device, benchmark, Ptdbg.convention(device.dtype, benchmark.dtype))
+    found = measure(device, benchmark, packaged_release("ptdbg").convention_of(device.dtype, benchmark.dtype))
     printed = {
         "MaxAbsErr": found.max_abs_error,
         "MaxRelativeErr": found.max_rel_error,

@@ -10,21 +10,18 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
 
 from pytest_probe.numerics.tool_metrics import Measures
-from pytest_probe.standards.tools import ptdbg
-from pytest_probe.standards.tools.mindspore import MindSpore
-from pytest_probe.standards.tools.msprobe import Msprobe
-from pytest_probe.standards.tools.msprobe_1_0 import Msprobe10
-from pytest_probe.standards.tools.msprobe_8 import Msprobe8
-from pytest_probe.standards.tools.msprobe_26 import Msprobe26
-from pytest_probe.standards.tools.paddleapex import PaddleApex
+from pytest_probe.standards.tools import COMPARES as COMPARE
+from pytest_probe.standards.tools import TOOLS
 from pytest_probe.standards.tools.ratios import ComparedMetric
-from pytest_probe.standards.tools.rules import RuleVerdict, preliminary
+from pytest_probe.standards.tools.rules import RuleVerdict, accuracy_reached
+from pytest_probe.standards.tools.status import status as status_by
 from pytest_probe.standards.tools.three_party import Compare
 from tests.conformance.agreement import Agreement
 from tests.conformance.peer_tables import PeerRow, read_rows
@@ -44,24 +41,26 @@ METRICS = {
 
 
 def older_ptdbg(_: str, measures: Measures) -> RuleVerdict:
+    """Version 2.3 fails only where both are beyond their limits."""
+    limits = {**TOOLS["ptdbg"].release.status.limits, "worst_cosine": -math.inf, "worst_max_abs_error": math.inf}
     distance = 0.0 if measures.cosine_distance is None else measures.cosine_distance
-    return ptdbg.accuracy_reached_2_3(1 - distance, measures.max_abs_error or 0.0)
+    return accuracy_reached(Measures(2, cosine_distance=distance, max_abs_error=measures.max_abs_error or 0.0), limits)
 
 
 STATUSES: Mapping[str, Status] = {
-    "mindspore": lambda _, measures: MindSpore.status(measures),
-    "msprobe-1.0.4": Msprobe10.status,
-    "msprobe-8.3.3": Msprobe8.status,
-    "msprobe-26.2.0": Msprobe26.status,
-    "paddleapex": PaddleApex.status,
+    "mindspore": TOOLS["mindspore"].status,
+    "msprobe-1.0.4": TOOLS["msprobe-1.0"].status,
+    "msprobe-8.3.3": TOOLS["msprobe-8"].status,
+    "msprobe-26.2.0": TOOLS["msprobe-26"].status,
+    "paddleapex": TOOLS["paddleapex"].status,
     "ptdbg/v2.3": older_ptdbg,
-    "ptdbg/v4.0.T2": lambda _, measures: ptdbg.accuracy_reached(measures),
-    "ptdbg/api_accuracy_checker": lambda dtype, measures: preliminary(measures, dtype),
+    "ptdbg/v4.0.T2": TOOLS["ptdbg"].status,
+    "ptdbg/api_accuracy_checker": partial(status_by, TOOLS["msprobe"].release.status),
 }
 COMPARES: Mapping[str, tuple[Compare, ...]] = {
-    "msprobe-1.0.4": (Msprobe10.compare, Msprobe.compare),
-    "msprobe-26.2.0": (Msprobe26.compare,),
-    "paddleapex": (PaddleApex.compare,),
+    "msprobe-1.0.4": (COMPARE["msprobe-1.0"], COMPARE["msprobe"]),
+    "msprobe-26.2.0": (COMPARE["msprobe-26"],),
+    "paddleapex": (COMPARE["paddleapex"],),
 }
 
 
@@ -112,7 +111,7 @@ def compared(path: Path, compare: Compare) -> Agreement:
             agreement.undecided += 1
             continue
         decision = compare(device.api, device.dtype, device.measures, benchmark.measures)
-        wide_ulp = decision.rule == "ulp" and device.dtype == "float32" and compare is Msprobe.compare
+        wide_ulp = decision.rule == "ulp" and device.dtype == "float32" and compare is COMPARE["msprobe"]
         _add(agreement, row, decision.ruling, NO_ULP_OF_FLOAT32 if wide_ulp else "")
         agreement.unlike += [f"{row.name} {words}" for words in _unlike_ratios(row, decision.compared)]
     return agreement
@@ -154,17 +153,19 @@ def test_three_party_verdicts_are_the_tools(path: Path) -> None:
 
 def test_the_mended_slip_is_there() -> None:
     path = next(file for file in files(PEERS / "msprobe-1.0.4", "precision_compare_details") if "clean-vs" in file.name)
-    assert compared(path, Msprobe.compare).slips == {NO_ULP_OF_FLOAT32: 1}
-    assert not compared(path, Msprobe10.compare).slips
+    assert compared(path, COMPARE["msprobe"]).slips == {NO_ULP_OF_FLOAT32: 1}
+    assert not compared(path, COMPARE["msprobe-1.0"]).slips
 
 
-@pytest.mark.parametrize(("release", "status"), [("1.0.4", Msprobe10), ("8.3.3", Msprobe8), ("26.2.0", Msprobe26)])
-def test_statuses_on_arrays_with_every_kind_of_trouble(release: str, status: Any) -> None:
+@pytest.mark.parametrize(
+    ("release", "tool"), [("1.0.4", "msprobe-1.0"), ("8.3.3", "msprobe-8"), ("26.2.0", "msprobe-26")]
+)
+def test_statuses_on_arrays_with_every_kind_of_trouble(release: str, tool: str) -> None:
     rows = json.loads((HERE / f"msprobe-{release}.json").read_text())["rows"]
     unlike = []
     for name, by_api in rows.items():
         for api, cells in by_api.items():
-            found = status.status(cells["device_dtype"].rpartition(".")[2], _measures(name, cells))
+            found = TOOLS[tool].status(cells["device_dtype"].rpartition(".")[2], _measures(name, cells))
             if found.verdict != cells["status"].lower():
                 unlike.append((name, api, found, cells))
     assert not unlike

@@ -14,7 +14,8 @@ from msgspec import structs
 from pytest_probe.numerics.dtypes import float_format, numpy_dtype, round_to
 from pytest_probe.numerics.tool_metrics import Convention, Measures, measure
 from pytest_probe.numerics.tool_ulp import powers
-from pytest_probe.standards.tools.thresholds import accumulative
+from pytest_probe.standards.tools.single_rule import limited
+from pytest_probe.standards.tools.table import packaged
 from tests.support.conventions import CONVENTIONS, own
 from tests.support.naive_metrics import naive
 
@@ -306,7 +307,7 @@ def test_limits_of_the_tools(family: str, name: str, numbers: tuple[float, ...])
     assert rule.eps == (2**-8 if name == "bfloat16" else 2**-52)
     assert CONVENTIONS[family](name, "float32").small_value == float(np.float32(numbers[0]))
     bound = {"float16": 2**-8, "bfloat16": 2**-7, "float32": 2**-11}[name]
-    accumulated = accumulative(rule, name)
+    accumulated = limited(rule, packaged().limits["accumulative"][name])
     assert (accumulated.small_value, accumulated.absolute_atol, accumulated.rtol) == (1.0, bound, bound)
 
 

@@ -8,12 +8,7 @@ import numpy.typing as npt
 
 from pytest_probe.numerics.conventions import Convention
 from pytest_probe.numerics.dtypes import float_format
-from pytest_probe.standards.tools.mindspore import MindSpore
-from pytest_probe.standards.tools.msprobe_1_0 import Msprobe10
-from pytest_probe.standards.tools.msprobe_8 import Msprobe8
-from pytest_probe.standards.tools.msprobe_26 import Msprobe26
-from pytest_probe.standards.tools.paddleapex import PaddleApex
-from pytest_probe.standards.tools.ptdbg import Ptdbg
+from pytest_probe.standards.tools import TOOLS
 
 
 def own(dtype: npt.DTypeLike, reference: npt.DTypeLike = "float64") -> Convention:
@@ -23,5 +18,5 @@ def own(dtype: npt.DTypeLike, reference: npt.DTypeLike = "float64") -> Conventio
 
 CONVENTIONS: Mapping[str, Callable[..., Convention]] = {
     "own": own,
-    **{tool.name: tool.convention for tool in (Msprobe10, Msprobe8, Msprobe26, PaddleApex, MindSpore, Ptdbg)},
+    **{name: tool.release.convention_of for name, tool in TOOLS.items() if tool.release.rule == "status"},
 }

@@ -106,7 +106,7 @@ def _judged(output: OutputVerdict, other: OutputResult | None, standard: str, ap
         standard not in COMPARES and output.standard != "noise"
     ):
         return output
-    compare = standard if standard in COMPARES else DEFAULT.name
+    compare = standard if standard in COMPARES else DEFAULT
     if "justification" in output.metrics:
         # The project's own rule for the API stays, and so do its limits.
         compare = str(output.metrics["rule"])

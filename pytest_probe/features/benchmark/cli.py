@@ -37,8 +37,8 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--standard",
         metavar="NAME",
-        default=DEFAULT.name,
-        help=f"one of {', '.join(COMPARES)} (default: {DEFAULT.name})",
+        default=DEFAULT,
+        help=f"one of {', '.join(COMPARES)} (default: {DEFAULT})",
     )
     parser.set_defaults(run=run)
 

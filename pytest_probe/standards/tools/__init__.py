@@ -1,24 +1,38 @@
-"""The standards of tools, each a class in a module of its own; this list is the one place that names them all."""
+"""The standards of tools: each a table, tables/tools/NAME.yaml; this list is the one place that names them all."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pytest_probe.standards.tools.benchmark import Benchmark
-from pytest_probe.standards.tools.mindspore import MindSpore
-from pytest_probe.standards.tools.msprobe import Msprobe
-from pytest_probe.standards.tools.msprobe_1_0 import Msprobe10
-from pytest_probe.standards.tools.msprobe_8 import Msprobe8
-from pytest_probe.standards.tools.msprobe_26 import Msprobe26
-from pytest_probe.standards.tools.paddleapex import PaddleApex
-from pytest_probe.standards.tools.ptdbg import Ptdbg
-from pytest_probe.standards.tools.three_party import Compare, ThreeParty
+from msgspec.structs import replace
+
+from pytest_probe.standards.tools.release import packaged_release
+from pytest_probe.standards.tools.table import RULES, Table
+from pytest_probe.standards.tools.three_party import Compare
 from pytest_probe.standards.tools.tool import Tool
 
-TOOLS: tuple[type[Tool], ...] = (Msprobe, Msprobe10, Msprobe8, Msprobe26, PaddleApex, MindSpore, Ptdbg, Benchmark)
-# Those that judge a device beside a benchmark.
-COMPARES: Mapping[str, Compare] = {tool.name: tool.compare for tool in TOOLS if issubclass(tool, ThreeParty)}
+NAMES = ("msprobe", "msprobe-1.0", "msprobe-8", "msprobe-26", "paddleapex", "mindspore", "ptdbg", "benchmark")
 # What decides beside a benchmark where the standard is none of them.
-DEFAULT = Msprobe
+DEFAULT = "msprobe"
 
-__all__ = ["COMPARES", "DEFAULT", "TOOLS", "Tool"]
+
+def tools(table: Table | None = None) -> Mapping[str, Tool]:
+    """All of them by name; those that ask a table ask this one."""
+    return {name: Tool(name, packaged_release(name), table) for name in NAMES}
+
+
+def single_rules(table: Table | None = None) -> Mapping[str, Tool]:
+    """Each rule of the lists as a standard for all floats, whatever the lists say."""
+    ratios = packaged_release("benchmark")
+    return {name: Tool(name, replace(ratios, rule=name), table) for name in RULES}
+
+
+TOOLS = tools()
+# Those that judge a device beside a benchmark.
+COMPARES: Mapping[str, Compare] = {
+    name: Compare(tool.release.three_party, tool.lists)
+    for name, tool in TOOLS.items()
+    if tool.release.three_party is not None
+}
+
+__all__ = ["COMPARES", "DEFAULT", "TOOLS", "Tool", "single_rules", "tools"]

@@ -10,22 +10,21 @@ from pytest_probe.numerics.conventions import Convention
 from pytest_probe.numerics.tool_metrics import applying, measure
 from pytest_probe.standards.tools import DEFAULT, TOOLS
 from pytest_probe.standards.tools.metrics import is_float
-from pytest_probe.standards.tools.msprobe_1_0 import Msprobe10
-from pytest_probe.standards.tools.tool import ThresholdTool
 
-_TOOLS = {tool.name: tool() for tool in TOOLS}
+# The release whose thresholds count where the standard has none for these columns.
+USUAL = "msprobe-1.0"
 
 
 def measures(comparison: Comparison, standard: str) -> Mapping[str, Metric]:
     """All metrics that apply to an output, by the standard's convention, or that of msprobe 1.0 where it has none."""
     rule = Convention()
     if is_float(comparison):
-        tool = _TOOLS.get(standard)
-        owner = tool if isinstance(tool, ThresholdTool) else Msprobe10
-        rule = owner.convention(comparison.actual.dtype)
+        tool = TOOLS.get(standard)
+        owner = tool if tool and tool.release.columns.own_thresholds else TOOLS[USUAL]
+        rule = owner.release.convention_of(comparison.actual.dtype)
     return applying(measure(comparison.actual, comparison.expected, rule))
 
 
 def rule_of(standard: str, api: str, dtype: str) -> str:
     """The rule whose columns are filled for an API's output of a floating dtype."""
-    return _TOOLS.get(standard, _TOOLS[DEFAULT.name]).rule_of(api, dtype)
+    return TOOLS.get(standard, TOOLS[DEFAULT]).rule_of(api, dtype)

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 
 from pytest_probe.errors import Unsupported
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.verdict import Element, Metric, OutputVerdict
 from pytest_probe.numerics import metrics
 from pytest_probe.numerics.conventions import Convention
-from pytest_probe.numerics.dtypes import is_complex, is_floating, round_to
+from pytest_probe.numerics.dtypes import WIDE_DTYPES, is_complex, is_floating, round_to
 from pytest_probe.numerics.tool_metrics import Measures, applying, measure
 from pytest_probe.standards.classes.random import draws
 from pytest_probe.standards.exact import correctly_rounded, elements, identical
+from pytest_probe.standards.tools.release import Release, Status
 from pytest_probe.standards.tools.rules import RuleVerdict
 
 NARROW = ("float16", "bfloat16")
-# What a tool compares with: float64 all the time, or its own next precision, or the output's dtype.
-# A tool's convention for an output's dtype and a reference's.
-ConventionOf: TypeAlias = Callable[[npt.DTypeLike, npt.DTypeLike], Convention]
-REFERENCE_IN_FLOAT32 = ("conv1d", "conv2d")
 
 
 def is_float(comparison: Comparison) -> bool:
@@ -42,36 +37,34 @@ def is_dropout(comparison: Comparison) -> bool:
     return "dropout" in comparison.call.api
 
 
-def in_convention(comparison: Comparison, rule: Convention) -> Measures:
-    """Against the float64 reference."""
-    return measure(comparison.actual, comparison.expected, rule)
-
-
-def as_tool(comparison: Comparison, convention: ConventionOf, raised: Callable[[Comparison], str]) -> Measures:
+def against_reference(comparison: Comparison, release: Release) -> Measures:
     """Against the reference in the dtype that the tool computes it in."""
     if not is_float(comparison):
-        return measure(comparison.actual, comparison.expected, Convention())
-    reference = raised(comparison)
-    rule = convention(comparison.actual.dtype, reference)
+        return _of_integers(comparison, release)
+    reference = _reference(comparison, release.status)
     with np.errstate(over="ignore"):
-        return measure(comparison.actual, _rounded(comparison, reference), rule)
+        expected = comparison.expected
+        if reference != "float64" and not is_complex(comparison.actual.dtype):
+            expected = round_to(expected, reference)
+        return measure(comparison.actual, expected, release.convention_of(comparison.actual.dtype, reference))
 
 
-def _rounded(comparison: Comparison, reference: str) -> np.ndarray:
-    if is_complex(comparison.actual.dtype) or reference == "float64":
-        return comparison.expected
-    return round_to(comparison.expected, reference)
+def _of_integers(comparison: Comparison, release: Release) -> Measures:
+    """Integers and bool are numbers to the tools that compare them as floats."""
+    if release.status.integers == "exact":
+        return measure(comparison.actual, comparison.expected, Convention())
+    actual, expected = (np.asarray(side, np.float64) for side in (comparison.actual, comparison.expected))
+    return measure(actual, expected, release.convention_of("float64"))
 
 
-def msprobe_reference(comparison: Comparison) -> str:
-    """The next precision up, one for all: float32 where 16-bit tensors take part, and for convolutions."""
-    if comparison.actual.dtype.name in NARROW or comparison.case.narrow or comparison.call.name in REFERENCE_IN_FLOAT32:
-        return "float32"
-    return "float64"
-
-
-def own_dtype(comparison: Comparison) -> str:
-    return comparison.actual.dtype.name
+def _reference(comparison: Comparison, how: Status) -> str:
+    dtype = comparison.actual.dtype
+    if how.reference == "own":
+        return dtype.name
+    if how.reference == "float32":
+        return "float64" if dtype in WIDE_DTYPES else "float32"
+    narrow = dtype.name in NARROW or comparison.case.narrow or comparison.call.name in how.float32_reference
+    return "float32" if how.reference == "next" and narrow else "float64"
 
 
 def verdict(

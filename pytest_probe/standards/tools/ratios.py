@@ -17,13 +17,6 @@ from pytest_probe.numerics.tool_metrics import Measures
 from pytest_probe.standards.tools.rules import PASS, RuleVerdict
 
 BALANCE = "error_balance"
-LIMITS: Mapping[str, float] = {
-    "small_value_error_ratio": 2.0,
-    "rmse": 2.0,
-    "max_rel_error": 10.0,
-    "mean_rel_error": 2.0,
-    BALANCE: 2.0,
-}
 UNBOUNDED = 10000.0
 
 
@@ -61,7 +54,7 @@ class ComparedMetric(Struct, frozen=True):
 
 
 def compared(
-    device: Measures, benchmark: Measures, ratios: Ratios, limits: Mapping[str, float] = LIMITS, *, warns: bool = True
+    device: Measures, benchmark: Measures, ratios: Ratios, limits: Mapping[str, float], *, warns: bool = True
 ) -> tuple[ComparedMetric, ...]:
     """The ratio of each metric in limits, judged."""
     values = {name: ratios.of(getattr(device, name), getattr(benchmark, name)) for name in limits}

@@ -1,4 +1,4 @@
-"""One rule of the tables as a standard of its own, and as what compositions are made of."""
+"""An output judged by one rule of msprobe's tables."""
 
 from __future__ import annotations
 
@@ -12,38 +12,10 @@ from pytest_probe.model.verdict import Metric, OutputVerdict
 from pytest_probe.numerics.conventions import Convention
 from pytest_probe.numerics.tool_metrics import Measures, measure
 from pytest_probe.standards.tools.metrics import is_dropout, is_float, refuse_random, verdict
-from pytest_probe.standards.tools.rules import (
-    RuleVerdict,
-    UlpLimits,
-    absolute_threshold,
-    accumulative,
-    binary,
-    preliminary,
-    thousandth,
-    ulp,
-    zeros,
-)
-from pytest_probe.standards.tools.table import BENCHMARK, Rule, Table, packaged
-from pytest_probe.standards.tools.thresholds import DOCUMENTED, thresholds
-from pytest_probe.standards.tools.thresholds import accumulative as bounded
-
-REALS = {"complex64": "float32", "complex128": "float64"}
-
-
-class ByRule:
-    """The same rule for all floating outputs, whatever the lists say of their APIs; integers and bool exact."""
-
-    def __init__(self, name: str, table: Table | None = None) -> None:
-        self.name = name
-        self.table = table or packaged()
-
-    def judge(self, comparison: Comparison) -> OutputVerdict:
-        dtype = comparison.actual.dtype.name
-        rule = self.table.rule(comparison.call.api, dtype)
-        if rule.name != self.name:
-            limits = self.table.limits_of(self.name, dtype) or self.table.limits_of(self.name, "float32") or {}
-            rule = Rule(self.name, limits)
-        return judged_by(comparison, rule, self.name)
+from pytest_probe.standards.tools.release import packaged_release
+from pytest_probe.standards.tools.rules import FORMULAS, RuleVerdict, zeros
+from pytest_probe.standards.tools.status import status
+from pytest_probe.standards.tools.table import BENCHMARK, Rule, RuleLimits, packaged
 
 
 def judged_by(comparison: Comparison, rule: Rule, standard: str) -> OutputVerdict:
@@ -85,9 +57,13 @@ def measured_for(comparison: Comparison, rule: Rule) -> Measures:
 
 
 def convention_for(rule: Rule, dtype: np.dtype) -> Convention:
-    """msprobe's convention with the rule's limits, and without its slips: NaN and inf by likeness, ULP of the dtype."""
-    limits = rule.limits
-    base = replace(thresholds(DOCUMENTED, dtype), alike=True, ulp="own", widens_bfloat16=False, rmse_damping=0.0)
+    """msprobe's convention with the rule's limits."""
+    return limited(packaged_release("msprobe").convention_of(dtype), rule.limits)
+
+
+def limited(base: Convention, limits: RuleLimits) -> Convention:
+    """With what a rule takes for small and for close. Accumulative errors: values up to 1 are small, and one bound is
+    both tolerances."""
     if "rtol" in limits:
         small = limits["small_value_atol"]
         return replace(
@@ -96,21 +72,12 @@ def convention_for(rule: Rule, dtype: np.dtype) -> Convention:
     if "over" in limits:
         return replace(base, ulp_threshold=limits["over"])
     if "bound" in limits:
-        return replace(bounded(base, dtype), absolute_atol=limits["bound"], rtol=limits["bound"])
+        return replace(base, small_value=1.0, absolute_atol=limits["bound"], rtol=limits["bound"])
     return base
 
 
 def ruled(rule: Rule, dtype: str, measures: Measures) -> RuleVerdict:
     """What the rule finds; the benchmark rule has none to compare with, and gives the three-state status instead."""
-    limits = rule.limits
-    if rule.name == "thousandth":
-        return thousandth(measures, limits["ratio"])
-    if rule.name == "binary":
-        return binary(measures)
-    if rule.name == "absolute_threshold":
-        return absolute_threshold(measures)
-    if rule.name == "ulp":
-        return ulp(measures, UlpLimits(limits["over_ratio"], limits["mean"]))
-    if rule.name == "accumulative":
-        return accumulative(measures, limits["error_balance"])
-    return preliminary(measures, REALS.get(dtype, dtype))
+    if rule.name == BENCHMARK:
+        return status(packaged_release("msprobe").status, dtype, measures)
+    return FORMULAS[rule.name](measures, rule.limits)

@@ -6,12 +6,13 @@ import functools
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from importlib import resources
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import yaml
 from msgspec import Struct
 from msgspec.structs import replace
 
+T = TypeVar("T")
 RuleLimits: TypeAlias = Mapping[str, float]
 ANY = "*"
 # The limits that each rule knows. In this order msprobe asks its lists.
@@ -67,8 +68,7 @@ class Table(Struct, frozen=True):
 
     def limits_of(self, rule: str, dtype: str) -> RuleLimits | None:
         """The rule's own limits for a dtype; None where it has none."""
-        by_dtype = self.limits.get(rule, {})
-        return by_dtype.get(dtype, by_dtype.get(ANY))
+        return of_dtype(self.limits.get(rule, {}), dtype)
 
     def with_entries(self, entries: Sequence[Entry]) -> Table:
         return replace(self, entries=(*self.entries, *entries))
@@ -87,6 +87,11 @@ class Table(Struct, frozen=True):
         return Rule(entry.rule, {**base, **entry.limits}, entry.justification)
 
 
+def of_dtype(by_dtype: Mapping[str, T], dtype: str) -> T | None:
+    """What a table says of a dtype, else of all others."""
+    return by_dtype.get(dtype, by_dtype.get(ANY))
+
+
 def _bare(api: str) -> str:
     """The API's own name: "__add__" of "Tensor.__add__"."""
     return api.rpartition(".")[2]
@@ -101,10 +106,3 @@ def packaged() -> Table:
         {name: frozenset(" ".join(rules[name]["apis"]).split()) for name in RULES},
         {name: rules[name]["limits"] for name in RULES},
     )
-
-
-@functools.cache
-def later() -> Table:
-    """msprobe's lists from 1.2.2 to 8.3.3; that of accumulative errors names a place for an API, and no real one."""
-    added = (("histc", "binary"), ("test_api", "accumulative"))
-    return packaged().with_entries([Entry(api, ANY, rule, {}, "") for api, rule in added])

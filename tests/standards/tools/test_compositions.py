@@ -9,7 +9,7 @@ import pytest
 
 from pytest_probe.errors import Unsupported
 from pytest_probe.standards import STANDARDS
-from pytest_probe.standards.tools.msprobe_1_0 import Msprobe10
+from pytest_probe.standards.tools.release import packaged_release
 from pytest_probe.standards.tools.table import packaged
 from tests.support.asking import comparison, normal
 
@@ -179,7 +179,7 @@ def test_empty_outputs() -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_table_has_the_tools_own_thresholds(dtype: str) -> None:
-    limits, tool = packaged().limits["absolute_threshold"][dtype], Msprobe10.convention(dtype)
+    limits, tool = packaged().limits["absolute_threshold"][dtype], packaged_release("msprobe-1.0").convention_of(dtype)
     assert (limits["rtol"], limits["small_value"]) == (tool.rtol, tool.small_value)
     assert limits["small_value_atol"] == tool.small_atol == tool.absolute_atol
 

@@ -9,31 +9,32 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_probe.numerics.tool_metrics import Measures
-from pytest_probe.standards.tools import COMPARES, ptdbg
-from pytest_probe.standards.tools.benchmark import Benchmark
-from pytest_probe.standards.tools.mindspore import MindSpore
-from pytest_probe.standards.tools.msprobe import Msprobe
-from pytest_probe.standards.tools.msprobe_1_0 import Msprobe10
-from pytest_probe.standards.tools.msprobe_8 import Msprobe8
-from pytest_probe.standards.tools.msprobe_26 import Msprobe26
-from pytest_probe.standards.tools.paddleapex import PaddleApex
+from pytest_probe.standards.tools import COMPARES, TOOLS
 from pytest_probe.standards.tools.ratios import ComparedMetric, Ratios, benchmark, compared
+from pytest_probe.standards.tools.release import packaged_release
 from pytest_probe.standards.tools.rules import (
-    FLOAT32_ULP_LIMITS,
-    ULP_NARROW,
+    RuleVerdict,
     absolute_threshold,
     accumulative,
+    accuracy_reached,
     binary,
-    preliminary,
     thousandth,
     ulp,
 )
+from pytest_probe.standards.tools.status import status
+from pytest_probe.standards.tools.table import RuleLimits, packaged
 from pytest_probe.standards.tools.three_party import Compare
 
+FLOAT32_ULP, ULP_16_BIT = (packaged().limits["ulp"][dtype] for dtype in ("float32", "float16"))
+LIMITS = COMPARES["benchmark"].how.limits
 NEAR, FAR = Measures(100, cosine_distance=0.0), Measures(100, cosine_distance=0.02)
 NAN, INF = math.nan, math.inf
 LESS = 1 - 1e-9
 CLEAN = Measures(100, inf_nan_error_ratio=0.0, rel_error_ratio=0.0, abs_error_ratio=0.0, error_balance=0.0)
+
+
+def preliminary(measures: Measures, dtype: str) -> RuleVerdict:
+    return status(packaged_release("msprobe").status, dtype, measures)
 
 
 def changed(measures: Measures, **values: float | None) -> Measures:
@@ -58,29 +59,32 @@ def test_absolute_threshold(name: str) -> None:
 
 @pytest.mark.parametrize(("balance", "verdict"), [(0.01, "pass"), (0.01 / LESS, "error"), (NAN, "error")])
 def test_accumulative(balance: float, verdict: str) -> None:
-    assert accumulative(replace(CLEAN, error_balance=balance), 0.01).verdict == verdict
-    assert accumulative(replace(CLEAN, error_balance=balance, rel_error_ratio=0.1), 0.01).verdict == "error"
+    assert accumulative(replace(CLEAN, error_balance=balance), {"error_balance": 0.01}).verdict == verdict
+    assert (
+        accumulative(replace(CLEAN, error_balance=balance, rel_error_ratio=0.1), {"error_balance": 0.01}).verdict
+        == "error"
+    )
 
 
 @pytest.mark.parametrize(("share", "verdict"), [(0.999, "pass"), (0.999 * LESS, "error"), (NAN, "error")])
 def test_thousandth(share: float, verdict: str) -> None:
-    assert thousandth(Measures(100, thousandth_ratio=share)).verdict == verdict
+    assert thousandth(Measures(100, thousandth_ratio=share), {"ratio": 0.999}).verdict == verdict
 
 
 @pytest.mark.parametrize(
     ("limits", "mean", "share", "verdict"),
     [
-        (FLOAT32_ULP_LIMITS, 64 * LESS, 1.0, "pass"),
-        (FLOAT32_ULP_LIMITS, 64.0, 0.05 * LESS, "pass"),
-        (FLOAT32_ULP_LIMITS, 64.0, 0.05, "error"),
-        (FLOAT32_ULP_LIMITS, NAN, 0.05, "error"),
-        (ULP_NARROW, 1e9, 0.001 * LESS, "pass"),
-        (ULP_NARROW, 0.0, 0.001, "error"),
-        (ULP_NARROW, INF, NAN, "error"),
+        (FLOAT32_ULP, 64 * LESS, 1.0, "pass"),
+        (FLOAT32_ULP, 64.0, 0.05 * LESS, "pass"),
+        (FLOAT32_ULP, 64.0, 0.05, "error"),
+        (FLOAT32_ULP, NAN, 0.05, "error"),
+        (ULP_16_BIT, 1e9, 0.001 * LESS, "pass"),
+        (ULP_16_BIT, 0.0, 0.001, "error"),
+        (ULP_16_BIT, INF, NAN, "error"),
     ],
 )
-def test_ulp(limits: object, mean: float, share: float, verdict: str) -> None:
-    assert ulp(Measures(100, ulp_mean=mean, ulp_over_ratio=share), limits).verdict == verdict  # type: ignore[arg-type]
+def test_ulp(limits: RuleLimits, mean: float, share: float, verdict: str) -> None:
+    assert ulp(Measures(100, ulp_mean=mean, ulp_over_ratio=share), limits).verdict == verdict
 
 
 @pytest.mark.parametrize(
@@ -100,7 +104,7 @@ def test_ulp(limits: object, mean: float, share: float, verdict: str) -> None:
 )
 def test_ulp_beside_a_benchmark(mean: float, share: float, other_mean: float, other: float, verdict: str) -> None:
     device, beside = (Measures(100, ulp_mean=m, ulp_over_ratio=s) for m, s in ((mean, share), (other_mean, other)))
-    assert ulp(device, FLOAT32_ULP_LIMITS, beside).verdict == verdict
+    assert ulp(device, FLOAT32_ULP, beside).verdict == verdict
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
@@ -157,7 +161,8 @@ def test_ratios_up_to_two_are_a_warning(name: str, device: float | None, other: 
 def _ratios(
     name: str, device: float | None, other: float | None, ratios: Ratios | None = None
 ) -> tuple[ComparedMetric, ...]:
-    return compared(changed(Measures(9), **{name: device}), changed(Measures(9), **{name: other}), ratios or Ratios())
+    own, others = (changed(Measures(9), **{name: value}) for value in (device, other))
+    return compared(own, others, ratios or Ratios(), LIMITS)
 
 
 def test_the_largest_error_may_be_ten_times_the_benchmarks() -> None:
@@ -192,7 +197,7 @@ def test_the_least_that_a_benchmark_counts_as() -> None:
 
 
 @pytest.mark.parametrize(("dtype", "floor"), [("float16", 2.0**-11), ("bfloat16", 2.0**-8), ("float32", 2.0**-14)])
-@pytest.mark.parametrize("compare", [Msprobe8.compare, Msprobe26.compare])
+@pytest.mark.parametrize("compare", [COMPARES["msprobe-8"], COMPARES["msprobe-26"]])
 def test_the_least_by_dtype(compare: Compare, dtype: str, floor: float) -> None:
     def verdict(rmse: float) -> str:
         return compare("Functional.softmax", dtype, Measures(9, rmse=rmse), Measures(9, rmse=0.0)).ruling.verdict
@@ -212,7 +217,7 @@ def test_the_least_by_dtype(compare: Compare, dtype: str, floor: float) -> None:
 )
 def test_msprobe_8_counts_a_benchmarks_share_of_ulps_as_the_least(dtype: str, share: float, verdict: str) -> None:
     device, other = Measures(9, ulp_mean=64.0, ulp_over_ratio=share), Measures(9, ulp_mean=0.0, ulp_over_ratio=0.0)
-    assert Msprobe8.compare("Functional.linear", dtype, device, other).ruling.verdict == verdict
+    assert COMPARES["msprobe-8"]("Functional.linear", dtype, device, other).ruling.verdict == verdict
 
 
 @pytest.mark.parametrize(
@@ -222,7 +227,7 @@ def test_msprobe_8_counts_a_benchmarks_share_of_ulps_as_the_least(dtype: str, sh
 def test_levels_of_msprobe_26(api: str, limit: float, dtype: str) -> None:
     def verdict(ratio: float) -> str:
         device, other = Measures(9, rmse=ratio), Measures(9, rmse=1.0)
-        return Msprobe26.compare(api, dtype, device, other).ruling.verdict
+        return COMPARES["msprobe-26"](api, dtype, device, other).ruling.verdict
 
     assert [verdict(limit), verdict(limit / LESS)] == ["pass", "error"]
 
@@ -233,11 +238,16 @@ def test_the_list_of_the_api_chooses_the_rule() -> None:
         return [compare(f"Torch.{name}", dtype, CLEAN, CLEAN).rule for name in names]
 
     of_lists = ["thousandth", "binary", "absolute_threshold", "ulp", "benchmark", "benchmark"]
-    assert rules(Msprobe.compare) == rules(Msprobe10.compare) == rules(Msprobe8.compare) == of_lists
-    assert Msprobe8.compare("Torch.histc", "float32", CLEAN, CLEAN).rule == "binary"
-    assert Msprobe10.compare("Torch.histc", "float32", CLEAN, CLEAN).rule == "benchmark"
-    assert rules(Benchmark.compare) == rules(Msprobe26.compare) == rules(PaddleApex.compare) == ["benchmark"] * 6
-    assert rules(Msprobe.compare, "int64") == rules(Msprobe26.compare, "int64") == ["binary"] * 6
+    assert rules(COMPARES["msprobe"]) == rules(COMPARES["msprobe-1.0"]) == rules(COMPARES["msprobe-8"]) == of_lists
+    assert COMPARES["msprobe-8"]("Torch.histc", "float32", CLEAN, CLEAN).rule == "binary"
+    assert COMPARES["msprobe-1.0"]("Torch.histc", "float32", CLEAN, CLEAN).rule == "benchmark"
+    assert (
+        rules(COMPARES["benchmark"])
+        == rules(COMPARES["msprobe-26"])
+        == rules(COMPARES["paddleapex"])
+        == ["benchmark"] * 6
+    )
+    assert rules(COMPARES["msprobe"], "int64") == rules(COMPARES["msprobe-26"], "int64") == ["binary"] * 6
 
 
 @pytest.mark.parametrize("dtype", ["float64", "complex64"])
@@ -248,25 +258,28 @@ def test_what_no_benchmark_rule_supports_is_skipped(dtype: str) -> None:
 
 def test_the_float32_rule_that_1_0_4_never_finds() -> None:
     measures = Measures(100, ulp_mean=1.0, ulp_over_ratio=0.001)
-    assert Msprobe.compare("Functional.linear", "float32", measures, measures).ruling.verdict == "pass"
-    assert Msprobe10.compare("Functional.linear", "float32", measures, measures).ruling.verdict == "error"
+    assert COMPARES["msprobe"]("Functional.linear", "float32", measures, measures).ruling.verdict == "pass"
+    assert COMPARES["msprobe-1.0"]("Functional.linear", "float32", measures, measures).ruling.verdict == "error"
 
 
 @pytest.mark.parametrize("dtype", ["int16", "int8", "uint16", "complex64"])
 def test_what_the_tool_cannot_compare(dtype: str) -> None:
     measures = Measures(9, binary_mismatch_ratio=0.0)
-    assert Msprobe10.status(dtype, measures).verdict == "error"
-    assert Msprobe26.status(dtype, measures).verdict == ("pass" if dtype == "int8" else "error")
+    assert TOOLS["msprobe-1.0"].status(dtype, measures).verdict == "error"
+    assert TOOLS["msprobe-26"].status(dtype, measures).verdict == ("pass" if dtype == "int8" else "error")
 
 
 def test_only_msprobe_26_passes_a_cosine_of_nan() -> None:
     measures = replace(NEAR, cosine_distance=NAN, max_abs_error=0.0)
-    assert [tool.status("float32", measures).verdict for tool in (Msprobe10, Msprobe26)] == ["error", "pass"]
+    assert [TOOLS[name].status("float32", measures).verdict for name in ("msprobe-1.0", "msprobe-26")] == [
+        "error",
+        "pass",
+    ]
 
 
 def test_paddleapex_fails_empty_tensors() -> None:
-    assert PaddleApex.status("float32", Measures(0)).verdict == "error"
-    assert PaddleApex.status("int64", Measures(4, binary_mismatch_ratio=0.25)).verdict == "error"
+    assert TOOLS["paddleapex"].status("float32", Measures(0)).verdict == "error"
+    assert TOOLS["paddleapex"].status("int64", Measures(4, binary_mismatch_ratio=0.25)).verdict == "error"
 
 
 @pytest.mark.parametrize(
@@ -274,7 +287,10 @@ def test_paddleapex_fails_empty_tensors() -> None:
     [(0.01 * LESS, 0.001 * LESS, "pass"), (0.01 / LESS, 0.0, "error"), (0.0, 0.001, "error"), (NAN, NAN, "error")],
 )
 def test_mindspore(distance: float, largest: float, verdict: str) -> None:
-    assert MindSpore.status(Measures(4, cosine_distance=distance, max_abs_error=largest)).verdict == verdict
+    assert (
+        TOOLS["mindspore"].status("float32", Measures(4, cosine_distance=distance, max_abs_error=largest)).verdict
+        == verdict
+    )
 
 
 @pytest.mark.parametrize(
@@ -289,7 +305,8 @@ def test_mindspore(distance: float, largest: float, verdict: str) -> None:
     ],
 )
 def test_ptdbg(cosine: float, largest: float, older: str, newer: str) -> None:
-    assert ptdbg.accuracy_reached_2_3(cosine, largest).verdict == older
+    limits = packaged_release("ptdbg").status.limits
     measures = Measures(4, cosine_distance=1 - cosine, max_abs_error=largest, nonfinite_mismatch=0)
-    assert ptdbg.accuracy_reached(measures).verdict == newer
-    assert ptdbg.accuracy_reached(replace(measures, nonfinite_mismatch=1)).verdict == "error"
+    assert accuracy_reached(measures, {**limits, "worst_cosine": -INF, "worst_max_abs_error": INF}).verdict == older
+    assert accuracy_reached(measures, limits).verdict == newer
+    assert accuracy_reached(replace(measures, nonfinite_mismatch=1), limits).verdict == "error"

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from importlib import resources
+
 from pytest_probe.standards import STANDARDS
 from pytest_probe.standards.tools import COMPARES, TOOLS
 
 
-def test_each_tool_has_a_name_and_a_module_of_its_own() -> None:
-    assert len({tool.name for tool in TOOLS}) == len({tool.__module__ for tool in TOOLS}) == len(TOOLS)
+def test_each_table_of_a_tool_is_in_the_list() -> None:
+    tables = resources.files("pytest_probe.standards") / "tables" / "tools"
+    assert sorted(file.name for file in tables.iterdir()) == sorted(f"{name}.yaml" for name in TOOLS)
 
 
 def test_each_tool_is_a_standard() -> None:
-    assert all(type(STANDARDS[tool.name]) is tool for tool in TOOLS)
-    assert [name for name in STANDARDS if name not in {tool.name for tool in TOOLS}] == [
+    assert all(STANDARDS[name].name == name for name in TOOLS)
+    assert [name for name in STANDARDS if name not in TOOLS] == [
         "auto", "noise", "exact", "finite", "thousandth", "binary", "absolute_threshold", "ulp", "accumulative"
     ]  # fmt: skip
 

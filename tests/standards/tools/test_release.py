@@ -1,0 +1,87 @@
+"""A release that is added as docs/extending.md says, and what a wrong table says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from msgspec import MsgspecError
+
+from pytest_probe.numerics.tool_metrics import Measures
+from pytest_probe.standards.tools import Tool
+from pytest_probe.standards.tools.release import packaged_release, read_release
+from pytest_probe.standards.tools.three_party import Compare
+from tests.support.asking import comparison
+
+PAGE = Path(__file__).parents[3] / "docs" / "extending.md"
+OTHER_TOOL = b"""
+help: the verdicts of a tool that we make up
+rule: status
+convention:
+  "*": {rtol: 0.5, small_value: 0.001, eps: 1.0e-8}
+status:
+  integers: floats
+  checks:
+    - {metric: max_abs_error, side: below, limit: 0.01, then: pass}
+    - {metric: mean_rel_error, side: below, limit: 0.5}
+    - {metric: mean_rel_error, side: below, limit: 0.02, dtypes: [float32], otherwise: warning}
+"""
+
+
+def next_release() -> Tool:
+    found = re.search(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert found is not None
+    return Tool("msprobe-27", read_release(found[1].encode()))
+
+
+def test_a_release_has_what_changed_and_else_what_it_is_like() -> None:
+    new, old = next_release().release, packaged_release("msprobe-26")
+    assert (new.help, new.status) == ("the verdicts of msprobe 27", old.status)
+    assert new.convention_of("bfloat16").rtol == 2.0**-7
+    assert new.convention_of("bfloat16").small_value == old.convention_of("bfloat16").small_value
+    assert new.convention_of("float32") == old.convention_of("float32")
+
+
+def test_a_release_judges_beside_a_benchmark_by_its_own_limits() -> None:
+    tool = next_release()
+    assert tool.release.three_party is not None
+    compare = Compare(tool.release.three_party, tool.lists)
+    device, benchmark = Measures(9, rmse=1.6, max_rel_error=9.0), Measures(9, rmse=1.0, max_rel_error=1.0)
+    decision = compare("Functional.gelu", "float32", device, benchmark)
+    assert (decision.rule, decision.ruling.verdict) == ("benchmark", "error")
+    assert decision.ruling.reason == "benchmark: rmse is 1.6 times the benchmark's, limit 1.5"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "factor", "verdict", "reason"),
+    [
+        ("float32", 1.0, "pass", ""),
+        ("float32", 1.03, "warning", "mean_rel_error 0.03, must be below 0.02"),
+        ("float32", 1.6, "error", "mean_rel_error 0.6, must be below 0.5"),
+        ("float64", 1.03, "pass", ""),
+    ],
+)
+def test_another_tools_table(dtype: str, factor: float, verdict: str, reason: str) -> None:
+    values = np.full(8, 4.0)
+    found = Tool("made-up", read_release(OTHER_TOOL)).judge(
+        comparison(values * factor, values, dtype=dtype, api="Functional.softmax")
+    )
+    assert (found.verdict, found.standard) == (verdict, "made-up")
+    assert found.reason == reason
+
+
+@pytest.mark.parametrize(
+    "wrong", [b"rule: rounds", b"checks: []", b"status: {checks: [{metric: rsme, side: below, limit: 1}]}"]
+)
+def test_a_wrong_key_or_word_of_a_table_is_refused(wrong: bytes) -> None:
+    with pytest.raises(MsgspecError):
+        read_release(b"like: msprobe\nhelp: wrong\n" + wrong)
+
+
+def test_a_wrong_field_of_a_convention_is_refused() -> None:
+    release = read_release(b"like: ptdbg\nconvention: {float32: {epsilon: 1.0}}")
+    with pytest.raises(msgspec.ValidationError, match="epsilon"):
+        release.convention_of("float32")
