@@ -85,7 +85,8 @@ test-without-kernel: $(INSTALLED)
 	CC=false $(PLAIN)/bin/pip install --quiet --no-deps .
 	echo "import site; site.addsitedir('$(call PACKAGES,$(CURDIR)/$(VENV))')" > "$(call PACKAGES,$(PLAIN))/packages.pth"
 	$(PLAIN)/bin/pytest-probe --version | grep "without the compiled kernel"
-	$(PLAIN)/bin/python -I -m pytest -q tests/capture tests/frameworks/torch/capture tests/acceptance/test_capture.py
+	$(PLAIN)/bin/python -I -m pytest -q -m "not slow" tests/capture tests/frameworks/torch/capture
+	$(PLAIN)/bin/python -I -m pytest -q tests/acceptance/test_capture.py -k "first_step or disk_that_fills"
 
 # The real tools beside ours. Not in CI: each release of MSPROBE gets an environment of its own, of 1.4 GB.
 conformance: $(INSTALLED) $(PEERS)

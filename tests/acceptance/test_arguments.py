@@ -75,7 +75,9 @@ def test_dumps_of_the_ini_count_beside_the_tests(pytester: pytest.Pytester, make
 
 
 @pytest.mark.parametrize("place", ["tests", "elsewhere"])
-def test_and_silence_none(pytester: pytest.Pytester, make_dump: DumpMaker, place: str) -> None:
+def test_dumps_of_the_ini_hide_no_conftest_of_testpaths(
+    pytester: pytest.Pytester, make_dump: DumpMaker, place: str
+) -> None:
     """The folders of testpaths are collected with their conftest, also where the dump lies in one."""
     make_dump(f"{place}/dump.json", ONE)
     pytester.makepyprojecttoml(f'[tool.pytest]\nprobe_dump = ["{place}/dump.json"]\ntestpaths = ["tests"]')

@@ -74,14 +74,16 @@ def test_nothing_in_the_folder_is_imported(
 
 
 @pytest.mark.parametrize("args", [["--probe-dump=run"], [f"run/{RANK}::{NAME}", f"run/dump.json::{NAME}"]])
-def test_nor_by_workers(pytester: pytest.Pytester, folder: Path, args: list[str]) -> None:
+def test_nothing_in_the_folder_is_imported_by_workers(pytester: pytest.Pytester, folder: Path, args: list[str]) -> None:
     result = pytester.runpytest_subprocess(*ALONE, *WORKER, *args)
     assert imported(pytester) == []
     result.assert_outcomes(passed=2)
 
 
 @pytest.mark.parametrize("args", [["--probe-dump=test_run"], [f"test_run/dump.json::{NAME}"]])
-def test_nor_where_pytest_looks_for_tests_itself(pytester: pytest.Pytester, folder: Path, args: list[str]) -> None:
+def test_nothing_in_the_folder_is_imported_where_pytest_looks_for_tests(
+    pytester: pytest.Pytester, folder: Path, args: list[str]
+) -> None:
     folder.rename(folder.with_name("test_run"))
     result = pytester.runpytest(*ALONE, *args)
     assert imported(pytester) == []
@@ -128,7 +130,9 @@ def test_the_command_of_a_failure_does_without_them(pytester: pytest.Pytester, f
 
 
 @pytest.mark.parametrize("target", ["--probe-dump={}", f"{{}}::{NAME}"])
-def test_nor_outside_the_project(pytester: pytest.Pytester, folder: Path, tmp_path: Path, target: str) -> None:
+def test_nothing_beside_a_dump_outside_the_project_is_imported(
+    pytester: pytest.Pytester, folder: Path, tmp_path: Path, target: str
+) -> None:
     outside = tmp_path / "elsewhere"
     shutil.copytree(folder, outside / "run")
     (outside / "conftest.py").write_text(speaks(pytester, "outside/conftest.py"))

@@ -82,7 +82,9 @@ def first(pytester: pytest.Pytester, make_dump: DumpMaker) -> str:
     return "first"
 
 
-def test_they_are_clean(pytester: pytest.Pytester, first: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_runs_of_one_device_compare_without_errors(
+    pytester: pytest.Pytester, first: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     run(pytester, f"--probe-benchmark={first}", "--probe-out=second").assert_outcomes(passed=16, skipped=3)
     for device, benchmark in ((first, first), (first, "second"), ("second", first)):
         for standard in ("msprobe", "msprobe-1.0", "msprobe-26", "paddleapex"):

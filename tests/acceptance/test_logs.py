@@ -67,7 +67,7 @@ def test_logs_are_in_the_report(pytester: pytest.Pytester, make_dump: DumpMaker,
     assert "below the level" not in text
 
 
-def test_they_are_those_of_pytests_plugin(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+def test_logs_are_those_of_pytests_plugin(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     """--log-level leaves it active, at the level that it has without."""
     ours, theirs = (run(pytester, make_dump, *args) for args in ([], ["--log-level=WARNING"]))
     shown = [[line for line in text.splitlines() if ".py:" in line or "Captured" in line] for text in (ours, theirs)]

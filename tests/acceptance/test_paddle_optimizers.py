@@ -73,7 +73,7 @@ def trained(name: str, folder: Path | None) -> tuple[list[float], list[Any]]:
     return losses, [parameter.tolist() for parameter in model.parameters()]
 
 
-def test_all_are_here() -> None:
+def test_every_optimizer_of_paddle_is_checked_here() -> None:
     kinds = {name for name in paddle.optimizer.__all__ if isinstance(getattr(paddle.optimizer, name), type)}
     assert kinds - {"Optimizer"} <= OPERATORS.keys()
 

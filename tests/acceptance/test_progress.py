@@ -70,6 +70,6 @@ def test_a_plain_line_in_a_log(
 @pytest.mark.parametrize("args", [["-q"], ["--no-header"], ["-p", "no:xdist"], ["-p", "no:terminal"]])
 def test_no_line_before_a_minute_has_passed(pytester: pytest.Pytester, make_dump: DumpMaker, args: list[str]) -> None:
     make_dump()
-    run = pytester.runpytest_subprocess(*RUN, *args)
+    run = pytester.runpytest(*RUN, *args)
     assert run.ret == pytest.ExitCode.OK
     assert not any(LINE.match(line) for line in run.outlines)

@@ -157,7 +157,9 @@ def test_under_autocast(pytester: pytest.Pytester, make_dump: DumpMaker) -> None
         (["--probe-device=recorded", "--probe-repeat=2"], "--probe-repeat: '2'"),
     ],
 )
-def test_what_cannot_go_with_it(pytester: pytest.Pytester, make_dump: DumpMaker, args: list[str], option: str) -> None:
+def test_options_that_recorded_outputs_refuse(
+    pytester: pytest.Pytester, make_dump: DumpMaker, args: list[str], option: str
+) -> None:
     make_dump()
     result = pytester.runpytest("--probe-dump=dump.json", *args)
     assert result.ret == pytest.ExitCode.USAGE_ERROR

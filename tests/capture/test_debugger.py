@@ -528,7 +528,7 @@ atexit.register(torch.zeros, 3)
     assert forwards(entries(tmp_path)) == ["Torch.zeros.0"]
 
 
-def test_one_seed_for_all() -> None:
+def test_seed_all_seeds_python_numpy_and_torch() -> None:
     def drawn() -> tuple[float, float, float]:
         seed_all(5, mode=True)
         return random.random(), float(np.random.rand()), float(torch.rand(()))

@@ -236,7 +236,7 @@ def test_the_source_is_the_one_that_is_expected(compiled: ModuleType) -> None:
     assert instructions() == compiled.INSTRUCTIONS
 
 
-def test_what_is_said(compiled: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_version_says_whether_the_kernel_counts(compiled: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "compiled", None)
     monkeypatch.setattr(kernel, "_said", "none was built for this Python")
     assert kernel.described() == "captures count without the compiled kernel (none was built for this Python)"

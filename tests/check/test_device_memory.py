@@ -73,7 +73,7 @@ def kinds(verdicts: list[Verdict]) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_it_runs_once_more(framework: str) -> None:
+def test_a_call_without_device_memory_runs_once_more(framework: str) -> None:
     device = Failing(OF_DEVICE[framework], range(1))
     assert kinds(check(framework, device)) == [("pass", ""), ("pass", "")]
     assert len(device.made) == 3

@@ -255,7 +255,7 @@ def test_rms_is_taken_of_elements_that_are_not_zero() -> None:
     assert ratios([1.0, 0.0], [0.0, 0.0], dtype="float16").count == 0
 
 
-def test_nothing_is_content() -> None:
+def test_empty_arrays_have_a_noise_ratio_of_zero() -> None:
     found = ratios([], [])
     assert (found.largest, found.rms, found.count, found.undecided) == (0.0, 0.0, 0, 0)
 

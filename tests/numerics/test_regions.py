@@ -76,7 +76,7 @@ def test_one_element_elsewhere_hides_no_place() -> None:
     assert describe(wrong((64, 64), slice(12, 16), (40, 3))) == "rows 12:16 of dim 0"
 
 
-def test_no_place() -> None:
+def test_scattered_errors_have_no_region() -> None:
     assert describe(np.random.default_rng(0).random((64, 64)) < 0.1) == "scattered"
     assert describe(wrong((3, 3))) == ""
     thin = wrong((64, 64))

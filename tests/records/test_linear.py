@@ -18,6 +18,8 @@ from pytest_probe.errors import DumpError, RecordError
 from pytest_probe.records.msprobe.call_sites import user_frame
 from tests.support.writing import write_dump
 
+pytestmark = pytest.mark.slow
+
 COUNT = 100_000
 # Seconds of CPU for a word that comes so often: nearly all take less than a tenth of it, also on a slow machine, and
 # what is quadratic takes ten times as much.

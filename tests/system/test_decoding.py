@@ -31,7 +31,7 @@ def place(steps: Steps) -> str:
     return f"file{list(steps)}"
 
 
-def test_what_fits() -> None:
+def test_content_of_the_right_shape_is_decoded() -> None:
     found = decode({"why": "so", "part": {"low": 1, "top": 2}}, Whole, place)
     assert (found.why, found.part.high) == ("so", 2)
     assert decode({"low": "-2"}, Part, place, strict=False).low == -2
@@ -54,7 +54,7 @@ def test_what_fits() -> None:
         (["why"], "file[]: of: ['why'] *; give a mapping, `key: value` (in JSON an object)"),
     ],
 )
-def test_what_does_not_fit(content: Any, message: str) -> None:
+def test_content_of_another_shape_is_refused_with_its_place(content: Any, message: str) -> None:
     if isinstance(content, dict) and "why" not in content and content:
         content["why"] = "so"
     with pytest.raises(SettingsError) as raised:
@@ -68,6 +68,6 @@ def test_a_key_that_looks_like_msgspecs_own_words(key: str) -> None:
         decode({"why": "so", key: 1}, Whole, place)
 
 
-def test_one_of() -> None:
+def test_a_wrong_choice_is_answered_with_the_nearest() -> None:
     assert one_of(("tf32", "bf16"), "tf23") == "give one of tf32, bf16 (did you mean tf32?)"
     assert one_of(("tf32", "bf16"), "x") == "give one of tf32, bf16"

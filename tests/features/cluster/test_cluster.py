@@ -368,7 +368,9 @@ def test_a_reader_of_the_projects_own(pytester: pytest.Pytester) -> None:
         (["--probe-fuzz=5"], "--probe-fuzz: '5' cannot be used; with --probe-cluster *"),
     ],
 )
-def test_what_does_not_go(pytester: pytest.Pytester, make_dump: DumpMaker, args: list[str], said: str) -> None:
+def test_options_that_a_cluster_refuses(
+    pytester: pytest.Pytester, make_dump: DumpMaker, args: list[str], said: str
+) -> None:
     make_dump()
     result = run(pytester, *RUN, *args)
     assert result.ret == pytest.ExitCode.USAGE_ERROR

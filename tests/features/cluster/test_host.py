@@ -108,7 +108,7 @@ def test_a_process_that_cannot_start_says_why(tmp_path: Path) -> None:
         host.close()
 
 
-def test_nothing_stays(tmp_path: Path, dump: Dump) -> None:
+def test_a_closed_host_leaves_no_process_and_no_folder(tmp_path: Path, dump: Dump) -> None:
     (tmp_path / "conftest.py").write_text("")
     host = Host(start(tmp_path), PLACE)
     host.tell(Told())

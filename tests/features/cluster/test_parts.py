@@ -67,7 +67,7 @@ def test_what_was_lost_goes_out_by_itself() -> None:
 
 
 @given(st.lists(st.floats(0.01, 1e5), max_size=200), st.integers(1, 20))
-def test_each_is_dealt_once(costs: list[float], processes: int) -> None:
+def test_each_case_is_dealt_once(costs: list[float], processes: int) -> None:
     parts = all_of(Dealing(costs, [0] * len(costs)), processes)
     assert sorted(place for part in parts for place in part) == [*range(len(costs))]
 

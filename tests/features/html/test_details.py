@@ -17,7 +17,7 @@ def passed(ratio: float) -> Verdict:
 
 
 @pytest.mark.parametrize(("verdict", "shown"), [("error", True), ("warning", True), ("skip", False)])
-def test_what_did_not_pass(verdict: str, shown: bool) -> None:
+def test_errors_and_warnings_are_shown_in_detail_and_skips_are_not(verdict: str, shown: bool) -> None:
     chosen = ShownInDetail()
     for number in range(3 * WORST):
         chosen.takes(passed(float(number)))

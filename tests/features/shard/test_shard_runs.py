@@ -138,7 +138,7 @@ def test_more_shards_than_cases_is_no_failure(pytester: pytest.Pytester, make_du
 
 
 @pytest.mark.parametrize("value", ["0/4", "5/4", "a/b", "1", "1/4/4", "-1/4"])
-def test_what_is_no_shard(pytester: pytest.Pytester, make_dump: DumpMaker, value: str) -> None:
+def test_a_value_that_is_no_shard_is_refused(pytester: pytest.Pytester, make_dump: DumpMaker, value: str) -> None:
     make_dump()
     result = pytester.runpytest(*RUN, f"--probe-shard={value}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR

@@ -80,7 +80,7 @@ def test_beside_pytests_own(pytester: pytest.Pytester, make_dump: DumpMaker, pyt
 
 
 @pytest.mark.parametrize("value", ["-1", "nan", "soon", "1e10"])
-def test_what_is_no_limit(pytester: pytest.Pytester, make_dump: DumpMaker, value: str) -> None:
+def test_a_value_that_is_no_time_limit_is_refused(pytester: pytest.Pytester, make_dump: DumpMaker, value: str) -> None:
     make_dump()
     result = pytester.runpytest("--probe-dump=dump.json", f"--probe-timeout={value}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR

@@ -21,7 +21,7 @@ REFUSED = (
 
 
 @pytest.mark.parametrize("api", COMPUTING)
-def test_what_computes(api: str) -> None:
+def test_apis_that_compute_are_allowed(api: str) -> None:
     (found,) = candidates("paddle", api, {})
     assert found.path == f"paddle.{api}"
     assert callable(found.lookup())
@@ -29,7 +29,7 @@ def test_what_computes(api: str) -> None:
 
 
 @pytest.mark.parametrize("api", REFUSED)
-def test_what_does_not(api: str) -> None:
+def test_apis_that_do_not_compute_are_refused(api: str) -> None:
     with pytest.raises(UnknownAPI, match=rf"paddle\.{api}"):
         candidates("paddle", api, {})
 

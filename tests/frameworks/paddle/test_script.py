@@ -51,7 +51,9 @@ def test_gradients(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert re.fullmatch(r"grad.input.0: actual \S+, expected \S+, error 0.0; the worst of 4\n", text)
 
 
-def test_what_is_written_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_script_prints_an_argument_that_the_call_writes_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     saved = {"input.0": X, "expected.output.0": X + 1.0, "expected.input.0": X + 1.0}
     text = printed(
         tmp_path,

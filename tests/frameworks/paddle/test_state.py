@@ -31,7 +31,7 @@ def now() -> list[Any]:
     return [setting.read() for setting in SETTINGS]
 
 
-def test_nothing_is_set() -> None:
+def test_paddles_defaults_differ_from_no_fixed_setting() -> None:
     assert differing() == ""
     with Fixed():
         assert now() == [setting.fixed for setting in SETTINGS]

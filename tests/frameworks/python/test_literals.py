@@ -17,6 +17,8 @@ from pytest_probe.frameworks.python.script import literal
 from pytest_probe.model.arguments import Arguments, Leaf
 from tests.support.installed import needs_paddle
 
+pytestmark = pytest.mark.slow
+
 PATHS = {"pytorch": "torch.nn.functional.softmax", "paddle": "paddle.nn.functional.softmax"}
 FRAMEWORKS = ["pytorch", pytest.param("paddle", marks=needs_paddle)]
 ROW = np.array([[0.0, 1.0, np.inf], [2.0, -3.5, 0.25]], np.float32)

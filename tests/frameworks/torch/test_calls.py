@@ -140,7 +140,7 @@ def test_dtypes_among_the_arguments_are_widened_for_the_reference(way: Way, dtyp
     assert given.outputs == {"output.0": f"(({dtype},), {{'dtype': torch.int64}})"}
 
 
-def test_other_arguments() -> None:
+def test_arguments_that_are_no_tensors_become_torchs() -> None:
     args = (DeviceSpec("cuda:3"), SizeSpec((2, 3)), MemoryFormatSpec("channels_last"), slice(1, None, 2), ..., None)
     given = CALLS.run(seen, args, {"a": [1, 2.5, (True, "x")], "b": {"c": 1j}}, ON_CPU, None)
     assert given.outputs["output.0"] == (

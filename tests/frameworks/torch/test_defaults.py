@@ -73,7 +73,7 @@ def test_compiled_functions_run_without_a_mode(function: Callable[..., Any]) -> 
     "function",
     [torch.rms_norm, torch.nan_to_num, torch.Tensor.nan_to_num_, torch.linalg.pinv, F.layer_norm, torch.norm, len],
 )
-def test_others_run_under_one(function: Callable[..., Any]) -> None:
+def test_other_functions_run_under_a_mode(function: Callable[..., Any]) -> None:
     assert not runs_plain(function)
 
 

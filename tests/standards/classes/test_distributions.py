@@ -56,7 +56,7 @@ def drawn(name: str, seed: int = 0) -> AnyArray:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("name", CALLS)
-def test_what_was_drawn_passes(name: str, dtype: str) -> None:
+def test_right_draws_pass(name: str, dtype: str) -> None:
     for seed in range(10):
         found = judge(name, drawn(name, seed), dtype)
         assert (found.verdict, found.standard) == ("pass", "random")
@@ -150,7 +150,7 @@ def healthy_draws(name: str) -> AnyArray:
         ("multinomial once", lambda x: x * 0, "a category was drawn twice"),
     ],
 )
-def test_what_is_wrong(name: str, change: Callable[[AnyArray], AnyArray], reason: str) -> None:
+def test_wrong_draws_are_errors(name: str, change: Callable[[AnyArray], AnyArray], reason: str) -> None:
     found = judge(name, change(drawn(name)))
     assert found.verdict == "error"
     assert reason in found.reason
@@ -182,6 +182,6 @@ def test_a_deviation_of_0_is_no_distribution() -> None:
     assert Random().judge(asked).verdict == "pass"
 
 
-def test_what_has_no_law() -> None:
+def test_draws_without_a_known_distribution() -> None:
     assert not known(comparison(ZEROS, ZEROS, api="Torch.svd_lowrank"))
     assert not known(comparison(ZEROS.astype(np.complex64), ZEROS, api="Torch.randn"))

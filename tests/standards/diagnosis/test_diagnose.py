@@ -106,11 +106,11 @@ def test_how_much_and_where() -> None:
         (round_to(RIGHT, numpy_dtype("float16")), "all results are float16 numbers: rounded to float16"),
     ],
 )  # fmt: skip
-def test_what_it_looks_like(values: Any, words: str) -> None:
+def test_a_cause_is_told_by_the_wrong_values(values: Any, words: str) -> None:
     assert cause(values).startswith(words)
 
 
-def test_one_step_up() -> None:
+def test_one_step_up_is_a_wrong_rounding() -> None:
     asked = comparison(RIGHT, RIGHT, dtype="bfloat16")
     up = replace(asked, actual=np.nextafter(asked.actual, numpy_dtype("bfloat16").type(np.inf)))
     assert diagnosed(up).cause == "one step up: rounded to the wrong side"

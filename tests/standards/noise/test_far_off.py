@@ -123,7 +123,7 @@ def test_what_the_cpus_own_kernel_errs_by_as_well_passes() -> None:
         {"runs": {**EXACT, "float32": []}},
     ],
 )
-def test_all_runs_are_made_of(more: Mapping[str, Any]) -> None:
+def test_error_far_off_still_makes_all_runs_where_they_count(more: Mapping[str, Any]) -> None:
     """The CPU, 16 bit, a device mode's reference, a call without a kernel of float32."""
     found, asked = judged(ONES * 1.25, **more)
     assert (found.verdict, asked["float64"], asked["fine"]) == ("error", 4, 4)

@@ -8,7 +8,7 @@ from tests.support.asking import comparison, normal
 X = normal(4, 5)
 
 
-def test_all_that_applies() -> None:
+def test_all_metrics_that_apply_are_measured() -> None:
     found = measures(comparison(X * (1 + 2.0**-20), X, dtype="float32"), "auto")
     assert found["count"] == 20
     assert 0.9e-6 < float(found["max_rel_error"]) < 1.1e-6
