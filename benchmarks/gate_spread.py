@@ -36,7 +36,7 @@ from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.dump import Dump
 from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics.dtypes import AnyArray, round_to, widen
-from pytest_probe.numerics.relative_rmse import relative_rmse
+from pytest_probe.numerics.metrics import relative_rmse
 from pytest_probe.records import read_dump
 from pytest_probe.selection import Selection, select
 from pytest_probe.standards.base import Standard

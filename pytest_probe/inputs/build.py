@@ -12,11 +12,11 @@ from pytest_probe.inputs.planting import plant, supposed
 from pytest_probe.inputs.role_table import is_planted, roles
 from pytest_probe.inputs.roles import NoValues, Role
 from pytest_probe.inputs.stored import StoredTensors
-from pytest_probe.inputs.streams import Streams
 from pytest_probe.inputs.strides import is_layout, offset, without_repeats
 from pytest_probe.model.arguments import Arguments, Array, BoundCall, Leaf, map_tree
 from pytest_probe.model.dump import Argument, Call, TensorSpec, named_tensors
 from pytest_probe.numerics.dtypes import AnyArray
+from pytest_probe.numerics.random_streams import RecordStreams
 
 _COMPLEX_OF = {"float32": "complex64", "float64": "complex128"}
 
@@ -71,7 +71,7 @@ class _Builder:
     ) -> None:
         self._call, self._record, self._dtype, self._kind, self._files = call, record, dtype, kind, files
         self._bound = bound
-        self._streams = Streams(record, seed)
+        self._streams = RecordStreams(record, seed)
         self._roles: Mapping[str, Role] = {} if kind == "stored" else roles(bound, call)
         self._first = self._same_tensors()
         self._made: dict[str, AnyArray] = {}

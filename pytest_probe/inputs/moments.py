@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pytest_probe.numerics.blocks import BLOCK
+from pytest_probe.numerics.arrays import BLOCK
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, Float64Array
 
 # Up to here every value is a draw of its own; beyond, values are interpolated between the order statistics of a

@@ -10,8 +10,7 @@ import msgspec
 
 from pytest_probe.model.dump import Frame
 from pytest_probe.model.verdict import ArgumentRow
-from pytest_probe.numerics.error_plots import ErrorMap, Points
-from pytest_probe.numerics.histogram import Histogram
+from pytest_probe.numerics.error_plots import ErrorMap, Histogram, Points
 from pytest_probe.system.text import printable_line
 
 # What is kept of a case that has more, so that thousands of cases make a file that opens.

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from pytest_probe.model.measurement import CaseMemory, CaseTime
 
 if TYPE_CHECKING:
-    from pytest_probe.numerics.histogram import Histogram
+    from pytest_probe.numerics.error_plots import Histogram
 
 Outcome: TypeAlias = Literal["pass", "warning", "error", "skip"]
 Metric: TypeAlias = "float | int | str | bool"

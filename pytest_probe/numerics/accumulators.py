@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from pytest_probe.numerics.conventions import Convention
+from pytest_probe.numerics.conventions import Convention, float8_distance, powers
 from pytest_probe.numerics.cosine import Vectors, dot, exact_total
 from pytest_probe.numerics.dtypes import (
     AnyArray,
@@ -21,10 +21,9 @@ from pytest_probe.numerics.dtypes import (
     is_complex,
     round_to_spacing,
 )
-from pytest_probe.numerics.tool_ulp import float8_distance, powers
 from pytest_probe.numerics.ulp import alike
 
-# Elements: measured, with the rows of float64 in a core's cache and NumPy's cost of a call small beside its work.
+# Elements: measured, with the rows of float64 in a core's cache and the cost of a NumPy call small against its work.
 BLOCK = 131072
 # Relative errors whose shares the tools print: msprobe 1 %, 0.1 % and 0.01 %, ptdbg 0.5 % as well.
 CLOSE_LIMITS = (0.01, 0.005, 0.001, 0.0001)
@@ -75,7 +74,7 @@ class Totals:
         settled = error < math.inf
         self._magnitudes(actual, a, b, reach)
         self._compare(actual, expected, a, b, settled, reach[1])
-        # None stands for all: most blocks hold neither NaN nor inf, and need no mask.
+        # None means all: most blocks hold neither NaN nor inf, and need no mask.
         finite = None if settled and reach[1] <= self.container.max else self._finite(a, b)
         if finite is not None and self.parts == 1:
             self._count_outside(a, b, size, finite)

@@ -10,19 +10,19 @@ import numpy as np
 from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating, widen
 from pytest_probe.numerics.ulp import ulp
 
-# Of the largest element: what one float32 run may differ from another by, and 16-bit steps inside do not stay below.
+# Share of the largest element: two float32 runs differ by less, 16-bit steps inside by more.
 CLOSE_SHARE = 2.0**-18
 
 
 def widened_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype that a reference has for it: float64, complex128, or itself."""
+    """The reference's dtype for this dtype: float64, complex128, or itself."""
     if is_complex(dtype):
         return np.dtype(np.complex128)
     return np.dtype(np.float64) if is_floating(dtype) else dtype
 
 
 def reference_array(array: AnyArray) -> AnyArray:
-    """An argument's values as the reference takes them."""
+    """An argument's values in the reference's dtype."""
     return array.astype(widened_dtype(array.dtype), copy=False)
 
 
@@ -47,7 +47,7 @@ def equal_in_float64(first: AnyArray, second: AnyArray) -> bool:
 
 
 def near(first: AnyArray, second: AnyArray) -> bool:
-    """Are two arrays the same, or so near that no 16-bit rounding stands between them?"""
+    """Are two arrays the same, or nearer than any 16-bit rounding inside the call leaves them?"""
     if first.shape != second.shape or first.dtype != second.dtype:
         return False
     if same_bytes(first, second):
@@ -58,8 +58,8 @@ def near(first: AnyArray, second: AnyArray) -> bool:
 
 
 def distance(first: Mapping[str, Any], second: Mapping[str, Any]) -> float:
-    """The sum of what two sides' numbers differ by beyond half an ulp of the first's dtype, so that its own rounding
-    does not decide; inf where NaN or shapes differ."""
+    """The sum of the differences between two sides beyond half an ulp of the first's dtype, which its own rounding
+    explains; inf where NaN or shapes differ."""
     total = 0.0
     for name in first.keys() & second.keys():
         if not all(isinstance(side[name], (np.ndarray, float)) for side in (first, second)):

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from pytest_probe.numerics.blocks import blocks
+from pytest_probe.numerics.arrays import blocks
 from pytest_probe.numerics.dtypes import AnyArray, Float64Array, widen
 
 # OpenBLAS starts threads, which wait in a spin loop, for dot products of more than 10,000 elements.

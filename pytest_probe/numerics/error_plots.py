@@ -1,4 +1,4 @@
-"""What the plots of one output draw, in little data: expected against actual, and the error by position."""
+"""The little data that the plots of one output draw: errors by size and by position, and expected against actual."""
 
 from __future__ import annotations
 
@@ -9,23 +9,60 @@ import numpy as np
 from msgspec import Struct
 
 from pytest_probe.numerics.dtypes import AnyArray, Float64Array, is_complex, is_floating, widen
-from pytest_probe.numerics.histogram import COUNTED
 from pytest_probe.numerics.ulp import ulp_distance
 
+# The range of the bins: below 2**-16 units a distance is none, and from 2**63 on all are alike.
+LEAST_EXPONENT, MOST_EXPONENT = -16, 63
+# Values that a histogram counts; of a larger array evenly spaced ones, and the largest.
+COUNTED = 1 << 16
+
+
+class Histogram(Struct, frozen=True):
+    """counts[i] is the number of values from 2**(first + i) up to twice that.
+
+    small counts values below 2**-16, with zeros; large those from 2**63 on, with inf and NaN. Every step-th value was
+    counted, and the largest.
+    """
+
+    first: int
+    counts: tuple[int, ...]
+    small: int
+    large: int
+    step: int = 1
+
+
+def histogram(values: Float64Array) -> Histogram:
+    """Of values of any shape, none below 0."""
+    flat = values.reshape(-1)
+    step = max(1, -(-flat.size // COUNTED))
+    counted = flat[::step]
+    if step > 1:
+        # NaN is the largest of all.
+        counted = np.append(counted, flat[int(np.argmax(flat))])
+    small, large = counted < 2.0**LEAST_EXPONENT, ~(counted < 2.0**MOST_EXPONENT)
+    _, exponents = np.frexp(counted[~(small | large)])
+    below, above = int(np.count_nonzero(small)), int(np.count_nonzero(large))
+    if not exponents.size:
+        return Histogram(0, (), below, above, step)
+    first = int(exponents.min())
+    counts = np.bincount(exponents - first)
+    return Histogram(first - 1, tuple(counts.tolist()), below, above, step)
+
+
 # Points of the scatter: those with the largest errors, and evenly spaced ones.
-WORST_POINTS, OTHER_POINTS = 12, 36
-# Cells of the map by position, and elements of a slice that are looked at.
-ROWS, COLUMNS, LOOKED_AT = 24, 40, 1 << 20
-# One letter a cell: 0 is no error, the others are powers of two from 2**-8 on, the last is what is not finite.
+_WORST_POINTS, _OTHER_POINTS = 12, 36
+# Rows and columns of the map by position, and elements of a slice that it reads.
+_ROWS, _COLUMNS, _SLICE_ELEMENTS = 24, 40, 1 << 20
+# One letter a cell: 0 is no error, the others are powers of two from 2**-8 on, the last is NaN or inf.
 LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_"
-_LETTERS = np.frombuffer(LETTERS.encode(), dtype=np.uint8)
+_LETTER_CODES = np.frombuffer(LETTERS.encode(), dtype=np.uint8)
 LOWEST = -8
-DIGITS = 4
+_DIGITS = 4
 
 
 class Points(Struct, frozen=True):
-    """Elements with what the reference has there, and what the device has more; the first `worst` are those with the
-    largest errors. Of complex numbers the moduli. What is not finite is left out."""
+    """Elements: the reference's value, and the device's minus it; complex numbers by their moduli. The first `worst`
+    are those with the largest errors. Without elements that are not finite."""
 
     expected: tuple[float, ...]
     more: tuple[float, ...]
@@ -52,7 +89,7 @@ def errors_of(actual: AnyArray, expected: AnyArray) -> Float64Array:
     return np.abs(actual.astype(np.float64) - expected.astype(np.float64))
 
 
-def sampled(actual: AnyArray, expected: AnyArray) -> tuple[AnyArray, AnyArray]:
+def sample(actual: AnyArray, expected: AnyArray) -> tuple[AnyArray, AnyArray]:
     """Evenly spaced elements of both sides, as vectors."""
     step = max(1, -(-actual.size // COUNTED))
     return actual.reshape(-1)[::step], expected.reshape(-1)[::step]
@@ -61,11 +98,11 @@ def sampled(actual: AnyArray, expected: AnyArray) -> tuple[AnyArray, AnyArray]:
 def points(actual: AnyArray, expected: AnyArray, errors: Float64Array) -> Points:
     """Of vectors of both sides, and their errors."""
     order = _largest(np.where(np.isnan(errors), np.inf, errors))
-    others = np.linspace(0, errors.size - 1, min(OTHER_POINTS, errors.size)).astype(np.int64)
+    others = np.linspace(0, errors.size - 1, min(_OTHER_POINTS, errors.size)).astype(np.int64)
     right, given = (_plain(side[np.concatenate([order, others])]) for side in (expected, actual))
     finite = np.isfinite(right) & np.isfinite(given)
-    shown = [tuple(map(_rounded, side[finite].tolist())) for side in (right, given - right)]
-    return Points(shown[0], shown[1], int(np.count_nonzero(finite[: order.size])))
+    finite_pairs = [tuple(map(_round_digits, side[finite].tolist())) for side in (right, given - right)]
+    return Points(finite_pairs[0], finite_pairs[1], int(np.count_nonzero(finite[: order.size])))
 
 
 def error_map(actual: AnyArray, expected: AnyArray, worst: tuple[int, ...]) -> ErrorMap:
@@ -75,27 +112,27 @@ def error_map(actual: AnyArray, expected: AnyArray, worst: tuple[int, ...]) -> E
         worst = (0, *(worst or (0,)))
     index = worst[:-2]
     extents = (int(actual.shape[-2]), int(actual.shape[-1]))
-    step = max(1, math.ceil(math.sqrt(extents[0] * extents[1] / LOOKED_AT)))
-    taken: Any = (*index, slice(worst[-2] % step, None, step), slice(worst[-1] % step, None, step))
-    errors = errors_of(actual[taken], expected[taken])
+    step = max(1, math.ceil(math.sqrt(extents[0] * extents[1] / _SLICE_ELEMENTS)))
+    every: Any = (*index, slice(worst[-2] % step, None, step), slice(worst[-1] % step, None, step))
+    errors = errors_of(actual[every], expected[every])
     cells = _largest_in_cells(np.where(np.isnan(errors), np.inf, errors))
-    letters = _LETTERS[_levels(cells)].tobytes().decode()
+    letters = _LETTER_CODES[_levels(cells)].tobytes().decode()
     return ErrorMap(tuple(map(int, index)), extents, cells.shape[1], letters)
 
 
 def _largest(errors: Float64Array) -> AnyArray:
     """The places of the largest errors, the largest first, and of equal ones the first."""
-    if errors.size > WORST_POINTS:
-        least = np.partition(errors, -WORST_POINTS)[-WORST_POINTS]
+    if errors.size > _WORST_POINTS:
+        least = np.partition(errors, -_WORST_POINTS)[-_WORST_POINTS]
         above, equal = np.flatnonzero(errors > least), np.flatnonzero(errors == least)
-        places = np.concatenate([above, equal[: WORST_POINTS - above.size]])
+        places = np.concatenate([above, equal[: _WORST_POINTS - above.size]])
     else:
         places = np.arange(errors.size)
     return places[np.argsort(-errors[places], kind="stable")]
 
 
 def _largest_in_cells(errors: Float64Array) -> Float64Array:
-    for axis, most in ((0, ROWS), (1, COLUMNS)):
+    for axis, most in ((0, _ROWS), (1, _COLUMNS)):
         starts = np.unique(np.linspace(0, errors.shape[axis], most + 1)[:-1].astype(np.int64))
         errors = np.maximum.reduceat(errors, starts, axis=axis)
     return errors
@@ -114,5 +151,5 @@ def _plain(values: AnyArray) -> Float64Array:
     return np.asarray(np.abs(wide) if is_complex(wide.dtype) else wide, dtype=np.float64)
 
 
-def _rounded(value: float) -> float:
-    return float(f"{value:.{DIGITS}g}")
+def _round_digits(value: float) -> float:
+    return float(f"{value:.{_DIGITS}g}")

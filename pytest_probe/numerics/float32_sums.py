@@ -1,4 +1,4 @@
-"""Sums in float32 that add their terms in an order that is known: what such an order loses is no fault of a kernel."""
+"""Sums in float32 with a known order of terms: the error of such an order is no fault of a kernel."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import numpy as np
 
 from pytest_probe.numerics.dtypes import AnyArray
 
-# One term after another; in eight lanes, as a vector register holds them, which are added at the end; in as many parts
-# as there are threads, each one after another; or pairwise, as kernels do that lose nothing.
+# One term after another; in eight lanes of a vector register, which are added at the end; in one part for each thread;
+# or pairwise, the most accurate order of a kernel.
 Order: TypeAlias = Literal["sequence", "lanes", "threads", "pairs"]
 ORDERS: tuple[Order, ...] = ("sequence", "lanes", "threads", "pairs")
 Sum: TypeAlias = Callable[[AnyArray], AnyArray]
 
-# Numbers of float32 in the vector register of 256 bits that the kernels of torch's CPU are written for, also where the
-# processor has wider ones; and the terms that a thread takes at least.
+# float32 numbers in a vector register of 256 bits, for which torch writes its CPU kernels, also for wider processors;
+# and the least number of terms of a thread.
 LANES, GRAIN = 8, 32768
-# Partial sums that are held at a time.
+# Partial sums in memory at a time.
 BLOCK = 1 << 20
 
 
-def adding(order: Order, threads: int) -> Sum:
-    """What adds terms, of shape [n, ...], along their first axis in float32, in that order."""
+def sum_in_order(order: Order, threads: int) -> Sum:
+    """The function that adds terms [n, ...] along the first axis in float32, in that order."""
     if order == "lanes":
         return in_lanes
     if order == "pairs":

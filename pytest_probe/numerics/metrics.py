@@ -1,13 +1,15 @@
-"""What an output is off by, in a few numbers, and where it is off most."""
+"""Errors of an output in a few numbers: of its elements, of the worst of them, and of the output as a whole."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from pytest_probe.numerics.blocks import blocks
+from pytest_probe.numerics.arrays import blocks
 from pytest_probe.numerics.dtypes import (
     AnyArray,
     BoolArray,
@@ -82,16 +84,16 @@ def _measure(actual: AnyArray, expected: AnyArray, layout: FloatFormat) -> _Row:
 def _compare(
     actual: Float64Array, expected: Float64Array, layout: FloatFormat
 ) -> tuple[Float64Array, Float64Array, BoolArray]:
-    """Of real values: the absolute distance, the distance in ULP, and what is not the correctly rounded reference."""
+    """For real values: the absolute distance, the distance in ULP, and where the reference is not correctly rounded."""
     gap = np.abs(actual - expected)
     if gap.max() == 0.0:
-        # The very numbers: the dtype has them.
+        # The dtype holds the very reference.
         return gap, gap, np.zeros(gap.shape, dtype=bool)
     spacing = layout.spacing(expected)
     rounded = round_to_spacing(expected, spacing)
     distance = gap / spacing
     if np.isfinite(gap.max()):
-        # No actual is infinite here, so a rounded value beyond the largest finite one differs as it stands.
+        # No actual is infinite here, so a rounded value beyond the largest finite one differs.
         return gap, distance, actual != rounded
     nonfinite, penalty = nonfinite_distance(actual, expected, layout)
     differs = ~alike(actual, layout.overflowed(rounded))
@@ -104,7 +106,7 @@ def _largest_relative(gap: Float64Array, magnitude: Float64Array) -> float:
     ratio = gap / magnitude
     largest = float(ratio.max())
     if np.isnan(largest):
-        # NaN comes of NaN or inf on either side, where the gap itself is 0 or inf already.
+        # NaN comes from NaN or inf on either side, where the gap is 0 or inf already.
         largest = float(np.where(np.isnan(ratio), gap, ratio).max())
     return largest
 
@@ -144,3 +146,49 @@ def worst(score: npt.ArrayLike, k: int = 5) -> tuple[tuple[int, ...], ...]:
         chosen = np.concatenate((above, np.flatnonzero(flat == least)[: count - above.size]))
     ranked = sorted(chosen.tolist(), key=lambda index: (not np.isnan(flat[index]), -flat[index], index))
     return tuple(tuple(int(axis) for axis in np.unravel_index(index, scores.shape)) for index in ranked)
+
+
+class RelativeRmse(NamedTuple):
+    """value: sqrt(sum |a - r|**2 / sum |r|**2) over the elements that are finite on both sides; 0 where none errs, inf
+    where only zeros are expected and one errs. Never NaN.
+
+    carriers: how many elements the reference's RMS is made of, (sum |r|**2)**2 / sum |r|**4 (the participation ratio):
+    all of them where they are equal, 1 where one is much larger than all others, 0 where all are zero.
+    """
+
+    value: float
+    carriers: float
+
+
+def relative_rmse(actual: AnyArray, expected: AnyArray) -> RelativeRmse:
+    """Of two arrays of one shape."""
+    largest = max((float(np.abs(wanted).max(initial=0.0)) for _, wanted in _finite(actual, expected)), default=0.0)
+    # A power of 2 keeps squares from overflow and underflow, and rounds nothing.
+    scale = math.ldexp(1.0, -max(math.frexp(largest)[1], -1020)) if largest else 1.0
+    error = second = fourth = 0.0
+    with np.errstate(over="ignore"):
+        for values, wanted in _finite(actual, expected):
+            scaled = wanted * scale
+            error += _total(_squares(values * scale - scaled))
+            squares = _squares(scaled)
+            second += _total(squares)
+            fourth += float(np.vdot(squares, squares))
+    carriers = second * second / fourth if fourth else 0.0
+    if error == 0:
+        return RelativeRmse(0.0, carriers)
+    return RelativeRmse(math.sqrt(error / second) if second else math.inf, carriers)
+
+
+def _finite(actual: AnyArray, expected: AnyArray) -> Iterator[tuple[AnyArray, AnyArray]]:
+    for first, second in blocks(actual, expected):
+        values, wanted = widen(first), widen(second)
+        finite = np.isfinite(values) & np.isfinite(wanted)
+        yield (values, wanted) if finite.all() else (values[finite], wanted[finite])
+
+
+def _squares(values: AnyArray) -> AnyArray:
+    return values.real**2 + values.imag**2 if values.dtype.kind == "c" else values * values
+
+
+def _total(values: AnyArray) -> float:
+    return float(values.sum())

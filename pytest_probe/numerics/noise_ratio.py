@@ -16,9 +16,9 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_probe.numerics.blocks import in_blocks
+from pytest_probe.numerics.arrays import in_blocks
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, widen
-from pytest_probe.numerics.ranks import stable_order
+from pytest_probe.numerics.statistics import stable_order
 from pytest_probe.numerics.ulp import ulp
 
 # Noise ratios, in units of the allowed scale. Healthy kernels reach 37 and 7 where terms are summed, 3 and 1 element by
@@ -55,12 +55,12 @@ UNMOVED = 2.0**-70
 NEIGHBOURS = 8
 # The factor between the magnitudes of neighbours' arguments: within a binade a kernel's unit is about the same.
 NEAR = 2.0
-# A t-value. A mean shift that comes of one element's rounding to the other side has a small one; a fault shifts all.
+# A t-value of a mean shift: small where one element rounds to the other side, large where a fault shifts all.
 BIAS_T = 10.0
 # The smallest normal float64: a scale where the processor flushes smaller ones.
 TINY = 2.0**-1022
-# What the errors of several draws may have in common, in standard deviations of one of them. Rounding in eight draws
-# has a third; the rest is room. In one element eight draws tell the deviation badly, hence 16.
+# Limits for the mean error of several draws, in standard deviations of one draw. Rounding in eight draws
+# has a third; the rest is room. Eight draws estimate the deviation of one element badly, hence 16.
 COMMON_RMS = 2.0
 COMMON_LARGEST = 16.0
 # Distinct values. The rounding of fewer has a mean of its own: products of constants all round to the same side.
@@ -340,7 +340,7 @@ def pooled(spread: Spread, order: AnyArray) -> Spread:
     size = spread.size
     if size.size < 2:
         return spread
-    # Elements of like arguments stand side by side then, wherever they are in the tensor.
+    # Sorted, elements with similar arguments are neighbours, wherever they are in the tensor.
     ranks = stable_order(order)
     sizes, values = size.reshape(-1)[ranks], np.abs(order.reshape(-1)[ranks])
     largest = sizes.copy()
@@ -429,7 +429,7 @@ def noise_of_ratios(ratios: AnyArray, expected: AnyArray, undecided: int) -> Noi
 
 
 def _settled(actual: AnyArray, expected: AnyArray, dtype: npt.DTypeLike) -> AnyArray:
-    """actual, widened; where the dtype has no inf, the NaN that stands for it becomes a number beyond its range."""
+    """actual, widened; where the dtype has no inf, the NaN in its place becomes a number beyond its range."""
     wide = actual.astype(expected.dtype)
     layout = float_format(dtype)
     if np.isnan(layout.overflow):
@@ -482,7 +482,7 @@ def _distance_of_block(dtype: npt.DTypeLike, run: AnyArray, expected: AnyArray) 
 
 def scatters(errors: AnyArray) -> bool:
     """Do samples of an output's errors, along the first axis, scatter more than they have in common? Of rounding eight
-    have a third of their scatter in common; single elements, whose scatter eight tell badly, more."""
+    have a third of their scatter in common; single elements, whose scatter eight samples estimate badly, more."""
     with np.errstate(invalid="ignore", over="ignore"):
         common, scatter = np.abs(errors.mean(axis=0)), np.abs(errors.std(axis=0, ddof=1))
     usable = np.isfinite(common) & np.isfinite(scatter)

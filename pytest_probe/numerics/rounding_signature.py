@@ -1,7 +1,7 @@
 """Are errors those of rounding? Rounding has a signature that a fault has not: it has no direction, and no place.
 
 Errors under test are compared with errors of samples that do round, in the same statistics: no statistic has limits of
-its own, and what samples have in common (a constant that each of them rounds) is granted.
+its own, and an error that all samples share (from a constant that each of them rounds) is allowed.
 
 16-bit rounding may explain an error on another device only if the error has this signature; its size alone is not
 enough.
@@ -16,14 +16,14 @@ import numpy as np
 from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.numerics.noise_ratio import root_mean_square
 
-# How many times the samples' own RMS and largest error another way of rounding at as many places may have: two
-# roundings more in each element make it sqrt(2), and a sample of a few runs misses the tail.
+# Limits for RMS and largest error, as multiples of the samples': two more roundings in each element multiply the RMS by
+# sqrt(2), and a sample of a few runs misses the tail.
 SIZE_RMS, SIZE_LARGEST = 2.0, 3.0
 # A common factor of one row is uniform: its square is up to 3 times the mean square. Samples show the rest.
 GROUP = 2.0
-# The samples' own mean, and so many standard errors of a mean beyond it.
+# Limit for a mean: a multiple of the samples' mean, plus standard errors of a mean.
 MEAN, SIGMAS = 1.5, 6.0
-# Fewer elements have no mean to speak of, and fewer groups no scatter.
+# The fewest elements with a useful mean, and the fewest groups with a useful scatter.
 FEW_ELEMENTS, FEW_GROUPS = 16, 4
 # Chunks of the elements in order, and tiles of the last two dimensions on each side.
 CHUNKS, TILES = 16, 8
@@ -64,8 +64,8 @@ def direction(errors: AnyArray, samples: Sequence[AnyArray], values: AnyArray, *
 
 
 def _standard_error(errors: AnyArray) -> float:
-    """Of the mean, where elements of a group may share a rounding: the largest by any grouping. Means of few groups
-    scatter by chance less than they should, so that few count for more."""
+    """The standard error of the mean, where elements of a group may share a rounding: the largest by any grouping. The
+    means of few groups may scatter too little by chance, so few groups count for more."""
     found = float(errors.std() / errors.size**0.5)
     for _, groups in partitions(errors.shape):
         counts = np.bincount(groups)

@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from pytest_probe.numerics.accumulators import BLOCK, CLOSE_LIMITS, Totals
-from pytest_probe.numerics.blocks import blocks
+from pytest_probe.numerics.arrays import blocks
 from pytest_probe.numerics.conventions import Convention
 from pytest_probe.numerics.cosine import rescaled
 from pytest_probe.numerics.dtypes import AnyArray
@@ -33,7 +33,7 @@ class Measures(Struct, frozen=True):
     rel = err / (|b| + eps). "ratio" is a share from 0 to 1. msprobe's column in brackets.
 
     count: elements. Where it is 0, all else is None.
-    actual_magnitude, expected_magnitude: max |d| and max |b|; they tell why a cosine is blank.
+    actual_magnitude, expected_magnitude: max |d| and max |b|; they explain a blank cosine.
     cosine_distance: 1 - d.b / (|d| |b|) [余弦相似度 is 1 minus this], from 0 to 2, without cancellation for near
     vectors. None for one element, and where a side is zero (Convention.zero).
     max_abs_error: max err [最大绝对误差]. Exact for integers.

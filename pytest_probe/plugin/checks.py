@@ -18,12 +18,12 @@ from pytest_probe.errors import NoKernel, SettingsError, UnsupportedDtype
 from pytest_probe.features.gate.failure_text import SHORT, heading, table
 from pytest_probe.features.gate.gate import Judgement
 from pytest_probe.features.html.details import details_of
-from pytest_probe.inputs.streams import Streams
 from pytest_probe.model.case import Demands
 from pytest_probe.model.dump import Direction, Record
 from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.run import Way
 from pytest_probe.model.verdict import SEVERITY, SLOWER, Verdict
+from pytest_probe.numerics.random_streams import RecordStreams
 from pytest_probe.plugin.commands import test_command
 from pytest_probe.plugin.marker import Marked
 from pytest_probe.plugin.report_results import carry
@@ -195,7 +195,7 @@ class ProbeFixture(_Checks):
         """
         __tracebackhide__ = True
         wanted = Request(shape, dtype, low, high, like, fill, layout, index_below)
-        stream = Streams(self._item.nodeid, self._state.settings.seed).at(f"args.{self._tensors}")
+        stream = RecordStreams(self._item.nodeid, self._state.settings.seed).at(f"args.{self._tensors}")
         self._tensors += 1
         setup = self._checker.setup
         with setup.settled():

@@ -11,7 +11,7 @@ from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.verdict import Metric, OutputVerdict
 from pytest_probe.numerics import metrics
 from pytest_probe.numerics.dtypes import AnyArray
-from pytest_probe.numerics.relative_rmse import relative_rmse
+from pytest_probe.numerics.metrics import relative_rmse
 
 # Other numbers each time.
 UNREPEATABLE = frozenset(("random", "uninitialised"))

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from pytest_probe.errors import RecordError, Unsupported
-from pytest_probe.inputs.streams import Streams
 from pytest_probe.model.arguments import Array, Leaf
 from pytest_probe.model.dump import DtypeSpec, SizeSpec, TensorSpec
+from pytest_probe.numerics.random_streams import RecordStreams
 from tests.inputs.conftest import Build
 
 NORMAL = TensorSpec("float32", (4, 25), 2.5, -2.25, 0.05, 10.0)
@@ -78,11 +78,11 @@ def test_a_stream_depends_on_record_path_and_seed_alone(arguments: Build) -> Non
 
 
 def test_a_changed_key_is_a_new_generator() -> None:
-    streams = Streams("r", 0)
+    streams = RecordStreams("r", 0)
     first = streams.at("a").random(3).tolist()
     streams.at("b").integers(0, 5, 7, dtype=np.int32)
     assert streams.at("a").random(3).tolist() == first
-    assert Streams("r", 0).at("a").random(3).tolist() == first
+    assert RecordStreams("r", 0).at("a").random(3).tolist() == first
 
 
 def test_gradients_are_built_and_cast(arguments: Build) -> None:

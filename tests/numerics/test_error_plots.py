@@ -7,9 +7,21 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
 
 from pytest_probe.numerics.dtypes import AnyArray
-from pytest_probe.numerics.error_plots import COLUMNS, LETTERS, ROWS, error_map, errors_of, points, sampled
+from pytest_probe.numerics.error_plots import (
+    _COLUMNS,
+    _ROWS,
+    COUNTED,
+    LETTERS,
+    Histogram,
+    error_map,
+    errors_of,
+    histogram,
+    points,
+    sample,
+)
 
 
 def test_errors() -> None:
@@ -56,8 +68,8 @@ def test_a_large_slice_is_made_small() -> None:
     actual = expected.astype(np.float32)
     actual[1999, 1] = np.nan
     found = error_map(actual, expected, (1999, 1))
-    assert (len(found.cells), found.columns) == (ROWS * COLUMNS, COLUMNS)
-    assert found.cells.index(LETTERS[-1]) == (ROWS - 1) * COLUMNS
+    assert (len(found.cells), found.columns) == (_ROWS * _COLUMNS, _COLUMNS)
+    assert found.cells.index(LETTERS[-1]) == (_ROWS - 1) * _COLUMNS
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (7,), (1, 1), (5, 3), (2, 1, 90), (60, 2)])
@@ -82,6 +94,40 @@ def test_the_worst_cell_is_that_of_the_worst_element(seed: int, dtype: type, siz
 
 def test_samples_are_evenly_spaced() -> None:
     values = np.arange(200_000.0)
-    taken, _ = sampled(values, values)
+    taken, _ = sample(values, values)
     assert taken[1] - taken[0] == 4
     assert taken.size == 50_000
+
+
+def test_powers_of_two() -> None:
+    values = np.array([0.5, 0.75, 1.0, 1.999, 2.0, 5.0])
+    assert histogram(values) == Histogram(-1, (2, 2, 1, 1), 0, 0)
+
+
+def test_what_lies_beyond() -> None:
+    values = np.array([[0.0, 1e-9, 3.0], [np.inf, np.nan, 1e30]])
+    assert histogram(values) == Histogram(1, (1,), 2, 3)
+
+
+def test_nothing() -> None:
+    assert histogram(np.zeros(3)) == Histogram(0, (), 3, 0)
+    assert histogram(np.empty(0)) == Histogram(0, (), 0, 0)
+
+
+def test_of_many_the_largest_counts_too() -> None:
+    values = np.ones(3 * COUNTED + 1)
+    values[1] = 1024.0
+    found = histogram(values)
+    assert (found.step, found.first, found.counts[-1]) == (4, 0, 1)
+    assert sum(found.counts) == -(-values.size // 4) + 1
+    values[2] = np.nan
+    assert histogram(values).large == 1
+
+
+@given(arrays.arrays(np.float64, st.integers(0, 60), elements=st.floats(0) | st.just(np.nan)))
+def test_every_value_counts_once(values: np.ndarray) -> None:
+    found = histogram(values)
+    assert sum(found.counts) + found.small + found.large == values.size
+    for place, number in enumerate(found.counts):
+        low = 2.0 ** (found.first + place)
+        assert number == np.count_nonzero((values >= max(low, 2.0**-16)) & (values < 2 * low))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pytest_probe.numerics import float32_sums
-from pytest_probe.numerics.float32_sums import ORDERS, adding, in_lanes, in_pairs, in_sequence, in_threads
+from pytest_probe.numerics.float32_sums import ORDERS, in_lanes, in_pairs, in_sequence, in_threads, sum_in_order
 
 
 def uniform(*shape: int) -> np.ndarray:
@@ -24,7 +24,7 @@ def one_by_one(terms: np.ndarray) -> np.float32:
 def test_each_order_gives_the_sum(count: int) -> None:
     terms = uniform(count)
     for order in ORDERS:
-        assert float(adding(order, 2)(terms)) == pytest.approx(terms.sum(), rel=1e-4)
+        assert float(sum_in_order(order, 2)(terms)) == pytest.approx(terms.sum(), rel=1e-4)
 
 
 def test_a_sequence_adds_each_term_to_the_sum_before_it(monkeypatch: pytest.MonkeyPatch) -> None:

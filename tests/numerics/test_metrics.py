@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_probe.numerics.dtypes import numpy_dtype, round_to, widen
-from pytest_probe.numerics.metrics import describe, worst
+from pytest_probe.numerics.metrics import describe, relative_rmse, worst
 from pytest_probe.numerics.ulp import ulp_distance
 
 ZERO = {"max_abs": 0.0, "max_rel": 0.0, "max_ulp": 0.0, "mean_ulp": 0.0, "mismatch": 0.0, "nonfinite_mismatch": 0}
@@ -243,3 +243,47 @@ def test_worst_of_a_strided_view_has_the_views_indices() -> None:
 def test_worst_is_the_head_of_a_full_sort(scores: list[float], k: int) -> None:
     order = sorted(range(len(scores)), key=lambda index: (not math.isnan(scores[index]), -scores[index], index))
     assert worst(np.array(scores), k) == tuple((index,) for index in order[:k])
+
+
+NAN, INFINITY = math.nan, math.inf
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected", "value", "carriers"),
+    [
+        ([3.0, 4.0], [3.0, 4.0], 0.0, 625 / 337),
+        ([4.0, 3.0], [3.0, 4.0], math.sqrt(2) / 5, 625 / 337),
+        ([0.0, 0.0], [0.0, 0.0], 0.0, 0.0),
+        ([0.0, 1e-30], [0.0, 0.0], INFINITY, 0.0),
+        ([NAN, INFINITY, 2.0], [NAN, INFINITY, 1.0], 1.0, 1.0),
+        ([], [], 0.0, 0.0),
+        ([1e300, 1e300], [1e300, -1e300], math.sqrt(2), 2.0),
+        ([1e-310, 0.0], [2e-310, 0.0], 0.5, 1.0),
+        ([1.0, 1.0], [1e-200, 1e-200], INFINITY, 2.0),
+        ([1 + 1j], [1.0], 1.0, 1.0),
+        ([1.0] * 7, [2.0] * 7, 0.5, 7.0),
+    ],
+)
+def test_values(actual: list[complex], expected: list[complex], value: float, carriers: float) -> None:
+    found = relative_rmse(np.array(actual), np.array(expected))
+    assert found.value == pytest.approx(value, rel=1e-12)
+    assert found.carriers == pytest.approx(carriers, rel=1e-12)
+
+
+def test_more_than_one_block() -> None:
+    expected = np.ones((3, 10_000))
+    actual = (expected * 1.5).astype(np.float32)
+    assert relative_rmse(actual, expected) == (0.5, 30_000)
+    assert relative_rmse(actual[:, ::2], expected[:, ::2]) == (0.5, 15_000)
+
+
+@given(st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=20), st.integers(-900, 900))
+def test_a_scale_changes_nothing(values: list[float], power: int) -> None:
+    expected = np.array(values)
+    actual = expected + 0.25 * np.abs(expected).max()
+    found = relative_rmse(actual, expected)
+    scaled = relative_rmse(np.ldexp(actual, power), np.ldexp(expected, power))
+    if np.abs(expected).max() > 1e-30:
+        assert scaled.value == pytest.approx(found.value)
+        assert scaled.carriers == pytest.approx(found.carriers)
+    assert not math.isnan(found.value)

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
+from pytest_probe.numerics.conventions import powers
 from pytest_probe.numerics.dtypes import float_format, numpy_dtype, round_to
 from pytest_probe.numerics.tool_metrics import Convention, Measures, measure
-from pytest_probe.numerics.tool_ulp import powers
 from pytest_probe.standards.tools.single_rule import limited
 from pytest_probe.standards.tools.table import packaged
 from tests.support.conventions import CONVENTIONS, own

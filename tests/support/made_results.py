@@ -14,8 +14,7 @@ from pytest_probe.model.details import Details, Plots
 from pytest_probe.model.dump import Frame
 from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.verdict import ArgumentRow, Diagnosis, Element, OutputVerdict, Verdict
-from pytest_probe.numerics.error_plots import error_map, errors_of, points, sampled
-from pytest_probe.numerics.histogram import histogram
+from pytest_probe.numerics.error_plots import error_map, errors_of, histogram, points, sample
 
 APIS = ("linear", "layer_norm", "gelu", "softmax", "scaled_dot_product_attention", "embedding", "dropout", "conv2d")
 RUN = {
@@ -96,7 +95,7 @@ def _plots(output: OutputVerdict, rng: np.random.Generator) -> Plots:
     """Of a slice as wide as any that is drawn."""
     expected = rng.standard_normal((48, 80))
     actual = (expected * (1 + 1e-5 * rng.standard_normal((48, 80)))).astype(np.float32)
-    taken = sampled(actual, expected)
+    taken = sample(actual, expected)
     errors = errors_of(*taken)
     ratios = rng.lognormal(0, math.log(float(output.metrics["noise_ratio"]) + 2) / 3, 4000)
     return Plots(

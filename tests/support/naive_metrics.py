@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pytest_probe.numerics.conventions import float8_distance, powers
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, Float64Array, FloatFormat, float_format, round_to, widen
 from pytest_probe.numerics.metrics import describe
 from pytest_probe.numerics.tool_metrics import Convention, Measures
-from pytest_probe.numerics.tool_ulp import float8_distance, powers
 from pytest_probe.numerics.ulp import nonfinite_distance, ulp_distance
 
 

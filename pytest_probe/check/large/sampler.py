@@ -20,12 +20,12 @@ from pytest_probe.check.large.checksums import Checksums
 from pytest_probe.check.large.contractions import Contraction, IndexValues, Indices, cut, free_indices
 from pytest_probe.check.perturbed import Perturbation, PerturbedRuns
 from pytest_probe.check.replay import Replay
-from pytest_probe.inputs.streams import Streams
 from pytest_probe.model.arguments import with_leaves
 from pytest_probe.model.dump import Direction
 from pytest_probe.model.run import Run, Wanted
 from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, widen
 from pytest_probe.numerics.noise_ratio import root_mean_square
+from pytest_probe.numerics.random_streams import RecordStreams
 
 # u_c of float32 and narrower: a checksum says where to look, so that one roundoff does for all dtypes.
 ROUNDOFF = 2.0**-24
@@ -135,12 +135,12 @@ class Sampler(Struct, frozen=True):
         return min(free_indices(contraction, name), key=left, default=None)
 
     def _random(self, name: str, index: str) -> AnyArray:
-        return Streams(f"{self.key}\0{name}", self.seed).at(index).permutation(self.contraction.extents[index])
+        return RecordStreams(f"{self.key}\0{name}", self.seed).at(index).permutation(self.contraction.extents[index])
 
     def _pointed(self, name: str, along: str, sizes: Mapping[str, int], actual: AnyArray) -> IndexValues:
         """The rows and columns whose checksums are off by most, at most half of what is taken."""
         # By the case's key and the seed, so that another run looks at the same places.
-        signs = Streams(f"{self.key}\0{name}", self.seed).at("signs")
+        signs = RecordStreams(f"{self.key}\0{name}", self.seed).at("signs")
         checksums = Checksums.of(self.contraction.extents[along], self._block, signs)
         indices = self.contraction.indices(name)
         scores = self._scores(name, along, checksums, actual)

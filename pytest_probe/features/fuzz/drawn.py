@@ -16,10 +16,10 @@ from pytest_probe.inputs.filled import resized
 from pytest_probe.inputs.generated import generate, kind_of, rounded_to_dtype
 from pytest_probe.inputs.role_table import roles
 from pytest_probe.inputs.roles import Role
-from pytest_probe.inputs.streams import Streams
 from pytest_probe.inputs.strides import laid_out
 from pytest_probe.model.arguments import Arguments, Leaf, map_tree, mapped
 from pytest_probe.model.dump import Call, Surroundings, TensorSpec
+from pytest_probe.numerics.random_streams import RecordStreams
 
 # A view of memory that begins one element after an aligned address, as a layout beside those of `strides`.
 OFFSET = "offset"
@@ -75,7 +75,7 @@ class DrawnCall(Struct, frozen=True, dict=True):
         """The arguments; call is what `call` gives. What an argument must be beside its regime (an index, a
         probability) holds."""
         bound = self.signatures.bind(self.api, call.args, call.kwargs)
-        found, streams = roles(bound, call), Streams(self.api, self.seed)
+        found, streams = roles(bound, call), RecordStreams(self.api, self.seed)
 
         def leaf(value: Any, path: str) -> Any:
             if not isinstance(value, DrawnTensor):

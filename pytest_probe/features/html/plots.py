@@ -14,8 +14,7 @@ from pytest_probe.check.outcome import Checked
 from pytest_probe.model.details import Plots, limit_share
 from pytest_probe.model.verdict import SEVERITY, ArgumentRow, OutputVerdict, Verdict
 from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating
-from pytest_probe.numerics.error_plots import error_map, errors_of, points, sampled
-from pytest_probe.numerics.histogram import histogram
+from pytest_probe.numerics.error_plots import error_map, errors_of, histogram, points, sample
 
 
 def arguments_of(checked: Checked) -> tuple[ArgumentRow, ...]:
@@ -44,7 +43,7 @@ def _badness(output: OutputVerdict) -> tuple[int, float]:
 
 def _plots(output: OutputVerdict, actual: AnyArray, expected: AnyArray) -> Plots:
     with np.errstate(all="ignore"):
-        taken = sampled(actual, expected)
+        taken = sample(actual, expected)
         errors = errors_of(*taken)
         measured = is_floating(actual.dtype) or is_complex(actual.dtype)
         return Plots(

@@ -22,7 +22,6 @@ from pytest_probe.check.runner import CaseRunner
 from pytest_probe.check.structure import described, dtypes_fit, recorded, shapes_fit
 from pytest_probe.errors import DeviceRaised, NoKernel, NotMeasured, ReplayDiffers
 from pytest_probe.frameworks.base import looked_up
-from pytest_probe.inputs.streams import Streams
 from pytest_probe.model.arguments import Arguments, BoundCall, Leaf, floats_of, with_leaves
 from pytest_probe.model.case import Case
 from pytest_probe.model.dump import Call
@@ -30,6 +29,7 @@ from pytest_probe.model.measurement import Shape
 from pytest_probe.model.run import Device, MeasuredCall, Run, Wanted, Way
 from pytest_probe.numerics.closeness import same_bytes
 from pytest_probe.numerics.dtypes import AnyArray, is_floating, round_to, widen
+from pytest_probe.numerics.random_streams import RecordStreams
 from pytest_probe.standards.api_class import classes_of
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def _varied(leaf: Leaf, record: str, name: str, seed: int) -> Leaf:
     first = widen(array.reshape(-1)[:1])[0]
     if not np.isfinite(first) or bool(np.any(widen(array) != first)):
         return leaf
-    drawn = Streams(record, seed).at(f"time.{name}").uniform(LEAST, MOST, array.shape)
+    drawn = RecordStreams(record, seed).at(f"time.{name}").uniform(LEAST, MOST, array.shape)
     return replace(leaf, array=round_to(drawn * (first or 1.0), array.dtype).astype(array.dtype))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import paddle
 
 from pytest_probe.errors import Unsupported
-from pytest_probe.numerics.contiguous import in_order
+from pytest_probe.numerics.arrays import contiguous
 
 _core: Any = paddle.base.core
 # The type of Paddle's tensors, for annotations.
@@ -47,7 +47,7 @@ def name_of(dtype: Any) -> str:
 def to_tensor(array: np.ndarray, gradient: bool = False) -> Tensor:
     """A CPU tensor of its own memory with the array's values and dtype. Raises Unsupported where Paddle has no such
     dtype."""
-    plain = in_order(array)
+    plain = contiguous(array)
     if plain.dtype == BFLOAT16:
         plain = plain.view(np.uint16)
     elif plain.dtype in BYTES:

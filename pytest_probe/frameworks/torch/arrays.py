@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from pytest_probe.errors import Unsupported, UnsupportedDtype
-from pytest_probe.numerics.contiguous import in_order
+from pytest_probe.numerics.arrays import contiguous
 
 # NumPy has none of these: they cross as integers of the same width.
 CARRIERS: Mapping[torch.dtype, tuple[torch.dtype, type]] = {
@@ -28,7 +28,7 @@ TORCH_COMPLEX = {"float64": torch.complex128, "float32": torch.complex64}
 
 def to_tensor(array: np.ndarray) -> torch.Tensor:
     """A tensor of its own memory, which torch may resize, with the array's values and dtype."""
-    plain = in_order(array)
+    plain = contiguous(array)
     special = TO_TORCH.get(plain.dtype)
     if special is None:
         return torch.from_numpy(plain).clone()
@@ -39,7 +39,7 @@ def to_tensor(array: np.ndarray) -> torch.Tensor:
 def to_wide_tensor(array: np.ndarray, dtype: str) -> torch.Tensor:
     """The same with floats as dtype (complex: of twice that width), copied once."""
     if array.dtype == np.float32 and dtype != "float32":
-        return torch.from_numpy(in_order(array)).to(getattr(torch, dtype))
+        return torch.from_numpy(contiguous(array)).to(getattr(torch, dtype))
     return widened(to_tensor(array), dtype)
 
 

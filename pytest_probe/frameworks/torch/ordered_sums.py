@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pytest_probe.numerics.float32_sums import Order, Sum, adding
+from pytest_probe.numerics.float32_sums import Order, Sum, sum_in_order
 
 _ATEN = torch.ops.aten
 Tensor = torch.Tensor
@@ -23,7 +23,7 @@ def kernels(order: Order) -> Mapping[Any, Callable[..., Any]]:
     """What stands in for kernels of float64: they round their terms to float32, and each sum of them. NotImplemented is
     what they give of other dtypes. Convolutions, sums by an index and large products are not
     among them."""
-    add = adding(order, torch.get_num_threads())
+    add = sum_in_order(order, torch.get_num_threads())
     total, product = functools.partial(_sum, add), functools.partial(_product, add)
     return {
         _ATEN.sum.default: total,

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from pytest_probe.numerics.distinct import has_distinct
 from pytest_probe.numerics.dtypes import Float64Array, float_format
+from pytest_probe.numerics.statistics import has_distinct
 from pytest_probe.numerics.ulp import ulp
 
 # Of what a common factor changes: what may be left beside it. Numbers that show one, among so many; elements that must.

@@ -14,7 +14,7 @@ import numpy as np
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.device_modes import ACCUMULATIONS, MODES
 from pytest_probe.model.verdict import Diagnosis, OutputVerdict
-from pytest_probe.numerics import distribution, regions
+from pytest_probe.numerics import regions, statistics
 from pytest_probe.numerics.dtypes import is_complex, is_floating, widen
 from pytest_probe.numerics.ulp import ulp_distance
 from pytest_probe.standards.base import Standard
@@ -110,8 +110,8 @@ def _spread(comparison: Comparison) -> str:
     """How distances are spread, in ULP; of integers their differences."""
     actual, expected = comparison.actual, comparison.expected
     if is_floating(actual.dtype) or is_complex(actual.dtype):
-        return f"{distribution.line(ulp_distance(actual, expected, actual.dtype))} ULP"
-    return distribution.line(np.abs(actual.astype(np.float64) - expected.astype(np.float64)))
+        return f"{statistics.spread_line(ulp_distance(actual, expected, actual.dtype))} ULP"
+    return statistics.spread_line(np.abs(actual.astype(np.float64) - expected.astype(np.float64)))
 
 
 def _not_finite(comparison: Comparison) -> Mapping[str, tuple[int, int]]:

@@ -11,8 +11,8 @@ from fractions import Fraction
 import numpy as np
 from msgspec import Struct
 
-from pytest_probe.numerics.distinct import has_distinct
 from pytest_probe.numerics.dtypes import Float64Array
+from pytest_probe.numerics.statistics import has_distinct
 from pytest_probe.standards.diagnosis.trouble import ENOUGH, NEARLY_ALL, Cause, Trouble
 
 # Elements of a slice, and slices: a factor of its own explains a slice of fewer.

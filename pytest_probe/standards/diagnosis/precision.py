@@ -12,8 +12,8 @@ from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.device_modes import Behaviour
 from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics import noise_ratio, regions
-from pytest_probe.numerics.distinct import has_distinct
 from pytest_probe.numerics.dtypes import AnyArray, Float64Array, float_format, numpy_dtype, round_to
+from pytest_probe.numerics.statistics import has_distinct
 from pytest_probe.numerics.ulp import ulp
 from pytest_probe.standards.device_modes.emulate import closer, emulations, judged, metrics_text
 from pytest_probe.standards.diagnosis.trouble import ENOUGH, NEARLY_ALL, Cause, Trouble, wrong_elements

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.numerics import noise_ratio
-from pytest_probe.numerics.design_effect import design_effect
 from pytest_probe.numerics.dtypes import WIDE_DTYPES, AnyArray, BoolArray, float_format, widen
 from pytest_probe.numerics.noise_ratio import Limits, Noise, Spread
+from pytest_probe.numerics.statistics import design_effect
 from pytest_probe.numerics.ulp import ulp
 from pytest_probe.standards.noise import added_in_order
 from pytest_probe.standards.noise.summed_terms import may_use_winograd, repeats, summed_terms

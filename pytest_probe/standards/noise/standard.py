@@ -15,7 +15,7 @@ from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.verdict import UNDECIDED, Basis, Metric, Outcome, OutputVerdict
 from pytest_probe.numerics import metrics, noise_ratio
 from pytest_probe.numerics.dtypes import AnyArray, dtype_name, float_format, round_to
-from pytest_probe.numerics.histogram import histogram
+from pytest_probe.numerics.error_plots import histogram
 from pytest_probe.numerics.noise_ratio import Bias, Noise, Spread
 from pytest_probe.standards.exact import Exact, elements
 from pytest_probe.standards.noise import cut_sums, edges, far_off, stages, steps, zero_times_nan

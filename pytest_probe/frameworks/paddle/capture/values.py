@@ -33,7 +33,7 @@ from pytest_probe.capture.statistics import count_large, fill_from, fill_small_f
 from pytest_probe.frameworks.paddle.arrays import FLOATS, name_of
 from pytest_probe.frameworks.paddle.capture import distributed
 from pytest_probe.frameworks.paddle.capture.distant import DistantStatistics
-from pytest_probe.numerics.contiguous import in_order
+from pytest_probe.numerics.arrays import contiguous
 
 SMALL_BYTES = 16_384  # bytes up to which a copy, and statistics of many together, cost less than statistics at once
 TOGETHER = 131_072  # bytes of many tensors: what the cache holds
@@ -179,7 +179,7 @@ class Values(Snapshots):
             return {"type": f"numpy.ndarray of {array.dtype}"}
         seen = Seen("numpy.ndarray", array.dtype.name, array.shape, False)
         if 0 < array.nbytes <= HUGE and self._widths.get(array.dtype.name, 0):
-            self._look(in_order(array), seen, near=False)
+            self._look(contiguous(array), seen, near=False)
         return seen
 
     def _look(self, array: np.ndarray, seen: Seen, near: bool) -> None:
@@ -207,7 +207,7 @@ class Values(Snapshots):
         """As `_look`, of a tensor on another device; where values are asked for, or it cannot count, of a copy."""
         copied = self._kept or self._sums
         if copied or not self._distant.count(tensor, seen, sampled=seen.dtype in _FLOATS):
-            self._look(in_order(np.asarray(tensor.numpy()).view(_ARRAYS[seen.dtype])), seen, near=False)
+            self._look(contiguous(np.asarray(tensor.numpy()).view(_ARRAYS[seen.dtype])), seen, near=False)
 
     def distrust(self, value: Any) -> None:
         """The memory of these tensors may be written to without Paddle counting it."""

@@ -30,7 +30,7 @@ from pytest_probe.frameworks.torch.capture.statistics import (
     to_numpy,
     vector,
 )
-from pytest_probe.numerics.contiguous import in_order
+from pytest_probe.numerics.arrays import contiguous
 
 SMALL_BYTES = 16_384  # bytes up to which a copy, and statistics of many together, cost less than statistics at once
 TOGETHER = 131_072  # bytes of many tensors: what the cache holds
@@ -156,7 +156,7 @@ class Values(Snapshots):
             return {"type": f"numpy.ndarray of {array.dtype}"}
         if array.nbytes > HUGE:
             return Seen("numpy.ndarray", array.dtype.name, array.shape, False)
-        tensor = torch.from_numpy(in_order(array))
+        tensor = torch.from_numpy(contiguous(array))
         seen = self._new(tensor, tensor.data_ptr(), None)
         # The copy's address will be another's.
         seen.type, seen.dtype, seen.address = "numpy.ndarray", array.dtype.name, UNSET

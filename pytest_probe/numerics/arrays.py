@@ -1,4 +1,4 @@
-"""Arrays of one shape in matching pieces that stay in a core's cache."""
+"""Arrays in memory: contiguous copies, and matching pieces that fit in a core's cache."""
 
 from __future__ import annotations
 
@@ -8,6 +8,16 @@ from typing import Any
 import numpy as np
 
 from pytest_probe.numerics.dtypes import AnyArray
+
+
+def contiguous(array: np.ndarray) -> np.ndarray:
+    """The array, or a copy where it is not contiguous or not writeable.
+
+    NumPy ignores the stride of a dimension of one, but torch refuses a negative one, and warns once a process about an
+    array that is not writeable.
+    """
+    return array if array.flags.carray and min(array.strides, default=0) >= 0 else array.copy()
+
 
 # Elements: 64 KiB of float64, below the size from which malloc maps and unmaps each temporary array anew (2.5 times
 # the CPU time at 64K elements).
@@ -22,7 +32,7 @@ def blocks(actual: AnyArray, expected: AnyArray, size: int = BLOCK) -> Iterator[
         for start in range(0, first.size, size):
             yield first[start : start + size], second[start : start + size]
         return
-    # nditer copies into its buffer only what does not lie in order.
+    # nditer copies into its buffer only what is not contiguous.
     pieces: Any = np.nditer(
         (actual, expected),
         flags=("external_loop", "buffered", "zerosize_ok"),
@@ -33,8 +43,8 @@ def blocks(actual: AnyArray, expected: AnyArray, size: int = BLOCK) -> Iterator[
 
 
 def in_blocks(compute: Callable[..., AnyArray], *arrays: AnyArray) -> AnyArray:
-    """What an element-by-element computation gives for arrays of one shape, in float64 and that shape: piece by piece,
-    so that what lies between its steps stays in the processor's cache."""
+    """The float64 result of an element-wise computation on arrays of one shape, computed piece by piece, so that its
+    temporary arrays stay in the processor's cache."""
     shape = arrays[0].shape
     if arrays[0].size <= BLOCK:
         return compute(*arrays)

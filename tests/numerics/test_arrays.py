@@ -1,5 +1,3 @@
-"""Blocks change no number: what is computed piece by piece is what is computed at once, bit for bit."""
-
 from __future__ import annotations
 
 from typing import Any
@@ -7,8 +5,26 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_probe.numerics import blocks, noise_ratio
-from pytest_probe.numerics.blocks import BLOCK, in_blocks
+from pytest_probe.numerics import arrays, noise_ratio
+from pytest_probe.numerics.arrays import BLOCK, contiguous, in_blocks
+
+X = np.arange(6.0).reshape(2, 3)
+FIXED = X.copy()
+FIXED.flags.writeable = False
+
+
+def test_what_lies_in_order_is_itself() -> None:
+    assert contiguous(X) is X
+
+
+@pytest.mark.parametrize("array", [X[:, ::-1], X.T, X[:1][::-1], X[:, ::2], FIXED])
+def test_what_does_not_or_is_fixed_is_copied(array: np.ndarray) -> None:
+    copied = contiguous(array)
+    assert not np.shares_memory(copied, array)
+    assert copied.flags.carray
+    assert min(copied.strides) >= 0
+    assert copied.tolist() == array.tolist()
+
 
 RANDOM = np.random.default_rng(0)
 SHAPE = (3, BLOCK // 2 + 5, 2)
@@ -51,7 +67,7 @@ def test_noise_is_that_of_the_whole(monkeypatch: pytest.MonkeyPatch, values: Any
     runs[0].reshape(-1)[::97] = np.inf
     found = []
     for size in (BLOCK, 10**9):
-        monkeypatch.setattr(blocks, "BLOCK", size)
+        monkeypatch.setattr(arrays, "BLOCK", size)
         with np.errstate(all="ignore"):
             spread = noise_ratio.spread_of(runs, values, dtype)
             noise = noise_ratio.measure_noise(
