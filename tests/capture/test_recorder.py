@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pytest_probe.capture.config import configured
-from pytest_probe.capture.scope import Scope
+from pytest_probe.capture.recorder import Scope
 
 
 def scope(**given: object) -> Scope:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_probe.capture.growing_json import GrowingFile, write_json
+from pytest_probe.capture.dump_files import GrowingFile, write_json
 
 
 def read(path: Path) -> object:

@@ -8,7 +8,7 @@ from types import CodeType
 import pytest
 
 from pytest_probe.capture import kernel
-from pytest_probe.capture.stacks import CallStacks
+from pytest_probe.capture.frames import CallStacks
 
 
 def _stacks() -> CallStacks:
