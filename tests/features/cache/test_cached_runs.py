@@ -13,7 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pytest_probe.features.cache.entry import Part
+from pytest_probe.features.cache.folder import Part
 from pytest_probe.frameworks.torch import calls
 from pytest_probe.settings.parse import parse
 from tests.support.writing import entries, write_dump
@@ -22,7 +22,7 @@ RUN = ("--probe-dump=dump.json", "--probe-device=cpu")
 # Each reference that is computed leaves a line; WHEN may kill the process.
 COUNTING = """
     import os, pathlib, signal
-    from pytest_probe.features.cache.entry import Part
+    from pytest_probe.features.cache.folder import Part
     from pytest_probe.frameworks.torch import calls
 
     run, finish = calls.run, Part.finish

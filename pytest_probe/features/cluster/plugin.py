@@ -8,7 +8,7 @@ import pytest
 
 from pytest_probe.errors import SettingsError
 from pytest_probe.features.cluster.controller import Cluster
-from pytest_probe.features.cluster.pool import Pool
+from pytest_probe.features.cluster.messages import Pool
 from pytest_probe.model.dump import Dump
 from pytest_probe.options import NAMED
 from pytest_probe.plugin.session import Probe

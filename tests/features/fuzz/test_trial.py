@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from benchmarks.fuzzing.running import checker, search, trials
-from pytest_probe.features.fuzz.exact_inputs import exact_elements
+from pytest_probe.features.fuzz.trial import exact_elements
 from pytest_probe.model.arguments import Arguments, Leaf
 from pytest_probe.model.dump import Call, Surroundings, TensorSpec
 

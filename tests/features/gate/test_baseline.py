@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytest_probe.features.gate.signature import signature
+from pytest_probe.features.gate.baseline import signature
 from pytest_probe.model.case import Case
 from pytest_probe.model.dump import Call, DeviceSpec, Dump, Record, TensorSpec
 

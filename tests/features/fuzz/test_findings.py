@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from pytest_probe.errors import DumpError
-from pytest_probe.features.fuzz.finding import Finding
-from pytest_probe.features.fuzz.saved import append
+from pytest_probe.features.fuzz.findings import Finding, append
 from pytest_probe.model.arguments import Arguments, Leaf
 from pytest_probe.model.dump import DtypeSpec, Lost, TensorSpec
 from pytest_probe.model.verdict import Verdict

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from pytest_probe.features.gate.entry import spread_of
-from pytest_probe.features.gate.spread import calibrated, rows
+from pytest_probe.features.gate.baseline import spread_of
+from pytest_probe.features.gate.gate import calibrated, rows
 from pytest_probe.model.baseline import KeptOutput, Spread
 
 OUTPUT = KeptOutput("output.0", 1e-7, 2.0, 0.5, 2.0, 4, "00000000", 1000, 500)

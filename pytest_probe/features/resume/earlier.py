@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from pytest_probe.errors import ResultsError, SettingsError
 from pytest_probe.model.result import Result
-from pytest_probe.reports.death import TIMEOUT
 from pytest_probe.reports.identity import Identity, check
+from pytest_probe.reports.running import TIMEOUT
 from pytest_probe.reports.selected import ITEMS, Items, RunEnd, described, faults, ids_in, is_of_test, read_items
 from pytest_probe.system.atomic_files import beside
 from pytest_probe.system.file_lock import locked
@@ -63,6 +63,11 @@ class Earlier:
         before = self.run.settings.timeout
         self.longer = before > 0 and (timeout == 0 or timeout > before)
 
+    @property
+    def started(self) -> str:
+        """When the run began, as run.json says it."""
+        return self.run.started
+
     def check(self, now: Identity, *, devices_known: bool) -> None:
         """Raises SettingsError where the run that goes on is another one. devices_known: workers may tell them later.
         A run that ended before it knew its devices has no results."""
@@ -71,7 +76,7 @@ class Earlier:
             before["devices"] = now["devices"]
         check(OPTION, str(self._folder), before, now, "resume", ADVICE)
 
-    def kept(self, file: IO[bytes]) -> IO[bytes]:
+    def without_reruns(self, file: IO[bytes]) -> IO[bytes]:
         """The results file, locked, without what has to run again: lines that are damaged, cases that have several
         results, cases that the run did not select, cases that a shorter time limit ended, and checks of a test, of
         which some may be missing. Raises OSError, and SettingsError where the list of its cases cannot be used."""

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_probe.features.markdown.github import error_commands, page
-from pytest_probe.features.markdown.page import Failing, Page
+from pytest_probe.features.markdown.page import Failing, Page, error_commands, step_summary
 from pytest_probe.reports.tally import Tally
 
 
@@ -24,11 +23,11 @@ def test_commands_escape_what_would_end_them(monkeypatch: pytest.MonkeyPatch) ->
 def test_the_page_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "page.md")
-    assert page() is None
+    assert step_summary() is None
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    assert page() == Path("page.md")
+    assert step_summary() == Path("page.md")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "")
-    assert page() is None
+    assert step_summary() is None
 
 
 def test_markdown_shows_names_as_they_are() -> None:
