@@ -27,9 +27,8 @@ from msgspec.structs import replace
 
 from pytest_probe import Checker, Conditions, Registry
 from pytest_probe.check.judging import Judging
-from pytest_probe.features.gate.entry import kept, spread_of
-from pytest_probe.features.gate.signature import signature
-from pytest_probe.features.gate.spread import CALIBRATED, rows
+from pytest_probe.features.gate.baseline import kept, signature, spread_of
+from pytest_probe.features.gate.gate import CALIBRATED, rows
 from pytest_probe.model.baseline import KeptCase, KeptOutput, Spread, number
 from pytest_probe.model.case import Case, floating_dtypes
 from pytest_probe.model.comparison import Comparison

@@ -20,8 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from pytest_probe.features.history.file import HistoryRun, opened
-from pytest_probe.features.history.queries import points
+from pytest_probe.features.history.file import HistoryRun, opened, points
 from pytest_probe.model.result import Result
 from tests.support.made_results import RUN, made_results
 

@@ -23,7 +23,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from pytest_probe.features.html.collected import Collected
-from pytest_probe.features.html.sparklines import RUNS
+from pytest_probe.features.html.other_runs import RUNS
 from tests.support.browser import Opened, chromium, missing
 from tests.support.made_results import made_results, write_run
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pytest_probe.capture.debugger import PrecisionDebugger as PrecisionDebugger
     from pytest_probe.capture.debugger import capture as capture
-    from pytest_probe.capture.seeding import seed_all as seed_all
+    from pytest_probe.capture.debugger import seed_all as seed_all
     from pytest_probe.capture.timing import end_analysis as end_analysis
     from pytest_probe.capture.timing import start_analysis as start_analysis
     from pytest_probe.capture.timing import timing as timing
@@ -39,7 +39,7 @@ _EXPORTS = {
     "capture": "pytest_probe.capture.debugger",
     "end_analysis": "pytest_probe.capture.timing",
     "read_dump": "pytest_probe.records",
-    "seed_all": "pytest_probe.capture.seeding",
+    "seed_all": "pytest_probe.capture.debugger",
     "start_analysis": "pytest_probe.capture.timing",
     "timing": "pytest_probe.capture.timing",
 }

@@ -14,10 +14,7 @@ from pytest_probe import frameworks
 from pytest_probe.errors import SettingsError
 from pytest_probe.features.fuzz import strategy
 from pytest_probe.features.fuzz.drawn import DrawnCall
-from pytest_probe.features.fuzz.from_table import entry_of, tabled
-from pytest_probe.features.fuzz.patterns import Pattern
-from pytest_probe.features.fuzz.table import table
-from pytest_probe.features.fuzz.templates import Template, TensorSlot
+from pytest_probe.features.fuzz.templates import Pattern, Template, TensorSlot, entry_of, table, tabled
 from pytest_probe.model.run import Way
 
 __all__ = ["DrawnArguments", "calls", "tensors"]

@@ -16,7 +16,6 @@ import pytest
 # pytester forgets the modules that a run of its own imports first. Of these, which are imported late, some would be
 # there twice, with a class each.
 import pytest_probe.features.fuzz.from_records
-import pytest_probe.features.fuzz.from_table
 import pytest_probe.features.fuzz.strategy  # noqa: F401
 from tests.support import kernels
 from tests.support.other_plugins import WITHOUT_OTHERS

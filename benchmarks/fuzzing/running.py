@@ -14,9 +14,9 @@ import hypothesis.core
 from benchmarks.fuzzing.faults import Fault
 from pytest_probe import frameworks
 from pytest_probe.check import Checker, Conditions
-from pytest_probe.features.fuzz.from_table import tabled
 from pytest_probe.features.fuzz.search import Effort, Findings, Search, wrong
 from pytest_probe.features.fuzz.shrinking import shrunk
+from pytest_probe.features.fuzz.templates import tabled
 from pytest_probe.features.fuzz.trial import Target, Trials
 from pytest_probe.model.dump import Direction
 from pytest_probe.registry import Registry

@@ -1,18 +1,34 @@
-"""What a training script calls: PrecisionDebugger, as msprobe's, and shorter ways to the same."""
+"""What a training script calls: PrecisionDebugger, as msprobe's, shorter ways to the same, and seed_all."""
 
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from pytest_probe import frameworks
 from pytest_probe.capture.config import configured
 from pytest_probe.capture.framework import recording
-from pytest_probe.capture.outcome import Outcome
 from pytest_probe.capture.recorder import Recorder, log
-from pytest_probe.capture.seeding import SEED, seed_all
+from pytest_probe.capture.writer import Outcome
+
+# msprobe's.
+SEED = 1234
+
+
+def seed_all(seed: int = SEED, mode: bool = False, framework: str = frameworks.DEFAULT) -> None:
+    """Seed Python's, NumPy's and the framework's generators; mode: it shall use deterministic algorithms, and warn
+    where there is none. Raises Unsupported where the framework is not installed."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    os.environ["PYTHONHASHSEED"] = str(seed)
+    # cuBLAS reads this when it is first used.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    recording(framework).seed(seed, mode)
 
 
 class PrecisionDebugger:

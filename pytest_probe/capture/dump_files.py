@@ -1,17 +1,138 @@
-"""The files of one step in msprobe's layout, with keys of our own: dump.json with its companions, and tensors."""
+"""The files of one step in msprobe's layout, with keys of our own: dump.json with its companions, and tensors.
+
+dump.json can be read as a whole at every moment: new entries and new closing braces overwrite the old closing braces in
+one call. The other files are written at the end of the step.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+import msgspec
 from msgspec import UNSET
 
-from pytest_probe.capture.encoding import encoded, save_data
-from pytest_probe.capture.growing_json import GrowingFile, write_json
-from pytest_probe.capture.snapshot import NamedEntry, Parent, backward_of, forward_of
+from pytest_probe.capture.snapshot import (
+    BackwardEntry,
+    ForwardEntry,
+    Json,
+    NamedEntry,
+    Parent,
+    backward_of,
+    forward_of,
+    seen_tensors,
+    tuple_places,
+)
 from pytest_probe.model.dump import TENSOR_FOLDER
+from pytest_probe.system.files import write_whole
+
+_encode = msgspec.json.Encoder(enc_hook=str).encode
+# What may hold a tuple: looking for one in every leaf would cost as much as encoding it.
+_NESTING = frozenset((list, tuple, dict))
+# Most file systems take names of 255 bytes.
+_LONGEST = 200
+_encode_plain = msgspec.json.Encoder().encode
+# Closes the growing object and the file's; the next members are written over it.
+TAIL = b"\n}}\n"
+
+
+def encoded(entry: NamedEntry) -> bytes:
+    """The body of an entry; one that JSON cannot hold says why in its place."""
+    try:
+        if type(entry.body) is ForwardEntry:
+            _mark_tuples(entry.body)
+        return _encode(entry.body)
+    except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
+        return _encode({"probe": {"failed": f"{type(error).__name__}: {error}"}})
+
+
+def save_data(entry: NamedEntry, save: Callable[[Any, str], None]) -> None:
+    """Give save every tensor of an entry that waits to be saved, and the name of its file."""
+    body = entry.body
+    if type(body) is ForwardEntry:
+        halves: dict[str, Json] = {"input": body.input_args, "kwargs": body.input_kwargs, "output": body.output}
+        halves["parameters"] = body.parameters
+    elif type(body) is BackwardEntry:
+        halves = {"input": body.input, "output": body.output}
+    else:
+        halves = body
+    for half, tree in halves.items():
+        for place, seen in seen_tensors(tree, half):
+            if seen.data is not UNSET:
+                seen.data_name = file_name(f"{entry.name}.{place}")
+                save(seen.data, seen.data_name)
+                seen.data = UNSET
+
+
+def file_name(place: str) -> str:
+    """The file of a tensor at a place. Modules and keys may have any names: what no file's name may hold is escaped,
+    and the end of one that is too long becomes a checksum."""
+    name = quote(place, safe=" ", errors="backslashreplace")
+    if len(name) > _LONGEST:
+        name = f"{name[:_LONGEST]}.{zlib.crc32(name.encode()):08x}"
+    return f"{name}.pt"
+
+
+def _mark_tuples(body: ForwardEntry) -> None:
+    if body.input_args is UNSET or _NESTING.isdisjoint(map(type, (*body.input_args, *body.input_kwargs.values()))):
+        return
+    nesting = [(f"input.{index}", tree) for index, tree in enumerate(body.input_args) if type(tree) in _NESTING]
+    nesting += [(f"kwargs.{key}", tree) for key, tree in body.input_kwargs.items() if type(tree) in _NESTING]
+    found = [place for start, tree in nesting for place in tuple_places(tree, start)]
+    if found:
+        body.tell("tuples", found)
+
+
+class GrowingFile:
+    """A JSON object whose last member is an object that grows: after each `add` the file can be read as a whole.
+
+    Every member comes with the closing braces, over those before it, in one write: a process that is killed leaves
+    whole members. Raises OSError; what was there before a failure stays and is closed.
+    """
+
+    def __init__(self, path: Path, header: dict[str, Any], growing: str) -> None:
+        self.path = path
+        self._file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0), 0o644)
+        head = json.dumps(header, ensure_ascii=False).removesuffix("}") + f', "{growing}": {{'
+        self._end = 0
+        self._write(head.encode())
+        self._empty = True
+
+    def add(self, members: list[tuple[str, bytes]]) -> None:
+        """Append members: names, and values as JSON."""
+        text = b",\n".join(b"%b: %b" % (_encode_plain(name), body) for name, body in members)
+        self._write((b"\n" if self._empty else b",\n") + text)
+        self._empty = False
+
+    def _write(self, data: bytes) -> None:
+        whole = data + TAIL
+        try:
+            done = 0
+            while done < len(whole):
+                done += os.pwrite(self._file, whole[done:], self._end + done)
+        except OSError:
+            os.ftruncate(self._file, self._end + len(TAIL) if self._end else 0)
+            if self._end:
+                os.pwrite(self._file, TAIL, self._end)
+            raise
+        self._end += len(data)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write a file as a whole. Raises OSError."""
+    try:
+        text = _encode_plain(content)
+    except UnicodeEncodeError:  # names of files may hold bytes that are no text
+        text = json.dumps(content, ensure_ascii=False).encode(errors="backslashreplace")
+    write_whole(path, text)
 
 
 class DumpFiles:

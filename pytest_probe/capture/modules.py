@@ -17,10 +17,9 @@ from typing import Any, TypeAlias
 from msgspec import UNSET, Struct
 
 from pytest_probe.capture.config import CaptureConfig
-from pytest_probe.capture.plain import Snapshots
+from pytest_probe.capture.frames import CallStacks
 from pytest_probe.capture.recorder import Recorder
-from pytest_probe.capture.snapshot import ForwardEntry, NamedEntry, Parent
-from pytest_probe.capture.stacks import CallStacks
+from pytest_probe.capture.snapshot import ForwardEntry, NamedEntry, Parent, Snapshots
 from pytest_probe.errors import SettingsError
 
 # Given what a module returned, watches for the gradients of the call.

@@ -12,7 +12,7 @@ import pytest
 
 from pytest_probe.capture.debugger import PrecisionDebugger
 from pytest_probe.capture.folder import FolderTaken
-from pytest_probe.capture.outcome import Outcome
+from pytest_probe.capture.writer import Outcome
 from pytest_probe.errors import FrameworkTooOld, SettingsError, Unsupported
 from pytest_probe.plugin.disk import fail, unwritten
 from pytest_probe.plugin.misspelled import usage_error

@@ -1,4 +1,7 @@
-"""One capture in one process: its steps, its folders, and what becomes of errors. Knows no framework."""
+"""One capture in one process: its steps, its folders, which calls it records, and what becomes of errors.
+
+It knows no framework.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +13,95 @@ import threading
 import time
 import weakref
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from pytest_probe.capture import disk, folder
+from pytest_probe.capture import folder, writer
 from pytest_probe.capture.apex_files import ApexFiles
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.dump_files import DumpFiles
-from pytest_probe.capture.outcome import Outcome, in_bytes
-from pytest_probe.capture.scope import Scope
 from pytest_probe.capture.snapshot import NamedEntry
-from pytest_probe.capture.writer import EntrySource, StepFiles, Writer
+from pytest_probe.capture.writer import EntrySource, Outcome, StepFiles, Writer, in_bytes
 from pytest_probe.errors import OverflowFound
 from pytest_probe.model.dump import TENSOR_FOLDER
 
 log = logging.getLogger("pytest_probe")
+_recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
+
+
+class Scope:
+    """Decides about one call after the other; an interval of names is open from its first name to its last."""
+
+    def __init__(self, config: CaptureConfig) -> None:
+        self._config = config
+        self._first, self._last = map(_call, config.scope or ("", ""))
+        self._open = False
+        self._lock = threading.Lock()
+        self.whole = not (config.scope or config.names)
+
+    def wants_api(self, name: str) -> bool:
+        """Is this API, as "Functional.linear", on the white list, where there is one, and not on the black list?"""
+        white, black = self._config.white, self._config.black
+        return (not white or _listed(name, white)) and not _listed(name, black)
+
+    def wants(self, call: str) -> bool:
+        """Is this call, as "Functional.linear.0", inside, with both its directions? Asked once for each, in order."""
+        if self.whole:
+            return True
+        inside = True
+        if self._first:
+            with self._lock:
+                inside = self._open = self._open or call == self._first
+                self._open = self._open and call != self._last
+        names = self._config.names
+        # A name of the list may name a direction; a call is recorded with both or not at all.
+        both = f"{call}.forward {call}.backward"
+        return inside and (not names or any(name in both for name in names))
+
+    def wants_later_step(self, step: int) -> bool:
+        return not self._config.steps or any(each[-1] > step for each in self._config.steps)
+
+    def enters(self, module: str) -> bool:
+        """As wants, of the forward entry of a module: an interval that ends with it holds all that it calls."""
+        if self.whole:
+            return True
+        with self._lock:
+            self._open = self._open or module == self._first
+        names = self._config.names
+        return (self._open or not self._first) and (not names or any(name in module for name in names))
+
+    def leaves(self, module: str) -> None:
+        """The forward of a module ends."""
+        if module == self._last:
+            with self._lock:
+                self._open = False
+
+    def again(self) -> None:
+        """A new step begins: the interval is closed."""
+        self._open = False
+
+    def wants_step(self, step: int) -> bool:
+        return _among(step, self._config.steps)
+
+    def wants_rank(self, rank: int | None) -> bool:
+        return _among(rank or 0, self._config.ranks)
+
+
+def _among(number: int, wanted: tuple[range, ...]) -> bool:
+    return not wanted or any(number in each for each in wanted)
+
+
+def _call(entry: str) -> str:
+    return entry.removesuffix(".forward").removesuffix(".backward")
+
+
+def _listed(name: str, patterns: tuple[str, ...]) -> bool:
+    """By full name, by the name without its prefix, or by a glob of either."""
+    bare = name.partition(".")[2]
+    return any(fnmatchcase(name, pattern) or fnmatchcase(bare, pattern) for pattern in patterns)
 
 
 class Hooks(EntrySource, Protocol):
@@ -122,7 +197,7 @@ class Recorder:
         self.close()
         first = not before and bool(self.outcome.steps) and not self._full
         if first and self.scope.wants_later_step(self.step) and self._speaks():
-            say(f"pytest-probe: {self.outcome.cost()}; {in_bytes(disk.free(self._folder()))} free")
+            say(f"pytest-probe: {self.outcome.cost()}; {in_bytes(writer.free(self._folder()))} free")
         self.step += 1
         self.scope.again()
         if asked:
@@ -240,9 +315,6 @@ def say(message: str) -> None:
         log.info(message)
     else:
         print(message, file=sys.stderr)
-
-
-_recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
 
 
 def _leave_all() -> None:

@@ -10,8 +10,7 @@ import numpy as np
 from msgspec import UNSET
 
 from pytest_probe.capture import kernel
-from pytest_probe.capture.masses import fill_masses, frequent
-from pytest_probe.capture.samples import Places, memory_at
+from pytest_probe.capture.frequent_values import Places, fill_masses, frequent, memory_at
 from pytest_probe.capture.snapshot import Seen, json_number
 
 _ROW = 1024  # elements whose squares are summed in float32

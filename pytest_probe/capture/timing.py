@@ -8,12 +8,10 @@ from contextlib import contextmanager
 
 from pytest_probe import frameworks
 from pytest_probe.capture.debugger import safely
-from pytest_probe.capture.framework import Timing
+from pytest_probe.capture.framework import Timing, watched
 from pytest_probe.capture.framework import timing as timing_of
-from pytest_probe.capture.imports import watched
-from pytest_probe.capture.profiling import files, table
-from pytest_probe.capture.profiling.durations import Spent
-from pytest_probe.capture.profiling.stopwatch import Stopwatch
+from pytest_probe.capture.profiling import report
+from pytest_probe.capture.profiling.stopwatch import Spent, Stopwatch
 from pytest_probe.capture.profiling.track import Api
 from pytest_probe.errors import NotStarted, SettingsError
 
@@ -43,10 +41,10 @@ class Timed:
 
     def write(self, folder: str | os.PathLike[str]) -> None:
         """time.jsonl and trace.json. Raises SettingsError where the folder holds a run, or cannot be written."""
-        files.write(self._stopwatch, files.take(os.fspath(folder)))
+        report.write(self._stopwatch, report.take(os.fspath(folder)))
 
     def __str__(self) -> str:
-        return table.text(self._stopwatch)
+        return report.text(self._stopwatch)
 
 
 @contextmanager

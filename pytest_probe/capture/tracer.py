@@ -1,17 +1,123 @@
-"""PaddleAPEX's Tracer: start() at the beginning of each step, stop() at its end."""
+"""PaddleAPEX's Tracer, start() at the beginning of each step and stop() at its end, and the tool_config.yaml and
+op_target.yaml that configure it."""
 
 from __future__ import annotations
 
 import os
 import weakref
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
 
-from pytest_probe.capture.apex_config import configured
+import yaml
+from msgspec import Meta, Struct, field
+
+from pytest_probe.capture.config import ApexOptions, CaptureConfig
 from pytest_probe.capture.debugger import safely
 from pytest_probe.capture.framework import recording
 from pytest_probe.capture.recorder import Recorder
 from pytest_probe.errors import SettingsError
+from pytest_probe.system.decoding import decode
+from pytest_probe.system.files import open_regular
 
+T = TypeVar("T")
+# It names the file where no argument does.
+VARIABLE = "APEX_CONFIG_PATH"
+# What op_target_path says for PaddleAPEX's own list, in the place of which stands all that can be recorded.
+_ALL = ("None", "", None)
+
+Flag = Annotated[bool, Meta(description="give true or false")]
+Path_ = Annotated[str, Meta(description="give the path of a folder")]
+Names = Annotated[tuple[str, ...] | None, Meta(description="give a list of functions, as paddle.nn.functional.softmax")]
 _running: weakref.WeakSet[Tracer] = weakref.WeakSet()
+
+
+class ToolConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """tool_config.yaml; a key that is left out has PaddleAPEX's own default."""
+
+    op_target_path: Annotated[str | None, Meta(description="give the path of a file, or None")] = None
+    dump_root_path: Path_ = "./dump_info"
+    remote_path: Path_ = "/root/paddlejob/workspace/PaddleAPEX_dump/"
+    asynchronous: Flag = field(default=False, name="Async_dump")
+    dump_mode: Literal["random", "real_data"] = "random"
+    # Ours are the extremes themselves, wherever they are computed.
+    profile_mode: Flag = True
+    target_step: Annotated[
+        tuple[Annotated[int, Meta(ge=0)], ...],
+        Meta(min_length=1, description="give a list of numbers, 0 or more, as [0, 5]"),
+    ] = (0,)
+    dump_unique: Flag = True
+    split_dump: Flag = True
+
+
+class OpTarget(Struct, frozen=True, forbid_unknown_fields=True):
+    """op_target.yaml; its documentation writes the first key with a space."""
+
+    target_op: Names = None
+    spaced: Names = field(default=None, name="target op")
+    ignored_op: Names = None
+
+
+def configured(path: str | os.PathLike[str] | None) -> CaptureConfig:
+    """The configuration of a file; None: of that which APEX_CONFIG_PATH names, or where nothing does the defaults.
+
+    Raises SettingsError, which names the file, the key and what would do.
+    """
+    path = path or os.environ.get(VARIABLE)
+    tool = ToolConfig() if path is None else _read(Path(path), ToolConfig)
+    _check_folder(tool.dump_root_path)
+    return CaptureConfig(
+        os.path.abspath(tool.dump_root_path),
+        task="tensor" if tool.dump_mode == "real_data" else "statistics",
+        steps=tuple(range(step, step + 1) for step in tool.target_step),
+        stacks=False,
+        layout="paddleapex",
+        apex=ApexOptions(tool.dump_unique, tool.split_dump, tool.remote_path if tool.asynchronous else ""),
+        **_functions(tool.op_target_path),
+    )
+
+
+def _functions(path: str | None) -> dict[str, Any]:
+    """Which functions a file lists, and which it leaves out."""
+    if path in _ALL:
+        return {}
+    target = _read(Path(str(path)), OpTarget)
+    names = (*(target.target_op or ()), *(target.spaced or ()))
+    ignored = target.ignored_op or ()
+    if not names:
+        return {"black": ignored}
+    return {"targets": tuple(name for name in names if name not in ignored)}
+
+
+def _read(path: Path, kind: type[T]) -> T:
+    content = _content(path)
+    return decode(content, kind, lambda steps: str(path))
+
+
+def _content(path: Path) -> Mapping[str, Any]:
+    try:
+        with open_regular(path) as file:
+            content = yaml.safe_load(file.read().decode("utf-8-sig"))
+    except OSError as error:
+        raise SettingsError(str(path), error.strerror, "give a configuration file that can be read") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise SettingsError(str(path), str(error), "give a YAML file, as PaddleAPEX's tool_config.yaml") from None
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise SettingsError(str(path), content, "give a mapping, `key: value`, as PaddleAPEX's tool_config.yaml")
+    return content
+
+
+def _check_folder(folder: str) -> None:
+    """Raises SettingsError where nothing can be written there."""
+    path = Path(folder)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingsError("dump_root_path", folder, f"it cannot be made ({error.strerror})") from None
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise SettingsError("dump_root_path", folder, "give a folder that can be written to")
 
 
 class Tracer:

@@ -35,9 +35,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object]:
     if not hasattr(config, "workerinput") and _may_probe(config):
         if config.option.probe_cluster or config.getini("probe_cluster"):
-            from pytest_probe.features.cluster import setup
+            from pytest_probe.features.cluster import plugin
 
-            setup.refuse_workers(config)
+            plugin.refuse_workers(config)
         elif config.option.probe_isolate or config.getini("probe_isolate"):
             from pytest_probe.features.isolate import plugin as isolation
 
@@ -188,9 +188,9 @@ def _configure(config: pytest.Config) -> None:
 
         config.pluginmanager.register(Parameters(), "probe-allure")
     if xdist.on_cluster(state):
-        from pytest_probe.features.cluster import setup
+        from pytest_probe.features.cluster import plugin
 
-        setup.configure(config, state)
+        plugin.configure(config, state)
     if not xdist.is_worker(config):
         from pytest_probe.plugin.report_results import Freeing
         from pytest_probe.plugin.reporting import Reporting

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from pytest_probe.check import Case, Checked, Checker, PreparedCall
 from pytest_probe.check.api_names import known_api
 from pytest_probe.errors import NoKernel, SettingsError, UnsupportedDtype
-from pytest_probe.features.gate.failure_text import SHORT, heading, table
 from pytest_probe.features.gate.gate import Judgement
+from pytest_probe.features.gate.report import SHORT, heading, table
 from pytest_probe.features.html.details import details_of
 from pytest_probe.model.case import Demands
 from pytest_probe.model.dump import Direction, Record

@@ -12,8 +12,8 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_probe.check import Case
-from pytest_probe.features.gate.failure_text import SHORT, heading, table
 from pytest_probe.features.gate.gate import Judgement
+from pytest_probe.features.gate.report import SHORT, heading, table
 from pytest_probe.features.html.details import details_of
 from pytest_probe.model.dump import Direction, Dump, Frame, Record
 from pytest_probe.model.result import PortableId, Result

@@ -15,9 +15,9 @@ import pytest
 
 from pytest_probe import frameworks
 from pytest_probe.features.gate.plugin import GateRun
-from pytest_probe.features.markdown import github
-from pytest_probe.features.markdown.page import Failing, Page
+from pytest_probe.features.markdown.page import Failing, Page, error_commands, on_github, step_summary
 from pytest_probe.features.msprobe_csv.checker import write_csv
+from pytest_probe.features.resume.earlier import Earlier
 from pytest_probe.features.timing.other_times import check_benchmark
 from pytest_probe.features.timing.paddleapex_csv import write_measurements
 from pytest_probe.model.dump import Dump, Frame
@@ -27,6 +27,7 @@ from pytest_probe.plugin import header
 from pytest_probe.plugin.collectors import DAMAGED
 from pytest_probe.plugin.disk import fail, unwritten
 from pytest_probe.plugin.identity import identity, of_devices
+from pytest_probe.plugin.overflows import Overflows, Place
 from pytest_probe.plugin.report_results import carried
 from pytest_probe.plugin.run_files import RunFiles
 from pytest_probe.plugin.saving import NOT_SAVED
@@ -34,8 +35,6 @@ from pytest_probe.plugin.session import Probe
 from pytest_probe.plugin.xdist import is_controller, told_by_workers
 from pytest_probe.records import user_frame
 from pytest_probe.reports import junit, terminal
-from pytest_probe.reports.earlier import Earlier
-from pytest_probe.reports.overflow import Overflows, Place
 from pytest_probe.reports.results_file import RESULTS, RUN, ResultsWriter, digest, results_in
 from pytest_probe.reports.running import FOLDER, clear
 from pytest_probe.reports.selected import ITEMS, read_items, selected_in
@@ -269,9 +268,9 @@ class Reporting:
                 terminalreporter.write_line(line, red=True)
         for trouble in (*self._trouble, *self._remarks):
             terminalreporter.write_line(f"probe: {printable(trouble)}", red=True)
-        if github.is_here() and self._failing:
+        if on_github() and self._failing:
             terminalreporter.ensure_newline()
-            for line in github.error_commands([*self._failing.values()]):
+            for line in error_commands([*self._failing.values()]):
                 terminalreporter.write_line(line)
 
     def _place(self) -> Place:
@@ -332,7 +331,7 @@ class Reporting:
         environment = "" if self.gate is None else self.gate.environment()
         failing = [*self._failing.values()]
         page = Page(self._header, self._tally, failing, self._not_run, gate, environment, tuple(self._trouble))
-        asked, step = self._probe.settings.markdown, github.page()
+        asked, step = self._probe.settings.markdown, step_summary()
         try:
             if asked is not None:
                 with replacing(asked) as temporary:

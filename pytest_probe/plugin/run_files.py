@@ -70,9 +70,9 @@ class RunFiles:
         path = self._settings.html
         if path is None:
             return
+        from pytest_probe.features.html.other_runs import sparklines
         from pytest_probe.features.html.page import Page
-        from pytest_probe.features.html.sparklines import sparklines
-        from pytest_probe.reports.run_folder import RunFacts
+        from pytest_probe.features.html.run_folder import RunFacts
 
         lines = sparklines(self._settings.history, self._collected.ids)
         try:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from pytest_probe.errors import ResultsError, SettingsError
+from pytest_probe.features.resume.earlier import Earlier
 from pytest_probe.options import NAMED
 from pytest_probe.plugin.items import NoticeItem
 from pytest_probe.plugin.session import Probe
-from pytest_probe.reports.earlier import Earlier
 from pytest_probe.reports.running import FOLDER
 from pytest_probe.reports.selected import ITEMS, SelectedItem, named, read_items, write_items
 

@@ -19,10 +19,9 @@ from msgspec.structs import replace
 from pytest_probe import frameworks
 from pytest_probe.errors import ProbeError, RecordError, SettingsError, Unsupported
 from pytest_probe.features.benchmark.benchmark import Benchmark
-from pytest_probe.features.gate.entry import kept
+from pytest_probe.features.gate.baseline import kept, signature
 from pytest_probe.features.gate.gate import Gate, Judgement
 from pytest_probe.features.gate.plugin import gate_in_worker
-from pytest_probe.features.gate.signature import signature
 from pytest_probe.features.html.details import ShownInDetail
 from pytest_probe.features.timing.other_times import OtherTimes, slower
 from pytest_probe.model import clock
@@ -139,7 +138,7 @@ class Probe:
     @cached_property
     def tabled_apis(self) -> tuple[str, ...]:
         """The APIs that --probe-api names, of those in the table of constraints."""
-        from pytest_probe.features.fuzz.from_table import entry_of
+        from pytest_probe.features.fuzz.templates import entry_of
 
         selection = self.settings.selection
         known, signatures = frameworks.load(frameworks.DEFAULT).apis(), frameworks.signatures()
@@ -156,7 +155,7 @@ class Probe:
                 option, self.settings.given["fuzz"], f"give a dump with {NAMED['dump'].flag}, or {NAMED['api'].flag}"
             )
         if not self.tabled_apis:
-            from pytest_probe.features.fuzz.table import table
+            from pytest_probe.features.fuzz.templates import table
 
             known = ", ".join(sorted(table()))
             raise SettingsError(NAMED["api"].flag, ", ".join(globs), f"without a dump the table has {known}")

@@ -28,10 +28,19 @@ from pytest_probe.plugin import packing, phases
 from pytest_probe.plugin.commands import item_command, search_command
 from pytest_probe.plugin.report_results import carry
 from pytest_probe.plugin.session import TABLE, Probe
-from pytest_probe.reports.death import Ending, by_limit, memory_kills, verdict_on
-from pytest_probe.reports.fatal_calls import note, of_search
 from pytest_probe.reports.junit import properties
-from pytest_probe.reports.running import Deaths, Running, file_of, read_running
+from pytest_probe.reports.running import (
+    Deaths,
+    Ending,
+    Running,
+    add_fatal_call,
+    by_limit,
+    fatal_calls_of,
+    file_of,
+    memory_kills,
+    read_running,
+    verdict_on,
+)
 from pytest_probe.settings.written import STARTED_IN
 
 # Deaths that no item explains, a worker, after which the run ends: a worker that dies while it starts always will.
@@ -222,8 +231,8 @@ class Controller:
     def _passing_over(self, id: str, call: AnnouncedCall, verdict: Verdict) -> tuple[Verdict, bool]:
         """Note a drawn call that ended its process, for the next one to pass over. The verdict on a search that is
         given up, and whether there were too few of those for that."""
-        note(self.folder, FatalCall(id, call, verdict.reason.removesuffix(f": {call}"), verdict.kind))
-        found = of_search(self.folder, id)
+        add_fatal_call(self.folder, FatalCall(id, call, verdict.reason.removesuffix(f": {call}"), verdict.kind))
+        found = fatal_calls_of(self.folder, id)
         told = tuple(f"{FUZZED}{each}" for each in found)
         reason = f"{verdict.reason}; the search was given up after {len(found)} such calls"
         return replace(verdict, reason=reason, notes=told), len(found) < FATAL_CALLS

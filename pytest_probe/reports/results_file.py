@@ -6,13 +6,12 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 import msgspec
 
 from pytest_probe.errors import ResultsError, SettingsError
 from pytest_probe.model.result import Result
-from pytest_probe.reports.earlier import Earlier
 from pytest_probe.system import archive
 from pytest_probe.system.files import open_regular, replacing
 from pytest_probe.system.locks import try_lock
@@ -20,6 +19,21 @@ from pytest_probe.system.locks import try_lock
 SCHEMA = 1
 RESULTS, RUN = "results.jsonl", "run.json"
 _LINES, _RESULTS = msgspec.json.Encoder(), msgspec.json.Decoder(Result)
+
+
+class EarlierResults(Protocol):
+    """The results that a run goes on behind, and the run that left them."""
+
+    @property
+    def started(self) -> str:
+        """When that run began, as run.json says it."""
+
+    @property
+    def finished(self) -> bool:
+        """Has every item its result?"""
+
+    def without_reruns(self, file: IO[bytes]) -> IO[bytes]:
+        """The locked results file, without the lines of cases that run again. Raises OSError and SettingsError."""
 
 
 class ResultsWriter:
@@ -30,7 +44,7 @@ class ResultsWriter:
     already, is locked by another run, or cannot be written to.
     """
 
-    def __init__(self, folder: Path, run: Mapping[str, Any], earlier: Earlier | None = None) -> None:
+    def __init__(self, folder: Path, run: Mapping[str, Any], earlier: EarlierResults | None = None) -> None:
         self.folder = folder
         self.trouble = ""
         self._run = {"schema": SCHEMA, **run}
@@ -43,8 +57,8 @@ class ResultsWriter:
                     "--probe-out", str(folder), "another run writes there; give another folder, or wait"
                 )
             if earlier is not None:
-                self._file = earlier.kept(self._file)
-                self._run["started"] = earlier.run.started
+                self._file = earlier.without_reruns(self._file)
+                self._run["started"] = earlier.started
             elif path.stat().st_size:
                 advice = "give a new folder, or go on with --probe-resume"
                 raise SettingsError("--probe-out", str(folder), f"it holds {RESULTS} of another run; {advice}")

@@ -1,7 +1,12 @@
-"""A small file that tells what a process runs, for whoever survives its death: rewritten before each side of a case."""
+"""What a process runs, in a small file for whoever survives its death, and what is said of a case that it died of.
+
+The file is rewritten before each side of a case. Other files of the same folder count the deaths of each case, and list
+the calls of searches that ended their process, which the next process does not make again.
+"""
 
 from __future__ import annotations
 
+import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -10,16 +15,26 @@ from pathlib import Path
 from typing import IO
 
 import msgspec
-from msgspec import structs
+from msgspec import Struct, structs
 
-from pytest_probe.model.fatal_call import AnnouncedCall
+from pytest_probe.errors import NoReference, OutOfMemory
+from pytest_probe.model.fatal_call import AnnouncedCall, FatalCall
 from pytest_probe.model.running_side import Side
-from pytest_probe.reports import fatal_calls
+from pytest_probe.model.verdict import Verdict
 
 FOLDER, DEATHS = "running", "deaths.jsonl"
 # The process of a run without workers, and what its timer wrote at its end.
 MAIN, TIMER = "main", "timer.txt"
 _END = ".json"
+_FATAL_CALLS = "fatal_calls.jsonl"
+CRASH, TIMEOUT = "crash", "timeout"
+# kill -9, as subprocess tells it, and where it has no name as well.
+KILLED = -9
+# What a process ends with at its limit: by the alarm, SIGALRM where there is one, or by faulthandler's timer.
+LIMITED = (-14, 1)
+# What runs, in the sentence about a death.
+_WHAT = {"device": "the device ran it", "reference": "its reference ran", "": "it ran"}
+_VMSTAT = Path("/proc/vmstat")
 
 
 class Running(msgspec.Struct, frozen=True):
@@ -162,6 +177,83 @@ def clear(folder: Path, *, finished: bool) -> None:
         for lock in folder.glob("*.lock"):
             lock.unlink()
         if finished:
-            for name in (DEATHS, fatal_calls.FILE):
+            for name in (DEATHS, _FATAL_CALLS):
                 (folder / name).unlink(missing_ok=True)
         folder.rmdir()
+
+
+def add_fatal_call(folder: Path, found: FatalCall) -> None:
+    """Add one. A disk that takes no more is no reason to end: the next process dies of the call again."""
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / _FATAL_CALLS).open("ab") as file:
+            file.write(msgspec.json.encode(found) + b"\n")
+
+
+def fatal_calls_of(folder: Path | None, id: str) -> list[FatalCall]:
+    """Those of one search, by its portable id. folder None: nobody has noted any."""
+    if folder is None or not (folder / _FATAL_CALLS).exists():
+        return []
+    found = []
+    for line in (folder / _FATAL_CALLS).read_bytes().splitlines():
+        with suppress(msgspec.DecodeError, UnicodeDecodeError):
+            found.append(msgspec.json.decode(line, type=FatalCall))
+    return [each for each in found if each.id == id]
+
+
+class Ending(Struct, frozen=True):
+    """How a process ended: its exit status, negative for a signal as in subprocess, None where nobody knows; and
+    whether the machine's memory ran out meanwhile."""
+
+    status: int | None
+    memory_ran_out: bool = False
+
+    @property
+    def killed(self) -> bool:
+        """Was it ended from outside, as by kill -9?"""
+        return self.status == KILLED
+
+    @property
+    def words(self) -> str:
+        if self.status is None:
+            return "in a way that nobody saw"
+        if self.status >= 0:
+            return f"with exit status {self.status}"
+        return f"by {_signal_name(-self.status)}"
+
+
+def by_limit(death: Running, status: int | None) -> bool:
+    """Was it --probe-timeout that ended the process?"""
+    return status in LIMITED and 0 < death.deadline <= time.time()
+
+
+def verdict_on(death: Running, ending: Ending, *, times: int, timed_out: bool) -> Verdict:
+    """The verdict on a case that a process died of: an error of the kind crash, timeout or out of memory; a skip where
+    the reference ran. times is how often it died, timed_out whether the last time was by --probe-timeout."""
+    how = "was ended by --probe-timeout" if timed_out else f"died {ending.words}"
+    what = f"the process {how} while {_WHAT[death.side]}"
+    if death.call is not None:
+        what += f": {death.call}"
+    if times > 1:
+        what += f"; that was death {times} of this case, which is not run again"
+    if death.side == "reference":
+        return Verdict("skip", "", what, NoReference.kind)
+    if ending.killed and ending.memory_ran_out:
+        return Verdict("error", "", f"{what}: the machine's memory ran out", OutOfMemory.kind)
+    return Verdict("error", "", what, TIMEOUT if timed_out else CRASH)
+
+
+def memory_kills() -> int:
+    """How many processes of this machine Linux has killed for memory; 0 where nothing tells."""
+    with suppress(OSError, ValueError):
+        for line in _VMSTAT.read_text().splitlines():
+            name, _, count = line.partition(" ")
+            if name == "oom_kill":
+                return int(count)
+    return 0
+
+
+def _signal_name(number: int) -> str:
+    with suppress(ValueError):
+        return signal.Signals(number).name
+    return f"signal {number}"

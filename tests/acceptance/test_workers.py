@@ -13,7 +13,7 @@ import torch
 from pytest_probe.frameworks.torch.framework import TorchFramework
 from pytest_probe.plugin import xdist
 from pytest_probe.plugin.session import make_probe
-from pytest_probe.reports import death
+from pytest_probe.reports import running
 from pytest_probe.reports.running import Running
 from tests.acceptance.conftest import DumpMaker, entries
 from tests.support.devices import Emulated
@@ -317,7 +317,7 @@ def test_linux_kills_a_worker_for_memory(
     """The first time another process may have taken the memory: the case runs again."""
     vmstat = pytester.path / "vmstat"
     vmstat.write_text("pgfault 5\noom_kill 7")
-    monkeypatch.setattr(death, "_VMSTAT", vmstat)
+    monkeypatch.setattr(running, "_VMSTAT", vmstat)
     make_dump(data={name: entry for name, entry in entries().items() if name.endswith("forward")})
     pytester.makeconftest(LARGE)
     pytester.runpytest("--probe-dump=dump.json", "--probe-device=cpu", "-n1", "--probe-out=out")
@@ -338,5 +338,5 @@ def test_linux_kills_a_worker_for_memory(
 )
 def test_only_a_kill_is_for_memory(status: int, ran_out: bool, kind: str) -> None:
     """Meanwhile Linux may have killed another program."""
-    died = death.verdict_on(Running("x", "x", "device"), death.Ending(status, ran_out), times=1, timed_out=False)
+    died = running.verdict_on(Running("x", "x", "device"), running.Ending(status, ran_out), times=1, timed_out=False)
     assert (died.verdict, died.kind) == ("error", kind)

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, TypeAlias
 import pytest
 
 from pytest_probe.features.html.collected import Collected
-from pytest_probe.features.html.other_runs import Beside
+from pytest_probe.features.html.other_runs import Beside, Sparklines
 from pytest_probe.features.html.page import Page
-from pytest_probe.features.html.sparklines import Sparklines
+from pytest_probe.features.html.run_folder import RunFacts
 from pytest_probe.model.result import Result
-from pytest_probe.reports.run_folder import RunFacts
 from tests.support.browser import Opened, chromium, missing
 from tests.support.made_results import RUN
 

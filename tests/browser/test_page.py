@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from pytest_probe.features.html.other_runs import Beside, OtherCase, OtherRun
-from pytest_probe.features.html.sparklines import Sparklines
+from pytest_probe.features.html.other_runs import Beside, OtherCase, OtherRun, Sparklines
 from pytest_probe.model.measurement import CaseTime, Throughput, TimeBeside
 from pytest_probe.model.result import Result
 from tests.browser.conftest import Opener

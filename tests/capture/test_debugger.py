@@ -447,7 +447,7 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: py
     with capture(tmp_path) as debugger:
         torch.ones(2)
         debugger.step()
-        monkeypatch.setattr("pytest_probe.capture.growing_json.os.pwrite", full)
+        monkeypatch.setattr("pytest_probe.capture.dump_files.os.pwrite", full)
         for _ in range(20_000):
             torch.ones(2)
     assert caplog.text.count("No space left on device") == 1

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pytest_probe.capture import snapshot
 from pytest_probe.capture.config import configured
-from pytest_probe.capture.encoding import encoded
+from pytest_probe.capture.dump_files import encoded
 from pytest_probe.errors import RecordError
 from pytest_probe.frameworks.torch.capture.values import Values
 from pytest_probe.model.dump import (

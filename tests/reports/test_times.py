@@ -12,7 +12,7 @@ from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.verdict import OutputVerdict, Verdict
 from pytest_probe.reports.junit import properties
 from pytest_probe.reports.results_file import RESULTS
-from pytest_probe.reports.times import TimeTally
+from pytest_probe.reports.tally import TimeTally
 
 TIME = CaseTime(
     12.5, 12.0, 13.0, 11.0, 90.0, 0.2, 4000, "host", "warm", 1, input_shapes=((2, 3), ()), output_shapes=((2, 3),)

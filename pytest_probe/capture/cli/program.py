@@ -17,8 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType, TracebackType
 
-from pytest_probe.capture.call_sites import below_the_program
-from pytest_probe.capture.own_frames import without_our_frames
+from pytest_probe.capture.frames import below_the_program, without_our_frames
 from pytest_probe.errors import NotStarted, SettingsError
 
 

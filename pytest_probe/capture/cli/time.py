@@ -8,7 +8,7 @@ from typing import Any
 
 from pytest_probe import frameworks
 from pytest_probe.capture.cli.program import check, execute, logging_apart
-from pytest_probe.capture.profiling import files, table
+from pytest_probe.capture.profiling import report
 from pytest_probe.capture.profiling.stopwatch import Stopwatch
 from pytest_probe.capture.timing import running
 from pytest_probe.errors import NotStarted, SettingsError
@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     check(arguments.program, arguments.module)
     if arguments.framework not in (None, *frameworks.MODULES):
         raise SettingsError("--framework", arguments.framework, f"give one of {', '.join(frameworks.MODULES)}")
-    folder = None if arguments.out is None else files.take(arguments.out)
+    folder = None if arguments.out is None else report.take(arguments.out)
     stopwatch = Stopwatch(
         arguments.nested, arguments.asynchronous, arguments.backward, arguments.by_shape, traced=folder is not None
     )
@@ -58,8 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise
     finally:
         if started:
-            sys.stdout.write(printable(table.text(stopwatch)) + "\n")
+            sys.stdout.write(printable(report.text(stopwatch)) + "\n")
             if folder is not None:
-                files.write(stopwatch, folder)
-                print(f"written: {folder / files.ROWS}, {folder / files.TRACE}")
+                report.write(stopwatch, folder)
+                print(f"written: {folder / report.ROWS}, {folder / report.TRACE}")
     return 0

@@ -11,7 +11,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Protocol, TypeAlias
 
 from msgspec import Struct
@@ -22,6 +23,7 @@ now = time.perf_counter_ns
 FIELDS = 3
 # Calls of an API are added up so many at a time.
 _FULL = FIELDS * 1024
+Logs: TypeAlias = defaultdict["Api", list[int]]
 
 
 class DeviceClock(Protocol):
@@ -52,7 +54,6 @@ class Api(Struct, frozen=True, eq=False):
     clock: DeviceClock | None = None
 
 
-Logs: TypeAlias = defaultdict["Api", list[int]]
 # One call in a trace: its API, when it began, and how long it took (ns).
 Traced: TypeAlias = tuple[Api, int, int]
 
@@ -192,3 +193,58 @@ class Track:
         log.extend((begin, spent, self._inner))
         self._inner = outer + spent
         self._open = depth
+
+
+class ShapeRows:
+    """Finds the row of a call. tensor is the framework's class of tensors."""
+
+    def __init__(self, api: Api, tensor: type) -> None:
+        self._api = api
+        self._tensor = tensor
+        self._known: dict[str, Api] = {}
+
+    def of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Api:
+        """shapes of the row: `float32[2, 3], int64[4]` in the order of the arguments; those by keyword come last."""
+        named = (f"{key}={one}" for key, value in kwargs.items() for one in self._told((value,)))
+        told = ", ".join([*self._told(args), *named]) or "no tensors"
+        found = self._known.get(told)
+        if found is None:
+            api = self._api
+            found = Api(api.framework, api.name, api.direction, told, api, api.clock)
+            self._known[told] = found
+        return found
+
+    def _told(self, values: Sequence[Any]) -> Iterator[str]:
+        for value in values:
+            if isinstance(value, self._tensor):
+                # Both classes have these by the same names.
+                tensor: Any = value
+                try:
+                    yield f"{str(tensor.dtype).rpartition('.')[2]}{list(tensor.shape)}"
+                except Exception:  # nested tensors have no shape, and classes of a program's own raise what they like
+                    yield "tensor[?]"
+            elif isinstance(value, list | tuple):
+                yield from self._told(value)
+
+
+class WaitingClock:
+    """Waits for the device before and after a call, so that the host's time is the device's. allocated gives the bytes
+    that its allocator has handed out, None where it does not tell."""
+
+    def __init__(self, synchronize: Callable[[], object], allocated: Callable[[], int] | None) -> None:
+        self._synchronize = synchronize
+        self._allocated = allocated or (lambda: 0)
+        self.memory = allocated is not None
+
+    def before(self, api: Api) -> int:
+        self._wait()
+        return self._allocated()
+
+    def after(self, api: Api, token: int) -> int:
+        self._wait()
+        return self._allocated() - token
+
+    def _wait(self) -> None:
+        # An error of the device's is the program's, which meets it where it waits itself.
+        with suppress(RuntimeError, OSError):
+            self._synchronize()

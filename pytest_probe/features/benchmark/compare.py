@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from pytest_probe import frameworks
 from pytest_probe.features.msprobe_csv.checker import written
-from pytest_probe.features.msprobe_csv.columns import (
+from pytest_probe.features.msprobe_csv.rows import (
     ABSOLUTE,
     ALGORITHM,
     ALGORITHMS,
@@ -26,9 +26,9 @@ from pytest_probe.features.msprobe_csv.columns import (
     STATUSES,
     THOUSANDTH,
     ULP,
+    Row,
     status_of,
 )
-from pytest_probe.features.msprobe_csv.rows import Row
 from pytest_probe.model.verdict import Outcome
 from pytest_probe.numerics.tool_metrics import Measures
 from pytest_probe.standards import STANDARDS

@@ -1,8 +1,13 @@
-"""The cache of a run: a folder, and what its numbers depend on besides the call."""
+"""The cache of a run: its folder, and the reference side of each case, from there or computed and added to it."""
 
 from __future__ import annotations
 
+import time
+import weakref
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import ml_dtypes
@@ -10,14 +15,174 @@ import numpy as np
 
 from pytest_probe import frameworks
 from pytest_probe.check.conditions import Setup
-from pytest_probe.features.cache.folder import Folder
-from pytest_probe.features.cache.keys import build_of, digest, digest_of_array, package_digest
-from pytest_probe.features.cache.results import CachedResults, Digests
+from pytest_probe.check.function_owner import belongs_to
+from pytest_probe.check.kept import Keep, Kept, Made
+from pytest_probe.features.cache.folder import Entry, Folder, Part
+from pytest_probe.features.cache.keys import Unkeyed, build_of, digest, digest_of_array, package_digest
+from pytest_probe.features.cache.state import Entered, Witness, description, witness
 from pytest_probe.frameworks.environment import environment
 from pytest_probe.model.case import Case
+from pytest_probe.numerics.dtypes import AnyArray
 
+# Seconds that the reference side of a case must take: less is computed as fast as it is read.
+WORTH = 0.005
+# Without the file a case is as right: a full disk, a value of a kind that has no place in it, no memory for a copy.
+UNWRITTEN = (OSError, TypeError, MemoryError)
 # Bytes of a cache: what some hundred calls of a millisecond on an accelerator keep.
 SIZE = 10_000_000_000
+
+
+class Digests:
+    """The digests of arrays, each computed once while the array is there."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[weakref.ref[AnyArray], bytes]] = {}
+
+    def of(self, array: AnyArray) -> bytes:
+        known = self._known.get(id(array))
+        if known is None or known[0]() is not array:
+            forget = partial(self._forget, id(array))
+            known = self._known[id(array)] = weakref.ref(array, forget), digest_of_array(array)
+        return known[1]
+
+    def _forget(self, place: int, gone: object) -> None:
+        if place in self._known and self._known[place][0] is gone:
+            del self._known[place]
+
+
+class CachedResults:
+    """What is computed under one key is computed once, in this run and in later ones.
+
+    The first key that is asked for names the file. drawn gives the state of random numbers: where a computation draws
+    some, later ones depend on it, and nothing of the case is kept; nor where one enters a function that is not the
+    framework's own. package is the framework's. What was kept counts while all functions that it has entered are what
+    they were.
+    """
+
+    def __init__(
+        self, folder: Folder, digests: Digests, begins: bytes, drawn: Callable[[], bytes], package: str
+    ) -> None:
+        self.package = package
+        self._folder = folder
+        self._digests = digests
+        self._begins = begins
+        self._drawn = drawn
+        self._name = ""
+        self._entry: Entry | None = None
+        self._pending: list[tuple[str, Callable[[], Kept | None]]] = []
+        self._part: Part | None = None
+        self._seconds = 0.0
+        self._witnesses: dict[frozenset[CodeType], Witness] = {}
+        self._within = False
+        self._unkept = False
+
+    def key(self, value: Any) -> bytes | None:
+        """The digest of plain data and arrays; None where there is none."""
+        try:
+            return digest(value, self._digests.of)
+        except Unkeyed:
+            return None
+
+    def description(self, function: Callable[..., Any]) -> bytes | None:
+        """What tells a function from others of its name; None where it is not the framework's own."""
+        try:
+            return description(function, self.package) if belongs_to(function, self.package) else None
+        except Unkeyed:
+            return None
+
+    def of(
+        self, key: bytes, what: Any, compute: Callable[[], Made], keep: Keep[Made], take: Callable[[Kept], Made]
+    ) -> Made:
+        """What was kept under a key and what further tells it apart, else what is computed now. Raises what that
+        raises.
+
+        keep turns what was computed into numbers, None for what is not worth it, take does the opposite.
+        """
+        label = self.key((key, what))
+        if label is None:
+            return compute()
+        self._open(key)
+        found = None if self._entry is None else self._entry.result(label.hex())
+        return take(found) if found is not None else self._computed(label.hex(), compute, keep)
+
+    def _open(self, key: bytes) -> None:
+        if not self._name:
+            self._name = digest((self._begins, key), self._digests.of).hex()
+            found = self._folder.entry(self._name)
+            holds = found is not None and all(each.holds(self.package) for each in found.witnesses)
+            self._entry = found if holds else None
+
+    def _computed(self, label: str, compute: Callable[[], Made], keep: Keep[Made]) -> Made:
+        if self._within:  # what computes around it is watched
+            return compute()
+        before, begun = self._drawn(), time.perf_counter()
+        self._within = True
+        try:
+            with Entered(self.package) as entered:
+                made = compute()
+        finally:
+            self._within = False
+        self._seconds += time.perf_counter() - begun
+        if before != self._drawn() or entered.kept_back or entered.foreign:
+            self._leave()
+        if not self._unkept:
+            self._add_witness(entered)
+        if not self._unkept:
+            self._pending.append((label, partial(keep, made)))
+            self._write_pending()
+        return made
+
+    def _add_witness(self, entered: Entered) -> None:
+        codes = frozenset(entered.codes)
+        try:
+            if codes not in self._witnesses:
+                self._witnesses[codes] = witness(entered.codes, self.package)
+        except Unkeyed:
+            self._leave()
+
+    def _write_pending(self) -> None:
+        """What a case computes is written at once, so that no run is held longer than its judge holds it."""
+        if self._seconds < WORTH:
+            return
+        try:
+            while self._pending:
+                label, keep = self._pending.pop(0)
+                kept = keep()
+                if kept is not None:
+                    self._part = self._part or self._folder.begin()
+                    self._part.add(label, kept)
+        except UNWRITTEN:
+            self._leave()
+
+    def _leave(self) -> None:
+        """Keep nothing of this case."""
+        self._unkept = True
+        self._pending.clear()
+        if self._part is not None:
+            self._part.discard()
+            self._part = None
+
+    def close(self) -> None:
+        """Keep what was computed, with what an earlier run has kept."""
+        if self._part is not None:
+            try:
+                self._add_earlier(self._part)
+                if not all(each.holds(self.package) for each in self._witnesses.values()):
+                    raise Unkeyed("a function was replaced while the case ran")
+                self._folder.keep(self._part, self._name)
+                self._part = None
+            except UNWRITTEN:
+                self._leave()
+        self._entry = None
+        self._pending.clear()
+
+    def _add_earlier(self, part: Part) -> None:
+        earlier = () if self._entry is None else self._entry.witnesses
+        part.witnesses = tuple(dict.fromkeys((*earlier, *self._witnesses.values())))
+        for label in () if self._entry is None else self._entry.labels():
+            found = None if label in part.listed or self._entry is None else self._entry.result(label)
+            if found is not None:
+                part.add(label, found)
 
 
 class Cache:

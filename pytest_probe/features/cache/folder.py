@@ -1,24 +1,185 @@
-"""The folder of --probe-cache: files by digest, the least recently used go first."""
+"""The folder of --probe-cache: files by digest, of which the least recently used are removed first.
+
+A file has the numbers of one case's reference side: bytes of arrays, each at a multiple of 64; then a list in JSON of
+what they are; then the length of that list, its checksum and a mark. Nothing in it is run, and a file whose checksums
+do not agree counts as missing.
+"""
 
 from __future__ import annotations
 
+import mmap
 import os
+import struct
 import time
-from collections.abc import Iterator
+import uuid
+import zlib
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
+import msgspec
+import numpy as np
 from msgspec import Struct, field
 
-from pytest_probe.features.cache.entry import PART, Entry, Part
+from pytest_probe.check.kept import Kept
+from pytest_probe.features.cache.state import Witness
+from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype
+from pytest_probe.system.files import open_regular
 
+MARK = b"probe-reference\0"
+TRAILER = struct.Struct("<QL")
+ALIGNED = 64
+# By its whole end nobody else's file is taken for one of a cache's.
+PART = ".reference.part"
+# What a number is written as, and how it is read.
+PLAIN_TYPES: Mapping[str, tuple[type, Any]] = {
+    "bool": (bool, lambda text: text == "True"),
+    "int": (int, int),
+    "float": (float, float),
+    "complex": (complex, complex),
+    "str": (str, str),
+    "NoneType": (type(None), lambda _: None),
+}
 SUFFIX = ".reference"
 # Of the bound: what is written until the folder is counted again, since other processes write as well; and how much
 # stays when it is full.
 COUNTED_AFTER, LEFT = 1 / 64, 7 / 8
 # Seconds after which a part belongs to a process that was killed.
 ABANDONED = 3600.0
+
+
+class StoredArray(msgspec.Struct, frozen=True):
+    """Where an array lies in the file. order says how its axes lie in memory, the outermost first: sums go that way."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    order: tuple[int, ...]
+    offset: int
+    checksum: int
+
+
+class StoredResult(msgspec.Struct, frozen=True):
+    """Arrays and plain numbers by name, and what else was told."""
+
+    arrays: dict[str, StoredArray]
+    plain: dict[str, tuple[str, str]]
+    told: msgspec.Raw
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """The end of a file: results by their labels, and what has to hold for them to count."""
+
+    results: dict[str, StoredResult]
+    witnesses: tuple[Witness, ...] = ()
+
+
+class Entry:
+    """A file that was read; numbers are looked at when they are asked for."""
+
+    def __init__(self, content: mmap.mmap, listed: Listed) -> None:
+        self._content = content
+        self._results = listed.results
+        self.witnesses = listed.witnesses
+
+    @classmethod
+    def read(cls, path: Path) -> Entry | None:
+        """None where there is no such file, a damaged one, or something else by its name."""
+        try:
+            with open_regular(path) as file:
+                # Copied where somebody writes to it: arrays are as others are.
+                content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        except (OSError, ValueError):
+            return None
+        end = len(content) - len(MARK) - TRAILER.size
+        if end < 0 or content[-len(MARK) :] != MARK:
+            return None
+        length, checksum = TRAILER.unpack(content[end : end + TRAILER.size])
+        listed = content[end - length : end] if length <= end else b""
+        if zlib.crc32(listed) != checksum:
+            return None
+        try:
+            return cls(content, msgspec.json.decode(listed, type=Listed))
+        except (msgspec.ValidationError, msgspec.DecodeError):
+            return None
+
+    def labels(self) -> tuple[str, ...]:
+        return tuple(self._results)
+
+    def result(self, label: str) -> Kept | None:
+        """The numbers of this label; None where there are none, or damaged ones."""
+        found = self._results.get(label)
+        if found is None:
+            return None
+        try:
+            arrays = {name: self._array(stored) for name, stored in found.arrays.items()}
+            plain = {name: PLAIN_TYPES[kind][1](text) for name, (kind, text) in found.plain.items()}
+            return Kept({**arrays, **plain}, msgspec.json.decode(found.told))
+        except (ValueError, TypeError, KeyError, msgspec.DecodeError):
+            return None
+
+    def _array(self, stored: StoredArray) -> AnyArray:
+        dtype = numpy_dtype(stored.dtype)
+        count = int(np.prod(stored.shape, dtype=object)) if stored.shape else 1
+        if stored.offset % ALIGNED or not 0 <= stored.offset <= len(self._content) - count * dtype.itemsize:
+            raise ValueError("beyond the file")
+        flat = np.frombuffer(self._content, dtype, count, stored.offset)
+        if zlib.crc32(flat.view(np.uint8).data) != stored.checksum:
+            raise ValueError("damaged")
+        return flat.reshape([stored.shape[axis] for axis in stored.order]).transpose(np.argsort(stored.order))
+
+
+class Part(Struct):
+    """A file while it is written, under a name that nobody reads."""
+
+    path: Path
+    file: BinaryIO
+    listed: dict[str, StoredResult] = field(default_factory=dict)
+    witnesses: tuple[Witness, ...] = ()
+
+    @classmethod
+    def begun(cls, folder: Path) -> Part:
+        """Raises OSError."""
+        path = folder / f"{uuid.uuid4().hex}{PART}"
+        return cls(path, path.open("xb"))
+
+    def add(self, label: str, kept: Kept) -> None:
+        """Raises OSError, and TypeError for what has no place in a file."""
+        arrays = {name: value for name, value in kept.values.items() if isinstance(value, np.ndarray)}
+        others = {name: value for name, value in kept.values.items() if name not in arrays}
+        plain = {name: (type(value).__name__, _text(value)) for name, value in others.items()}
+        told = msgspec.Raw(msgspec.json.encode(kept.told))
+        self.listed[label] = StoredResult({name: self._write(each) for name, each in arrays.items()}, plain, told)
+
+    def _write(self, array: AnyArray) -> StoredArray:
+        order = tuple(sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis])))
+        content = np.ascontiguousarray(array.transpose(order)).reshape(-1).view(np.uint8).data
+        self.file.write(b"\0" * (-self.file.tell() % ALIGNED))
+        stored = StoredArray(array.dtype.name, array.shape, order, self.file.tell(), zlib.crc32(content))
+        self.file.write(content)
+        return stored
+
+    @property
+    def size(self) -> int:
+        return self.file.tell()
+
+    def finish(self, path: Path) -> None:
+        """Under its own name, whole. Raises OSError."""
+        listed = msgspec.json.encode(Listed(self.listed, self.witnesses))
+        self.file.write(listed + TRAILER.pack(len(listed), zlib.crc32(listed)) + MARK)
+        self.file.close()
+        os.replace(self.path, path)
+
+    def discard(self) -> None:
+        with suppress(OSError):  # whoever counts the folder removes it in time
+            self.file.close()
+            self.path.unlink(missing_ok=True)
+
+
+def _text(value: Any) -> str:
+    if type(value).__name__ not in PLAIN_TYPES or type(value) is not PLAIN_TYPES[type(value).__name__][0]:
+        raise TypeError(f"a {type(value).__name__} has no place in a file")
+    return value if isinstance(value, str) else repr(value)
 
 
 class _File(NamedTuple):

@@ -16,25 +16,19 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pytest_probe.errors import OutOfMemory
-from pytest_probe.features.cluster.messages import Death, Outcome, Place, Ran, Ready, Told
+from pytest_probe.features.cluster.messages import Death, Event, Lost, Outcome, Place, Pool, Ran, Ready, Told
 from pytest_probe.features.cluster.parts import Dealing
-from pytest_probe.features.cluster.pool import Event, Lost, Pool
-from pytest_probe.features.cluster.reports import Reports
-from pytest_probe.features.cluster.sending import Sending
-from pytest_probe.features.cluster.sizes import sizes_of
-from pytest_probe.features.cluster.starting import start_of
+from pytest_probe.features.cluster.sending import Sending, sizes_of, start_of
 from pytest_probe.model.verdict import Verdict
+from pytest_probe.plugin import phases
+from pytest_probe.plugin.commands import item_command
 from pytest_probe.plugin.items import ProbeItem
 from pytest_probe.plugin.order import costs_of, sharing_runs
 from pytest_probe.plugin.session import Probe
-from pytest_probe.plugin.xdist import DEATHS_OF_A_CASE, IDLE_DEATHS, told_by_workers
-from pytest_probe.reports.death import CRASH, verdict_on
+from pytest_probe.plugin.xdist import DEATHS_OF_A_CASE, IDLE_DEATHS, result_of, say, told_by_workers
 from pytest_probe.reports.results_file import RUN
-from pytest_probe.reports.running import Deaths
+from pytest_probe.reports.running import CRASH, Deaths, verdict_on
 from pytest_probe.reports.terminal import count
-
-if TYPE_CHECKING:
-    from pytest_probe.plugin.reporting import Reporting
 
 # What a host has at a time: one part runs, and the next is there when it ends.
 AHEAD = 2
@@ -44,6 +38,35 @@ TICK = 1.0
 WAITING = 60.0
 # Of the cases that did not run, those that are named.
 NAMED = 20
+
+
+class Reports:
+    """Hands reports to all that listen, as if the items had run here."""
+
+    def __init__(self, probe: Probe) -> None:
+        self._probe = probe
+        self._config = probe.config
+
+    def ran(self, item: ProbeItem, ran: Ran) -> None:
+        """The reports of an item's run, as if it had run here."""
+        hook = self._config.hook
+        reports = [hook.pytest_report_from_serializable(config=self._config, data=data) for data in ran.reports]
+        for last in reports[-1:]:
+            phases.tell_share(last, item.share)
+        phases.tell(hook, item, reports)
+
+    def decided(self, item: ProbeItem, verdict: Verdict, device: str | None) -> None:
+        """What the controller says of a case that no process can."""
+        report = pytest.TestReport(item.nodeid, item.location, {}, "failed", None, "call")
+        command = item_command(self._probe, item.dump_path, item.name, item.case.dtype, device)
+        result = result_of(self._probe, item.portable_id, verdict, device, item.folded)
+        say(report, item.dump_path, result, command, device)
+        phases.frame(report)
+        self._config.hook.pytest_runtest_logreport(report=report)
+
+
+if TYPE_CHECKING:
+    from pytest_probe.plugin.reporting import Reporting
 
 
 class HostState(Struct):

@@ -19,10 +19,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from pytest_probe.features.cluster.channel import END, Channel
-from pytest_probe.features.cluster.messages import Death, Outcome, Place, Ready, Start, Told
-from pytest_probe.reports.death import Ending, by_limit, memory_kills
-from pytest_probe.reports.running import file_of, read_running
+from pytest_probe.features.cluster.messages import END, Channel, Death, Outcome, Place, Ready, Start, Told
+from pytest_probe.reports.running import Ending, by_limit, file_of, memory_kills, read_running
 
 # Of what the process wrote to stderr before it died.
 TAIL = 4000

@@ -1,18 +1,26 @@
-"""What the controller, hosts and their processes tell one another. All of it is pickled."""
+"""What the controller, hosts and their processes send to each other, pickled; the channel between a host and its
+process; and what the controller asks of a cluster, of which `ray_pool` is one kind."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import pickle
+import struct
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, Protocol, TypeAlias
 
 from msgspec import Struct, field
 
 from pytest_probe.errors import RecordError
 from pytest_probe.model.dump import Call, Direction, Dump, Frame, Record
-from pytest_probe.reports.death import Ending
-from pytest_probe.reports.running import Running
+from pytest_probe.reports.running import Ending, Running
 from pytest_probe.settings.settings import Settings
+
+_LENGTH = struct.Struct("<Q")
+# What ends the answers to one message.
+END = pickle.dumps(None, pickle.HIGHEST_PROTOCOL)
+# The host's number, the number of what was sent (None: it got ready), and what became of it.
+Event: TypeAlias = "tuple[int, int | None, Ready | Outcome | Lost]"
 
 
 class Place(Struct, frozen=True):
@@ -121,3 +129,75 @@ class Outcome(Struct, frozen=True):
 
     ran: list[bytes]
     death: Death | None = None
+
+
+class Channel:
+    """Two pipes, one in each direction."""
+
+    def __init__(self, reader: BinaryIO, writer: BinaryIO) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    def send(self, message: object) -> None:
+        """Raises BrokenPipeError where nobody reads any more."""
+        self.send_bytes(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
+
+    def send_bytes(self, content: bytes) -> None:
+        """Send what is pickled already."""
+        self._writer.write(_LENGTH.pack(len(content)))
+        self._writer.write(content)
+        self._writer.flush()
+
+    def receive(self) -> Any:
+        """Raises EOFError where the other side has ended."""
+        return pickle.loads(self.receive_bytes())
+
+    def receive_bytes(self) -> bytes:
+        """A message as it was sent, pickled."""
+        (length,) = _LENGTH.unpack(self._read(_LENGTH.size))
+        return self._read(length)
+
+    def close(self) -> None:
+        self._reader.close()
+        self._writer.close()
+
+    def _read(self, count: int) -> bytes:
+        content = self._reader.read(count)
+        if len(content) < count:
+            raise EOFError
+        return content
+
+
+class Lost(Struct, frozen=True):
+    """A host has gone, with its node or alone."""
+
+    why: str
+
+
+class Pool(Protocol):
+    """Hosts, one a device, by their numbers."""
+
+    @property
+    def memory(self) -> Mapping[str, float]:
+        """Bytes that each node may take, by its id."""
+
+    def unreadable(self, files: Sequence[tuple[Path, int]], folders: Sequence[Path]) -> Mapping[Path, str]:
+        """Of these files, with their sizes, and folders those that some node does not have, with a name of the node."""
+
+    def begin(self, start: Start) -> Sequence[Place]:
+        """Start all hosts. Raises SettingsError."""
+
+    def tell(self, host: int, told: Told) -> None:
+        """Let a host know this before all that is sent to it from now on."""
+
+    def replace(self, host: int) -> bool:
+        """Start a host anew that is lost; False where its node is gone."""
+
+    def send(self, host: int, number: int, cases: bytes, files: Iterable[tuple[str, Path]]) -> None:
+        """Give a host pickled cases to run behind what it has, and the files that they read."""
+
+    def wait(self, seconds: float) -> Sequence[Event]:
+        """What happened since the last time; waits until something does, at most so many seconds."""
+
+    def end(self) -> None:
+        """Leave no host behind."""

@@ -28,8 +28,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from pytest_probe.errors import SettingsError
 from pytest_probe.features.cluster.host import Host
-from pytest_probe.features.cluster.messages import Place, Start, Told
-from pytest_probe.features.cluster.pool import Event, Lost
+from pytest_probe.features.cluster.messages import Event, Lost, Place, Start, Told
 from pytest_probe.options import NAMED
 from pytest_probe.system import archive
 from pytest_probe.user_errors import first_line

@@ -1,4 +1,4 @@
-"""Items as they are sent: raw records, and the files of tensors that nodes cannot read.
+"""What is sent to nodes: how a process starts, items with their raw records, and files that nodes cannot read.
 
 A node reads no dump: raw entries, stacks and the reader's `decode` are sent with each part. So collecting, duplicates,
 shards and `-k` happen once, in the controller.
@@ -6,18 +6,82 @@ shards and `-k` happen once, in the controller.
 
 from __future__ import annotations
 
+import os
 import pickle
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import sys
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
+from pytest_probe import inputs
+from pytest_probe.check.cost import ByShapes
 from pytest_probe.errors import RecordError
-from pytest_probe.features.cluster.messages import SentCase, SentDump
+from pytest_probe.features.cluster.messages import SentCase, SentDump, Start
+from pytest_probe.model.case import Case
 from pytest_probe.model.dump import Call, Dump, Frame, Record, TensorSpec, named_tensors
 from pytest_probe.plugin.items import ProbeItem
 from pytest_probe.plugin.session import Probe
 from pytest_probe.system import archive
+
+# Bytes from which on a case is decoded itself: others of its shapes may have been recorded in narrower dtypes.
+LARGE = 2**30
+
+
+def start_of(probe: Probe) -> Start:
+    """Of this process's configuration."""
+    config = probe.config
+    conftests = [
+        os.path.dirname(plugin.__file__)
+        for plugin in config.pluginmanager.get_plugins()
+        if os.path.basename(getattr(plugin, "__file__", None) or "") == "conftest.py"
+    ]
+    pytests = {key: value for key, value in os.environ.items() if key.startswith(("PYTEST_", "PYTHONPATH"))}
+    return Start(
+        tuple(map(str, config.invocation_params.args)),
+        str(config.invocation_params.dir),
+        str(config.rootpath),
+        tuple(sys.path),
+        tuple(dict.fromkeys(conftests)),
+        {**pytests, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS")},
+        # What was given as a path on the command line goes with the cases, and an earlier run counts here alone.
+        replace(probe.settings, values={**probe.settings.values, "dumps": (), "resume": False}, dump_files=()),
+        _told_workers(config),
+    )
+
+
+def _told_workers(config: pytest.Config) -> dict[str, Any]:
+    """What pytest-xdist would tell its workers, with what other plugins would add."""
+    node = SimpleNamespace(workerinput={}, config=config, gateway=None)
+    given: dict[str, Any] = node.workerinput
+    given["testrunuid"] = uuid.uuid4().hex
+    given["mainargv"] = list(sys.argv)
+    if hasattr(config.hook, "pytest_configure_node"):
+        config.hook.pytest_configure_node(node=node)
+    return given
+
+
+def sizes_of(groups: Iterable[Iterable[ProbeItem]]) -> list[int]:
+    """Bytes of each group, roughly: of its largest item."""
+    known = ByShapes(_needed)
+
+    def size(case: Case) -> int:
+        found = known.of(case)
+        return found if found < LARGE else _needed(case)
+
+    return [max(size(item.case) for item in group) for group in groups]
+
+
+def _needed(case: Case) -> int:
+    """What cannot be decoded takes nothing."""
+    try:
+        return inputs.memory_needed(case.dump.decode(case.record), case.dtype)
+    except RecordError:
+        return 0
 
 
 def no_frames(entry: str) -> tuple[Frame, ...]:

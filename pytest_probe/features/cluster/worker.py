@@ -19,8 +19,7 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_probe.errors import ProbeError, RecordError
-from pytest_probe.features.cluster.channel import END, Channel
-from pytest_probe.features.cluster.messages import Ran, Ready, SentCase, SentDump, Start, Told
+from pytest_probe.features.cluster.messages import END, Channel, Ran, Ready, SentCase, SentDump, Start, Told
 from pytest_probe.features.gate.plugin import gate_in_worker
 from pytest_probe.model.dump import Call, Dump, Record
 from pytest_probe.plugin.items import ProbeItem

@@ -1,4 +1,5 @@
-"""Templates around records: by the table where its patterns fit, else by the sizes that are equal in all records."""
+"""Templates around records: by the table where its patterns fit, else by the sizes that are equal in all records; which
+sizes a call needs as they are is found by trial."""
 
 from __future__ import annotations
 
@@ -8,11 +9,23 @@ from typing import Any
 from msgspec.structs import replace
 
 from pytest_probe.features.fuzz.drawn import DrawnCall, DrawnTensor
-from pytest_probe.features.fuzz.from_table import entry_of, plain_slot, tensor_slot
-from pytest_probe.features.fuzz.patterns import Pattern, Sizes
 from pytest_probe.features.fuzz.regimes import RECORDED
-from pytest_probe.features.fuzz.table import Entry, TensorText
-from pytest_probe.features.fuzz.templates import Choice, DimOf, Key, SizeOf, Template, TensorSlot
+from pytest_probe.features.fuzz.templates import (
+    Choice,
+    DimOf,
+    Entry,
+    Key,
+    Pattern,
+    SizeOf,
+    Sizes,
+    Template,
+    TensorSlot,
+    TensorText,
+    entry_of,
+    plain_slot,
+    tensor_slot,
+)
+from pytest_probe.features.fuzz.trial import Trials
 from pytest_probe.frameworks.base import Signatures
 from pytest_probe.inputs.generated import kind_of
 from pytest_probe.model.arguments import BoundCall, map_tree
@@ -155,3 +168,23 @@ def _keyed(call: Call, slots: Mapping[str, Any]) -> tuple[tuple[Any, ...], Mappi
 
     args = tuple(value(item, f"input.{place}") for place, item in enumerate(call.args))
     return args, {name: value(item, f"kwargs.{name}") for name, item in call.kwargs.items()}
+
+
+def fitted(trials: Trials, template: Template) -> Template | None:
+    """The template with the sizes fixed that the call needs as they are; None where the reference does not even take
+    the record's own."""
+    if template.arguments is None or _rejected(trials, template, template.anchors):
+        return None if template.arguments is not None else template
+    needed = set(template.fixed)
+    for symbol, size in template.anchors.items():
+        if isinstance(size, int) and size > 1 and symbol.startswith("d"):
+            others = ({**template.anchors, symbol: other} for other in (size + 1, size - 1))
+            if any(_rejected(trials, template, sizes) for sizes in others):
+                needed.add(symbol)
+    return replace(template, fixed=frozenset(needed))
+
+
+def _rejected(trials: Trials, template: Template, sizes: Sizes) -> str:
+    drawn = around(template, sizes)
+    call = drawn.call()
+    return trials.judged(call, drawn.arguments(call), drawn.with_seed).rejected

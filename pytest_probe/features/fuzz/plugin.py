@@ -22,12 +22,12 @@ from pytest_probe.plugin.items import NoticeItem
 from pytest_probe.plugin.saving import NOT_SAVED
 from pytest_probe.plugin.session import TABLE, Probe
 from pytest_probe.reports import terminal
-from pytest_probe.reports.fatal_calls import of_search
+from pytest_probe.reports.running import fatal_calls_of
 from pytest_probe.system.text import printable_line
 from pytest_probe.user_errors import first_line
 
 if TYPE_CHECKING:
-    from pytest_probe.features.fuzz.finding import Finding
+    from pytest_probe.features.fuzz.findings import Finding
     from pytest_probe.features.fuzz.search import Effort
     from pytest_probe.features.fuzz.templates import Template
     from pytest_probe.features.fuzz.trial import Trials
@@ -57,8 +57,8 @@ class FuzzItem(NoticeItem):
         return nullcontext()
 
     def judge(self) -> Verdict:
-        from pytest_probe.features.fuzz.fitting import fitted
-        from pytest_probe.features.fuzz.search_result import searched, verdict_of
+        from pytest_probe.features.fuzz.findings import searched, verdict_of
+        from pytest_probe.features.fuzz.from_records import fitted
 
         probe, standard = self.probe, self.probe.settings.standard
         trials = self._trials()
@@ -80,12 +80,12 @@ class FuzzItem(NoticeItem):
         from pytest_probe.features.fuzz.trial import Target, Trials
 
         target = Target(self.api, self.framework, self.name, self.dump_path, self._directions())
-        fatal = {found.call.key: found for found in of_search(self.probe.running_folder, str(self.portable_id))}
+        fatal = {found.call.key: found for found in fatal_calls_of(self.probe.running_folder, str(self.portable_id))}
         return Trials(self.probe.quick_checker, target, self.probe.announced, fatal)
 
     def _saved(self, found: Finding) -> str:
         """A note on where the call was appended, or why it was not."""
-        from pytest_probe.features.fuzz.saved import append
+        from pytest_probe.features.fuzz.findings import append
 
         folder = self.probe.settings.fuzz_save
         assert folder is not None
@@ -112,7 +112,7 @@ class FuzzItem(NoticeItem):
     def _templates(self) -> list[Template]:
         """Raises RecordError where all records are broken."""
         from pytest_probe.features.fuzz.from_records import learnt
-        from pytest_probe.features.fuzz.from_table import DTYPES, tabled
+        from pytest_probe.features.fuzz.templates import DTYPES, tabled
 
         signatures = frameworks.signatures(self.framework)
         asked = tuple(dtype for dtype in self.probe.settings.selection.dtypes if dtype is not None)

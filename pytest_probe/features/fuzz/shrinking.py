@@ -1,20 +1,31 @@
-"""A failing call made smaller and simpler, beyond what hypothesis can: with the numbers that it has."""
+"""A failing call made smaller and simpler, beyond what hypothesis can: with the numbers that it has.
+
+Its tensors are cut to parts, regions of them are zeroed, and their numbers rounded and halved, while the call fails.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
 
 import numpy as np
 from msgspec.structs import replace
 
 from pytest_probe.check.check import Checker
-from pytest_probe.features.fuzz.cuts import cut
 from pytest_probe.features.fuzz.search import Fails
 from pytest_probe.features.fuzz.trial import Judged, Trials
-from pytest_probe.features.fuzz.values import simplified
-from pytest_probe.model.arguments import Arguments, Leaf
-from pytest_probe.model.dump import Call
-from pytest_probe.numerics.dtypes import widen
+from pytest_probe.model.arguments import Arguments, Leaf, map_tree, mapped, with_leaves
+from pytest_probe.model.dump import Call, TensorSpec
+from pytest_probe.numerics.dtypes import AnyArray, is_floating, widen
+
+# Calls that are made for it at most.
+_CUT_TRIES = 120
+# Dimensions of tensors, by name and place.
+Places: TypeAlias = "frozenset[tuple[str, int]]"
+# Calls that are made for it at most.
+_VALUE_TRIES = 60
+# Numbers of moderate size, which most calls that need large ones fail with.
+MODERATE = 128.0
 
 
 def shrunk(trials: Trials, found: Judged, fails: Fails, shown: Checker) -> Judged:
@@ -54,3 +65,172 @@ def _with_plain_gradients(found: Judged, fails: Callable[[Arguments], bool]) -> 
         if fails(tried):
             return tried
     return found.arguments
+
+
+def cut(call: Call, arguments: Arguments, fails: Callable[[Call, Arguments], bool]) -> tuple[Call, Arguments]:
+    """The call with as small sizes as are found in _CUT_TRIES calls. Sizes that are equal are cut together, since most
+    belong together; where they do not, the reference rejects the call, which then does not fail."""
+    tries, changed = iter(range(_CUT_TRIES)), True
+    while changed:
+        changed, stuck = False, set[int]()
+        # What cannot be cut is tried again only when all else is cut.
+        while extents := [extent for extent in _extents(arguments) if extent not in stuck]:
+            smaller = _smaller(call, arguments, extents[0])
+            found = next((tried for tried, _ in zip(smaller, tries, strict=False) if fails(*tried)), None)
+            if found is None:
+                stuck.add(extents[0])
+            else:
+                (call, arguments), changed = found, True
+    return call, arguments
+
+
+def _extents(arguments: Arguments) -> list[int]:
+    """The different sizes of the tensors, the largest first."""
+    found = {extent for leaf in arguments.tensors.values() for extent in leaf.array.shape}
+    return sorted((extent for extent in found if extent > 1), reverse=True)
+
+
+def _parts(extent: int) -> list[slice]:
+    """Halves, and all but a quarter or one at either end."""
+    half, quarter = extent // 2, max(1, extent // 4)
+    parts = [(0, half), (half, extent), (0, extent - quarter), (quarter, extent), (0, extent - 1), (1, extent)]
+    return [slice(*part) for part in dict.fromkeys(parts)]
+
+
+def _smaller(call: Call, arguments: Arguments, extent: int) -> Iterator[tuple[Call, Arguments]]:
+    """Calls in which that size is smaller: everywhere, in one place, everywhere but in one."""
+    sizes = {name: leaf.array.shape for name, leaf in arguments.tensors.items()}
+    places = [(name, dim) for name, shape in sizes.items() for dim, size in enumerate(shape) if size == extent]
+    groups = [places, *([place] for place in places), *([each for each in places if each != one] for one in places)]
+    for group in dict.fromkeys(frozenset(group) for group in groups if group):
+        for part in _parts(extent):
+            yield _cut(call, arguments, group, part)
+
+
+def _cut(call: Call, arguments: Arguments, places: Places, part: slice) -> tuple[Call, Arguments]:
+    """These dimensions of these tensors, cut to a part."""
+
+    def leaf(value: Any, name: str) -> Any:
+        if not isinstance(value, Leaf):
+            return value
+        kept = tuple(part if (name, dim) in places else slice(None) for dim in range(value.array.ndim))
+        array = np.ascontiguousarray(value.array[kept]).reshape(_shape(value.array.shape, name, places, part))
+        return (
+            value
+            if array.shape == value.array.shape
+            else replace(value, array=array, strides=_strides(value, array.shape))
+        )
+
+    def spec(value: Any, name: str) -> Any:
+        if not isinstance(value, TensorSpec):
+            return value
+        shape = _shape(value.shape, name, places, part)
+        return value if shape == value.shape else replace(value, shape=shape, stride=None)
+
+    args, kwargs = map_tree(call.args, "input", spec), map_tree(dict(call.kwargs), "kwargs", spec)
+    return replace(call, args=args, kwargs=kwargs), mapped(arguments, leaf)
+
+
+def _shape(shape: tuple[int, ...], name: str, places: Places, part: slice) -> tuple[int, ...]:
+    return tuple(part.stop - part.start if (name, dim) in places else size for dim, size in enumerate(shape))
+
+
+def _strides(leaf: Leaf, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Those of the same layout: dimensions in the same order in memory, the innermost as far apart as before."""
+    if leaf.strides is None:
+        return None
+    step = min((stride for stride in leaf.strides if stride), default=1)
+    found = [0] * len(shape)
+    for dim in sorted(range(len(shape)), key=leaf.strides.__getitem__):
+        if leaf.strides[dim]:
+            found[dim] = step
+            step *= max(shape[dim], 1)
+    return tuple(found)
+
+
+def simplified(arguments: Arguments, fails: Callable[[Arguments], bool]) -> Arguments:
+    """Arguments of the same shapes with which the call still fails, with as many zeros and as few digits as are found
+    in _VALUE_TRIES calls."""
+    left = _VALUE_TRIES
+
+    def still_fails(changed: Arguments) -> bool:
+        nonlocal left
+        left -= 1
+        return left >= 0 and fails(changed)
+
+    for name, leaf in arguments.tensors.items():
+        if not is_floating(leaf.array.dtype):
+            continue
+        arguments = _zeroed(arguments, name, leaf, still_fails)
+        for change in (np.sign, _clipped, np.rint, _one_digit, _two_digits):
+            current = arguments.tensors[name]
+            arguments = _changed(arguments, name, current, change, still_fails)
+        arguments = _halved(arguments, name, still_fails)
+    return arguments
+
+
+def _zeroed(arguments: Arguments, name: str, leaf: Leaf, fails: Callable[[Arguments], bool]) -> Arguments:
+    """Regions of the flattened tensor, halves first, then parts of those that matter."""
+    array = leaf.array
+    todo = [(0, array.size)]
+    while todo:
+        start, stop = todo.pop(0)
+        flat = array.reshape(-1).copy()
+        if stop <= start or not np.any(flat[start:stop] != 0):
+            continue
+        flat[start:stop] = 0
+        tried = with_leaves(arguments, {**arguments.tensors, name: replace(leaf, array=flat.reshape(array.shape))})
+        if fails(tried):
+            arguments, array = tried, flat.reshape(array.shape)
+        elif stop - start > 1:
+            middle = (start + stop) // 2
+            todo += [(start, middle), (middle, stop)]
+    return arguments
+
+
+def _changed(
+    arguments: Arguments,
+    name: str,
+    leaf: Leaf,
+    change: Callable[[AnyArray], AnyArray],
+    fails: Callable[[Arguments], bool],
+) -> Arguments:
+    with np.errstate(all="ignore"):
+        values = np.asarray(change(widen(leaf.array)))
+        array = np.asarray(np.where(np.isfinite(values), values, widen(leaf.array)).astype(leaf.array.dtype))
+    if np.array_equal(array, leaf.array, equal_nan=array.dtype.kind == "f"):
+        return arguments
+    tried = with_leaves(arguments, {**arguments.tensors, name: replace(leaf, array=array)})
+    return tried if fails(tried) else arguments
+
+
+def _halved(arguments: Arguments, name: str, fails: Callable[[Arguments], bool]) -> Arguments:
+    """Numbers beyond 1 halved, as long as the call fails."""
+    for _ in range(12):
+        leaf = arguments.tensors[name]
+        changed = _changed(arguments, name, leaf, _half_of_large, fails)
+        if changed is arguments:
+            break
+        arguments = changed
+    return arguments
+
+
+def _half_of_large(values: AnyArray) -> AnyArray:
+    return np.where(np.abs(values) > 2, np.rint(values / 2), values)
+
+
+def _clipped(values: AnyArray) -> AnyArray:
+    return np.asarray(np.clip(values, -MODERATE, MODERATE))
+
+
+def _digits(values: AnyArray, digits: int) -> AnyArray:
+    power = 10.0 ** (np.floor(np.log10(np.where(values == 0, 1.0, np.abs(values)))) - digits + 1)
+    return np.asarray(np.rint(values / power) * power)
+
+
+def _one_digit(values: AnyArray) -> AnyArray:
+    return _digits(values, 1)
+
+
+def _two_digits(values: AnyArray) -> AnyArray:
+    return _digits(values, 2)

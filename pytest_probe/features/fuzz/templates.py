@@ -1,17 +1,106 @@
-"""What calls of an API look like: tensors with symbols for sizes, and what each plain argument may be."""
+"""What calls of an API look like: tensors with symbols for sizes, and what each plain argument may be.
+
+Shapes are patterns of symbols, as "*b g*c h w": the same symbol is the same size wherever it occurs in a call.
+table.yaml has the constraints between the arguments of the most used operators, also of those that nobody recorded.
+Searches draw only inputs whose error theory bounds. The table keeps them to those; limits are not widened.
+"""
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from importlib import resources
+from typing import Any, TypeAlias
 
+import msgspec
+import yaml
 from msgspec import Struct, field
 
-from pytest_probe.features.fuzz.patterns import Pattern, Sizes
 from pytest_probe.features.fuzz.regimes import Limits
 from pytest_probe.frameworks.base import Signatures
 from pytest_probe.model.dump import TensorSpec
+
+# What the symbols of a call are: a size each, several of a starred one ("*b").
+Sizes: TypeAlias = "Mapping[str, int | tuple[int, ...]]"
+# What a call without a record is drawn in.
+DTYPES = ("float32", "float16", "bfloat16", "float64")
+
+
+class Pattern(Struct, frozen=True, dict=True):
+    """A shape. Each word is a size ("3"), a symbol ("n"), a product of symbols ("g*c"), any number of dimensions
+    ("*b"), or a partner that broadcasts with those ("~b": some of them missing from the left or 1)."""
+
+    words: tuple[str, ...]
+
+    @classmethod
+    def of(cls, text: str) -> Pattern:
+        return cls(tuple(text.split()))
+
+    @cached_property
+    def symbols(self) -> tuple[str, ...]:
+        """Symbols in their order, starred ones with their star."""
+        found: list[str] = []
+        for word in self.words:
+            starred = [f"*{word[1:]}"] if word[0] in "*~" else [part for part in word.split("*") if not part.isdigit()]
+            found += [symbol for symbol in starred if symbol not in found]
+        return tuple(found)
+
+    def shape(self, sizes: Sizes, missing: Mapping[str, tuple[bool, ...]] | None = None) -> tuple[int, ...]:
+        """The shape for these sizes; symbols without a size count as 1, starred ones as nothing. missing says which
+        dimensions of a partner are 1, by symbol."""
+        found: list[int] = []
+        for word in self.words:
+            if word[0] in "*~":
+                extents = sizes.get(f"*{word[1:]}", ())
+                assert isinstance(extents, tuple)
+                found += _partner(extents, (missing or {}).get(word[1:], ())) if word[0] == "~" else extents
+            else:
+                found.append(math.prod(_size(part, sizes) for part in word.split("*")))
+        return tuple(found)
+
+    def read(self, shape: Sequence[int]) -> dict[str, int | tuple[int, ...]] | None:
+        """The sizes of symbols that a recorded shape shows; None where it is no such shape. Products tell nothing."""
+        stars = [place for place, word in enumerate(self.words) if word[0] in "*~"]
+        if len(stars) > 1:
+            return {}
+        extra = len(shape) - len(self.words) + len(stars)
+        if extra < 0 or (extra and not stars):
+            return None
+        found: dict[str, int | tuple[int, ...]] = {}
+        place = 0
+        for word in self.words:
+            if word[0] in "*~":
+                if word[0] == "*":
+                    found[word] = tuple(shape[place : place + extra])
+                place += extra
+                continue
+            if word.isdigit() and int(word) != shape[place]:
+                return None
+            if word.isidentifier():
+                if found.get(word, shape[place]) != shape[place]:
+                    return None
+                found[word] = shape[place]
+            place += 1
+        return found
+
+
+def _size(part: str, sizes: Sizes) -> int:
+    if part.isdigit():
+        return int(part)
+    size = sizes.get(part, 1)
+    assert isinstance(size, int)
+    return size
+
+
+def _partner(extents: tuple[int, ...], ones: tuple[bool, ...]) -> list[int]:
+    """A shape that broadcasts with the extents: 1 where told so; of those at the left, missing."""
+    found = [1 if place < len(ones) and ones[place] else extent for place, extent in enumerate(extents)]
+    if len(ones) > len(extents) and ones[-1]:
+        while found and found[0] == 1:
+            del found[0]
+    return found
 
 
 class TensorSlot(Struct, frozen=True):
@@ -96,3 +185,83 @@ class Key(Struct, frozen=True):
     """A place in a record's arguments that is drawn anew."""
 
     name: str
+
+
+class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the table says of some operators; the fields are explained where the table begins."""
+
+    apis: tuple[str, ...]
+    tensors: dict[str, str]
+    plain: dict[str, Any] = {}
+    sizes: dict[str, tuple[int, ...]] = {}
+    ulp: float | None = None
+    elementwise: bool = False
+    power: float = 0.0
+    few: int | None = None
+    elements: int | None = None
+    largest: float = math.inf
+    finite: bool = False
+    least: dict[str, int] = {}
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """What a template takes over as it is."""
+        names = ("ulp", "elementwise", "power", "few", "elements", "largest", "finite", "least")
+        return {name: getattr(self, name) for name in names}
+
+
+class TensorText(msgspec.Struct, frozen=True):
+    """A tensor of an entry: "int64 *b", "list *s", "c ?"."""
+
+    pattern: str
+    dtype: str
+    many: bool
+    optional: bool
+
+    @classmethod
+    def parsed(cls, text: str) -> TensorText:
+        words = text.split()
+        optional = words[-1] == "?"
+        words = words[:-1] if optional else words
+        dtype = words[0] if words[0] in ("int64", "int32", "bool") else ""
+        many = words[0] == "list"
+        return cls(" ".join(words[1:] if dtype or many else words), dtype, many, optional)
+
+
+@functools.cache
+def table() -> Mapping[str, Entry]:
+    """The entry of each canonical API."""
+    text = resources.files("pytest_probe.features.fuzz").joinpath("table.yaml").read_text(encoding="utf-8")
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    entries = msgspec.convert(yaml.load(text, Loader=loader), list[Entry])
+    return {api: entry for entry in entries for api in entry.apis}
+
+
+def entry_of(api: str, signatures: Signatures) -> Entry | None:
+    """What the table says of an API ("Functional.softmax"); None where it does not have it."""
+    return table().get(signatures.canonical(api))
+
+
+def tabled(api: str, signatures: Signatures, dtypes: tuple[str, ...] = DTYPES) -> Template:
+    """The template of an API that the table has."""
+    entry = entry_of(api, signatures)
+    assert entry is not None
+    slots: dict[str, Any] = {name: tensor_slot(text) for name, text in entry.tensors.items()}
+    slots |= {name: plain_slot(rule) for name, rule in entry.plain.items()}
+    return Template(api, signatures, slots, choices=entry.sizes, dtypes=dtypes, **entry.limits)
+
+
+def tensor_slot(text: str) -> TensorSlot:
+    """Of "int64 *b"."""
+    parsed = TensorText.parsed(text)
+    return TensorSlot(Pattern.of(parsed.pattern), parsed.dtype, parsed.many, parsed.optional)
+
+
+def plain_slot(rule: Any) -> Any:
+    """Of a list, "dim input", "= g", "sizes *n"."""
+    if isinstance(rule, list):
+        return Choice(tuple(rule))
+    word, name = rule.split()
+    if word in ("dim", "dims", "some"):
+        return DimOf(name, word)
+    return SizeOf(name, as_list=word == "sizes")

@@ -1,8 +1,11 @@
-"""A baseline: what was measured of each case before, as JSON lines."""
+"""A baseline: what was measured of each case before, as JSON lines, and whether two of them can be compared."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import hashlib
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +13,90 @@ import msgspec
 from msgspec import Struct, field
 
 from pytest_probe.errors import ResultsError, SettingsError
-from pytest_probe.model.baseline import KeptCase
+from pytest_probe.model.arguments import Array, Leaf
+from pytest_probe.model.baseline import KeptCase, KeptOutput, KeptTime, Spread, number
+from pytest_probe.model.case import Case
+from pytest_probe.model.dump import DeviceSpec, DtypeSpec, MemoryFormatSpec, SizeSpec, TensorSpec
+from pytest_probe.model.verdict import Verdict
 from pytest_probe.reports.identity import Identity
+from pytest_probe.reports.identity import differences as unequal
 from pytest_probe.system.files import open_regular
 
+_PLAIN = (type(None), bool, int, float, complex, str, slice, type(...), DtypeSpec, MemoryFormatSpec, SizeSpec)
+# A spread beyond this says that luck decides.
+MOST = 1000.0
 SCHEMA = 1
 OPTION = "--probe-baseline"
 UPDATE = "--probe-baseline-update"
 # What stands in a line's outputs, and in its spread.
 COLUMNS = ("name", "rmse", "max_ulp", "mean_ulp", "noise_ratio", "k", "crc", "elements", "carriers")
 SPREAD_COLUMNS = ("rmse", "mean_ulp")
+# What makes another device, whose bits are its own.
+DEVICE = ("framework", "device", "hardware", "threads", "emulated")
+
+
+def signature(case: Case) -> str:
+    """Of a case; statistics, devices and stored values are no part of it. Raises RecordError."""
+    if case.pair is not None:
+        arguments = case.pair.arguments
+        told = _words(list(arguments.args)), _words(dict(arguments.kwargs))
+    else:
+        call = case.dump.decode(case.record)
+        told = _words(list(call.args)), _words(dict(call.kwargs))
+    return hashlib.blake2b(f"{case.api}\0{told}".encode(errors="replace"), digest_size=4).hexdigest()
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, TensorSpec):
+        return f"{value.dtype}{list(value.shape)}"
+    if isinstance(value, (Leaf, Array)):
+        return f"{value.array.dtype.name}{list(value.array.shape)}"
+    if isinstance(value, DeviceSpec):
+        return "device"
+    if isinstance(value, (list, tuple)):
+        return f"({', '.join(map(_words, value))})"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key}: {_words(value[key])}' for key in sorted(value, key=str))}}}"
+    # What stands for an object elsewhere may be its address.
+    return repr(value) if type(value) in _PLAIN else f"{type(value).__name__}"
+
+
+def kept(id: str, signature: str, verdict: Verdict, others: Sequence[Verdict] = ()) -> KeptCase:
+    """others are verdicts on the same case with other inputs, by which the spread of its metrics is measured."""
+    if verdict.verdict == "skip":
+        return KeptCase(id, signature, "skip")
+    times = (each.time for each in (verdict, *others))
+    medians = [time.median_us for time in times if time is not None and time.compares and time.median_us is not None]
+    outputs = _outputs(verdict)
+    spread = None
+    if others:
+        runs = [{each.name: each for each in _outputs(other)} for other in others]
+        found = tuple(spread_of(each, [run[each.name] for run in runs if each.name in run]) for each in outputs)
+        spread = found if any(found) else None
+    return KeptCase(id, signature, verdict.verdict, outputs, spread, KeptTime.of(medians))
+
+
+def _outputs(verdict: Verdict) -> tuple[KeptOutput, ...]:
+    return tuple(KeptOutput.of(output.name, output.baseline) for output in verdict.outputs if output.baseline)
+
+
+def spread_of(output: KeptOutput, others: Sequence[KeptOutput]) -> Spread | None:
+    """How far the metrics of an output moved with other inputs; None where it has none, or where all runs gave the same
+    bits, as on stored inputs, which no seed changes."""
+    if output.rmse is None or all(other.crc == output.crc for other in others):
+        return None
+    rmse = _largest(number(output.rmse), (number(other.rmse) for other in others))
+    mean = _largest(number(output.mean_ulp), (number(other.mean_ulp) for other in others))
+    return Spread(rmse, mean)
+
+
+def _largest(own: float, others: Iterable[float]) -> float:
+    """How many times as large it becomes, at least once and at most MOST times, rounded up."""
+    largest = max((other for other in others if not math.isnan(other)), default=own)
+    if own == largest or math.isnan(own):
+        return 1.0
+    times = largest / own if own else math.inf
+    return MOST if times >= MOST else max(1.0, math.ceil(100 * times) / 100)
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -131,11 +208,11 @@ def _header(number: int, line: bytes, name: str) -> Header:
 def _cases(lines: Iterable[tuple[int, bytes]], name: str) -> Iterator[tuple[str, KeptCase]]:
     decoder = msgspec.json.Decoder(KeptCase)
     seen: dict[str, int] = {}
-    for number, line in lines:
-        case = _decoded(line, decoder, f"{name}:{number}")
+    for place, line in lines:
+        case = _decoded(line, decoder, f"{name}:{place}")
         if case.id in seen:
-            raise ResultsError(f"{name}:{number}", f"line {seen[case.id]} has the id {case.id} as well; remove one")
-        seen[case.id] = number
+            raise ResultsError(f"{name}:{place}", f"line {seen[case.id]} has the id {case.id} as well; remove one")
+        seen[case.id] = place
         yield case.id, case
 
 
@@ -144,3 +221,62 @@ def _decoded(line: bytes, decoder: msgspec.json.Decoder[Any], where: str) -> Any
         return decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ResultsError(where, str(error)) from None
+
+
+class Comparable(Struct, frozen=True):
+    """Whose bits can be compared: those of the same device on the same inputs. others: labels of dumps that are other
+    files than the baseline's."""
+
+    same_device: bool = True
+    others: frozenset[str] = frozenset()
+
+    def of(self, label: str) -> bool:
+        return self.same_device and label not in self.others
+
+
+def check(path: Path, before: Header, now: Identity) -> None:
+    """Are both of the same inputs, and judged alike? Raises SettingsError."""
+    for found in unequal(before.identity, now, "baseline"):
+        told = f"it has {found.field} {found.before}, this run has {found.field} {found.now}"
+        advice = f"give --probe-{found.field}={found.before}, or remove the file and write a new one"
+        raise SettingsError(OPTION, str(path), f"{told}; {advice}")
+
+
+def comparable(before: Header, now: Header) -> Comparable:
+    """What of two runs has the same bits where nothing changed."""
+    same = {_identity(device) for device in before.devices} == {_identity(device) for device in now.devices}
+    others = (label for label, digest in now.dumps.items() if before.dumps.get(label, digest) != digest)
+    same_inputs = (before.seed, before.inputs) == (now.seed, now.inputs)
+    return Comparable(same and same_inputs, frozenset(others))
+
+
+def _identity(device: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(device.get(name, "") for name in DEVICE)
+
+
+def differences(before: Header, now: Header) -> list[str]:
+    """What of the environment differs, as "torch 2.12.0 (now 2.13.0)"."""
+    return list(dict.fromkeys(_differences(before, now)))
+
+
+def _differences(before: Header, now: Header) -> Iterator[str]:
+    for name in sorted(before.versions.keys() | now.versions.keys()):
+        yield from _differing(name, before.versions, now.versions)
+    for old, new in zip_longest(before.devices, now.devices, fillvalue=None):
+        if old is None or new is None:
+            yield f"{len(before.devices)} devices (now {len(now.devices)})"
+            return
+        if old.get("framework") == new.get("framework"):
+            # The framework's version is called by its name.
+            old, new = _named(old), _named(new)
+        for name in dict.fromkeys((*old, *new)):
+            yield from _differing(name, old, new)
+
+
+def _named(device: Mapping[str, str]) -> dict[str, str]:
+    return {device["framework"] if key == "version" else key: value for key, value in device.items()}
+
+
+def _differing(name: str, old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[str]:
+    if old.get(name) != new.get(name):
+        yield f"{name} {old.get(name, 'unknown')} (now {new.get(name, 'unknown')})"

@@ -9,8 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from pytest_probe.features.gate.baseline import Baseline
-from pytest_probe.features.gate.environment import comparable, differences
+from pytest_probe.features.gate.baseline import Baseline, comparable, differences
 from pytest_probe.features.gate.gate import Gate
 from pytest_probe.features.gate.report import COUNTED
 from pytest_probe.model.baseline import Compared

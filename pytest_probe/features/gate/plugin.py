@@ -11,8 +11,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pytest_probe.errors import SettingsError
-from pytest_probe.features.gate.baseline import OPTION, UPDATE, Baseline, Header
-from pytest_probe.features.gate.environment import Comparable, check, comparable, differences
+from pytest_probe.features.gate.baseline import (
+    OPTION,
+    UPDATE,
+    Baseline,
+    Comparable,
+    Header,
+    check,
+    comparable,
+    differences,
+)
 from pytest_probe.features.gate.gate import Gate
 from pytest_probe.features.gate.report import GateTally
 from pytest_probe.features.gate.update import NotWritten, Written, changes, write

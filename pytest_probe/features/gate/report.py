@@ -1,16 +1,21 @@
-"""What a run says of the baseline that it was compared with."""
+"""What a run and a failing item say of the baseline that they were compared with."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct, field
 
+from pytest_probe.features.gate.gate import Judgement, OutputRows, Row
 from pytest_probe.model.baseline import Change
 from pytest_probe.model.result import Result
 from pytest_probe.reports.terminal import count, wrap
 
+HEADINGS = {"worse": "worse than the baseline", "bits": "other bits than the baseline"}
+# How the one line of pytest's summary begins.
+SHORT = {"worse": "worse", "bits": "other bits"}
 # Of each kind, so many are listed.
 LISTED = 10
 # How the summary counts them, in its order, and whether it lists them: pytest lists what failed.
@@ -25,6 +30,40 @@ COUNTED: dict[Change, tuple[str, bool]] = {
     "gone": ("no longer judged", True),
 }
 VANISHED = "vanished"
+
+
+def heading(judgement: Judgement | None) -> str:
+    """What the case is beside the baseline, where that fails it; else ""."""
+    return HEADINGS[judgement.compared.change] if judgement is not None and judgement.fails else ""
+
+
+def table(judgement: Judgement | None) -> Iterator[str]:
+    """The lines of a failing item, for each output that differs."""
+    if judgement is None or not judgement.fails:
+        return
+    compared = judgement.compared
+    if judgement.before != compared.case.verdict:
+        yield ""
+        yield f"verdict in the baseline: {judgement.before}, now: {compared.case.verdict}"
+    for output in judgement.outputs:
+        if output.crcs is not None or any(row.factor != 1 for row in output.rows):
+            yield from _output(output)
+
+
+def _output(output: OutputRows) -> Iterator[str]:
+    yield ""
+    yield f"{output.name:<20} {'baseline':>11} {'now':>11} {'factor':>8} {'limit':>7}"
+    for row in output.rows:
+        yield _row(row)
+    if output.crcs is not None:
+        yield f"  {'CRC-32':<18} {output.crcs[0]:>11} {output.crcs[1]:>11}"
+
+
+def _row(row: Row) -> str:
+    factor = "" if math.isinf(row.factor) else f"{row.factor:.3g}"
+    limit = "" if math.isinf(row.limit) else f"{row.limit:.3g}"
+    mark = "  worse" if row.worse else ""
+    return f"  {row.metric:<18} {row.before:>11.4g} {row.now:>11.4g} {factor:>8} {limit:>7}{mark}".rstrip()
 
 
 class GateTally(Struct):

@@ -14,8 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from pytest_probe.errors import ProbeError, ResultsError
-from pytest_probe.features.gate.baseline import Baseline, Header
-from pytest_probe.features.gate.environment import comparable, differences
+from pytest_probe.features.gate.baseline import Baseline, Header, comparable, differences
 from pytest_probe.model.baseline import Compared, KeptCase
 from pytest_probe.model.result import PortableId
 from pytest_probe.options import BITS

@@ -12,8 +12,7 @@ from typing import Any
 
 from pytest_probe import frameworks
 from pytest_probe.errors import SettingsError
-from pytest_probe.features.history.file import METRICS, opened
-from pytest_probe.features.history.queries import Point, Run, Worse, apis, points, previous, runs, worse
+from pytest_probe.features.history.file import METRICS, Point, Run, Worse, apis, opened, points, previous, runs, worse
 from pytest_probe.system.decoding import check_name, one_of
 from pytest_probe.system.text import printable
 

@@ -10,9 +10,8 @@ from typing import Any
 
 from pytest_probe.errors import SettingsError
 from pytest_probe.features.html.collected import Collected
-from pytest_probe.features.html.other_runs import Beside, OtherCase, OtherRun
-from pytest_probe.features.html.sparklines import sparklines
-from pytest_probe.reports.run_folder import RunFolder
+from pytest_probe.features.html.other_runs import Beside, OtherCase, OtherRun, sparklines
+from pytest_probe.features.html.run_folder import RunFolder
 from pytest_probe.system.text import printable
 
 COMMAND = "report"

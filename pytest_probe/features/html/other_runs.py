@@ -1,24 +1,68 @@
-"""Another run beside the one of the page: what moved, and what is on one side only."""
+"""What a page shows of other runs: the run that it is compared with, and one metric over a history of earlier runs."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 from msgspec import Struct, field
 
+from pytest_probe.errors import SettingsError
+from pytest_probe.features.history.file import opened, series
 from pytest_probe.model.baseline import KeptCase
 from pytest_probe.model.baseline import number as kept_number
 from pytest_probe.model.result import PortableId, Result, rank
+from pytest_probe.numerics.error_plots import LETTERS
 from pytest_probe.reports.case_metrics import measured, short
 
+# What is drawn, of so many runs.
+METRIC, RUNS = "noise_ratio", 24
+# One letter a run: a space where the case has no number, 0 for none, then half powers of two from 2**-10 on.
+LOWEST = -10
 # What is compared, the first that decides first.
 COMPARED = ("noise_ratio", "max_ulp", "mean_ulp", "time_us")
 # A factor that is less than this is no move: two times of one kernel always differ.
 LEAST = (1.0, 1.0, 1.0, 1.5)
 # Cases that moved, and names on one side, that the page lists.
 MOVED, LISTED = 1000, 2000
+
+
+class Sparklines(Struct, frozen=True):
+    """metric: what is drawn; runs: when each began, the oldest first; lines: the metric of each case by id, None where
+    a run has none."""
+
+    metric: str
+    runs: Sequence[str]
+    lines: Mapping[str, Sequence[float | None]]
+
+    def data(self, ids: Sequence[str]) -> dict[str, Any]:
+        """For the page: a line for each case, in the order of its rows."""
+        texts = ["".join(map(_letter, self.lines.get(id, ()))) for id in ids]
+        return {"metric": self.metric, "runs": self.runs, "lines": texts}
+
+
+def sparklines(history: Path | None, ids: Sequence[str]) -> Sparklines | None:
+    """Of the cases with these ids; None without a history, or where it cannot be read any more."""
+    if history is None or not history.exists():
+        return None
+    try:
+        with opened(history) as file:
+            runs, lines = series(file, ids, METRIC, RUNS)
+    except SettingsError:
+        return None
+    return Sparklines(METRIC, [run.started for run in runs], lines)
+
+
+def _letter(value: float | None) -> str:
+    if value is None:
+        return " "
+    if math.isnan(value) or math.isinf(value):
+        return LETTERS[-1]
+    if value <= 0:
+        return LETTERS[0]
+    return LETTERS[min(len(LETTERS) - 2, max(1, round(2 * (math.log2(value) - LOWEST)) + 1))]
 
 
 class OtherCase(Struct, frozen=True):

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -19,19 +20,90 @@ from markupsafe import Markup
 from msgspec import Struct
 
 from pytest_probe.features.html.collected import Collected, in_script
-from pytest_probe.features.html.other_runs import Beside
-from pytest_probe.features.html.sparklines import Sparklines
-from pytest_probe.features.html.tiles import tiles
+from pytest_probe.features.html.other_runs import Beside, Sparklines
+from pytest_probe.features.html.run_folder import RunFacts
 from pytest_probe.reports.case_metrics import LABELS
-from pytest_probe.reports.run_folder import RunFacts
 from pytest_probe.system.files import check_replaceable, replacing
 
+# Dumps that are named.
+NAMED = 4
 TEMPLATE, STYLE, SCRIPTS = "page.html.j2", "style.css", "script"
 # In this order: each uses what the ones before it define.
 PARTS = ("dom", "values", "charts", "table", "case", "cases", "sequence", "apis", "runs", "times", "main")
 VERDICTS = ("error", "warning", "pass", "skip")
 # Errors and warnings that the page lists without its script, as on paper.
 LISTED = 500
+
+
+class Tile(Struct, frozen=True):
+    """A name, what is said of it, and small print below."""
+
+    name: str
+    text: str
+    more: Sequence[str] = ()
+
+
+def tiles(run: RunFacts, seconds: float) -> Iterator[Tile]:
+    """seconds: what the cases took in all."""
+    yield _devices(run)
+    yield _versions(run)
+    yield _standard(run)
+    runs = run.settings.get("repeat", 1)
+    yield Tile("Seed", str(run.seed), [f"{runs} {'run' if runs == 1 else 'runs'} of each case"])
+    yield _dumps(run)
+    started = run.started.replace("T", " ").replace("+00:00", " UTC")
+    yield Tile("Time", _taken(run), [f"started {started}", f"all cases together {seconds:.3g} s"])
+
+
+def _devices(run: RunFacts) -> Tile:
+    names = list(dict.fromkeys(device.get("device", "") for device in run.devices))
+    more = dict.fromkeys(line for device in run.devices for line in _device(device))
+    return Tile("Device" if len(names) == 1 else "Devices", ", ".join(names) or "unknown", list(more))
+
+
+def _device(device: Mapping[str, str]) -> Iterator[str]:
+    hardware, threads = device.get("hardware"), device.get("threads")
+    told = [hardware, f"{threads} threads" if threads and threads != "1" else None]
+    if any(told):
+        yield ", ".join(filter(None, told))
+    if device.get("state"):
+        yield f"this process had set: {device['state']}"
+
+
+def _versions(run: RunFacts) -> Tile:
+    frameworks = dict.fromkeys(f"{device.get('framework')} {device.get('version')}" for device in run.devices)
+    packages = ", ".join(f"{name} {version}" for name, version in run.versions.items())
+    return Tile("Versions", ", ".join(frameworks) or "no framework", [packages])
+
+
+def _standard(run: RunFacts) -> Tile:
+    settings = run.settings
+    modes = dict.fromkeys(device.get("modes", "none") for device in run.devices)
+    measured = ", ".join(map(str, settings.get("mode", ())))
+    inputs = f"{settings.get('inputs', '')} inputs in {', '.join(map(str, settings.get('dtypes', ())))} dtype"
+    return Tile(
+        "Standard",
+        str(settings.get("standard", "")),
+        [f"device modes: {', '.join(modes) or 'none'}", f"measured: {measured}", inputs],
+    )
+
+
+def _dumps(run: RunFacts) -> Tile:
+    labels = [dump.label for dump in run.dumps]
+    if len(labels) == 1:
+        return Tile("Dump", labels[0], [run.dumps[0].digest[:19]])
+    more = [f"and {len(labels) - NAMED:,} more"] if len(labels) > NAMED else []
+    return Tile("Dumps", f"{len(labels):,}" if labels else "none", [*labels[:NAMED], *more])
+
+
+def _taken(run: RunFacts) -> str:
+    """How long the run took."""
+    try:
+        taken = datetime.fromisoformat(run.finished or "") - datetime.fromisoformat(run.started)
+    except (ValueError, TypeError):
+        return "not finished"
+    minutes, seconds = divmod(int(taken.total_seconds()), 60)
+    return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
 
 
 class Page(Struct, frozen=True):

@@ -1,18 +1,22 @@
-"""A run's summary in Markdown, for the page of a CI job."""
+"""A run's summary in Markdown, for the page of a CI job, and GitHub's annotations."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from msgspec import Struct
 
 from pytest_probe.reports.tally import Tally
 from pytest_probe.reports.terminal import count, summary_lines
-from pytest_probe.system.text import printable_line
+from pytest_probe.system.text import printable, printable_line
 
 # Failing cases that it shows.
 SHOWN = 50
+# GitHub shows ten errors of a step.
+MOST = 10
 
 
 class Failing(Struct, frozen=True):
@@ -88,3 +92,37 @@ def _text(text: str) -> str:
 def _code(text: str) -> str:
     """As code, in a table."""
     return f"`{printable_line(text).replace('`', chr(39)).replace('|', chr(92) + '|')}`"
+
+
+def on_github() -> bool:
+    """Does the run happen there?"""
+    return os.environ.get("GITHUB_ACTIONS") == "true"
+
+
+def step_summary() -> Path | None:
+    """The file that becomes the page of the step."""
+    name = os.environ.get("GITHUB_STEP_SUMMARY", "")
+    return Path(name) if name and on_github() else None
+
+
+def error_commands(failing: Sequence[Failing]) -> Iterator[str]:
+    """The commands that mark the lines, ten at most."""
+    for each in failing[:MOST]:
+        line = f",line={each.line}" if each.line else ""
+        place = f"file={_property(_in_workspace(each.file))}{line}"
+        yield f"::error {place},title={_property(each.id)}::{_data(each.reason)}"
+
+
+def _in_workspace(file: str) -> str:
+    """GitHub knows files by their path in the checkout."""
+    workspace = os.environ.get("GITHUB_WORKSPACE", "")
+    path = Path(os.path.abspath(file))
+    return path.relative_to(workspace).as_posix() if workspace and path.is_relative_to(workspace) else file
+
+
+def _data(text: str) -> str:
+    return printable(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

@@ -15,7 +15,7 @@ from typing import IO
 
 from msgspec import Struct, field
 
-from pytest_probe.features.msprobe_csv.columns import (
+from pytest_probe.features.msprobe_csv.rows import (
     BLANK,
     COSINE,
     DETAILS,

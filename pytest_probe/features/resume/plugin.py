@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_probe.features.resume.earlier import Earlier
 from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.verdict import SEVERITY
 from pytest_probe.plugin.collectors import node_of_file
@@ -25,10 +26,8 @@ from pytest_probe.plugin.selected import Compared
 from pytest_probe.plugin.session import Probe
 from pytest_probe.plugin.xdist import DEATHS_OF_A_CASE, result_of
 from pytest_probe.reports import junit
-from pytest_probe.reports.death import Ending, verdict_on
-from pytest_probe.reports.earlier import Earlier
 from pytest_probe.reports.results_file import RESULTS, ResultsWriter, lines_of
-from pytest_probe.reports.running import FOLDER, TIMER, Deaths, told_timeout
+from pytest_probe.reports.running import FOLDER, TIMER, Deaths, Ending, told_timeout, verdict_on
 from pytest_probe.reports.selected import ids_in
 from pytest_probe.system import archive
 from pytest_probe.system.text import printable_line

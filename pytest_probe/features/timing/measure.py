@@ -12,10 +12,8 @@ from msgspec.structs import replace
 from pytest_probe.check.conditions import Setup
 from pytest_probe.check.replay import Replay
 from pytest_probe.check.runner import CaseRunner
-from pytest_probe.features.timing.blocks import Times, times
-from pytest_probe.features.timing.ceilings import Ceilings
-from pytest_probe.features.timing.subject import Subject, alone, of_replay
-from pytest_probe.features.timing.throughput import Work, work
+from pytest_probe.features.timing.blocks import Ceilings, Times, times
+from pytest_probe.features.timing.subject import Subject, Work, alone, of_replay, work
 from pytest_probe.frameworks.base import Measuring
 from pytest_probe.model import running_side
 from pytest_probe.model.arguments import Leaf

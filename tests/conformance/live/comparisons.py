@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from pytest_probe.cli import main
-from pytest_probe.features.msprobe_csv.columns import DEVICE, MESSAGE, NAME, SHAPE, ULP
+from pytest_probe.features.msprobe_csv.rows import DEVICE, MESSAGE, NAME, SHAPE, ULP
 from tests.conformance.agreement import Agreement
 from tests.conformance.live.tool import Tool, pytest_probe
 from tests.support.dumps import unpack

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from pytest_probe.features.msprobe_csv.checker import write_csv
-from pytest_probe.features.msprobe_csv.columns import MEASURED
+from pytest_probe.features.msprobe_csv.rows import MEASURED
 from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.verdict import OutputVerdict, Verdict
 from pytest_probe.reports.results_file import RESULTS

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_probe.features.benchmark.compare import compare, write_compared
-from pytest_probe.features.msprobe_csv.columns import COMPARE_DETAILS
-from pytest_probe.features.msprobe_csv.rows import Row
+from pytest_probe.features.msprobe_csv.rows import COMPARE_DETAILS, Row
 from pytest_probe.numerics.tool_metrics import Measures
 
 STAMP = "20261121093000"

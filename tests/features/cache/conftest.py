@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from pytest_probe.features.cache import results
+from pytest_probe.features.cache import cache
 from pytest_probe.frameworks.python import calls
 
 
 @pytest.fixture(autouse=True)
 def every_case(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that take no time, too."""
-    monkeypatch.setattr(results, "WORTH", 0.0)
+    monkeypatch.setattr(cache, "WORTH", 0.0)
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pytest_probe.features.cache import results as cache_results
-from pytest_probe.features.cache.entry import Part
+from pytest_probe.features.cache import cache
+from pytest_probe.features.cache.folder import Part
 from pytest_probe.frameworks.python import calls
 from pytest_probe.settings.parse import parse
 from tests.support.writing import entries, write_dump
@@ -23,11 +23,11 @@ RUN = ("--probe-dump=dump.json", "--probe-device=cpu")
 # Each reference that is computed leaves a line, and is kept however little time it took; KILLED ends the process once.
 COUNTING = """
     import os, pathlib, signal
-    from pytest_probe.features.cache import results
-    from pytest_probe.features.cache.entry import Part
+    from pytest_probe.features.cache import cache
+    from pytest_probe.features.cache.folder import Part
     from pytest_probe.frameworks.python import calls
 
-    results.WORTH = 0.0
+    cache.WORTH = 0.0
     run, finish = calls.PythonCalls.run, Part.finish
 
     def counted(self, function, args, kwargs, way, wanted=None):
@@ -55,7 +55,7 @@ def dump(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     # What COUNTING replaces in a run inside this process is put back.
     monkeypatch.setattr(calls.PythonCalls, "run", calls.PythonCalls.run)
     monkeypatch.setattr(Part, "finish", Part.finish)
-    monkeypatch.setattr(cache_results, "WORTH", cache_results.WORTH)
+    monkeypatch.setattr(cache, "WORTH", cache.WORTH)
     x = torch.randn((2, 64, 64), generator=torch.Generator().manual_seed(0))
     data = {
         **entries("Torch.matmul.0", torch.matmul, x, x, backward=True),

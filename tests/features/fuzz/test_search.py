@@ -17,12 +17,9 @@ from benchmarks.fuzzing.faults import FAULTS, Fault
 from benchmarks.fuzzing.running import checker, found, search, size, trials
 from pytest_probe import frameworks
 from pytest_probe.check import Checker
-from pytest_probe.features.fuzz.from_table import tabled
-from pytest_probe.features.fuzz.patterns import Pattern
+from pytest_probe.features.fuzz.findings import SearchResult, searched, verdict_of
 from pytest_probe.features.fuzz.search import Effort, Search
-from pytest_probe.features.fuzz.search_result import SearchResult, searched, verdict_of
-from pytest_probe.features.fuzz.table import table
-from pytest_probe.features.fuzz.templates import Template, TensorSlot
+from pytest_probe.features.fuzz.templates import Pattern, Template, TensorSlot, table, tabled
 from pytest_probe.model.fatal_call import AnnouncedCall, FatalCall
 
 Announce: TypeAlias = "Callable[[AnnouncedCall], AbstractContextManager[None]]"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pytest_probe.features.fuzz.cuts import cut
+from pytest_probe.features.fuzz.shrinking import cut
 from pytest_probe.model.arguments import Arguments, Leaf
 from pytest_probe.model.dump import Call, Surroundings, TensorSpec
 

@@ -7,9 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from pytest_probe import frameworks
 from pytest_probe.features.fuzz.drawn import DrawnCall
 from pytest_probe.features.fuzz.from_records import learnt
-from pytest_probe.features.fuzz.from_table import tabled
 from pytest_probe.features.fuzz.strategy import calls
-from pytest_probe.features.fuzz.templates import Template
+from pytest_probe.features.fuzz.templates import Template, tabled
 from pytest_probe.model.dump import Call, TensorSpec, named_tensors
 
 SIGNATURES = frameworks.signatures()

@@ -10,8 +10,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from pytest_probe.cli import main
 from tests.acceptance.conftest import DumpMaker
-from tests.features.history.test_file import append
-from tests.features.history.test_queries import with_ratio
+from tests.features.history.test_file import append, with_ratio
 from tests.support.html_page import embedded
 from tests.support.made_results import made_result
 

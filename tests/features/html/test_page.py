@@ -12,9 +12,8 @@ import pytest
 from msgspec import structs
 
 from pytest_probe.features.html.collected import Collected
-from pytest_probe.features.html.page import PARTS, Page
-from pytest_probe.features.html.tiles import tiles
-from pytest_probe.reports.run_folder import RunFacts
+from pytest_probe.features.html.page import PARTS, Page, tiles
+from pytest_probe.features.html.run_folder import RunFacts
 from tests.support.made_results import RUN, made_result, made_results
 
 FACTS = RunFacts.of(RUN)

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from pytest_probe.features.msprobe_csv.checker import write_csv
-from pytest_probe.features.msprobe_csv.columns import DETAILS, MEASURED, OF_RULE
+from pytest_probe.features.msprobe_csv.rows import DETAILS, MEASURED, OF_RULE
 from pytest_probe.reports.results_file import RESULTS, read_results
 
 STAMP = "20261121093000"

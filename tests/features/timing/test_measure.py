@@ -11,10 +11,9 @@ import torch
 import torch.nn.functional as F
 
 from pytest_probe.features.timing import measure
-from pytest_probe.features.timing.ceilings import Ceilings
+from pytest_probe.features.timing.blocks import Ceilings
 from pytest_probe.features.timing.measure import SETS, CaseCall, TimeAndMemory, input_sets
-from pytest_probe.features.timing.subject import Subject
-from pytest_probe.features.timing.throughput import Work, work
+from pytest_probe.features.timing.subject import Subject, Work, work
 from pytest_probe.frameworks.base import looked_up
 from pytest_probe.frameworks.torch.framework import TorchFramework
 from pytest_probe.model.arguments import Arguments, Leaf

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_probe.features.benchmark.benchmark import Benchmark, OtherRun
-from pytest_probe.features.gate.baseline import SCHEMA, Baseline, Header
-from pytest_probe.features.gate.environment import Comparable
+from pytest_probe.features.gate.baseline import SCHEMA, Baseline, Comparable, Header
 from pytest_probe.features.gate.gate import Gate
 from pytest_probe.features.timing.other_times import OtherTimes, limit_of, slower
 from pytest_probe.model.baseline import KeptCase, KeptTime

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import paddle
 
-from pytest_probe.capture.samples import Places, laid_out, look_at_samples, places
+from pytest_probe.capture.frequent_values import Places, laid_out, look_at_samples, places
 from pytest_probe.capture.snapshot import Seen
 from pytest_probe.capture.statistics import unpack
 

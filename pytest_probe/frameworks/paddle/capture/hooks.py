@@ -15,13 +15,10 @@ from typing import Any
 import paddle
 from msgspec import UNSET
 
-from pytest_probe.capture.call_sites import Calling, CallSites
 from pytest_probe.capture.config import CaptureConfig
-from pytest_probe.capture.hooks import CallHooks
-from pytest_probe.capture.namespaces import functions, modules
-from pytest_probe.capture.own_frames import leave_out
-from pytest_probe.capture.recorder import Recorder
-from pytest_probe.capture.scope import Scope
+from pytest_probe.capture.frames import Calling, CallSites, leave_out
+from pytest_probe.capture.hooks import CallHooks, functions, modules
+from pytest_probe.capture.recorder import Recorder, Scope
 from pytest_probe.capture.snapshot import NamedEntry, PlainEntry, Tree, seen_tensors
 from pytest_probe.errors import OverflowFound
 from pytest_probe.frameworks.paddle.capture import targets

@@ -13,10 +13,10 @@ from typing import Any
 import paddle
 
 from pytest_probe.capture.config import CaptureConfig
+from pytest_probe.capture.frames import CallStacks
 from pytest_probe.capture.modules import ModuleCalls, Watch
 from pytest_probe.capture.recorder import Recorder
 from pytest_probe.capture.snapshot import NamedEntry
-from pytest_probe.capture.stacks import CallStacks
 from pytest_probe.frameworks.paddle.arrays import is_float
 from pytest_probe.frameworks.paddle.capture.gradients import Fire, Watched, WatchedParameters, differentiable
 from pytest_probe.frameworks.paddle.capture.values import Values

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from types import CodeType
 
-from pytest_probe.capture.stacks import CallStacks
+from pytest_probe.capture.frames import CallStacks
 
 _OURS = os.path.join(os.path.dirname(__file__), "")
 # The file's name ends so, with either separator; these of its functions run in a backward.

@@ -26,9 +26,8 @@ from msgspec import UNSET
 
 from pytest_probe.capture import kernel
 from pytest_probe.capture.config import CaptureConfig
-from pytest_probe.capture.plain import Snapshots
-from pytest_probe.capture.samples import Places, copied, laid_out, look_at_samples, memory_at, places, reach
-from pytest_probe.capture.snapshot import PlainEntry, Seen, Tree
+from pytest_probe.capture.frequent_values import Places, copied, laid_out, look_at_samples, memory_at, places, reach
+from pytest_probe.capture.snapshot import PlainEntry, Seen, Snapshots, Tree
 from pytest_probe.capture.statistics import count_large, fill_from, fill_small_from, fill_together
 from pytest_probe.frameworks.paddle.arrays import FLOATS, name_of
 from pytest_probe.frameworks.paddle.capture import distributed

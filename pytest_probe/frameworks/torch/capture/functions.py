@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from pytest_probe.capture.own_frames import leave_out
+from pytest_probe.capture.frames import leave_out
 from pytest_probe.frameworks.torch.capture.modes import Presence
 
 # Makes the call, and records it under a name: name, function, args, kwargs.

@@ -19,13 +19,10 @@ import torch
 from msgspec import UNSET
 from torch.overrides import TorchFunctionMode
 
-from pytest_probe.capture.call_sites import Calling, CallSites
 from pytest_probe.capture.config import CaptureConfig
-from pytest_probe.capture.hooks import CallHooks
-from pytest_probe.capture.namespaces import functions, modules
-from pytest_probe.capture.own_frames import ASKING, leave_out
-from pytest_probe.capture.recorder import Recorder
-from pytest_probe.capture.scope import Scope
+from pytest_probe.capture.frames import ASKING, Calling, CallSites, leave_out
+from pytest_probe.capture.hooks import CallHooks, functions, modules
+from pytest_probe.capture.recorder import Recorder, Scope
 from pytest_probe.capture.snapshot import NamedEntry, Seen, Tree, seen_tensors
 from pytest_probe.frameworks.torch.capture.functions import TAKEN, outermost, wrapped
 from pytest_probe.frameworks.torch.capture.gradients import Gradient, Seats, Wanting, Watched, wanting

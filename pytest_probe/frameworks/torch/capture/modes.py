@@ -13,7 +13,7 @@ import torch
 import torch.overrides
 from torch.overrides import TorchFunctionMode
 
-from pytest_probe.capture.own_frames import leave_out
+from pytest_probe.capture.frames import leave_out
 
 # Untyped in torch.
 _stack: Callable[[], list[TorchFunctionMode]] = torch.overrides._get_current_function_mode_stack

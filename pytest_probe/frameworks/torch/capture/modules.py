@@ -14,10 +14,10 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from pytest_probe.capture.config import CaptureConfig
+from pytest_probe.capture.frames import CallStacks
 from pytest_probe.capture.modules import ModuleCalls, Watch
 from pytest_probe.capture.recorder import Recorder
 from pytest_probe.capture.snapshot import NamedEntry, backward_of
-from pytest_probe.capture.stacks import CallStacks
 from pytest_probe.frameworks.torch.capture.gradients import Fire, Watched, wanting
 from pytest_probe.frameworks.torch.capture.modes import Presence, patched, transforming, unseen
 from pytest_probe.frameworks.torch.capture.values import Values

@@ -7,7 +7,7 @@ from types import CodeType
 
 import torch
 
-from pytest_probe.capture.stacks import CallStacks
+from pytest_probe.capture.frames import CallStacks
 
 _OURS = os.path.join(os.path.dirname(__file__), "")
 # Ends of the file's name, with either separator.

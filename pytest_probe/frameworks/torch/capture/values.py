@@ -17,9 +17,8 @@ import torch
 from msgspec import UNSET
 
 from pytest_probe.capture.config import CaptureConfig
-from pytest_probe.capture.plain import Snapshots
-from pytest_probe.capture.samples import Layout, Places, copied, laid_out, look_at_samples, places, reach
-from pytest_probe.capture.snapshot import MemoryFormat, PlainEntry, Seen, Tree
+from pytest_probe.capture.frequent_values import Layout, Places, copied, laid_out, look_at_samples, places, reach
+from pytest_probe.capture.snapshot import MemoryFormat, PlainEntry, Seen, Snapshots, Tree
 from pytest_probe.capture.statistics import fill_from, fill_sample_from, fill_small_from, unpack
 from pytest_probe.frameworks.torch.capture.statistics import (
     compiled_dtypes,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import paddle
 
 from pytest_probe.capture.profiling.stopwatch import Stopwatch
-from pytest_probe.capture.profiling.track import DeviceClock, now
-from pytest_probe.capture.profiling.waiting import WaitingClock
+from pytest_probe.capture.profiling.track import DeviceClock, WaitingClock, now
 
 
 def clock(stopwatch: Stopwatch) -> DeviceClock | None:

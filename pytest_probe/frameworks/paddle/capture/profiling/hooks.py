@@ -9,8 +9,8 @@ from typing import Any
 import paddle
 
 from pytest_probe.capture.framework import Timing
-from pytest_probe.capture.profiling.shapes import ShapeRows
 from pytest_probe.capture.profiling.stopwatch import Stopwatch
+from pytest_probe.capture.profiling.track import ShapeRows
 from pytest_probe.frameworks.paddle.capture.bindings import Bindings
 from pytest_probe.frameworks.paddle.capture.hooks import like
 from pytest_probe.frameworks.paddle.capture.names import RecordedFunctions

@@ -8,8 +8,7 @@ from typing import Any
 import torch
 
 from pytest_probe.capture.profiling.stopwatch import Stopwatch
-from pytest_probe.capture.profiling.track import Api, DeviceClock, now
-from pytest_probe.capture.profiling.waiting import WaitingClock
+from pytest_probe.capture.profiling.track import Api, DeviceClock, WaitingClock, now
 
 
 def clock(stopwatch: Stopwatch) -> DeviceClock | None:

@@ -12,9 +12,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from pytest_probe.capture.framework import Timing
-from pytest_probe.capture.profiling.shapes import ShapeRows
 from pytest_probe.capture.profiling.stopwatch import Stopwatch
-from pytest_probe.capture.profiling.track import DeviceClock, Track
+from pytest_probe.capture.profiling.track import DeviceClock, ShapeRows, Track
 from pytest_probe.frameworks.torch.capture.modes import Presence, patched
 from pytest_probe.frameworks.torch.capture.names import ALIASING, RecordedFunction, RecordedFunctions, by_operator
 from pytest_probe.frameworks.torch.capture.profiling.clocks import clock, waited

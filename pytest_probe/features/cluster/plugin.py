@@ -1,0 +1,83 @@
+"""Before a run on a cluster: is it there, do its nodes fit, and can they read what the cases need?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_probe.errors import SettingsError
+from pytest_probe.features.cluster.controller import Cluster
+from pytest_probe.features.cluster.messages import Pool
+from pytest_probe.model.dump import Dump
+from pytest_probe.options import NAMED
+from pytest_probe.plugin.session import Probe
+from pytest_probe.system import archive
+
+OPTION = NAMED["cluster"].flag
+
+
+def refuse_workers(config: pytest.Config) -> None:
+    """Raises UsageError under -n."""
+    option = config.option
+    if getattr(option, "numprocesses", None) or getattr(option, "tx", None):
+        wanted = "-n starts processes on this machine, and a cluster has its own; leave one of the two out"
+        raise pytest.UsageError(str(SettingsError(OPTION, option.probe_cluster or True, wanted)))
+
+
+def configure(config: pytest.Config, probe: Probe) -> None:
+    """Connect to the cluster, and start its hosts while this process goes on. Raises SettingsError."""
+    from pytest_probe.features.cluster.ray_pool import RayPool
+
+    settings = probe.settings
+    assert settings.cluster is not None
+    pool = RayPool(settings.cluster, settings.cluster_resource, one_a_node=settings.times)
+    try:
+        cluster = Cluster(probe, pool, shipped(probe, pool))
+    except BaseException:
+        pool.end()
+        raise
+    probe.described_elsewhere = cluster.devices
+    config.pluginmanager.register(cluster, "probe-cluster")
+
+
+def shipped(probe: Probe, pool: Pool) -> frozenset[Path]:
+    """The dumps whose files some node cannot read, so that they go with the cases. Raises SettingsError where that is
+    too much."""
+    needed = {dump.path: _folders(probe, dump) for _, dump in probe.dumps.readable()}
+    files = {path: _file(path) for path in needed}
+    sizes = [(file, file.stat().st_size) for file in dict.fromkeys(files.values())]
+    missing = pool.unreadable(sizes, [folder for folders in needed.values() for folder in folders])
+    found = set()
+    for path, folders in needed.items():
+        unread = next((place for place in (files[path], *folders) if place in missing), None)
+        if unread is None:
+            continue
+        size = files[path].stat().st_size + sum(map(_size, folders))
+        limit = probe.settings.cluster_ship
+        if size > limit:
+            wanted = (
+                f"node {missing[unread]} cannot read it, and its {size / 1e9:.3g} GB are more than "
+                f"{NAMED['cluster-ship'].flag}={limit / 1e9:g}GB allows to send; put it where all nodes have the same "
+                "path, or allow more"
+            )
+            raise SettingsError(NAMED["dump"].flag, str(path), wanted)
+        found.add(path)
+    return frozenset(found)
+
+
+def _file(path: Path) -> Path:
+    """The file on the disk: the dump, or its archive."""
+    place = archive.split(path)
+    return path if place is None else place[0]
+
+
+def _folders(probe: Probe, dump: Dump) -> list[Path]:
+    """The folders of a dump's tensors that the run reads."""
+    if probe.settings.inputs == "generated" or archive.split(dump.path) is not None:
+        return []
+    return [folder for folder in (*dump.data_dirs, *dump.gradient_dirs) if folder.is_dir()]
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
