@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, Protocol
@@ -13,7 +15,7 @@ from typing import Any, Protocol
 from msgspec import UNSET
 
 from pytest_probe.capture.config import CaptureConfig
-from pytest_probe.capture.frames import CallStacks
+from pytest_probe.capture.frames import Calling, CallSites, CallStacks
 from pytest_probe.capture.modules import ModuleCalls
 from pytest_probe.capture.recorder import Recorder
 from pytest_probe.capture.snapshot import BackwardEntry, ForwardEntry, Json, NamedEntry, Snapshots, Tree
@@ -86,6 +88,9 @@ class CallHooks:
         self._calls = config.level != "L0"
         self._snapshots = values
         self._stacks = stacks
+        self._sites = CallSites()
+        # The records of each name in this step, for all threads.
+        self._numbers: defaultdict[str, itertools.count[int]] = defaultdict(itertools.count)
         # In their order: entries of a dump hang on no address.
         self._open: dict[Gradients, None] = {}
         self._recorder: Recorder | None = None
@@ -96,9 +101,17 @@ class CallHooks:
         """Does a tensor of this snapshot hold NaN or inf?"""
         raise NotImplementedError
 
+    def install(self, recorder: Recorder) -> None:
+        """See calls from now on."""
+        self._recorder = recorder
+        self._seeing = True
+        self._snapshots.forget()
+
     def remove_forward(self) -> None:
         """No longer see calls; the gradients of those that were seen still come."""
-        raise NotImplementedError
+        self._seeing = False
+        self._sites.clear()
+        self._modules.end()
 
     def follow(self, model: Any) -> None:
         """From the next `install` on record this model's modules; None: of that before. Raises SettingsError."""
@@ -117,6 +130,7 @@ class CallHooks:
             self._complete(recorder, watched)
         self._modules.restart()
         self._snapshots.forget()
+        self._numbers.clear()
 
     def waits(self) -> bool:
         """Would settling wait for a device?"""
@@ -133,6 +147,20 @@ class CallHooks:
     def frames(self) -> Mapping[int, list[str]]:
         """The stacks by number, as stack.json shows frames, innermost first."""
         return self._stacks.lines()
+
+    def _made(
+        self,
+        writes: bool,
+        calling: Calling,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+    ) -> Any:
+        """Make a call of the program's; writes: it may write to its arguments behind the framework's back."""
+        result = calling(function, args, kwargs)
+        if writes:
+            self._snapshots.distrust([*args, *kwargs.values()])
+        return result
 
     def _entry(self, name: str, args: Tree, kwargs: Tree, frame: FrameType, probe: Json) -> NamedEntry:
         """The forward entry of a call, which frame makes; probe is what only readers of our own know."""

@@ -220,6 +220,10 @@ class Snapshots:
         """What was written since is not known, as between stop and start."""
         raise NotImplementedError
 
+    def distrust(self, value: Any) -> None:
+        """The memory of these tensors may be written to without the framework counting it."""
+        raise NotImplementedError
+
     def save(self, data: Any, path: Path) -> None:
         """Write one tensor's data. Raises OSError."""
         raise NotImplementedError

@@ -84,7 +84,7 @@ class PaddleFramework(PaddleCalls, PythonFramework):
             "framework": "paddle",
             "version": str(paddle.__version__),
             **flags.described(),
-            **({"state": set_by_user} if (set_by_user := state.differing()) else {}),
+            **({"state": found} if (found := state.differing()) else {}),
         }
 
     def memory_left(self, device: Device) -> int | None:

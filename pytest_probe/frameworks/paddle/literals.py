@@ -4,32 +4,10 @@ from __future__ import annotations
 
 from pytest_probe.frameworks.python.literals import LiteralScript
 
-HEAD = '''"""{title}: python THIS_FILE [device]"""
-import sys
-
-import paddle
-
-device = sys.argv[1] if len(sys.argv) > 1 else {device!r}
-paddle.set_device("cpu")
-{tensors}
-
-def call({names}):
-    return {call}
-
-'''
-FORWARD = """
-def run(place, dtype=None):
-    paddle.set_device(place)
+MOVE = """    paddle.set_device(place)
     moved = [x.clone().to(place, dtype if x.is_floating_point() else None) for x in ({names})]
-    result = call(*map(laid_out, moved, strides))
-    return [x for x in (result if isinstance(result, (tuple, list)) else [result]) if paddle.is_tensor(x)]
-
 """
-BACKWARD = """
-def run(place, dtype=None):
-    paddle.set_device(place)
-    moved = [x.clone().to(place, dtype if x.is_floating_point() else None) for x in ({names})]
-    inputs = [x for x in moved if x.is_floating_point()]
+BACKWARD = """    inputs = [x for x in moved if x.is_floating_point()]
     for x in inputs:
         x.stop_gradient = False
     result = call(*map(laid_out, moved, strides))
@@ -58,8 +36,9 @@ TAIL = """for actual, expected in zip({found}, run("cpu", "float64")):
 """
 
 LITERAL = LiteralScript(
-    HEAD,
-    FORWARD,
+    "paddle",
+    'paddle.set_device("cpu")\n',
+    MOVE,
     BACKWARD,
     LAYOUT,
     TAIL,

@@ -8,7 +8,7 @@ from typing import Any
 
 import paddle
 
-from pytest_probe.frameworks.python.process_state import FixedState, ProcessState, Setting, UsersState
+from pytest_probe.frameworks.python.process_state import FixedState, ProcessState, Setting, UsersState, in_words
 
 # Flags that change numbers, or that end calls which give NaN. Not every build has each.
 FLAGS = (
@@ -64,12 +64,7 @@ SETTINGS = (
 
 def differing() -> str:
     """In words, what is set to something else than Paddle's own default; "" for nothing."""
-    found = []
-    for setting in SETTINGS[1:] if not _is_static() else SETTINGS[:1]:
-        value = setting.read()
-        if value != setting.fixed:
-            found.append(f"{setting.name} {setting.shown(value)}")
-    return ", ".join(found)
+    return ", ".join(in_words(SETTINGS[:1] if _is_static() else SETTINGS[1:]))
 
 
 @cache

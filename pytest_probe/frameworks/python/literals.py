@@ -18,16 +18,38 @@ from pytest_probe.numerics.dtypes import AnyArray, is_floating, widen
 LONGEST, FEW = 4096, 64
 
 
+HEAD = '''"""{title}: python THIS_FILE [device]"""
+import sys
+
+import {module}
+
+device = sys.argv[1] if len(sys.argv) > 1 else {device!r}
+{setup}{tensors}
+
+def call({names}):
+    return {call}
+
+'''
+RUN = """
+def run(place, dtype=None):
+"""
+FORWARD = """    result = call(*map(laid_out, moved, strides))
+    return [x for x in (result if isinstance(result, (tuple, list)) else [result]) if {module}.is_tensor(x)]
+
+"""
+
+
 class LiteralScript(Struct, frozen=True):
-    """A framework's script in its parts. head holds tensors and the call, forward and backward define run(), layout
-    defines laid_out(), tail prints.
+    """A framework's script in its parts. module is what it imports, setup what it does before it makes tensors; move
+    are the first lines of run(), backward its further ones for gradients; layout defines laid_out(), tail prints.
 
     tensor is the expression for a list of numbers, full that for one number everywhere, changed that for another tensor
     with some elements replaced.
     """
 
-    head: str
-    forward: str
+    module: str
+    setup: str
+    move: str
     backward: str
     layout: str
     tail: str
@@ -57,11 +79,18 @@ class LiteralScript(Struct, frozen=True):
             return ""
         names = ", ".join(tensors)
         call = f"{found.path}({', '.join(texts)})"
-        head = self.head.format(
-            title=_title(found.title), device=found.device, tensors="\n".join(lines), names=names, call=call
+        head = HEAD.format(
+            title=_title(found.title),
+            module=self.module,
+            device=found.device,
+            setup=self.setup,
+            tensors="\n".join(lines),
+            names=names,
+            call=call,
         )
         listed = f"{names}," if names else ""
-        body = (self.backward if found.wanted else self.forward).format(names=listed, seeds=seeds)
+        rest = self.backward if found.wanted else FORWARD
+        body = RUN + (self.move + rest).format(names=listed, seeds=seeds, module=self.module)
         tail = f"found = [{', '.join(actual)}]\n\n" if actual else ""
         tail += self.tail.format(found="found" if actual else "run(device)")
         if all(leaf.strides is None and not leaf.offset for leaf in tensors.values()):

@@ -28,6 +28,12 @@ class Setting(Struct, frozen=True):
     shown: Callable[[Any], str] = str
 
 
+def in_words(settings: Sequence[Setting]) -> list[str]:
+    """Those that are not what they are without anybody's doing."""
+    found = [(setting, setting.read()) for setting in settings]
+    return [f"{setting.name} {setting.shown(value)}" for setting, value in found if value != setting.fixed]
+
+
 class _Thread(threading.local):
     fixed: FixedState | None = None
 

@@ -105,7 +105,7 @@ class TorchFramework(TorchCalls, PythonFramework):
             "version": torch.__version__,
             "threads": str(torch.get_num_threads()),
             **flags.described(),
-            **({"state": set_by_user} if (set_by_user := state.differing()) else {}),
+            **({"state": found} if (found := state.differing()) else {}),
         }
 
     def memory_left(self, device: Device) -> int | None:

@@ -4,29 +4,9 @@ from __future__ import annotations
 
 from pytest_probe.frameworks.python.literals import LiteralScript
 
-HEAD = '''"""{title}: python THIS_FILE [device]"""
-import sys
-
-import torch
-
-device = sys.argv[1] if len(sys.argv) > 1 else {device!r}
-{tensors}
-
-def call({names}):
-    return {call}
-
-'''
-FORWARD = """
-def run(place, dtype=None):
-    moved = [x.to(place, dtype if x.is_floating_point() else None) for x in ({names})]
-    result = call(*map(laid_out, moved, strides))
-    return [x for x in (result if isinstance(result, (tuple, list)) else [result]) if torch.is_tensor(x)]
-
+MOVE = """    moved = [x.to(place, dtype if x.is_floating_point() else None) for x in ({names})]
 """
-BACKWARD = """
-def run(place, dtype=None):
-    moved = [x.to(place, dtype if x.is_floating_point() else None) for x in ({names})]
-    inputs = [x.requires_grad_() for x in moved if x.is_floating_point()]
+BACKWARD = """    inputs = [x.requires_grad_() for x in moved if x.is_floating_point()]
     result = call(*map(laid_out, moved, strides))
     outputs = [x for x in (result if isinstance(result, (tuple, list)) else [result]) if x.requires_grad]
     seeds = [seed.to(outputs[0]) for seed in ({seeds})]
@@ -51,8 +31,9 @@ TAIL = """for actual, expected in zip({found}, run("cpu", torch.float64)):
 """
 
 LITERAL = LiteralScript(
-    HEAD,
-    FORWARD,
+    "torch",
+    "",
+    MOVE,
     BACKWARD,
     LAYOUT,
     TAIL,

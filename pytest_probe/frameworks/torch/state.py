@@ -14,7 +14,7 @@ import torch.overrides
 import torch.utils._python_dispatch as dispatch
 from torch.utils._device import DeviceContext
 
-from pytest_probe.frameworks.python.process_state import FixedState, Owner, ProcessState, Setting, UsersState
+from pytest_probe.frameworks.python.process_state import FixedState, Owner, ProcessState, Setting, UsersState, in_words
 
 SUBNORMAL = 5e-324
 # Where torch keeps the precision of float32 products, the wider setting first.
@@ -177,9 +177,7 @@ SETTINGS = (
 
 def differing() -> str:
     """In words, what is set to something else than torch's own default; "" for nothing."""
-    found = [(setting, setting.read()) for setting in SETTINGS]
-    words = [f"{setting.name} {setting.shown(value)}" for setting, value in found if value != setting.fixed]
-    return ", ".join([*words, *(["inference mode on"] if torch.is_inference_mode_enabled() else [])])
+    return ", ".join([*in_words(SETTINGS), *(["inference mode on"] if torch.is_inference_mode_enabled() else [])])
 
 
 @cache

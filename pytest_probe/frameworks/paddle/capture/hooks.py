@@ -16,7 +16,7 @@ import paddle
 from msgspec import UNSET
 
 from pytest_probe.capture.config import CaptureConfig
-from pytest_probe.capture.frames import Calling, CallSites, leave_out
+from pytest_probe.capture.frames import leave_out
 from pytest_probe.capture.hooks import CallHooks, functions, modules
 from pytest_probe.capture.recorder import Recorder, Scope
 from pytest_probe.capture.snapshot import NamedEntry, PlainEntry, Tree, seen_tensors
@@ -63,7 +63,6 @@ class PaddleHooks(CallHooks):
         self._values = Values(config)
         super().__init__(config, self._values, call_stacks())
         self._thread = _Thread()
-        self._sites = CallSites()
         self._late: OverflowFound | None = None
         wants = Scope(config).wants_api if self._calls else lambda name: False
         self._functions = RecordedFunctions(wants, _named(config), all=self._calls and config.targets is None)
@@ -76,18 +75,14 @@ class PaddleHooks(CallHooks):
             self.follow(model)
 
     def install(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-        self._seeing = True
-        self._values.forget()
+        super().install(recorder)
         self._bindings.put()
         self._regions.put()
         if self._placed:
             self._modules.begin(recorder)
 
     def remove_forward(self) -> None:
-        self._seeing = False
-        self._sites.clear()
-        self._modules.end()
+        super().remove_forward()
         if self._bindings.there:
             self._regions.take_back()
             self._bindings.take_back()
@@ -95,10 +90,6 @@ class PaddleHooks(CallHooks):
     def remove(self) -> None:
         super().remove()
         self._modules.leave()
-
-    def end_step(self, recorder: Recorder) -> None:
-        super().end_step(recorder)
-        self._functions.counts.clear()
 
     def rank(self) -> int | None:
         if paddle.distributed.is_initialized():
@@ -159,29 +150,17 @@ class PaddleHooks(CallHooks):
         # The caller of Paddle's function: above are this method and the replacement.
         frame = sys._getframe(2)
         calling = self._sites.of(frame)
+        writes = rule.writes or "out" in kwargs
         recorder = self._recorder
         if recorder is None or not self._seeing or not rule.wanted:
-            return self._made(rule, calling, function, args, kwargs)
-        name = f"{rule.name}.{next(self._functions.counts[rule.name])}"
+            return self._made(writes, calling, function, args, kwargs)
+        name = f"{rule.name}.{next(self._numbers[rule.name])}"
         if not (recorder.scope.whole or recorder.scope.wants(name)):
-            return self._made(rule, calling, function, args, kwargs)
+            return self._made(writes, calling, function, args, kwargs)
         entry = self._begin(recorder, name, rule, args, kwargs, frame)
-        result = self._made(rule, calling, function, args, kwargs)
+        result = self._made(writes, calling, function, args, kwargs)
         if entry is not None and result is not NotImplemented and self._end(recorder, entry, rule, result):
             recorder.overflowed(entry.name)
-        return result
-
-    def _made(
-        self,
-        rule: RecordedFunction,
-        calling: Calling,
-        function: Callable[..., Any],
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-    ) -> Any:
-        result = calling(function, args, kwargs)
-        if rule.writes or "out" in kwargs:
-            self._values.distrust([*args, *kwargs.values()])
         return result
 
     def _begin(

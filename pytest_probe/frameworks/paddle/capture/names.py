@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import itertools
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from types import FunctionType, ModuleType
 from typing import Any
@@ -54,15 +52,13 @@ class RecordedFunction:
 
 
 class RecordedFunctions:
-    """The rules of one capture, each with its function. counts are the records of each name in this step, for all
-    threads."""
+    """The rules of one capture, each with its function."""
 
     def __init__(
         self, wants: Callable[[str], bool], named: Sequence[tuple[str, Any]] = (), *, all: bool = True
     ) -> None:
         """named are functions of the user's choice, by the names that they get; not all: no others are recorded, also
         not those above them."""
-        self.counts: defaultdict[str, itertools.count[int]] = defaultdict(itertools.count)
         chosen = {id(function): (name, function) for name, function in reversed(named)}
         known = [(function, name if all else "", writes) for function, name, writes in _functions()]
         rules = [(function, *chosen.pop(id(function), (name,))[:1], writes) for function, name, writes in known]

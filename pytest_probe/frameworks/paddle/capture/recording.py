@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import paddle
@@ -17,6 +15,8 @@ from pytest_probe.frameworks.paddle.capture.optimizers import steps_end
 class PaddleRecording:
     """Paddle, as a capture needs it."""
 
+    after_optimizer_steps = staticmethod(steps_end)
+
     def hooks(self, config: CaptureConfig, model: Any = None) -> PaddleHooks:
         return PaddleHooks(config, model)
 
@@ -26,9 +26,6 @@ class PaddleRecording:
         for flag in ("FLAGS_cudnn_deterministic", "FLAGS_embedding_deterministic"):
             if flag in paddle.base.core.globals().keys():  # noqa: SIM118 (no mapping of Python's)
                 paddle.set_flags({flag: deterministic})
-
-    def after_optimizer_steps(self, step: Callable[[], None]) -> AbstractContextManager[None]:
-        return steps_end(step)
 
 
 def made() -> Recording:

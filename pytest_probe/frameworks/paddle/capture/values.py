@@ -12,8 +12,8 @@ import math
 import pickle
 import weakref
 import zlib
-from collections import defaultdict, deque
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from ctypes import string_at
 from pathlib import Path
 from typing import Any
@@ -26,17 +26,14 @@ from msgspec import UNSET
 
 from pytest_probe.capture import kernel
 from pytest_probe.capture.config import CaptureConfig
-from pytest_probe.capture.frequent_values import Places, copied, laid_out, look_at_samples, memory_at, places, reach
-from pytest_probe.capture.snapshot import PlainEntry, Seen, Snapshots, Tree
-from pytest_probe.capture.statistics import count_large, fill_from, fill_small_from, fill_together
+from pytest_probe.capture.frequent_values import copied, laid_out, memory_at, places, reach
+from pytest_probe.capture.put_off import HUGE, SMALL_BYTES, CountedSnapshots
+from pytest_probe.capture.snapshot import PlainEntry, Seen, Tree
+from pytest_probe.capture.statistics import count_large, fill_from, fill_small_from
 from pytest_probe.frameworks.paddle.arrays import FLOATS, name_of
 from pytest_probe.frameworks.paddle.capture import distributed
 from pytest_probe.frameworks.paddle.capture.distant import DistantStatistics
 from pytest_probe.numerics.arrays import contiguous
-
-SMALL_BYTES = 16_384  # bytes up to which a copy, and statistics of many together, cost less than statistics at once
-TOGETHER = 131_072  # bytes of many tensors: what the cache holds
-HUGE = 1 << 28  # bytes of a NumPy array from which on no values are looked at: it may be a file that is mapped
 
 _NAMES: Mapping[Any, str] = {
     dtype: name_of(dtype) for name in dir(paddle) if isinstance(dtype := getattr(paddle, name), paddle.dtype)
@@ -67,7 +64,7 @@ class _Known(msgspec.Struct, gc=False):
     seen: Seen
 
 
-class Values(Snapshots):
+class Values(CountedSnapshots):
     """Takes snapshots. Statistics of small tensors are put off until `settle`."""
 
     pythons: Mapping[type, Any] = {
@@ -78,17 +75,12 @@ class Values(Snapshots):
     }
 
     def __init__(self, config: CaptureConfig) -> None:
-        super().__init__("scalar" in config.kinds)
+        super().__init__(config)
         self._kept = config.task in ("tensor", "overflow_check")
         # Bytes of an element, 0 where its values are not looked at.
         self._widths = {name: dtype.itemsize if _kind(name) in config.kinds else 0 for name, dtype in _ARRAYS.items()}
-        self._counts = config.task in ("statistics", "tensor")
-        self._sums = config.summary == "md5"
         self._compiled = kernel.numbers()
         self._remembers = self._counts and not (self._kept or self._sums)
-        # What was put off: copies of small tensors, and samples of large ones.
-        self._small: deque[tuple[bytes, str, Seen]] = deque()
-        self._samples: deque[tuple[bytes, str, Places, Seen]] = deque()
         self._known: dict[int, _Known] = {}
         # By address: how often memory was written to without a version.
         self._writes: defaultdict[int, int] = defaultdict(int)
@@ -228,30 +220,12 @@ class Values(Snapshots):
 
     def settle(self) -> None:
         """Fill in all statistics that were put off; waits once for other devices."""
-        groups: defaultdict[str, tuple[list[bytes], list[Seen]]] = defaultdict(lambda: ([], []))
-        room = TOGETHER
-        for _ in range(len(self._small)):
-            data, dtype, seen = self._small.popleft()
-            if self._sums:
-                seen.crc = f"{zlib.crc32(data):08x}"
-            groups[dtype][0].append(data)
-            groups[dtype][1].append(seen)
-            room -= len(data)
-            if room < 0:
-                _count(groups)
-                room = TOGETHER
-        _count(groups)
+        self._settle_small()
         self._distant.settle()
         self._settle_samples()
 
-    def _settle_samples(self) -> None:
-        kinds: defaultdict[str, list[tuple[bytes, Places, Seen]]] = defaultdict(list)
-        for _ in range(len(self._samples)):
-            data, dtype, where, seen = self._samples.popleft()
-            kinds[dtype].append((data, where, seen))
-        for dtype, ones in kinds.items():
-            values = _countable(np.frombuffer(b"".join([data for data, _, _ in ones]), _ARRAYS[dtype]))
-            look_at_samples(values, [where for _, where, _ in ones], [seen for *_, seen in ones])
+    def numbers(self, parts: Sequence[bytes], dtype: str) -> np.ndarray:
+        return _countable(np.frombuffer(b"".join(parts), _ARRAYS[dtype]))
 
     def save(self, data: np.ndarray, path: Path) -> None:
         """As paddle.save writes a tensor: a name and an array, bfloat16 as the uint16 that its bits are. It has no form
@@ -321,16 +295,3 @@ def _countable(array: np.ndarray) -> np.ndarray:
     if array.dtype.kind not in _COUNTED or array.dtype == np.float16:
         return array.astype(np.float32)
     return array
-
-
-def _count(groups: dict[str, tuple[list[bytes], list[Seen]]]) -> None:
-    """Fill in the statistics of small tensors, whose memory was copied, and leave no group."""
-    while groups:
-        name, (parts, seen) = groups.popitem()
-        dtype = _ARRAYS[name]
-        try:
-            values = _countable(np.frombuffer(b"".join(parts), dtype))
-            fill_together(values, [len(part) // dtype.itemsize for part in parts], seen)
-        except Exception as error:
-            for one in seen:
-                one.failed = f"{type(error).__name__}: {error}"

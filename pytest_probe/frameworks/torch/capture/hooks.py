@@ -20,7 +20,7 @@ from msgspec import UNSET
 from torch.overrides import TorchFunctionMode
 
 from pytest_probe.capture.config import CaptureConfig
-from pytest_probe.capture.frames import ASKING, Calling, CallSites, leave_out
+from pytest_probe.capture.frames import ASKING, leave_out
 from pytest_probe.capture.hooks import CallHooks, functions, modules
 from pytest_probe.capture.recorder import Recorder, Scope
 from pytest_probe.capture.snapshot import NamedEntry, Seen, Tree, seen_tensors
@@ -58,7 +58,6 @@ class TorchHooks(CallHooks):
         self._values = Values(config)
         super().__init__(config, self._values, call_stacks())
         self._uninitialised = Uninitialised()
-        self._sites = CallSites()
         self._alone = self._begin, self._end
         # Modes of the program's own do not see what these do.
         self._aside = self._begin_aside, functools.partial(_aside, self._end)
@@ -71,9 +70,7 @@ class TorchHooks(CallHooks):
         self._functions = ExitStack()
 
     def install(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-        self._seeing = True
-        self._values.forget()
+        super().install(recorder)
         self._presence.begin()
         self._modules.begin(recorder)
         if self._calls:
@@ -96,10 +93,8 @@ class TorchHooks(CallHooks):
             self._functions.enter_context(collectives(call, self._values.distrust))
 
     def remove_forward(self) -> None:
-        self._seeing = False
+        super().remove_forward()
         self._functions.close()
-        self._sites.clear()
-        self._modules.end()
         self._presence.end()
 
     def learn(self, function: Any) -> RecordedFunction | None:
@@ -108,10 +103,6 @@ class TorchHooks(CallHooks):
             return self._rules.learn(function)
         except TypeError:
             return None
-
-    def end_step(self, recorder: Recorder) -> None:
-        super().end_step(recorder)
-        self._rules.counts.clear()
 
     def rank(self) -> int | None:
         if torch.distributed.is_available() and torch.distributed.is_initialized():
@@ -156,16 +147,16 @@ class TorchHooks(CallHooks):
                 self._values.distrust(args[0])
             return calling(function, args, kwargs)
         if self._overflow and self._uninitialised.holds(rule.name, args, kwargs):
-            result = self._unrecorded(rule, calling, function, args, kwargs)
+            result = self._made(rule.writes, calling, function, args, kwargs)
             self._uninitialised.add(result)
             return result
         if rule.operator is not None and by_operator(frame.f_code, frame.f_lasti):
             rule = rule.operator
         if not rule.wanted:
-            return self._unrecorded(rule, calling, function, args, kwargs)
-        name = f"{rule.name}.{next(self._rules.counts[rule.name])}"
+            return self._made(rule.writes, calling, function, args, kwargs)
+        name = f"{rule.name}.{next(self._numbers[rule.name])}"
         if not (recorder.scope.whole or recorder.scope.wants(name)) or (transforming() and self._transforms(recorder)):
-            return self._unrecorded(rule, calling, function, args, kwargs)
+            return self._made(rule.writes, calling, function, args, kwargs)
         grads = _grads()
         asking: list[Wanting] = []
         # Are modes of the program's own on, or classes, which would see what torch is asked for?
@@ -177,19 +168,6 @@ class TorchHooks(CallHooks):
             self._values.distrust([*args, *kwargs.values()])
         if entry is not None and end(recorder, entry, asking, result, start, grads):
             recorder.overflowed(entry.name)
-        return result
-
-    def _unrecorded(
-        self,
-        rule: RecordedFunction,
-        calling: Calling,
-        function: Callable[..., Any],
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-    ) -> Any:
-        result = calling(function, args, kwargs)
-        if rule.writes:
-            self._values.distrust([*args, *kwargs.values()])
         return result
 
     def _begin(

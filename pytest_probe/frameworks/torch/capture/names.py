@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dis
 import functools
-import itertools
-from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from types import CodeType
 from typing import Any
@@ -88,11 +86,10 @@ _ALIASING: tuple[Any, ...] = (
 
 
 class RecordedFunctions:
-    """The rules of one capture, by function. counts are the records of each name in this step, for all threads."""
+    """The rules of one capture, by function."""
 
     def __init__(self, wants: Callable[[str], bool]) -> None:
         self._wants = wants
-        self.counts: defaultdict[str, itertools.count[int]] = defaultdict(itertools.count)
         self._named: dict[str, RecordedFunction] = {}
         self._functions = _functions()
         # Those that were met: programs call few of all. Functions that are not recorded stand here as well.

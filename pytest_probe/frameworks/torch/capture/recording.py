@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -18,6 +16,8 @@ from pytest_probe.frameworks.torch.capture.optimizers import steps_end
 class TorchRecording:
     """torch, as a capture needs it."""
 
+    after_optimizer_steps = staticmethod(steps_end)
+
     def hooks(self, config: CaptureConfig, model: Any = None) -> TorchHooks:
         if config.layout == "paddleapex":
             raise SettingsError("layout", config.layout, "PaddleAPEX's files hold calls of Paddle; give layout msprobe")
@@ -28,9 +28,6 @@ class TorchRecording:
         torch.use_deterministic_algorithms(deterministic, warn_only=True)
         torch.backends.cudnn.deterministic = deterministic
         torch.backends.cudnn.benchmark = False
-
-    def after_optimizer_steps(self, step: Callable[[], None]) -> AbstractContextManager[None]:
-        return steps_end(step)
 
 
 def made() -> Recording:

@@ -38,18 +38,6 @@ def faster_alone(count: int) -> bool:
     return count < _SHARED or torch.get_num_threads() <= _THREADS
 
 
-def count_groups(groups: dict[torch.dtype, tuple[list[bytes], list[Seen]]]) -> None:
-    """Fill in the statistics of small tensors, whose memory was copied, and leave no group."""
-    while groups:
-        dtype, (parts, seen) = groups.popitem()
-        try:
-            values = to_numpy(torch.frombuffer(bytearray().join(parts), dtype=dtype))
-            fill_together(values, [len(part) // dtype.itemsize for part in parts], seen)
-        except Exception as error:
-            for one in seen:
-                one.failed = f"{type(error).__name__}: {error}"
-
-
 def to_numpy(tensor: torch.Tensor) -> np.ndarray:
     """The values of a CPU tensor of any dtype, as NumPy can sum them up: complex ones by their absolute values."""
     if tensor.is_complex():

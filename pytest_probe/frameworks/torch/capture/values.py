@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import weakref
-import zlib
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from ctypes import string_at
 from pathlib import Path
@@ -18,11 +17,11 @@ from msgspec import UNSET
 
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.frequent_values import Layout, Places, copied, laid_out, look_at_samples, places, reach
-from pytest_probe.capture.snapshot import MemoryFormat, PlainEntry, Seen, Snapshots, Tree
+from pytest_probe.capture.put_off import HUGE, SMALL_BYTES, CountedSnapshots
+from pytest_probe.capture.snapshot import MemoryFormat, PlainEntry, Seen, Tree
 from pytest_probe.capture.statistics import fill_from, fill_sample_from, fill_small_from, unpack
 from pytest_probe.frameworks.torch.capture.statistics import (
     compiled_dtypes,
-    count_groups,
     count_large,
     crc,
     faster_alone,
@@ -30,10 +29,6 @@ from pytest_probe.frameworks.torch.capture.statistics import (
     vector,
 )
 from pytest_probe.numerics.arrays import contiguous
-
-SMALL_BYTES = 16_384  # bytes up to which a copy, and statistics of many together, cost less than statistics at once
-TOGETHER = 131_072  # bytes of many tensors: what the cache holds
-HUGE = 1 << 28  # bytes of a NumPy array from which on no values are looked at: it may be a file that is mapped
 
 # str() of a dtype costs more than a look-up, and is asked for at every tensor.
 _DTYPES = {dtype: str(dtype) for name in dir(torch) if isinstance(dtype := getattr(torch, name), torch.dtype)}
@@ -97,26 +92,22 @@ def _fill(seen: Seen, first: Seen) -> None:
     seen.values = first.values if seen.stride is UNSET else UNSET
 
 
-class Values(Snapshots):
+class Values(CountedSnapshots):
     """Takes snapshots; gradients must be off, and the recording mode. Statistics of small tensors, and of those on
     other devices, are put off until `settle`."""
 
     def __init__(self, config: CaptureConfig) -> None:
-        super().__init__("scalar" in config.kinds)
+        super().__init__(config)
         # Where copies of the values are kept until they are saved, "" where the tensors are: few calls overflow.
         self._shelf = {"tensor": "cpu", "overflow_check": ""}.get(config.task)
         # Bytes of an element, 0 where its values are not kept.
         self._widths = {dtype: dtype.itemsize if _kind(dtype) in config.kinds else 0 for dtype in _DTYPES}
-        self._counts = config.task in ("statistics", "tensor")
-        self._sums = config.summary == "md5"
         self._remembers = self._shelf is None and not self._sums
         self._compiled = compiled_dtypes()
         self._compiled_small = {} if self._sums else self._compiled
-        # What was put off: copies of small tensors, statistics that other devices compute, samples of large tensors,
-        # and snapshots of the same elements as an earlier one.
-        self._small: deque[tuple[bytes, torch.dtype, Seen]] = deque()
+        # What was put off as well: statistics that other devices compute, and snapshots of the same elements as an
+        # earlier one.
         self._far: deque[tuple[torch.Tensor, torch.Tensor | None, Places, Seen]] = deque()
-        self._samples: deque[tuple[bytes, torch.dtype, Places, Seen]] = deque()
         self._twins: deque[tuple[Seen, Seen]] = deque()
         self._known: dict[int, Known] = {}
         self._memories: dict[int, Memory] = {}
@@ -342,22 +333,6 @@ class Values(Snapshots):
         for seen, first in twins:
             _fill(seen, first)
 
-    def _settle_small(self) -> None:
-        groups: defaultdict[torch.dtype, tuple[list[bytes], list[Seen]]] = defaultdict(lambda: ([], []))
-        take, room = self._small.popleft, TOGETHER
-        for _ in range(len(self._small)):
-            data, dtype, seen = take()
-            if self._sums:
-                seen.crc = f"{zlib.crc32(data):08x}"
-            parts, ones = groups[dtype]
-            parts.append(data)
-            ones.append(seen)
-            room -= len(data)
-            if room < 0:
-                count_groups(groups)
-                room = TOGETHER
-        count_groups(groups)
-
     def _settle_far(self) -> None:
         devices: defaultdict[torch.device, list[tuple[torch.Tensor, torch.Tensor | None, Places, Seen]]]
         devices = defaultdict(list)
@@ -377,14 +352,8 @@ class Values(Snapshots):
             if looked:
                 look_at_samples(found[rows.numel() :], [where for where, _ in looked], [seen for _, seen in looked])
 
-    def _settle_samples(self) -> None:
-        kinds: defaultdict[torch.dtype, list[tuple[bytes, Places, Seen]]] = defaultdict(list)
-        for _ in range(len(self._samples)):
-            data, dtype, where, seen = self._samples.popleft()
-            kinds[dtype].append((data, where, seen))
-        for dtype, ones in kinds.items():
-            values = to_numpy(torch.frombuffer(bytearray().join([data for data, _, _ in ones]), dtype=dtype))
-            look_at_samples(values, [where for _, where, _ in ones], [seen for *_, seen in ones])
+    def numbers(self, parts: Sequence[bytes], dtype: torch.dtype) -> np.ndarray:
+        return to_numpy(torch.frombuffer(bytearray().join(parts), dtype=dtype))
 
     def waits(self) -> bool:
         """Would `settle` wait for a device?"""

@@ -12,10 +12,11 @@ import torch
 from msgspec import UNSET, json
 
 from pytest_probe.capture.config import configured
+from pytest_probe.capture.put_off import SMALL_BYTES
 from pytest_probe.capture.snapshot import Seen
 from pytest_probe.capture.statistics import KEPT, unpack
 from pytest_probe.frameworks.torch.capture.statistics import count_large, faster_alone, vector
-from pytest_probe.frameworks.torch.capture.values import SMALL_BYTES, Values
+from pytest_probe.frameworks.torch.capture.values import Values
 
 pytestmark = pytest.mark.usefixtures("counting")
 
