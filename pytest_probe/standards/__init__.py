@@ -13,7 +13,7 @@ from pytest_probe.standards.base import Standard
 from pytest_probe.standards.exact import Exact
 from pytest_probe.standards.finite import Finite
 from pytest_probe.standards.noise.standard import NoiseStandard
-from pytest_probe.standards.tools import single_rules, tools
+from pytest_probe.standards.tools import rule_standards, tool_standards
 from pytest_probe.standards.tools.table import Table, packaged
 
 
@@ -24,8 +24,8 @@ def standards(table: Table) -> Mapping[str, Standard]:
         OneRule(NoiseStandard()),
         OneRule(Exact()),
         Finite(),
-        *single_rules(table).values(),
-        *tools(table).values(),
+        *rule_standards(table).values(),
+        *tool_standards(table).values(),
     )
     return {standard.name: standard for standard in known}
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import functools
 from fnmatch import fnmatchcase
-from importlib import resources
 
-import msgspec
-import yaml
+from pytest_probe.standards.tables import packaged_table
 
 
 @functools.cache
@@ -36,7 +34,5 @@ def names() -> frozenset[str]:
 
 @functools.cache
 def _classes() -> dict[str, tuple[str, ...]]:
-    text = resources.files("pytest_probe.standards").joinpath("tables/classes.yaml").read_text(encoding="utf-8")
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    table = msgspec.convert(yaml.load(text, Loader=loader), dict[str, list[str]])
+    table = packaged_table("classes", dict[str, list[str]])
     return {kind: tuple(" ".join(lines).split()) for kind, lines in table.items()}

@@ -16,18 +16,18 @@ NAMES = ("msprobe", "msprobe-1.0", "msprobe-8", "msprobe-26", "paddleapex", "min
 DEFAULT = "msprobe"
 
 
-def tools(table: Table | None = None) -> Mapping[str, Tool]:
+def tool_standards(table: Table | None = None) -> Mapping[str, Tool]:
     """All of them by name; those that ask a table ask this one."""
     return {name: Tool(name, packaged_release(name), table) for name in NAMES}
 
 
-def single_rules(table: Table | None = None) -> Mapping[str, Tool]:
+def rule_standards(table: Table | None = None) -> Mapping[str, Tool]:
     """Each rule of the lists as a standard for all floats, whatever the lists say."""
     ratios = packaged_release("benchmark")
     return {name: Tool(name, replace(ratios, rule=name), table) for name in RULES}
 
 
-TOOLS = tools()
+TOOLS = tool_standards()
 # Those that judge a device beside a benchmark.
 COMPARES: Mapping[str, Compare] = {
     name: Compare(tool.release.three_party, tool.lists)
@@ -35,4 +35,4 @@ COMPARES: Mapping[str, Compare] = {
     if tool.release.three_party is not None
 }
 
-__all__ = ["COMPARES", "DEFAULT", "TOOLS", "Tool", "single_rules", "tools"]
+__all__ = ["COMPARES", "DEFAULT", "TOOLS", "Tool", "rule_standards", "tool_standards"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from importlib import resources
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -14,6 +13,7 @@ from msgspec import Struct
 from pytest_probe.numerics.conventions import Convention
 from pytest_probe.numerics.dtypes import float_format, numpy_dtype
 from pytest_probe.numerics.tool_metrics import Measures
+from pytest_probe.standards.tables import packaged_table
 from pytest_probe.standards.tools.table import ANY, BENCHMARK, RULES, RuleLimits, of_dtype
 
 # The cosine is 1 - Measures.cosine_distance.
@@ -137,9 +137,9 @@ class Release(Struct, frozen=True, forbid_unknown_fields=True):
         return msgspec.convert(fields, Convention)
 
 
-def read_release(text: bytes) -> Release:
-    """`like` names the packaged release that the table differs from. Raises msgspec.MsgspecError."""
-    return msgspec.convert(_content(text), Release)
+def read_release(content: Mapping[str, Any]) -> Release:
+    """`like` names the packaged release that the table differs from. Raises msgspec.ValidationError."""
+    return msgspec.convert(_whole(content), Release)
 
 
 @functools.cache
@@ -149,13 +149,12 @@ def packaged_release(name: str) -> Release:
 
 @functools.cache
 def _packaged(name: str) -> dict[str, Any]:
-    return _content(resources.files("pytest_probe.standards").joinpath(f"tables/tools/{name}.yaml").read_bytes())
+    return _whole(packaged_table(f"tools/{name}", dict[str, Any]))
 
 
-def _content(text: bytes) -> dict[str, Any]:
-    content = msgspec.yaml.decode(text, type=dict[str, Any])
-    like = content.pop("like", None)
-    return _with(_packaged(like), content) if like else content
+def _whole(content: Mapping[str, Any]) -> dict[str, Any]:
+    own = {key: value for key, value in content.items() if key != "like"}
+    return _with(_packaged(content["like"]), own) if "like" in content else own
 
 
 def _with(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
-from importlib import resources
 from typing import TypeAlias, TypeVar
 
-import yaml
 from msgspec import Struct
 from msgspec.structs import replace
+
+from pytest_probe.standards.tables import packaged_table
 
 T = TypeVar("T")
 RuleLimits: TypeAlias = Mapping[str, float]
@@ -97,12 +97,18 @@ def _bare(api: str) -> str:
     return api.rpartition(".")[2]
 
 
+class _Listed(Struct, frozen=True, forbid_unknown_fields=True):
+    """A rule's lines of APIs, and its limits by dtype."""
+
+    apis: list[str]
+    limits: dict[str, dict[str, float]]
+
+
 @functools.cache
 def packaged() -> Table:
     """msprobe's own tables."""
-    text = resources.files("pytest_probe.standards").joinpath("tables/msprobe.yaml").read_text(encoding="utf-8")
-    rules = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    rules = packaged_table("msprobe", dict[str, _Listed])
     return Table(
-        {name: frozenset(" ".join(rules[name]["apis"]).split()) for name in RULES},
-        {name: rules[name]["limits"] for name in RULES},
+        {name: frozenset(" ".join(rules[name].apis).split()) for name in RULES},
+        {name: rules[name].limits for name in RULES},
     )
