@@ -201,7 +201,6 @@ def _configure(config: pytest.Config) -> None:
         from pytest_probe.features.resume import plugin as resume
 
         resume.configure(config, state)
-    xdist.register_channel(config, state)
     progress.configure(config, state, distributes=xdist.is_controller(config))
     if xdist.is_controller(config):
         controller = xdist.Controller(state)
@@ -290,8 +289,6 @@ class Collection:
         """Import the framework, so that it counts for no item's time."""
         from pytest_probe.plugin.items import NoticeItem
 
-        self._probe.item_hooks.settled = True
-
         items = (item for item in session.items if isinstance(item, NoticeItem))
         if self._probe.described_elsewhere is not None or session.config.option.collectonly:
             return
@@ -312,8 +309,5 @@ class Collection:
 
         report = yield
         if isinstance(item, NoticeItem):
-            from pytest_probe.plugin.packing import mark
-
             item.complete(report, call)
-            mark(report)
         return report

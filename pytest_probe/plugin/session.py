@@ -32,7 +32,6 @@ from pytest_probe.model.measurement import CaseTime
 from pytest_probe.model.result import PortableId
 from pytest_probe.model.verdict import SEVERITY, Verdict
 from pytest_probe.options import NAMED
-from pytest_probe.plugin.item_hooks import ItemHooks
 from pytest_probe.plugin.run_dumps import RunDumps
 from pytest_probe.registry import Registry
 from pytest_probe.reports.running import FOLDER
@@ -110,10 +109,6 @@ class Probe:
         # The process that reports opens the gate, and carries it to the workers.
         self.carried_gate: dict[str, Any] | None = None
         self.gate: Gate | None = gate_in_worker(settings, worker["probe_gate"]) if "probe_gate" in worker else None
-
-    @cached_property
-    def item_hooks(self) -> ItemHooks:
-        return ItemHooks(self.config)
 
     @cached_property
     def device(self) -> str | None:

@@ -20,12 +20,11 @@ from pytest_probe.features.cluster.messages import Death, Event, Lost, Outcome, 
 from pytest_probe.features.cluster.parts import Dealing
 from pytest_probe.features.cluster.sending import Sending, sizes_of, start_of
 from pytest_probe.model.verdict import Verdict
-from pytest_probe.plugin import phases
 from pytest_probe.plugin.commands import item_command
 from pytest_probe.plugin.items import ProbeItem
 from pytest_probe.plugin.order import costs_of, sharing_runs
 from pytest_probe.plugin.session import Probe
-from pytest_probe.plugin.xdist import DEATHS_OF_A_CASE, IDLE_DEATHS, result_of, say, told_by_workers
+from pytest_probe.plugin.xdist import DEATHS_OF_A_CASE, IDLE_DEATHS, passed, result_of, say, told_by_workers
 from pytest_probe.reports.results_file import RUN
 from pytest_probe.reports.running import CRASH, Deaths, verdict_on
 from pytest_probe.reports.terminal import count
@@ -52,8 +51,8 @@ class Reports:
         hook = self._config.hook
         reports = [hook.pytest_report_from_serializable(config=self._config, data=data) for data in ran.reports]
         for last in reports[-1:]:
-            phases.tell_share(last, item.share)
-        phases.tell(hook, item, reports)
+            last.probe_share = item.share
+        self._report(item, reports)
 
     def decided(self, item: ProbeItem, verdict: Verdict, device: str | None) -> None:
         """What the controller says of a case that no process can."""
@@ -61,8 +60,16 @@ class Reports:
         command = item_command(self._probe, item.dump_path, item.name, item.case.dtype, device)
         result = result_of(self._probe, item.portable_id, verdict, device, item.folded)
         say(report, item.dump_path, result, command, device)
-        phases.frame(report)
-        self._config.hook.pytest_runtest_logreport(report=report)
+        self._report(item, [passed(report, "setup"), report, passed(report, "teardown")])
+
+    def _report(self, item: ProbeItem, reports: Sequence[pytest.TestReport]) -> None:
+        hook = self._config.hook
+        if reports:  # none of an item that a plugin ran without reporting it
+            hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        for report in reports:
+            hook.pytest_runtest_logreport(report=report)
+        if reports:
+            hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
 
 if TYPE_CHECKING:

@@ -23,7 +23,6 @@ from pytest_probe.features.cluster.messages import END, Channel, Ran, Ready, Sen
 from pytest_probe.features.gate.plugin import gate_in_worker
 from pytest_probe.model.dump import Call, Dump, Record
 from pytest_probe.plugin.items import ProbeItem
-from pytest_probe.plugin.phases import shortened
 from pytest_probe.plugin.session import STATE, Probe, registry_of
 
 if TYPE_CHECKING:
@@ -203,9 +202,7 @@ class Worker:
 
     def _ran(self, config: pytest.Config, number: int) -> Ran:
         reports, self._reports = self._reports, []
-        serialised = [
-            config.hook.pytest_report_to_serializable(config=config, report=report) for report in shortened(reports)
-        ]
+        serialised = [config.hook.pytest_report_to_serializable(config=config, report=each) for each in reports]
         return Ran(number, serialised, self._taken())
 
     def _taken(self) -> dict[str, bytes]:
