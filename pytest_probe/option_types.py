@@ -9,19 +9,32 @@ import math
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from typing import Protocol
 
     from pytest_probe.errors import SettingsError
     from pytest_probe.model.dump import Direction
+
+    Value = TypeVar("Value", covariant=True)
+
+    class Reads(Protocol[Value]):
+        """A type of options. read raises SettingsError."""
+
+        kind: str
+
+        def read(self, given: Given) -> Value: ...
+        def plain(self, value: Any) -> Any: ...
+        def identity(self, value: Any) -> Any: ...
+
 
 T = TypeVar("T")
 SIZES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
-class Given(NamedTuple):
+class Given:
     """An option as the user wrote it.
 
     name is how the user set it: "--probe-seed", or "probe_seed in pyproject.toml". folder is where relative paths
@@ -29,12 +42,15 @@ class Given(NamedTuple):
     worker of pytest-xdist reads it.
     """
 
-    name: str
-    value: Any
-    folder: Path
-    is_set: bool
-    from_ini: bool = False
-    in_worker: bool = False
+    def __init__(
+        self, name: str, value: Any, folder: Path, *, is_set: bool, from_ini: bool = False, in_worker: bool = False
+    ) -> None:
+        self.name = name
+        self.value = value
+        self.folder = folder
+        self.is_set = is_set
+        self.from_ini = from_ini
+        self.in_worker = in_worker
 
     @property
     def text(self) -> str:
@@ -57,14 +73,10 @@ class Given(NamedTuple):
         return SettingsError(self.name, self.text if value is None else value, wanted)
 
 
-class Type(Generic[T]):
+class Type:
     """What types have in common. kind is "string", "int", "flag" or "list" (repeatable; a linelist in ini files)."""
 
     kind = "string"
-
-    def read(self, given: Given) -> T:
-        """Raises SettingsError."""
-        raise NotImplementedError
 
     def plain(self, value: Any) -> Any:
         """A value as run.json has it."""
@@ -82,29 +94,29 @@ class Type(Generic[T]):
         return sorted(plain) if isinstance(plain, list) else plain
 
 
-class Flag(Type[bool]):
+class Flag(Type):
     kind = "flag"
 
     def read(self, given: Given) -> bool:
         return bool(given.value)
 
 
-class Text(Type[str]):
+class Text(Type):
     def read(self, given: Given) -> str:
         return given.text
 
 
-class Maybe(Type["T | None"]):
+class Maybe(Type, Generic[T]):
     """None where nothing was written."""
 
-    def __init__(self, written: Type[T]) -> None:
+    def __init__(self, written: Reads[T]) -> None:
         self._written = written
 
     def read(self, given: Given) -> T | None:
         return self._written.read(given) if given.text else None
 
 
-class Whole(Type[int]):
+class Whole(Type):
     """A whole number from low to below high."""
 
     kind = "int"
@@ -119,7 +131,7 @@ class Whole(Type[int]):
         return int(text)
 
 
-class Number(Type[float]):
+class Number(Type):
     """A number that fits; NaN fits nowhere."""
 
     def __init__(self, fits: Callable[[float], bool], wanted: str) -> None:
@@ -135,7 +147,7 @@ class Number(Type[float]):
         return value
 
 
-class Size(Type[int]):
+class Size(Type):
     """Bytes."""
 
     def read(self, given: Given) -> int:
@@ -146,7 +158,7 @@ class Size(Type[int]):
         return size
 
 
-class Choice(Type[str]):
+class Choice(Type):
     """One of these names."""
 
     def __init__(self, *choices: str) -> None:
@@ -158,7 +170,7 @@ class Choice(Type[str]):
         return check_name(given.name, given.text, self._choices)
 
 
-class Directions(Type["tuple[Direction, ...]"]):
+class Directions(Type):
     """The directions that one name stands for."""
 
     def __init__(self, choices: Mapping[str, tuple[Direction, ...]]) -> None:
@@ -171,7 +183,7 @@ class Directions(Type["tuple[Direction, ...]"]):
         return next(name for name, directions in self._choices.items() if directions == value)
 
 
-class Names(Type[tuple[str, ...]]):
+class Names(Type):
     """Names with commas between them, each once: of these, or any where there are none."""
 
     def __init__(self, *choices: str) -> None:
@@ -188,7 +200,7 @@ class Names(Type[tuple[str, ...]]):
         return tuple(dict.fromkeys(names))
 
 
-class Modes(Type[tuple[str, ...]]):
+class Modes(Type):
     """Device modes to allow, or "auto" or "none" alone."""
 
     def read(self, given: Given) -> tuple[str, ...]:
@@ -201,7 +213,7 @@ class Modes(Type[tuple[str, ...]]):
         return names
 
 
-class Globs(Type[tuple[str, ...]]):
+class Globs(Type):
     """Patterns of names, as records spell them."""
 
     kind = "list"
@@ -212,7 +224,7 @@ class Globs(Type[tuple[str, ...]]):
         return tuple(map(frameworks.signatures().spelled, given.value or ()))
 
 
-class Namespaces(Type[dict[str, str]]):
+class Namespaces(Type):
     """Modules by the prefix of names of APIs."""
 
     kind = "list"
@@ -227,7 +239,7 @@ class Namespaces(Type[dict[str, str]]):
         return namespaces
 
 
-class Place(Type["Path | None"]):
+class Place(Type):
     """An absolute path. Runs are compared by the content of the file, whatever its path is."""
 
     def read(self, given: Given) -> Path | None:
@@ -272,7 +284,7 @@ class Report(Place):
         return path
 
 
-class Dumps(Type[tuple[Path, ...]]):
+class Dumps(Type):
     """Files and folders, with those that match a pattern in its place."""
 
     kind = "list"

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import pytest
 
     from pytest_probe.model.dump import Direction
-    from pytest_probe.option_types import Type
+    from pytest_probe.option_types import Reads
 
 T = TypeVar("T")
 DTYPE_CHOICES = ("recorded", "float64", "float32", "float16", "bfloat16")
@@ -91,7 +91,7 @@ class Option(Generic[T]):
         self,
         name: str,
         help: str,
-        type: Type[T] | str,
+        type: Reads[T] | str,
         metavar: str | None = None,
         default: str | None = None,
         *,
@@ -124,8 +124,8 @@ class Option(Generic[T]):
         self.may_differ = may_differ
 
     @property
-    def type(self) -> Type[T]:
-        found: Type[T] = imported(self._type)() if isinstance(self._type, str) else self._type
+    def type(self) -> Reads[T]:
+        found: Reads[T] = imported(self._type)() if isinstance(self._type, str) else self._type
         return found
 
     def __set_name__(self, owner: object, attribute: str) -> None:

@@ -10,7 +10,7 @@ from pytest_probe.settings.settings import Settings
 from pytest_probe.settings.written import Written
 
 
-class Address(Type["str | None"]):
+class Address(Type):
     def read(self, given: Given) -> str | None:
         """Raises SettingsError also where Ray is not installed."""
         if not given.text:

@@ -11,7 +11,7 @@ QUICK = "quick"
 PROFILES = {QUICK: 25, "thorough": 1_000, "nightly": 10_000}
 
 
-class Calls(Type["str | None"]):
+class Calls(Type):
     """A number of calls, or the name of a profile; None without a search."""
 
     def read(self, given: Given) -> str | None:

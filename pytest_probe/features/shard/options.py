@@ -6,7 +6,7 @@ from pytest_probe.check.cost import shard_of
 from pytest_probe.option_types import Given, Type
 
 
-class Part(Type["tuple[int, int] | None"]):
+class Part(Type):
     """The I and N of the I-th of N parts; None for the whole."""
 
     def read(self, given: Given) -> tuple[int, int] | None:

@@ -141,7 +141,7 @@ def test_other_bits_fail_where_they_count(pytester: pytest.Pytester, monkeypatch
         [
             "Torch.exp.0.forward *: pass, other bits than the baseline",
             "  CRC-32 *",
-            "to reproduce: * --probe-gate=bits *",
+            "to reproduce: * --probe-baseline=base.jsonl --probe-gate=bits*",
             "gate: 1 with other bits, 2 as before *",
         ]
     )
