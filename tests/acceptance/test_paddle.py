@@ -106,7 +106,7 @@ def test_dumps_of_two_frameworks_in_one_run(pytester: pytest.Pytester, lines: Pa
         "--probe-api=*gelu*",
         "--probe-out=out",
     )
-    for more in ((), ("-n", "2")):
+    for more in ((), ("-n", "1")):
         shutil.rmtree(pytester.path / "out", ignore_errors=True)
         result = pytester.runpytest_subprocess(*args, *more)
         assert result.ret == 0

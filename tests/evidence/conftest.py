@@ -10,6 +10,12 @@ from pytest_probe.standards.diagnosis import Depth, diagnose
 
 
 @pytest.fixture
+def no_causes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No verdict hangs on the cause of an error, which takes most of the time."""
+    monkeypatch.setattr(judge, "diagnose", lambda *_: None)
+
+
+@pytest.fixture
 def causes_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A test looks for a cause at the first error of each output: no verdict hangs on it, and it takes longer."""
     seen: set[tuple[str, str]] = set()

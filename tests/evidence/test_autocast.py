@@ -16,7 +16,7 @@ from pytest_probe.records import find_dumps
 from tests.evidence.test_calls import Scaled
 from tests.support.checking import verdicts
 
-pytestmark = pytest.mark.usefixtures("causes_once")
+pytestmark = pytest.mark.usefixtures("no_causes")
 
 RECURRENT: dict[str, Callable[[], torch.nn.Module]] = {
     "gru": lambda: torch.nn.GRU(8, 6, batch_first=True),

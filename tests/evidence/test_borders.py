@@ -12,17 +12,10 @@ import torch
 from pytest_probe.check import Checker, Conditions
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.registry import Registry
-from pytest_probe.standards.device_modes import judge
 from tests.evidence.pipelines import PIPELINES, normal
 from tests.support.devices import Emulated
 
-
-@pytest.fixture(autouse=True)
-def no_causes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No verdict hangs on the cause of an error, which takes most of the time."""
-    monkeypatch.setattr(judge, "diagnose", lambda *_: None)
-
-
+pytestmark = pytest.mark.usefixtures("no_causes")
 DEVICES, DTYPES = ("cpu", "npu"), ("bfloat16", "float16")
 # Each pipeline and fault on both devices and in both dtypes; all four pairs where there is time.
 PLACES = pytest.mark.parametrize(

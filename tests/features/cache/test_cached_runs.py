@@ -13,7 +13,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pytest_probe.features.cache import cache
 from pytest_probe.features.cache.folder import Part
 from pytest_probe.frameworks.python import calls
 from pytest_probe.settings.parse import parse
@@ -50,12 +49,8 @@ COUNTING = """
 
 
 @pytest.fixture(autouse=True)
-def dump(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+def dump(pytester: pytest.Pytester) -> None:
     """Three calls with their backward."""
-    # What COUNTING replaces in a run inside this process is put back.
-    monkeypatch.setattr(calls.PythonCalls, "run", calls.PythonCalls.run)
-    monkeypatch.setattr(Part, "finish", Part.finish)
-    monkeypatch.setattr(cache, "WORTH", cache.WORTH)
     x = torch.randn((2, 64, 64), generator=torch.Generator().manual_seed(0))
     data = {
         **entries("Torch.matmul.0", torch.matmul, x, x, backward=True),
@@ -64,6 +59,14 @@ def dump(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     }
     write_dump(pytester.path, data)
     pytester.makeconftest(COUNTING)
+
+
+def run_here(pytester: pytest.Pytester, *args: str) -> pytest.RunResult:
+    """A run in this process; what COUNTING replaces is put back."""
+    with pytest.MonkeyPatch.context() as patch:
+        for owner, name in ((calls, "run"), (Part, "finish"), (cache_results, "WORTH")):
+            patch.setattr(owner, name, getattr(owner, name))
+        return pytester.runpytest(*args)
 
 
 def results(folder: Path) -> list[str]:
@@ -83,7 +86,7 @@ def computed(pytester: pytest.Pytester) -> int:
 @pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["serial", "n1"])
 def test_the_second_run_computes_no_reference(pytester: pytest.Pytester, workers: list[str]) -> None:
     def run(out: str, *args: str) -> list[str]:
-        pytester.runpytest_subprocess(*RUN, f"--probe-out={out}", *workers, *args).assert_outcomes(passed=6)
+        run_here(pytester, *RUN, f"--probe-out={out}", *workers, *args).assert_outcomes(passed=6)
         return results(pytester.path / out)
 
     expected = run("without")
@@ -97,7 +100,7 @@ def test_the_second_run_computes_no_reference(pytester: pytest.Pytester, workers
 def test_a_kill_and_two_runs_at_once_leave_a_good_cache(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert pytester.runpytest_subprocess(*RUN, "--probe-out=without").ret == 0
+    assert run_here(pytester, *RUN, "--probe-out=without").ret == 0
     expected = results(pytester.path / "without")
     monkeypatch.setenv("KILLED", "1")
     assert pytester.runpytest_subprocess(*RUN, "--probe-cache=cache").ret == -signal.SIGKILL
@@ -111,14 +114,14 @@ def test_a_kill_and_two_runs_at_once_leave_a_good_cache(
     ]
     assert [process.wait(timeout=300) for process in both] == [0, 0]
     computed(pytester)
-    assert pytester.runpytest_subprocess(*RUN, "--probe-cache=cache", "--probe-out=after").ret == 0
+    assert run_here(pytester, *RUN, "--probe-cache=cache", "--probe-out=after").ret == 0
     assert computed(pytester) == 0
     for folder in ("both0", "both1", "after"):
         assert results(pytester.path / folder) == expected
 
 
 def test_the_folder_is_bounded(pytester: pytest.Pytester) -> None:
-    pytester.runpytest(*RUN, "--probe-cache=cache", "--probe-cache-size=500kB").assert_outcomes(passed=6)
+    run_here(pytester, *RUN, "--probe-cache=cache", "--probe-cache-size=500kB").assert_outcomes(passed=6)
     sizes = [path.stat().st_size for path in (pytester.path / "cache").iterdir()]
     assert 0 < sum(sizes) <= 500_000
 
@@ -136,10 +139,10 @@ def test_a_check_of_a_kernel_uses_it(pytester: pytest.Pytester) -> None:
         """
     )
     args = ("test_a_check_of_a_kernel_uses_it.py", "--probe-device=cpu")
-    pytester.runpytest_subprocess(*args).assert_outcomes(passed=1)
+    run_here(pytester, *args).assert_outcomes(passed=1)
     without = computed(pytester)
     for _ in range(2):
-        pytester.runpytest_subprocess(*args, "--probe-cache=cache").assert_outcomes(passed=1)
+        run_here(pytester, *args, "--probe-cache=cache").assert_outcomes(passed=1)
         found = computed(pytester)
     assert found < without
 
@@ -179,6 +182,6 @@ def test_sizes(pytester: pytest.Pytester, text: str, size: int) -> None:
     ],
 )
 def test_what_cannot_be_used(pytester: pytest.Pytester, args: list[str], message: str) -> None:
-    result = pytester.runpytest(*RUN, *args)
+    result = run_here(pytester, *RUN, *args)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"ERROR: {message}*"])

@@ -95,7 +95,7 @@ def test_what_failed_is_tried_first_the_next_time(pytester: pytest.Pytester, mon
 
 
 def test_workers_search_as_well(pytester: pytest.Pytester) -> None:
-    result = pytester.runpytest("--probe-api=Torch.e[xr]*", "--probe-fuzz=quick", "-n", "2", "--probe-dtype=float32")
+    result = pytester.runpytest("--probe-api=Torch.e[xr]*", "--probe-fuzz=quick", "-n", "1", "--probe-dtype=float32")
     result.assert_outcomes(passed=8)
     assert "contracts" not in result.stdout.str()
 
