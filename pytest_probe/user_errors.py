@@ -59,6 +59,16 @@ def _noted(handler: Callable[..., Any], number: int, frame: FrameType | None) ->
     return handler(number, frame)
 
 
+class allowing_refusal:
+    """A call may refuse in here to run as it is asked to: what it raises is dropped, but for memory that ran out."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        return isinstance(error, Exception) and not isinstance(error, MemoryError)
+
+
 class MemoryErrors(ContextDecorator):
     """For what runs a framework: MemoryError is raised where an error says in words of its own that memory ran out, as
     ran_out tells."""

@@ -21,6 +21,7 @@ from pytest_probe.model.device_modes import Mode
 from pytest_probe.model.dump import Direction
 from pytest_probe.model.run import Jitter, Way
 from pytest_probe.numerics.dtypes import AnyArray, is_floating, widen
+from pytest_probe.user_errors import allowing_refusal
 
 # Where a mode rounds operands, runs move by this share of a roundoff and what they do is enlarged as much: so small a
 # shift takes no operand across a tie, which would show as the mode's own error. What may cross is asked for itself:
@@ -86,15 +87,13 @@ class Alternatives(Struct):
         if assumption.sample is not None:
             way = replace(way, jitter=Jitter(roundoff, assumption.sample))
         shifts = (UNSURE * roundoff, -UNSURE * roundoff) if rounds else ()
-        try:
+        size = roundoff * SHARE if rounds else roundoff
+        runs = PerturbedRuns(replay, replace(self.perturbation, roundoff=size, mode=mode))
+        with allowing_refusal():  # beyond the call's domain like that
             found = self._results(replay, way)
             crossed = tuple(self._results(replay, replace(way, jitter=Jitter(0.0, unsure=shift))) for shift in shifts)
-        except MemoryError:
-            raise
-        except Exception:
-            return None  # beyond the call's domain like that
-        size = roundoff * SHARE if rounds else roundoff
-        return Alternative(found, crossed, PerturbedRuns(replay, replace(self.perturbation, roundoff=size, mode=mode)))
+            return Alternative(found, crossed, runs)
+        return None
 
     def _results(self, replay: Replay, way: Way) -> Results:
         reference, direction, incoming = replay.reference, self.perturbation.direction, replay.incoming
@@ -156,17 +155,14 @@ def with_arguments(replay: Replay, direction: Direction, values: Mapping[str, An
     arguments, leaves = _placed(reference.candidate.arguments, values)
     changed = replace(reference, candidate=replace(reference.candidate, arguments=arguments), leaves=leaves)
     incoming = {name: values.get(f"{INCOMING}{name}", value) for name, value in replay.incoming.items()}
-    try:
+    found: dict[str, AnyArray] = {}
+    with allowing_refusal():  # beyond the call's domain like that
         # The record's own arguments were checked before they ran; these are others.
         reference.framework.check_arguments(changed.bound)
         found = changed.kept_arrays(
             lambda: ("other arguments", direction, incoming, reference.wanted, reference.changed),
             lambda: computed(changed, direction, reference.way, incoming, like=reference),
         )
-    except MemoryError:
-        raise
-    except Exception:
-        return {}  # beyond the call's domain like that
     arrays = ((name, _array(found, name)) for name in found)
     return {name: array for name, array in arrays if array is not None}
 

@@ -15,6 +15,7 @@ from pytest_probe.model.arguments import Leaf, with_leaves
 from pytest_probe.model.dump import Direction
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, is_floating, widen
 from pytest_probe.numerics.noise_ratio import root_mean_square
+from pytest_probe.user_errors import allowing_refusal
 
 # What exchanged values are taken by: between equal ones no exchange would show. Towards zero, so that they stay within
 # the call's domain where they were.
@@ -64,17 +65,14 @@ class Dependence(Struct):
         the reference does not run on exchanged values."""
         if self._counts is None:
             reference, incoming = self.replay.reference, self.replay.incoming
-            try:
+            self._counts = {}
+            with allowing_refusal():  # beyond the call's domain: offsets are out of order, a matrix is not definite
                 self._counts = reference.kept(
                     lambda: ("dependence", self.direction, incoming, reference.wanted, reference.changed),
                     self._measured,
                     _kept,
                     _taken,
                 )
-            except MemoryError:
-                raise
-            except Exception:  # beyond the call's domain: offsets are out of order, a matrix is not definite
-                self._counts = {}
         return self._counts[name].terms() if name in self._counts else None
 
     def _measured(self) -> dict[str, Counts]:

@@ -22,6 +22,7 @@ from pytest_probe.numerics import noise_ratio
 from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, widen
 from pytest_probe.numerics.float32_sums import ORDERS
 from pytest_probe.numerics.random_streams import RandomStreams
+from pytest_probe.user_errors import allowing_refusal
 
 Draw: TypeAlias = Callable[[AnyArray], AnyArray]
 
@@ -253,17 +254,14 @@ class PerturbedRuns:
         if float_format(self._how.narrow).precision >= 24 or self._reference.narrow or self._wide():
             return ()
         reference = self._reference
-        try:
+        found: tuple[Kernel, ...] = ()
+        with allowing_refusal():  # no kernel of that dtype, or one without a gradient
             found = reference.kept(
                 lambda: ("kernels", self._how.direction, self._incoming, reference.state),
                 lambda: reference.framework.kernels(self._run_on_cpu),
                 lambda made: Kept({}, made),
                 lambda kept: tuple((name, single) for name, single in kept.told),
             )
-        except MemoryError:
-            raise
-        except Exception:  # no kernel of that dtype, or one without a gradient
-            return ()
         return found if any(single for _, single in found) else ()
 
     def _run_on_cpu(self) -> None:

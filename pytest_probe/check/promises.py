@@ -22,6 +22,7 @@ from pytest_probe.model.case import Demands
 from pytest_probe.model.run import Device, Layout, Returned
 from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating, numpy_dtype
+from pytest_probe.user_errors import allowing_refusal
 
 _LONGEST = 80  # characters of a structure that a message shows
 
@@ -129,13 +130,10 @@ def _as_reference(reference: Reference) -> Mapping[str, Layout]:
 
 
 def _returned(reference: Reference, device: Device, *, computed: bool) -> Mapping[str, Layout]:
-    try:
-        with noting_device_memory(reference.framework):
-            return reference.returned(device, computed=computed).layouts
-    except MemoryError:
-        raise
-    except Exception:
-        return {}  # a reference need not run in other dtypes than float64, or on a device
+    # A reference need not run in other dtypes than float64, or on a device.
+    with allowing_refusal(), noting_device_memory(reference.framework):
+        return reference.returned(device, computed=computed).layouts
+    return {}
 
 
 def _trouble(replay: Replay, demands: Demands, name: str, found: Layout, promised: Layout) -> str:

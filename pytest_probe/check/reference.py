@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import Struct
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from pytest_probe import frameworks, inputs
 from pytest_probe.check.borders import check_outputs_of_borders
-from pytest_probe.check.kept import Kept, KeptResults
+from pytest_probe.check.kept import Keep, Kept, KeptResults, Made
 from pytest_probe.check.kept_runs import kept_run, taken_run
 from pytest_probe.check.prepare import (
     default_dtype,
@@ -48,7 +48,7 @@ from pytest_probe.model.run import Device, Run, Wanted, Way
 from pytest_probe.numerics.closeness import equal_in_float64, reference_array, same_bytes
 from pytest_probe.numerics.dtypes import numpy_dtype
 from pytest_probe.standards.api_class import classes_of, details
-from pytest_probe.user_errors import exception_line, first_line, said
+from pytest_probe.user_errors import allowing_refusal, exception_line, first_line, said
 
 if TYPE_CHECKING:
     from pytest_probe.frameworks.base import Framework
@@ -163,12 +163,9 @@ class ReferenceRuns(Struct, frozen=True):
         arguments, limit = candidate.arguments, inputs.bytes_of_run(self.memory)
         call = candidate.reference, arguments.args, arguments.kwargs
         counted = functools.partial(self.framework.bytes_inside, candidate.name, *call, self.way, limit)
-        key = None if self.cached is None else candidate.key(self.cached, arguments.tensors, self.way)
-        if self.cached is None or key is None:
-            return counted()
         # 0 hangs on the memory that is left here, as what is beyond the limit may.
-        return self.cached.of(
-            key,
+        return self._kept(
+            candidate,
             ("bytes inside",),
             counted,
             lambda made: Kept({}, made) if 0 < made <= limit else None,
@@ -219,16 +216,24 @@ class ReferenceRuns(Struct, frozen=True):
     def _kept_run(self, candidate: Candidate, *, with_gradient: bool) -> tuple[Run, Wanted | None]:
         """`_run`, or what an earlier run kept of it."""
         leaves = candidate.arguments.tensors
-        key = None if self.cached is None else candidate.key(self.cached, leaves, self.way)
-        if self.cached is None or key is None:
-            return self._run(candidate, with_gradient)
-        return self.cached.of(
-            key,
+        return self._kept(
+            candidate,
             ("record", with_gradient, candidate.constant),
             lambda: self._run(candidate, with_gradient),
             lambda made: kept_run(made[0], leaves, made[1]),
             lambda found: taken_run(found, leaves),
         )
+
+    def _kept(
+        self,
+        candidate: Candidate,
+        what: tuple[Any, ...],
+        compute: Callable[[], Made],
+        keep: Keep[Made],
+        take: Callable[[Kept], Made],
+    ) -> Made:
+        key = None if self.cached is None else candidate.key(self.cached, candidate.arguments.tensors, self.way)
+        return compute() if self.cached is None or key is None else self.cached.of(key, what, compute, keep, take)
 
     def _run(self, candidate: Candidate, with_gradient: bool) -> tuple[Run, Wanted | None]:
         """A reference run, able to give gradients of as many arguments as the framework can differentiate."""
@@ -305,9 +310,6 @@ def other_reading(reference: Reference) -> Reference | None:
     rounding = functools.partial(with_rounded_floats, candidate.reference, narrow, tensors, read)
     reading = replace(candidate, reference=rounding, reading=f"{narrow.name} {sorted(tensors)}")
     notes = (*reference.notes, "Python floats rounded to the tensors' dtype, as the device does")
-    try:
+    with allowing_refusal():  # beyond the call's domain there (a probability that rounds to 1)
         return replace(reference, candidate=reading, notes=notes).ran()
-    except MemoryError:
-        raise
-    except Exception:
-        return None  # beyond the call's domain there (a probability that rounds to 1)
+    return None

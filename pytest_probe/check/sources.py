@@ -18,7 +18,7 @@ from pytest_probe.errors import DeviceRaised, HookFailed, NoKernel, ProbeError, 
 from pytest_probe.model import running_side
 from pytest_probe.model.run import Device, Run
 from pytest_probe.numerics.dtypes import AnyArray
-from pytest_probe.user_errors import ends_run, first_line, raised
+from pytest_probe.user_errors import allowing_refusal, ends_run, first_line, raised
 
 if TYPE_CHECKING:
     from pytest_probe.frameworks.base import Bound, Framework
@@ -99,13 +99,10 @@ class DeviceSource(Struct, frozen=True):
 
 def _asked(reference: Reference, names: frozenset[str]) -> Reference | None:
     """The reference that is asked for these gradients alone; None where it gives none."""
-    try:
+    with allowing_refusal():
         found = reference.asked(names)
-    except MemoryError:
-        raise
-    except Exception:
-        return None
-    return found if found.run.differentiable else None
+        return found if found.run.differentiable else None
+    return None
 
 
 class CallerResult(Struct, frozen=True):

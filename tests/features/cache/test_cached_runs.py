@@ -64,7 +64,7 @@ def dump(pytester: pytest.Pytester) -> None:
 def run_here(pytester: pytest.Pytester, *args: str) -> pytest.RunResult:
     """A run in this process; what COUNTING replaces is put back."""
     with pytest.MonkeyPatch.context() as patch:
-        for owner, name in ((calls, "run"), (Part, "finish"), (cache_results, "WORTH")):
+        for owner, name in ((calls.PythonCalls, "run"), (Part, "finish"), (cache, "WORTH")):
             patch.setattr(owner, name, getattr(owner, name))
         return pytester.runpytest(*args)
 
