@@ -74,7 +74,7 @@ def _distribution(comparison: Comparison) -> str:
     return next(iter(details(comparison.classes, "distribution")), "")
 
 
-def trouble(comparison: Comparison) -> str | None:
+def failure_reason(comparison: Comparison) -> str | None:
     """What is wrong with the values of a random API that is `known`; None where nothing is."""
     values, name = widen(comparison.actual), _distribution(comparison)
     if name in PATTERNS:
