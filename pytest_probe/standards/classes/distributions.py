@@ -200,7 +200,7 @@ def _repeated(actual: AnyArray, law: Law, values: AnyArray, step: AnyArray) -> s
     if actual.ndim < 2 or len(actual) < 2:
         return None
     rows = actual.reshape(len(actual), -1)
-    # The likeliest of 4,096 values stands for all: two rows are alike by chance at most that often.
+    # The likeliest of 4,096 values bounds how often two rows are alike by chance.
     sample = values.ravel()[: 1 << 12]
     width = 1.0 if law.whole else step.ravel()[: 1 << 12]
     likely = float(np.max(law.upto(sample) - law.upto(sample - width)))

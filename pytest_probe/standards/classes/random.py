@@ -97,7 +97,7 @@ def _forward(comparison: Comparison) -> AnyArray:
 
 
 def _kept(comparison: Comparison, values: AnyArray, source: AnyArray) -> BoolArray:
-    """Which elements the device kept: by its forward output where the input tells, else by the output itself."""
+    """Which elements the device kept: by its forward output where that shows it, else by the output itself."""
     forward = _forward(comparison)
     return np.asarray(np.where(_is_telling(values, forward), forward != 0, widen(comparison.actual) != 0), dtype=bool)
 

@@ -50,7 +50,7 @@ def under_modes(
         return None  # within limits without a mode
     for behaviour in allowed:
         for emulated in emulations(comparison, behaviour):
-            found = judged(standard, emulated)
+            found = judge_emulated(standard, emulated)
             if found is not None and found.verdict == "pass":
                 reason = (
                     f"as {behaviour.name} ({behaviour.words}): {metrics_text(found)} instead of {metrics_text(verdict)}"
@@ -62,7 +62,7 @@ def under_modes(
     return None
 
 
-def judged(standard: Standard, comparison: Comparison) -> OutputVerdict | None:
+def judge_emulated(standard: Standard, comparison: Comparison) -> OutputVerdict | None:
     """The verdict; None where the standard has none for such a reference."""
     with contextlib.suppress(Unsupported):
         return standard.judge(comparison)

@@ -185,7 +185,7 @@ def _rounded(tensors: Tensors) -> Iterator[Change]:
                 values = {
                     name: np.asarray(round_to(widen(floats[name]), narrow)).astype(floats[name].dtype) for name in group
                 }
-                yield Change("precision", f"as with {_listed(group)} rounded to {dtype}", values)
+                yield Change("precision", f"as with {_join_names(group)} rounded to {dtype}", values)
 
 
 def _truncated(tensors: Tensors) -> Iterator[Change]:
@@ -195,7 +195,7 @@ def _truncated(tensors: Tensors) -> Iterator[Change]:
         for bits in BITS if group else ():
             mask = np.uint32(2**32 - (1 << (24 - bits)))
             values = {name: (floats[name].view(np.uint32) & mask).view(np.float32) for name in group}
-            names = _listed(group)
+            names = _join_names(group)
             yield Change("precision", f"as with {names} cut to {bits} bits", values, series=f"cut {names}")
 
 
@@ -217,7 +217,7 @@ def _moved(tensors: Tensors) -> Iterator[Change]:
         for words, move in _moves(shape):
             values = {name: move(tensors[name]) for name in group}
             if any(not np.array_equal(value, tensors[name], equal_nan=False) for name, value in values.items()):
-                yield Change("moved", f"as with {_listed(group)} {words}", values)
+                yield Change("moved", f"as with {_join_names(group)} {words}", values)
 
 
 def _moves(shape: Sequence[int]) -> Iterator[tuple[str, Callable[[AnyArray], AnyArray]]]:
@@ -283,8 +283,8 @@ def _shortened(tensors: Tensors) -> Iterator[Change]:
             for group in (names, names[1:]) if len(names) > 1 else (names,):
                 for end in _ends(extent):
                     values = {name: np.take(tensors[name], np.arange(extent - end), axis) for name in group}
-                    yield Change("term", f"as without the last {end} of dim {axis} of {_listed(group)}", values)
+                    yield Change("term", f"as without the last {end} of dim {axis} of {_join_names(group)}", values)
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     return ", ".join(names)

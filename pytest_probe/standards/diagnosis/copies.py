@@ -116,7 +116,7 @@ class _Flip:
 
 
 class _Transpose:
-    """The numbers of the transposed array in the place of these, as where it was written without its strides."""
+    """The numbers of the transposed array, as if a kernel ignored strides."""
 
     def __call__(self, values: Float64Array) -> Float64Array:
         return np.ascontiguousarray(np.swapaxes(values, -1, -2)).reshape(values.shape)

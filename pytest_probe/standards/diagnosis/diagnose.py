@@ -65,7 +65,7 @@ CAUSES: Sequence[Recogniser] = (
 )
 
 
-# How far a cause is looked for; quick: among those that need no run of the reference.
+# How far to search for a cause; quick: only causes that need no run of the reference.
 Depth: TypeAlias = Literal["none", "quick", "whole"]
 # They ask for such runs, some for hundreds.
 RUNNING = (DeviceMode, ChangedArgument)
@@ -135,7 +135,7 @@ def _count(found: Any) -> int:
 
 
 def _names(comparison: Comparison) -> Mapping[int, str]:
-    """What dimensions hold, where the API tells."""
+    """What dimensions mean, if known for the API."""
     rank, classes = comparison.actual.ndim, comparison.classes
     if "attention" in classes and rank == 4:
         return {1: "head"}

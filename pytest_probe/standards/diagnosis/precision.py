@@ -15,7 +15,7 @@ from pytest_probe.numerics import noise_ratio, regions
 from pytest_probe.numerics.dtypes import AnyArray, Float64Array, float_format, numpy_dtype, round_to
 from pytest_probe.numerics.statistics import has_distinct
 from pytest_probe.numerics.ulp import ulp
-from pytest_probe.standards.device_modes import closer, emulations, judged, metrics_text
+from pytest_probe.standards.device_modes import closer, emulations, judge_emulated, metrics_text
 from pytest_probe.standards.diagnosis.failed_output import (
     MIN_WRONG_ELEMENTS,
     NEARLY_ALL,
@@ -58,7 +58,7 @@ class DeviceMode(Struct, frozen=True):
             return None
         for behaviour in self.behaviours:
             for emulated in emulations(failed.comparison, behaviour):
-                found = judged(failed.standard, emulated) if self._near(failed, emulated, behaviour) else None
+                found = judge_emulated(failed.standard, emulated) if self._near(failed, emulated, behaviour) else None
                 if found is None:
                     continue
                 if found.verdict == "pass":
