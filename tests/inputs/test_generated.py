@@ -188,9 +188,6 @@ def test_no_more_than_there_are_elements() -> None:
     assert np.isnan(made).all()
 
 
-INFINITY = math.inf
-
-
 def generate_floats(true: np.ndarray, **told: Any) -> np.ndarray:
     """Generated values by the record of these ones."""
     spec = TensorSpec(
@@ -268,17 +265,13 @@ def test_hidden_rows_of_a_mask() -> None:
         "inf": 1000,
         "negative_inf": 1000,
         "zeros": 0.75,
-        "constant_rows": (0.25, -INFINITY),
+        "constant_rows": (0.25, -INF),
     }
-    values = generate(
-        TensorSpec("float32", (32, 128), 0.0, -INFINITY, -INFINITY, INFINITY, **told), np.random.default_rng(0)
-    )
+    values = generate(TensorSpec("float32", (32, 128), 0.0, -INF, -INF, INF, **told), np.random.default_rng(0))
     hidden = np.isneginf(values)
     assert (hidden.sum(), hidden.all(axis=1).sum()) == (1024, 8)
     open_rows: dict[str, Any] = {"nan": 0, "inf": 1000, "zeros": 0.75, "constant_rows": (0.25, 0.0)}
-    values = generate(
-        TensorSpec("float32", (32, 128), 0.0, -INFINITY, -INFINITY, INFINITY, **open_rows), np.random.default_rng(0)
-    )
+    values = generate(TensorSpec("float32", (32, 128), 0.0, -INF, -INF, INF, **open_rows), np.random.default_rng(0))
     assert (values == 0).all(axis=1).sum() >= 8
     assert np.isneginf(values).sum() == 1000
 
@@ -295,7 +288,7 @@ def test_as_many_of_each_sign_of_inf() -> None:
         {"zeros": 1.0},
         {"zeros": 0.9, "mode": (7.0, 0.5)},
         {"zeros": 0.5, "constant_rows": (0.99, 0.0)},
-        {"zeros": 0.0, "constant_rows": (0.5, -INFINITY)},
+        {"zeros": 0.0, "constant_rows": (0.5, -INF)},
         {"zeros": 0.0, "mode": (-1.0, 1.0)},
     ],
 )
