@@ -33,7 +33,7 @@ from pytest_probe.numerics.dtypes import AnyArray, dtype_name, is_complex, widen
 from pytest_probe.standards.api_class import classes_of
 from pytest_probe.standards.base import Standard
 from pytest_probe.standards.baseline_metrics import baseline_metrics, crc
-from pytest_probe.standards.device_modes.judge import judged_with_modes
+from pytest_probe.standards.device_modes.judge import judge_with_modes
 from pytest_probe.standards.exact import correctly_rounded
 from pytest_probe.standards.tools.columns import measures
 from pytest_probe.user_errors import first_line
@@ -151,7 +151,7 @@ class Judging(Struct, frozen=True):
     def _output(self, standard: Standard, comparison: Comparison) -> OutputVerdict:
         conditions = self.setup.conditions
         comparison = replace(comparison, plotted=True) if conditions.plotted else comparison
-        verdict = judged_with_modes(
+        verdict = judge_with_modes(
             standard, comparison, lambda: self.setup.modes, depth=lambda: self.setup.depth(comparison.call.api)
         )
         if verdict.diagnosis is not None:

@@ -16,7 +16,7 @@ from pytest_probe.check.device_memory import noting_device_memory
 from pytest_probe.check.prepare import narrow_dtype
 from pytest_probe.check.replay import Reference, Replay
 from pytest_probe.check.structure import Sides
-from pytest_probe.inputs.strides import in_order
+from pytest_probe.inputs.strides import contiguous_strides
 from pytest_probe.model.arguments import floats_of
 from pytest_probe.model.case import Demands
 from pytest_probe.model.run import Device, Layout, Returned
@@ -58,7 +58,7 @@ def _gradients_broken(sides: Sides) -> Iterator[OutputVerdict]:
     for name in (name for name in sides.expected if name in sides.actual):
         actual, expected = sides.actual[name], sides.expected[name]
         leaf = leaves[name.removeprefix("grad.")]
-        own = leaf.strides or in_order(leaf.array.shape)
+        own = leaf.strides or contiguous_strides(leaf.array.shape)
         wanted = (_strides(expected), own)
         if actual.shape == expected.shape and not any(_alike(actual.shape, _strides(actual), each) for each in wanted):
             reason = f"strides {list(_strides(actual))}, its argument has {list(own)}"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from pytest_probe.errors import LostArgument, RecordError, Unsupported
-from pytest_probe.inputs.generated import generate, kind_of, rounded_to_dtype
+from pytest_probe.inputs.generated import generate, kind_of, round_to_dtype
 from pytest_probe.inputs.planting import plant, supposed
 from pytest_probe.inputs.role_table import is_planted, roles
 from pytest_probe.inputs.roles import NoValues, Role
@@ -99,7 +99,7 @@ class _Builder:
         first = self._first.get(path, path)
         values = self._made.get(first)
         if values is None:
-            values = self._made[first] = rounded_to_dtype(self._values(spec, first), self._target(spec))
+            values = self._made[first] = round_to_dtype(self._values(spec, first), self._target(spec))
         return Leaf(values, spec.requires_grad, spec.stride if is_layout(spec) else None, offset(spec))
 
     def _target(self, spec: TensorSpec) -> str:

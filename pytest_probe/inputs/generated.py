@@ -1,7 +1,9 @@
-"""Values for a tensor of which a dump kept only shape, dtype and statistics.
+"""Values for a tensor of which a dump has only shape, dtype and statistics.
 
-What is made here is float64, complex128, int64, uint64 or bool in the tensor's shape; `rounded` brings it to a dtype.
-The draw depends on the recorded dtype and statistics, never on the dtype of the case.
+They are float64, complex128, int64, uint64 or bool in the tensor's shape; `round_to_dtype` brings them to a dtype. The
+draw depends on the recorded dtype and statistics, never on the dtype of the case. Where a dump has the shares of values
+that occur many times (zeros, a most frequent value, whole rows of one value), the generated numbers have them too, and
+the other numbers give what Mean and Norm then leave.
 """
 
 from __future__ import annotations
@@ -11,9 +13,11 @@ from functools import cache
 from typing import Literal, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_probe.inputs import masses, moments
+from pytest_probe.inputs import moments
+from pytest_probe.inputs.moments import Statistics
 from pytest_probe.model.dump import TensorSpec
 from pytest_probe.numerics.dtypes import (
     AnyArray,
@@ -25,13 +29,106 @@ from pytest_probe.numerics.dtypes import (
     numpy_dtype,
 )
 
+# Shares may be those of a sample: if zeros and the mode are more than this, the mean gives their numbers better.
+_TWO_VALUES = 0.95
+
+
+def floats_with_masses(spec: TensorSpec, rng: np.random.Generator, wanted: Statistics) -> Float64Array:
+    """Float64 numbers of the wanted statistics, shape (spec.size,), with the spec's shares of frequent values."""
+    if not (spec.zeros or spec.mode or spec.constant_rows) or wanted.low == wanted.high:
+        return moments.floats(rng, spec.size, wanted)
+    rows = constant_rows(spec, rng)
+    width = spec.size // rows.size
+    if rows.all():
+        norm = None if wanted.norm is None else wanted.norm / math.sqrt(width)
+        return np.repeat(moments.floats(rng, rows.size, wanted._replace(norm=norm)), width)
+    values = np.empty((rows.size, width))
+    of_rows = _row_values(spec, rng, wanted, int(np.count_nonzero(rows)))
+    values[rows] = of_rows[:, None]
+    left = _Left.of(spec.size, wanted).without(of_rows, width)
+    values[~rows] = _others(spec, rng, left, of_rows, width).reshape(-1, width)
+    return values.reshape(-1)
+
+
+def constant_rows(spec: TensorSpec, rng: np.random.Generator) -> BoolArray:
+    """Which rows, along the last dimension, are constant; the only row of a vector is not."""
+    width = spec.shape[-1] if len(spec.shape) > 1 and spec.shape[-1] > 1 else spec.size
+    count, share = spec.size // width, 0.0 if spec.constant_rows is None else spec.constant_rows[0]
+    if share >= 1:
+        return np.ones(count, bool)
+    return moments.choice(rng, count, min(max(round(share * count), share > 0), count - 1))
+
+
+class _Left(Struct, frozen=True):
+    """Numbers still to be made: how many, and what they add up to. None: unknown."""
+
+    count: int
+    wanted: Statistics
+    total: float | None
+    squares: float | None
+
+    @classmethod
+    def of(cls, count: int, wanted: Statistics) -> _Left:
+        total = None if wanted.mean is None else wanted.mean * count
+        return cls(count, wanted, total, None if wanted.norm is None else wanted.norm**2)
+
+    def without(self, values: Float64Array, copies: int) -> _Left:
+        """What is left when so many copies of each value are made."""
+        total = None if self.total is None else self.total - copies * float(values.sum())
+        squares = None if self.squares is None else self.squares - copies * float(values.dot(values))
+        return _Left(self.count - copies * values.size, self.wanted, total, squares)
+
+    def statistics(self, whole: _Left) -> Statistics:
+        """The statistics of the remaining numbers. Their relative error is larger than that of the whole."""
+        mean = None if self.total is None else self.total / self.count
+        norm = None if self.squares is None else math.sqrt(max(self.squares, 0.0))
+        lost = max(_ratio(whole.total, self.total), _ratio(whole.squares, self.squares), 1.0)
+        return self.wanted._replace(mean=mean, norm=norm, error=self.wanted.error * lost)
+
+
+def _ratio(whole: float | None, part: float | None) -> float:
+    return abs(whole / part) if whole and part else 1.0
+
+
+def _row_values(spec: TensorSpec, rng: np.random.Generator, wanted: Statistics, count: int) -> Float64Array:
+    shared = None if spec.constant_rows is None else spec.constant_rows[1]
+    if shared is not None:
+        # Callers add rows that are not finite.
+        return np.full(count, min(max(shared, wanted.low), wanted.high))
+    middle = (wanted.low + wanted.high) / 2 if wanted.mean is None else wanted.mean
+    square = middle**2 if wanted.norm is None else wanted.norm**2 / spec.size
+    spread = math.sqrt(max(square - middle**2, 0.0)) or (wanted.high - wanted.low) / 8
+    return np.clip(rng.normal(middle, spread, count), wanted.low, wanted.high)
+
+
+def _others(spec: TensorSpec, rng: np.random.Generator, left: _Left, rows: Float64Array, width: int) -> Float64Array:
+    """The elements outside of constant rows."""
+    counts = {0.0: spec.zeros or 0.0, **dict([spec.mode] if spec.mode else [])}
+    extremes = (left.wanted.low, left.wanted.high)
+    if sum(counts.values()) >= _TWO_VALUES and set(counts) == set(extremes) and left.total is not None:
+        return moments.floats(rng, left.count, left.statistics(left))
+    values, free = np.empty(left.count), np.ones(left.count, bool)
+    rest = left
+    for value, share in counts.items():
+        wished = round(share * spec.size) - width * int(np.count_nonzero(rows == value))
+        # The rest has both extremes.
+        count = min(wished - (value in extremes), rest.count - 2)
+        if count > 0 and extremes[0] <= value <= extremes[1]:
+            places = np.flatnonzero(free)
+            chosen = places[moments.choice(rng, places.size, count)]
+            values[chosen], free[chosen] = value, False
+            rest = rest.without(np.array([value]), count)
+    values[free] = moments.floats(rng, rest.count, rest.statistics(left))
+    return values
+
+
 DtypeKind: TypeAlias = Literal["bool", "integer", "float", "complex"]
 
 # Integers of which nothing is known: valid as an index nearly everywhere.
 _UNKNOWN_INTEGERS = (0, 9)
-# Relative error of a recorded mean or norm beside its rounding: captures sum in float32.
+# Relative error of a recorded mean or norm on top of its rounding: captures sum in float32.
 _STATISTICS_ERROR = 2e-6
-# Of the dtype's largest number: a minimum so low beside a usual maximum is what masks fill with.
+# Share of the dtype's largest number: so low a minimum with a usual maximum is the fill value of a mask.
 _LOWEST = 0.9
 
 
@@ -54,7 +151,7 @@ def generate(spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
     return make(spec, rng).reshape(spec.shape)
 
 
-def rounded_to_dtype(values: AnyArray, dtype: str) -> AnyArray:
+def round_to_dtype(values: AnyArray, dtype: str) -> AnyArray:
     """The values in a dtype. Floats beyond its range become inf (NaN where it has none), silently."""
     with np.errstate(all="ignore"):
         return values.astype(numpy_dtype(dtype), copy=False)
@@ -79,7 +176,7 @@ def _booleans(spec: TensorSpec, rng: np.random.Generator) -> BoolArray:
         return np.ones(spec.size, bool)
     if spec.size == 1 and spec.max is not None:
         return np.ones(1, bool)
-    # Nothing tells how many are True: half, so that both cases are run.
+    # The number of True is unknown: half, so that both cases are run.
     return moments.choice(rng, spec.size, (spec.size + 1) // 2)
 
 
@@ -93,12 +190,12 @@ def _floats(spec: TensorSpec, rng: np.random.Generator) -> Float64Array:
     if not (math.isfinite(top) and math.isfinite(bottom)):
         return _with_special_values(spec, rng, bottom, top)
     form = _float_format(spec.dtype)
-    # A mask's fill beside usual numbers: one law for both would spread over the whole range.
+    # A mask's fill value and usual numbers: one distribution for both would spread over the whole range.
     if bottom <= -_LOWEST * form.max and abs(top) < math.sqrt(form.max):
         return _masked(spec, rng, bottom, _hanging(spec, rng, top))
     low, high = sorted((bottom, top))
     error = form.roundoff + _STATISTICS_ERROR
-    return masses.floats(spec, rng, moments.Statistics(low, high, _finite(spec.mean), _finite(spec.norm), error))
+    return floats_with_masses(spec, rng, moments.Statistics(low, high, _finite(spec.mean), _finite(spec.norm), error))
 
 
 _float_format = cache(float_format)  # a look-up by name instead of a NumPy dtype's slow name
@@ -110,7 +207,7 @@ def _unknown_floats(spec: TensorSpec, rng: np.random.Generator) -> Float64Array:
 
 
 def _complex(spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
-    """Recorded statistics are of the modulus; the phase is uniform. inf and NaN stand in the real part."""
+    """Recorded statistics are of the modulus; the phase is uniform. inf and NaN are in the real part."""
     if spec.max is None or spec.min is None:
         parts = rng.standard_normal((2, spec.size)) / math.sqrt(2)
         return np.asarray(parts[0] + 1j * parts[1])
@@ -147,7 +244,7 @@ def _special_values(spec: TensorSpec, bottom: float, top: float) -> list[float]:
     if spec.negative_inf is not None:
         negative = min(spec.negative_inf, inf)
         return [math.nan] * nan + [-math.inf] * negative + [math.inf] * (inf - negative)
-    # Beside NaN the extremes are NaN, and tell no sign.
+    # With NaN among the elements the extremes are NaN, without a sign.
     return [math.nan] * nan + [(signs or [math.inf])[place % max(len(signs), 1)] for place in range(inf)]
 
 
@@ -156,7 +253,7 @@ def _finite_part(spec: TensorSpec, rng: np.random.Generator, bottom: float, top:
     high = spec.high if spec.high is not None else _finite(top)
     if low is not None and high is not None:
         if math.isfinite(low) and math.isfinite(high):
-            return masses.floats(spec, rng, moments.Statistics(min(low, high), max(low, high)))
+            return floats_with_masses(spec, rng, moments.Statistics(min(low, high), max(low, high)))
         return np.asarray(np.where(moments.choice(rng, spec.size, spec.size // 2), low, high))  # nothing was finite
     if high is not None:
         return _hanging(spec, rng, high)
@@ -177,7 +274,7 @@ def _hanging(spec: TensorSpec, rng: np.random.Generator, top: float) -> Float64A
 
 def _masked(spec: TensorSpec, rng: np.random.Generator, hidden: float, values: Float64Array) -> Float64Array:
     """Half of the elements hidden, or as many as the count or the mean says, but the first of no row: softmax of it is
-    defined. Whole rows are hidden, or of another value, where the dump tells so. The largest value stays.
+    defined. Whole rows are hidden, or of another value, where the dump says so. The largest value stays.
     """
     largest = int(values.argmax())
     hideable = np.ones(spec.size, bool)
@@ -203,7 +300,7 @@ def _constant_places(spec: TensorSpec, rng: np.random.Generator) -> BoolArray:
     """The elements of constant rows, shape (size,)."""
     if spec.constant_rows is None:
         return np.zeros(spec.size, bool)
-    rows = masses.constant_rows(spec, rng)
+    rows = constant_rows(spec, rng)
     return np.repeat(rows, spec.size // rows.size)
 
 

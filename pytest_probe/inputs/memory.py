@@ -26,7 +26,7 @@ def _total(call: Call, each: Callable[[str], int]) -> int:
     """Bytes of all tensors; each: bytes an element of a recorded dtype."""
     needed = 0
     for value in (*call.args, *call.kwargs.values(), *(call.outputs or ()), *(call.gradients or ())):
-        # Most arguments stand in no list: their places, which cost more than their sizes, are not asked for.
+        # Most arguments are in no list: computing their places would cost more than their sizes.
         if isinstance(value, TensorSpec):
             needed += _extent(value) * each(value.dtype)
         elif isinstance(value, (list, tuple, dict)):

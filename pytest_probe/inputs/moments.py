@@ -16,7 +16,7 @@ from pytest_probe.numerics.dtypes import AnyArray, BoolArray, Float64Array
 # Up to here every value is a draw of its own; beyond, values are interpolated between the order statistics of a
 # smaller draw, which takes a fifth of the time of a Beta variate each.
 _DIRECT = 128
-# Draws in that table at most. Chosen: drawing it then costs little beside interpolating.
+# Draws in that table at most. Chosen: drawing it then costs little against interpolating.
 _LARGEST_TABLE = 4096
 # Samples are brought this near to the wanted mean and variance, relatively; 16-bit statistics are no better.
 _NEAR = 2e-3
@@ -94,7 +94,7 @@ def integers(rng: np.random.Generator, count: int, low: int, high: int) -> AnyAr
 
 
 def _inner_moments(count: int, wanted: Statistics) -> _Moments:
-    """Moments of the numbers beside the two extremes, on the unit interval. Recorded statistics may contradict."""
+    """Moments of the numbers without the two extremes, on the unit interval. Recorded statistics may contradict."""
     scale = max(abs(wanted.low), abs(wanted.high))
     low, high = wanted.low / scale, wanted.high / scale
     span, inner = high - low, count - 2
@@ -123,7 +123,7 @@ def _plausible(found: _Moments, slack: float, usual: float) -> _Moments:
     # As large as a variance can be: zeros and ones only, as in a mask.
     if slack <= room / 8 and found.variance >= (1 - 1e-4) * room - slack:
         return found._replace(variance=room, split=True)
-    # The norm tells the variance to within a half of it, and is believed.
+    # The norm gives the variance with an error below half of it, and is used.
     if slack <= found.variance / 2:
         return found
     if found.variance + slack < 0:

@@ -1,6 +1,6 @@
 """Zeros and equal numbers, which faults hide behind and a continuous law never gives.
 
-What Min, Max, Mean and Norm imply where a dump tells no more, and a few zeros and ties in every floating tensor of some
+What Min, Max, Mean and Norm imply where a dump has no more, and a few zeros and ties in every floating tensor of some
 size whose API has no pole there.
 
 They are planted after the draw, in place of numbers that are near already, so that all other numbers stay the same.
@@ -29,15 +29,15 @@ _HALF_NORMAL = 2 / math.pi
 _GROWTH = 4e-3
 # Below this no usual law of numbers without a sign is: that of an exponential law.
 _ONE_SIDED = 0.5
-# Of the elements: from so many zeros on, some stand in whole rows, as padding does.
+# Share of the elements: from so many zeros on, some fill whole rows, as padding does.
 _PADDED = 0.25
 _ROWS_PADDED = 1 / 32
 
 
 def supposed(spec: TensorSpec) -> TensorSpec:
-    """The tensor with the share of zeros that its statistics imply, where the dump tells no share.
+    """The tensor with the share of zeros that its statistics imply, where the dump has no share.
 
-    An extreme that is exactly zero, and a mean smaller beside the norm than numbers of one sign have without zeros: as
+    An extreme that is exactly zero, and a mean smaller against the norm than numbers of one sign have without zeros: as
     many zeros as leave normal numbers without their signs. Where they are many, some of them fill whole rows.
     """
     share = _zeros(spec) if spec.zeros is None else 0.0
@@ -58,7 +58,7 @@ def _zeros(spec: TensorSpec) -> float:
         return 0.0
     square, top = norm**2 / spec.size, max(-low, high)
     found = mean**2 / square if square else 1.0
-    # Zeros and one other value, which the moments tell.
+    # Zeros and one other value, which follows from the moments.
     if found >= _ONE_SIDED or square >= 0.99 * abs(mean) * top:
         return 0.0
     # The others, normal without their signs, must stay below the maximum.
@@ -89,7 +89,7 @@ def plant(values: AnyArray, spec: TensorSpec, rng: np.random.Generator) -> None:
 
 
 def _square(spec: TensorSpec, values: Float64Array) -> float:
-    """The sum of squares, as far as the dump tells it."""
+    """The sum of squares, as far as the dump gives it."""
     return spec.norm**2 if spec.norm is not None and math.isfinite(spec.norm) else float(values.dot(values))
 
 

@@ -1,4 +1,4 @@
-"""What the role of an argument follows from: the shapes and numbers beside it, and what the call returned."""
+"""What the role of an argument follows from: shapes and numbers of other arguments, and the call's outputs."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def subscript(asked: RoleCall, spec: TensorSpec) -> Role | None:
 
 
 def size(asked: RoleCall, spec: TensorSpec) -> Role | None:
-    """Stands for tensors in the place of a size, alone or in a list."""
+    """The rule for tensors that give a size, alone or in a list."""
     raise AssertionError("handled by _applied")
 
 
@@ -299,7 +299,7 @@ def repeats(asked: RoleCall, spec: TensorSpec) -> Role | None:
 
 
 def running(asked: RoleCall, spec: TensorSpec) -> Role | None:
-    """Of a packed batch; otherwise the hidden state stands there."""
+    """Of a packed batch; otherwise this argument is the hidden state."""
     packed = asked.shape("data")
     return Running(packed[0]) if packed else None
 

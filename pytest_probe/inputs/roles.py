@@ -1,4 +1,5 @@
-"""What an argument must be beside its statistics: an index, a label, a mask of so many, a positive definite matrix.
+"""What an argument must be besides having its statistics: an index, a label, a mask of so many, a positive definite
+matrix.
 
 A role makes the values of the argument that it is given to, and keeps to the recorded range as far as the role allows.
 """
@@ -81,7 +82,7 @@ class Index(Struct, frozen=True):
         return outside and self.ignored in (spec.min, spec.max)
 
     def _ignored_count(self, spec: TensorSpec) -> int:
-        # How many were ignored no statistic tells. Chosen: a tenth, so that most targets count.
+        # No statistic gives the number of ignored ones. Chosen: a tenth, so that most targets count.
         return spec.size if spec.min == spec.max else max(1, spec.size // 10)
 
 
@@ -108,7 +109,7 @@ class Size(Struct, frozen=True):
 
 
 class NoValues(Exception):
-    """A tensor's values were not kept, and no others stand for them."""
+    """A tensor's values were not recorded, and no others can replace them."""
 
 
 class Coordinates(Struct, frozen=True):

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from pytest_probe.model.dump import TensorSpec
 from pytest_probe.numerics.dtypes import numpy_dtype
 
-# Bytes that no kernel asks a tensor's first element to be aligned to more of. What torch allocates is.
+# Bytes: no kernel needs a tensor's first element aligned to more, and torch's allocations are.
 ALIGNED = 64
 
 
@@ -34,7 +34,8 @@ def offset(spec: TensorSpec) -> int:
 
 
 def without_repeats(spec: TensorSpec) -> TensorSpec:
-    """The tensor that was expanded to this one: its elements stand in memory once. Itself where nothing was."""
+    """The tensor that was expanded to this one: each of its elements is in memory once. The same tensor if it is not
+    expanded."""
     expanded = [not stride and extent > 1 for stride, extent in zip(spec.stride or (), spec.shape, strict=False)]
     if not any(expanded) or not spec.size:
         return spec
@@ -43,9 +44,9 @@ def without_repeats(spec: TensorSpec) -> TensorSpec:
     nan, inf, negative, true = (
         None if count is None else count // copies for count in (spec.nan, spec.inf, spec.negative_inf, spec.true)
     )
-    # Statistics were of all elements, each standing there as many times.
+    # Statistics were of all elements, with each repetition.
     norm = None if spec.norm is None else spec.norm / copies**0.5
-    # Where a row is one element that stands many times, every row is constant; its own is not.
+    # An expanded last dimension makes every row constant; the row of the original is not.
     rows = None if expanded[-1] else spec.constant_rows
     own = replace(spec, shape=shape, stride=None, norm=norm, nan=nan, inf=inf, negative_inf=negative, true=true)
     return replace(own, constant_rows=rows)
@@ -54,7 +55,7 @@ def without_repeats(spec: TensorSpec) -> TensorSpec:
 LAYOUTS = ("contiguous", "transposed", "channels_last", "sliced", "expanded")
 
 
-def laid_out(layout: str, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+def layout_strides(layout: str, shape: tuple[int, ...]) -> tuple[int, ...] | None:
     """The strides of a layout: the last two dimensions swapped in memory, the second one last, a slice of a tensor with
     longer rows (of one dimension: every second element), the first dimension expanded. None: in order. Raises
     ValueError, which says how many dimensions it needs, where the shape has fewer."""
@@ -62,22 +63,22 @@ def laid_out(layout: str, shape: tuple[int, ...]) -> tuple[int, ...] | None:
     if rank < least:
         raise ValueError(f"a shape of {least} dimensions or more")
     if layout == "transposed":
-        return _ordered(shape, (*range(rank - 2), rank - 1, rank - 2))
+        return _strides_in_order(shape, (*range(rank - 2), rank - 1, rank - 2))
     if layout == "channels_last":
-        return _ordered(shape, (0, *range(2, rank), 1))
+        return _strides_in_order(shape, (0, *range(2, rank), 1))
     if layout == "sliced":
-        return (2,) if rank == 1 else in_order((*shape[:-1], shape[-1] + 1))
+        return (2,) if rank == 1 else contiguous_strides((*shape[:-1], shape[-1] + 1))
     if layout == "expanded":
-        return (0, *in_order(shape)[1:])
+        return (0, *contiguous_strides(shape)[1:])
     return None
 
 
-def in_order(shape: tuple[int, ...]) -> tuple[int, ...]:
+def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     """The strides of a tensor whose elements lie in memory in their order."""
-    return _ordered(shape, tuple(range(len(shape))))
+    return _strides_in_order(shape, tuple(range(len(shape))))
 
 
-def _ordered(shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:
+def _strides_in_order(shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:
     """Strides by which dimensions lie in memory in this order, the last one innermost."""
     strides, step = [0] * len(shape), 1
     for dim in reversed(order):

@@ -10,9 +10,9 @@ import numpy as np
 from msgspec import Struct
 
 from pytest_probe.errors import SettingsError
-from pytest_probe.inputs.filled import FILLS, alike, described, filled, resized
-from pytest_probe.inputs.generated import generate, kind_of, rounded_to_dtype
-from pytest_probe.inputs.strides import LAYOUTS, laid_out
+from pytest_probe.inputs.fills import FILLS, describe_array, fill_values, resize, values_like
+from pytest_probe.inputs.generated import generate, kind_of, round_to_dtype
+from pytest_probe.inputs.strides import LAYOUTS, layout_strides
 from pytest_probe.model.arguments import Leaf
 from pytest_probe.model.dump import TensorSpec
 from pytest_probe.numerics.dtypes import DTYPES
@@ -41,33 +41,33 @@ class Request(Struct, frozen=True):
         __tracebackhide__ = True
         self._check_words()
         spec, strides = self._spec(take)
-        return Leaf(rounded_to_dtype(self._values(spec[0], rng), spec[1]), False, strides)
+        return Leaf(round_to_dtype(self._values(spec[0], rng), spec[1]), False, strides)
 
     def _spec(self, take: Take) -> tuple[tuple[TensorSpec, str], tuple[int, ...] | None]:
         """The tensor to draw, the dtype to round it to, and its strides."""
         __tracebackhide__ = True
         like = None if self.like is None else self._like(take)
         shape = _shape(self.shape) if self.shape is not None or like is None else like.shape
-        spec = self._drawn(shape) if like is None else resized(like, shape)
+        spec = self._drawn(shape) if like is None else resize(like, shape)
         dtype = spec.dtype if self.dtype is None else dtype_name(self.dtype)
         if kind_of(dtype) != kind_of(spec.dtype):
             raise _refused("dtype, like", (dtype, spec.dtype), "give a dtype of the kind that like has")
         try:
-            strides = laid_out(self.layout, shape)
+            strides = layout_strides(self.layout, shape)
         except ValueError as error:
             raise _refused("layout", self.layout, f"it needs {error}; this one is {list(shape)}") from None
         return (spec, dtype), strides
 
     def _values(self, spec: TensorSpec, rng: np.random.Generator) -> Any:
         if self.layout == "expanded" and spec.size:
-            one = resized(spec, (1, *spec.shape[1:]))
+            one = resize(spec, (1, *spec.shape[1:]))
             return np.broadcast_to(self._plain_values(one, rng), spec.shape)
         return self._plain_values(spec, rng)
 
     def _plain_values(self, spec: TensorSpec, rng: np.random.Generator) -> Any:
         if self.fill is not None:
-            return filled(self.fill, spec, rng)
-        return generate(spec, rng) if self.like is None else alike(spec, rng)
+            return fill_values(self.fill, spec, rng)
+        return generate(spec, rng) if self.like is None else values_like(spec, rng)
 
     def _check_words(self) -> None:
         __tracebackhide__ = True
@@ -105,7 +105,7 @@ class Request(Struct, frozen=True):
             raise _refused(
                 "like", self.like, "give a tensor, or a tensor's entry of a dump: {'dtype': ..., 'Max': ...}"
             )
-        return described(leaf.array)
+        return describe_array(leaf.array)
 
 
 def dtype_name(dtype: object) -> str:

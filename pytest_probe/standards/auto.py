@@ -11,14 +11,13 @@ from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.standards.api_class import details
 from pytest_probe.standards.base import Standard
 from pytest_probe.standards.classes.discrete import Discrete, OwnIntegers
-from pytest_probe.standards.classes.dtype_defined import OwnDtype
 from pytest_probe.standards.classes.factorisation import Factorisation
 from pytest_probe.standards.classes.indexed_writes import Writes
 from pytest_probe.standards.classes.nearest_resize import Neighbours
 from pytest_probe.standards.classes.random import Random
 from pytest_probe.standards.classes.selection import SelectionStandard, is_index
 from pytest_probe.standards.classes.ties import Ties
-from pytest_probe.standards.classes.uninitialised import Uninitialised
+from pytest_probe.standards.classes.without_reference import OwnDtype, Uninitialised
 from pytest_probe.standards.exact import Exact
 from pytest_probe.standards.msprobe_check import with_table
 from pytest_probe.standards.noise.standard import NoiseStandard

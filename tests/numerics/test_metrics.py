@@ -245,7 +245,7 @@ def test_worst_is_the_head_of_a_full_sort(scores: list[float], k: int) -> None:
     assert worst(np.array(scores), k) == tuple((index,) for index in order[:k])
 
 
-NAN, INFINITY = math.nan, math.inf
+NAN, INF = math.nan, math.inf
 
 
 @pytest.mark.parametrize(
@@ -254,12 +254,12 @@ NAN, INFINITY = math.nan, math.inf
         ([3.0, 4.0], [3.0, 4.0], 0.0, 625 / 337),
         ([4.0, 3.0], [3.0, 4.0], math.sqrt(2) / 5, 625 / 337),
         ([0.0, 0.0], [0.0, 0.0], 0.0, 0.0),
-        ([0.0, 1e-30], [0.0, 0.0], INFINITY, 0.0),
-        ([NAN, INFINITY, 2.0], [NAN, INFINITY, 1.0], 1.0, 1.0),
+        ([0.0, 1e-30], [0.0, 0.0], INF, 0.0),
+        ([NAN, INF, 2.0], [NAN, INF, 1.0], 1.0, 1.0),
         ([], [], 0.0, 0.0),
         ([1e300, 1e300], [1e300, -1e300], math.sqrt(2), 2.0),
         ([1e-310, 0.0], [2e-310, 0.0], 0.5, 1.0),
-        ([1.0, 1.0], [1e-200, 1e-200], INFINITY, 2.0),
+        ([1.0, 1.0], [1e-200, 1e-200], INF, 2.0),
         ([1 + 1j], [1.0], 1.0, 1.0),
         ([1.0] * 7, [2.0] * 7, 0.5, 7.0),
     ],

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from pytest_probe.model.comparison import Allowance
 from pytest_probe.model.device_modes import behaviour
 from pytest_probe.standards.auto import Auto
-from pytest_probe.standards.device_modes.judge import judged_with_modes
+from pytest_probe.standards.device_modes.judge import judge_with_modes
 from tests.support.asking import comparison
 
 ONES = np.ones(40)
@@ -168,7 +168,7 @@ def test_no_mode_is_asked_to_explain_a_table() -> None:
         pytest.fail("noise is content without a mode")
 
     asked = comparison(ONES + 1e-4, ONES, api="Functional.linear", dtype="float32", runs=UNSURE, alternative=never)
-    assert judged_with_modes(Auto(), asked, lambda: [behaviour("tf32")]).metrics["table"] == "ulp"
+    assert judge_with_modes(Auto(), asked, lambda: [behaviour("tf32")]).metrics["table"] == "ulp"
 
 
 @pytest.mark.parametrize(("terms", "verdict"), [(1024, "warning"), (65536, "pass")])

@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from pytest_probe.features.fuzz.regimes import Limits, floats
 from pytest_probe.frameworks.base import Signatures
-from pytest_probe.inputs.filled import resized
-from pytest_probe.inputs.generated import generate, kind_of, rounded_to_dtype
+from pytest_probe.inputs.fills import resize
+from pytest_probe.inputs.generated import generate, kind_of, round_to_dtype
 from pytest_probe.inputs.role_table import roles
 from pytest_probe.inputs.roles import Role
-from pytest_probe.inputs.strides import laid_out
+from pytest_probe.inputs.strides import layout_strides
 from pytest_probe.model.arguments import Arguments, Leaf, map_tree, mapped
 from pytest_probe.model.dump import Call, Surroundings, TensorSpec
 from pytest_probe.numerics.random_streams import RecordStreams
@@ -40,8 +40,8 @@ class DrawnTensor(Struct, frozen=True):
     @property
     def spec(self) -> TensorSpec:
         """As a dump would describe it."""
-        found = TensorSpec(self.dtype, self.shape) if self.recorded is None else resized(self.recorded, self.shape)
-        strides = None if self.layout == OFFSET else laid_out(self.layout, self.shape)
+        found = TensorSpec(self.dtype, self.shape) if self.recorded is None else resize(self.recorded, self.shape)
+        strides = None if self.layout == OFFSET else layout_strides(self.layout, self.shape)
         return replace(
             found, dtype=self.dtype, stride=strides, data_name=None, requires_grad=self.requires_grad, address=None
         )
@@ -127,11 +127,11 @@ def _shown(value: Any) -> str:
 
 
 def _leaf(tensor: DrawnTensor, role: Role | None, rng: np.random.Generator, limits: Limits) -> Leaf:
-    strides = None if tensor.layout == OFFSET else laid_out(tensor.layout, tensor.shape)
+    strides = None if tensor.layout == OFFSET else layout_strides(tensor.layout, tensor.shape)
     values = _values(tensor, role, rng, limits)
     if tensor.layout == EXPANDED and values.size:
         values = np.array(np.broadcast_to(values[:1], values.shape))
-    array = np.asarray(rounded_to_dtype(np.asarray(values), tensor.dtype))
+    array = np.asarray(round_to_dtype(np.asarray(values), tensor.dtype))
     return Leaf(array, tensor.requires_grad, strides if values.size else None, int(tensor.layout == OFFSET))
 
 

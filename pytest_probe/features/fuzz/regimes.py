@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 from msgspec import Struct
 
-from pytest_probe.inputs.filled import alike, resized
+from pytest_probe.inputs.fills import resize, values_like
 from pytest_probe.model.dump import TensorSpec
 from pytest_probe.numerics.dtypes import Float64Array, FloatFormat, float_format
 
@@ -227,7 +227,7 @@ def floats(
     """Values of a regime for a floating dtype, in float64. spec is the recorded tensor, whose statistics RECORDED has;
     limits are the operator's. Numbers beyond the dtype's range become its largest ones."""
     if regime == RECORDED:
-        return alike(resized(spec, shape), rng) if spec is not None else rng.standard_normal(shape)
+        return values_like(resize(spec, shape), rng) if spec is not None else rng.standard_normal(shape)
     reach = Reach.of(dtype, limits, 1 << max(math.prod(shape) - 1, 0).bit_length())
     values = np.asarray((mixed if regime == MIXED else REGIMES[regime])(reach, shape, rng))
     most = reach.form.max if reach.top >= math.log2(reach.form.max) else 2.0**reach.top

@@ -74,7 +74,7 @@ def _distribution(comparison: Comparison) -> str:
     return next(iter(details(comparison.classes, "distribution")), "")
 
 
-def trouble(comparison: Comparison) -> str | None:
+def failure_reason(comparison: Comparison) -> str | None:
     """What is wrong with the values of a random API that is `known`; None where nothing is."""
     values, name = widen(comparison.actual), _distribution(comparison)
     if name in PATTERNS:
@@ -200,7 +200,7 @@ def _repeated(actual: AnyArray, law: Law, values: AnyArray, step: AnyArray) -> s
     if actual.ndim < 2 or len(actual) < 2:
         return None
     rows = actual.reshape(len(actual), -1)
-    # The likeliest of 4,096 values stands for all: two rows are alike by chance at most that often.
+    # The likeliest of 4,096 values bounds how often two rows are alike by chance.
     sample = values.ravel()[: 1 << 12]
     width = 1.0 if law.whole else step.ravel()[: 1 << 12]
     likely = float(np.max(law.upto(sample) - law.upto(sample - width)))

@@ -166,7 +166,7 @@ def _eigen(matrix: AnyArray, values: AnyArray, vectors: AnyArray) -> AnyArray:
 
 
 def _svd(matrix: AnyArray, factors: list[AnyArray], known: list[AnyArray]) -> dict[str, AnyArray]:
-    """torch.svd gives V, torch.linalg.svd its conjugate transpose: which, the reference's factors tell."""
+    """torch.svd gives V, torch.linalg.svd its conjugate transpose: the reference's factors show which."""
     u, s, v = factors
     sizes = [_largest(_rest(matrix, *(known or factors), turned=turned)) for turned in (False, True)]
     turned = sizes[1] < sizes[0]

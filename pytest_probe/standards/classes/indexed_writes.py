@@ -1,4 +1,4 @@
-"""Elements written to places that an index names: where it names one twice, any of the values may have come last."""
+"""Elements written to places that an index names. If it names a place twice, any of its values may be written last."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.standards.api_class import details
 from pytest_probe.standards.exact import Exact, correctly_rounded, identical
 
-# Flat places, and the value written to each.
-Written: TypeAlias = "tuple[AnyArray, AnyArray]"
+# Flat places, and the value for each.
+PlacedValues: TypeAlias = "tuple[AnyArray, AnyArray]"
 
 
 class Writes:
-    """Bit for bit; where several values go to one place, any of them."""
+    """Bit for bit; any of several values for the same place."""
 
     name = "exact"
 
     def judge(self, comparison: Comparison) -> OutputVerdict:
         plain = Exact().judge(comparison)
-        written = _written(comparison) if plain.verdict == "error" else None
+        written = _placed_values(comparison) if plain.verdict == "error" else None
         if written is None:
             return plain
         places, values = written
@@ -33,14 +33,14 @@ class Writes:
         wanted = correctly_rounded(comparison.expected, comparison.actual.dtype).ravel().copy()
         actual = comparison.actual.ravel()
         values = np.broadcast_to(values, places.shape).astype(actual.dtype)
-        # Only where several values meet in a place is another one than the reference's right.
+        # Only a place with several values may differ from the reference.
         given = repeated[places] & identical(actual[places], values)
         wanted[places[given]] = values[given]
         verdict = Exact().judge(replace(comparison, expected=wanted.reshape(comparison.expected.shape)))
         return verdict if verdict.verdict == "pass" else plain
 
 
-def _written(comparison: Comparison) -> Written | None:
+def _placed_values(comparison: Comparison) -> PlacedValues | None:
     kind = next(iter(details(comparison.classes, "written_places")), "")
     try:
         return WRITERS[kind](comparison) if kind in WRITERS else None
@@ -52,7 +52,7 @@ def _flat(comparison: Comparison) -> AnyArray:
     return np.arange(comparison.actual.size).reshape(comparison.actual.shape)
 
 
-def _elements(comparison: Comparison) -> Written | None:
+def _elements(comparison: Comparison) -> PlacedValues | None:
     """An index of each element along a dimension."""
     dim, index, source = map(comparison.call.argument, ("dim", "index", "source"))
     if not isinstance(index, np.ndarray) or source is None:
@@ -64,34 +64,34 @@ def _elements(comparison: Comparison) -> Written | None:
     return flat, values.ravel() if values.ndim else values
 
 
-def _slices(comparison: Comparison) -> Written | None:
+def _slices(comparison: Comparison) -> PlacedValues | None:
     """An index of whole slices along a dimension."""
     dim, index, source = map(comparison.call.argument, ("dim", "index", "source"))
     return np.take(_flat(comparison), index, axis=dim).ravel(), source.ravel()
 
 
-def _indices(comparison: Comparison) -> Written | None:
+def _indices(comparison: Comparison) -> PlacedValues | None:
     """An index a dimension, None for all of it."""
     indices = tuple(slice(None) if index is None else index for index in comparison.call.argument("index"))
     return _at(comparison, indices)
 
 
-def _subscript(comparison: Comparison) -> Written | None:
+def _subscript(comparison: Comparison) -> PlacedValues | None:
     key = comparison.call.argument("index")
     return _at(comparison, tuple(key) if isinstance(key, list) else key)
 
 
-def _at(comparison: Comparison, key: Any) -> Written | None:
+def _at(comparison: Comparison, key: Any) -> PlacedValues | None:
     places = _flat(comparison)[key]
     return places.ravel(), np.broadcast_to(comparison.call.argument("values"), places.shape).ravel()
 
 
-def _flattened(comparison: Comparison) -> Written | None:
+def _flattened(comparison: Comparison) -> PlacedValues | None:
     index = comparison.call.argument("index").ravel()
     return index % max(comparison.actual.size, 1), comparison.call.argument("source").ravel()
 
 
-WRITERS: Mapping[str, Callable[[Comparison], Written | None]] = {
+WRITERS: Mapping[str, Callable[[Comparison], PlacedValues | None]] = {
     "elements": _elements,
     "slices": _slices,
     "indices": _indices,

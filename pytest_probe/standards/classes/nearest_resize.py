@@ -1,4 +1,4 @@
-"""Interpolation to the nearest element: either of two where float32 does not tell which."""
+"""Interpolation to the nearest element: either of two where float32 rounding decides which is nearest."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pytest_probe.standards.exact import Exact, identical
 
 
 class Neighbours:
-    """Bit for bit the reference, or either of two elements where kernels that reckon places in float32, whatever they
-    interpolate, come to either."""
+    """Bit for bit the reference, or either of two elements where kernels that compute places in float32 may find
+    either."""
 
     name = "exact"
 
@@ -45,7 +45,7 @@ def _sides(comparison: Comparison, values: AnyArray, dim: int) -> tuple[AnyArray
     targets = np.arange(count) + shift
     narrow = targets.astype(np.float32)
     step = np.float32(over) / np.float32(under)
-    # In float64, and by the three orders in which float32 kernels multiply and divide.
+    # In float64, and in the three orders in which float32 kernels multiply and divide.
     places = [targets * (over / under), narrow * np.float32(over / under), narrow * step, narrow * over / under]
     found = np.floor(places).astype(int).clip(0, extent - 1)
     return found.min(axis=0), found.max(axis=0)

@@ -16,12 +16,12 @@ from pytest_probe.standards.api_class import details
 from pytest_probe.standards.classes import distributions
 from pytest_probe.standards.noise.standard import NoiseStandard
 
-# Standard deviations that the share of dropped elements may be off, of which chance gives one in 10^9 outputs.
+# Standard deviations by which the share of dropped elements may be off: chance exceeds them in one of 10^9 outputs.
 DROPOUT_SIGMAS = 6.0
 
 
 class Random:
-    """Dropout by its pattern and kept elements, drawn values by their distribution; other random APIs are skipped."""
+    """Judges dropout by its pattern and the elements it keeps, drawn values by their distribution; skips other APIs."""
 
     name = "random"
 
@@ -39,26 +39,26 @@ class Random:
         return self._dropout(comparison, widen(values), comparison.call.argument("p"))
 
     def _drawn(self, comparison: Comparison) -> OutputVerdict:
-        trouble = distributions.trouble(comparison)
+        reason = distributions.failure_reason(comparison)
         dtype = comparison.actual.dtype.name
-        outcome: Outcome = "pass" if trouble is None else "error"
-        reason = trouble or _too_few(comparison.actual.size)
+        outcome: Outcome = "pass" if reason is None else "error"
+        reason = reason or _too_few(comparison.actual.size)
         return OutputVerdict(comparison.name, comparison.actual.shape, dtype, outcome, self.name, reason)
 
     def _dropout(self, comparison: Comparison, values: AnyArray, p: Any) -> OutputVerdict:
         probability = float(p)
         source = values if comparison.direction == "forward" else widen(comparison.case.incoming["output.0"])
         kept = _kept(comparison, values, source)
-        # What is dropped is zero times itself.
+        # A dropped element is its value times zero: NaN for NaN and inf.
         lost = ~np.isfinite(source) & np.isnan(widen(comparison.actual))
         share = 1.0 if "unscaled" in comparison.classes else 1 - p
-        verdict = _judged(comparison, np.where(lost, np.nan, np.where(kept, source, 0.0)), share)
+        verdict = _judge_kept(comparison, np.where(lost, np.nan, np.where(kept, source, 0.0)), share)
         channels = values.ndim if _drops_elements(comparison) else _channels(comparison, values.ndim)
-        told = _tells(values, _forward(comparison)) & (source != 0)
-        trouble = _pattern_trouble(kept, told, probability, channels)
-        if verdict.verdict == "error" or trouble is None:
+        known = _is_telling(values, _forward(comparison)) & (source != 0)
+        reason = _pattern_failure(kept, known, probability, channels)
+        if verdict.verdict == "error" or reason is None:
             return replace(verdict, standard=self.name)
-        return replace(verdict, verdict="error", standard=self.name, reason=trouble)
+        return replace(verdict, verdict="error", standard=self.name, reason=reason)
 
 
 def _too_few(draws: int) -> str:
@@ -67,9 +67,11 @@ def _too_few(draws: int) -> str:
     return f"too few draws to detect an error of a few per cent: {draws:,} of {distributions.ENOUGH:,} draws"
 
 
-def _judged(comparison: Comparison, kept: AnyArray, share: Any) -> OutputVerdict:
-    """By noise, without evidence, since other runs draw other patterns. Some 16-bit kernels round the factor first, or
-    what they divide by: the share that is kept, a number of the probability's own dtype."""
+def _judge_kept(comparison: Comparison, kept: AnyArray, share: Any) -> OutputVerdict:
+    """Judge the kept elements by noise, without evidence, since other runs draw other patterns.
+
+    Some 16-bit kernels round the factor first, or the share that they divide by, which has the probability's dtype.
+    """
     exact, dtype = 1 / float(share), comparison.actual.dtype
     rounded, divisor = (float(widen(round_to(number, dtype))) for number in (exact, float(share)))
     factors = dict.fromkeys((exact, float(1 / share), rounded, 1 / divisor))
@@ -87,7 +89,7 @@ def draws(comparison: Comparison) -> bool:
 
 
 def _forward(comparison: Comparison) -> AnyArray:
-    """The device's forward output; the gradient where nobody kept that."""
+    """The device's forward output; the gradient where the forward output is unknown."""
     forward = comparison.case.forward.get("output.0")
     if comparison.direction == "backward" and isinstance(forward, np.ndarray):
         return widen(forward)
@@ -95,14 +97,14 @@ def _forward(comparison: Comparison) -> AnyArray:
 
 
 def _kept(comparison: Comparison, values: AnyArray, source: AnyArray) -> BoolArray:
-    """Which elements the device kept: by its forward output where the input tells, else by the output itself."""
+    """Which elements the device kept: by its forward output where that shows it, else by the output itself."""
     forward = _forward(comparison)
-    return np.asarray(np.where(_tells(values, forward), forward != 0, widen(comparison.actual) != 0), dtype=bool)
+    return np.asarray(np.where(_is_telling(values, forward), forward != 0, widen(comparison.actual) != 0), dtype=bool)
 
 
-def _tells(values: AnyArray, forward: AnyArray) -> BoolArray:
-    """Where does the forward tell whether an element was dropped? Zero is zero either way, and NaN is NaN for a kernel
-    that multiplies by zero, though not for one that selects."""
+def _is_telling(values: AnyArray, forward: AnyArray) -> BoolArray:
+    """Where does the forward output show whether an element was dropped? A zero input is zero either way, and NaN stays
+    NaN in a kernel that multiplies by zero instead of selecting."""
     selects = bool((forward[~np.isfinite(values)] == 0).any())
     return np.asarray((values != 0) & (np.isfinite(values) | selects))
 
@@ -121,9 +123,8 @@ def _channels(comparison: Comparison, rank: int) -> int:
     return 1 if str(rank) in _unbatched(comparison) else 2
 
 
-def _pattern_trouble(kept: BoolArray, telling: BoolArray, probability: float, channels: int) -> str | None:
-    """What is wrong with the pattern: its share of zeros, that a channel was not dropped as a whole, that it repeats
-    itself."""
+def _pattern_failure(kept: BoolArray, telling: BoolArray, probability: float, channels: int) -> str | None:
+    """Why the pattern is wrong: its share of zeros, a channel that is dropped in part, or a repetition."""
     if channels < kept.ndim:
         shape = kept.shape[:channels]
         kept, telling = kept.reshape(*shape, -1), telling.reshape(*shape, -1)
@@ -138,18 +139,18 @@ def _pattern_trouble(kept: BoolArray, telling: BoolArray, probability: float, ch
             return f"{run:,} elements in a row are {word} where p = {probability:g} explains {longest:,}"
     spread = DROPOUT_SIGMAS * (trials * probability * (1 - probability)) ** 0.5
     if abs(dropped - trials * probability) <= spread + 1:
-        # The share is right; a pattern that repeats itself has the right share as well.
+        # A pattern that repeats itself may have the right share.
         return distributions.repetition(np.where(telling, ~kept - probability, 0.0), probability * (1 - probability))
     explained = f"p = {probability:g} explains {trials * probability:,.0f} +- {spread:,.0f}"
     return f"{dropped:,} of {trials:,} elements are dropped where {explained}"
 
 
 def _longest_run(flags: BoolArray) -> int:
-    """How many in a row are set at most, in memory's order."""
+    """The longest run of set elements, in memory's order."""
     ends = np.flatnonzero(~np.concatenate([[False], flags.ravel(), [False]]))
     return int(np.diff(ends).max(initial=1)) - 1
 
 
 def _longest_likely(trials: int, probability: float) -> int:
-    """The longest run that comes by chance more than once in 10^9 outputs."""
+    """The longest run that chance gives more than once in 10^9 outputs."""
     return math.ceil(math.log(distributions.UNLIKELY / max(trials, 1)) / math.log(probability))

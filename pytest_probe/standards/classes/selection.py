@@ -1,4 +1,5 @@
-"""Indices that choose among the inputs: judged by what they point at, since equal values may trade places."""
+"""Indices that choose among the inputs: judged by the values that they point at, since equal values are
+interchangeable."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ from pytest_probe.standards.exact import Exact, identical
 
 
 class SelectionStandard:
-    """Values exact. Indices: in range, distinct where they must be, and pointing at the reference's values. A note says
-    where the framework promises the first of equal values and another was taken."""
+    """Values exact. Indices: in range, distinct where they must be, and pointing at the reference's values. A note
+    says so where the framework promises the first of equal values and the device gave another."""
 
     name = "selection"
 
@@ -21,18 +22,18 @@ class SelectionStandard:
         if comparison.call.argument("sorted") is False:
             comparison = _in_order(comparison)
         exact = Exact().judge(comparison)
-        # A stable order leaves no choice among equal values.
+        # A stable order allows no choice among equal values.
         if exact.verdict == "pass" or not is_index(comparison) or comparison.call.argument("stable"):
             return exact
-        trouble = self._trouble(comparison)
+        reason = self._failure_reason(comparison)
         shape, dtype = comparison.actual.shape, comparison.actual.dtype.name
-        if trouble is None:
+        if reason is None:
             first = "first_of_equals" in comparison.classes
             note = "indices of equal values that are not the first" if first else ""
             return OutputVerdict(comparison.name, shape, dtype, "pass", self.name, note, exact.metrics)
-        return OutputVerdict(comparison.name, shape, dtype, "error", self.name, trouble, exact.metrics, exact.worst)
+        return OutputVerdict(comparison.name, shape, dtype, "error", self.name, reason, exact.metrics, exact.worst)
 
-    def _trouble(self, comparison: Comparison) -> str | None:
+    def _failure_reason(self, comparison: Comparison) -> str | None:
         source = chosen_from(comparison)
         if source is None:
             return "indices differ from the reference's"
@@ -62,7 +63,7 @@ def _in_order(comparison: Comparison) -> Comparison:
 
 
 def is_index(comparison: Comparison) -> bool:
-    """Is this output the indices? They come second, where values come before them."""
+    """Is this output the indices? They are the second output, or the first of an API without values."""
     place = "output.0" if "only_indices" in comparison.classes else "output.1"
     return comparison.name == place and comparison.actual.dtype.kind in "iu"
 
@@ -83,7 +84,7 @@ def occurs_twice(indices: AnyArray, dim: int) -> bool:
 def along_one_rank(
     values: AnyArray, dim: int | None, actual: AnyArray, expected: AnyArray
 ) -> tuple[AnyArray, int, AnyArray, AnyArray] | None:
-    """The same for a tensor and its dimension, None: flattened."""
+    """The same for any tensor and a dimension of it; None for the flattened tensor."""
     if dim is None:
         values, actual, expected, dim = values.reshape(-1), actual.reshape(-1), expected.reshape(-1), 0
     if not values.ndim:

@@ -1,5 +1,279 @@
 """Errors that a device makes by intent, such as TF32 or flushing to zero.
 
-In: a comparison above its limits. Out: its verdict under the modes that the user allows, or the mode that would
-explain it.
+In: a comparison above its limits. Out: its verdict under the modes that the user allows, or the mode that would explain
+it.
 """
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_probe.errors import Unsupported
+from pytest_probe.model.comparison import Assumption, Comparison, Evidence, RunKind
+from pytest_probe.model.device_modes import Behaviour, Mode, with_attention
+from pytest_probe.model.verdict import TABLE_METRIC, OutputVerdict
+from pytest_probe.numerics import noise_ratio
+from pytest_probe.numerics.dtypes import SMALLEST_FLOAT32, AnyArray, is_floating, round_to, widen
+from pytest_probe.numerics.ulp import truncated
+from pytest_probe.standards.base import Standard
+from pytest_probe.standards.exact import correctly_rounded
+from pytest_probe.standards.noise.summed_terms import summed_terms
+
+# Sampled rounding is what the device does, but for where: limits of 8 and 1.
+SAMPLED_RMS = 1.0
+# Rounding has no direction: a common factor this many times its standard error away from 1 is something else.
+SCALED_T = 6.0
+# Of the share of elements that the mode would change. Chosen: a device that rounds so changes about as many, one that
+# does not changes next to none.
+IN_USE = 0.25
+# Roundoffs that a kernel may be off by before it cuts, and runs that say where it is more, as many as the noise rule's.
+REACH, CUT_RUNS = 4.0, 4
+# What rounds to the smallest normal number may as well be below it.
+BORDER = 1.01
+
+
+def under_modes(
+    standard: Standard, comparison: Comparison, verdict: OutputVerdict, allowed: Sequence[Behaviour]
+) -> OutputVerdict | None:
+    """The verdict where an allowed mode explains the output: pass, with the mode's name as a metric.
+
+    Raises Unsupported for gradients of factors under a mode that rounds operands: a device knows factors less precisely
+    than any tie between such operands, so that its own go another way than the emulated ones.
+    """
+    if TABLE_METRIC in verdict.metrics:
+        return None  # within limits without a mode
+    for behaviour in allowed:
+        for emulated in emulations(comparison, behaviour):
+            found = judge_emulated(standard, emulated)
+            if found is not None and found.verdict == "pass":
+                reason = (
+                    f"as {behaviour.name} ({behaviour.words}): {metrics_text(found)} instead of {metrics_text(verdict)}"
+                )
+                return replace(found, reason=reason, metrics={**found.metrics, "mode": behaviour.name})
+    of_factors = comparison.direction == "backward" and "factorisation" in comparison.classes
+    if of_factors and any(behaviour.rounds and _concerns(comparison, behaviour) for behaviour in allowed):
+        raise Unsupported(f"{comparison.name}: {verdict.reason}, under a mode that rounds factors", "rounded factors")
+    return None
+
+
+def judge_emulated(standard: Standard, comparison: Comparison) -> OutputVerdict | None:
+    """The verdict; None where the standard has none for such a reference."""
+    with contextlib.suppress(Unsupported):
+        return standard.judge(comparison)
+    return None
+
+
+def emulations(comparison: Comparison, behaviour: Behaviour) -> Iterator[Comparison]:
+    """The comparison as each variant of a mode answers it; none where the mode changes nothing in this call."""
+    if not _concerns(comparison, behaviour):
+        return
+    if behaviour.sampled:
+        sampled = _sampled(comparison, behaviour.variants)
+        if sampled is not None:
+            yield sampled
+        return
+    if behaviour.cuts:
+        yield _cut(comparison)
+        return
+    if behaviour.flushes:
+        yield from _flushed(comparison, behaviour.variants)
+        return
+    attends = "attention" in comparison.classes and behaviour.rounds
+    for mode in with_attention(behaviour.variants) if attends else behaviour.variants:
+        emulated = comparison.evidence.alternative(comparison, Assumption(mode))
+        if emulated is not None:
+            yield emulated
+        elif mode.bits and mode.attention == "fused":
+            return  # no products in this call
+
+
+def _cut(comparison: Comparison) -> Comparison:
+    """The comparison to a device that cuts: what float32 inside may have come to, cut, counts as rounded."""
+    expected, dtype = comparison.expected, comparison.precision
+    near = REACH * comparison.roundoff * np.abs(expected)
+    reached = [expected - near, expected + near, *comparison.evidence.perturbed(CUT_RUNS)]
+    ends = [truncated(value, dtype) for value in (np.minimum.reduce(reached), np.maximum.reduce(reached))]
+    wide = widen(comparison.actual)
+    cut = (wide >= ends[0]) & (wide <= ends[1])
+    actual = np.where(cut, round_to(expected, dtype), comparison.actual).astype(comparison.actual.dtype)
+    return replace(comparison, actual=actual, allowance=replace(comparison.allowance, emulated=True))
+
+
+def _flushed(comparison: Comparison, variants: Sequence[Mode]) -> Iterator[Comparison]:
+    """The comparison to a device that may flush at any step, or at none: vectors and the rest of a loop differ.
+
+    Of each element that reference counts which is nearest. What is subnormal in the arguments and in the output is
+    zero, so that what was copied may stay, and equal zeros may trade places.
+    """
+    found = [comparison.evidence.alternative(comparison, Assumption(mode)) for mode in variants]
+    others = [other for other in found if other is not None]
+    call = comparison.call.mapped(_zeroed)
+    if comparison.actual.dtype.kind in "iub":
+        # Without an emulation too: the zeroed arguments alone may explain a choice.
+        emulated = replace(comparison, allowance=replace(comparison.allowance, emulated=True))
+        yield from (other.of_call(call) for other in (*others, emulated))
+        return
+    values = [comparison.expected, *(other.expected for other in others)]
+    # Zero and the subnormal number are both right there.
+    small = np.minimum.reduce([np.abs(value) for value in values]) < SMALLEST_FLOAT32 * BORDER
+    actual = np.where(small, _zeroed(comparison.actual), comparison.actual)
+    values.append(np.where(small, 0.0, comparison.expected))
+    expected = noise_ratio.nearest_run(actual, values)
+    evidence = _FlushedEvidence(comparison, others, values, expected)
+    allowance = replace(comparison.allowance, emulated=True, lost=SMALLEST_FLOAT32)
+    flushed = replace(comparison, actual=actual, expected=expected, evidence=evidence, allowance=allowance)
+    yield flushed.of_call(call)
+
+
+class _FlushedEvidence(Evidence, Struct, frozen=True):
+    """Runs of the reference and of its emulations, each as far from `expected` as it is from its own reference. values
+    are those that the device may have come to."""
+
+    comparison: Comparison
+    others: Sequence[Comparison]
+    values: list[AnyArray]
+    expected: AnyArray
+
+    def runs(self, kind: RunKind, count: int) -> list[AnyArray]:
+        sides = (self.comparison, *self.others)
+        made = [_moved(run, each.expected, self.expected) for each in sides for run in each.evidence.runs(kind, count)]
+        return [*made, self.expected + self._lost()] if kind == "float64" and count else made
+
+    def _lost(self) -> float:
+        """A sum loses terms below the smallest normal number on its way, though neither operands nor results tell. The
+        largest error that passes is that of all terms."""
+        terms = summed_terms(self.comparison).count
+        return SMALLEST_FLOAT32 * min(1.0, terms / noise_ratio.LARGEST) if terms > 1 else 0.0
+
+    def cpu_result(self) -> AnyArray | None:
+        """The CPU's kernel flushes nothing: it errs from the value that is nearest to its own."""
+        own = self.comparison.evidence.cpu_result()
+        if own is None:
+            return None
+        return _moved(widen(own), noise_ratio.nearest_run(own, self.values), self.expected)
+
+
+def _moved(values: AnyArray, source: AnyArray, target: AnyArray) -> AnyArray:
+    """Values as far from the target as they are from the source; what is not finite stays."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        moved = target + (values - source)
+    return np.asarray(np.where(np.isfinite(values) & np.isfinite(source), moved, values))
+
+
+def _zeroed(value: Any) -> Any:
+    """An array with zeros for subnormal numbers; anything else as it is."""
+    if not isinstance(value, np.ndarray) or not is_floating(value.dtype):
+        return value
+    return np.where(np.abs(widen(value)) < SMALLEST_FLOAT32, np.zeros_like(value), value)
+
+
+def _concerns(comparison: Comparison, behaviour: Behaviour) -> bool:
+    chosen = comparison.precision.kind in "iub" and behaviour.flushes
+    if comparison.precision.name not in behaviour.dtypes and not chosen:
+        return False
+    return behaviour.sampled or not (comparison.case.narrow and behaviour.rounds)
+
+
+def _sampled(comparison: Comparison, variants: Sequence[Mode]) -> Comparison | None:
+    """The comparison with the mode's own rounding among its runs, and limits as close as sampled rounding deserves."""
+    scaled = is_scaled(comparison)
+    if scaled and not all(mode.approximate for mode in variants):
+        return None
+    evidence = comparison.evidence
+    found = [evidence.alternative(comparison, Assumption(mode, sample=index)) for index, mode in enumerate(variants)]
+    samples = [other.expected for other in found if other is not None]
+    # A common factor, or an output that the mode left as it was, is no sampled rounding.
+    if not samples or not _in_use(comparison, samples) or (scaled and not _approximated(comparison, samples)):
+        return None
+    # Both limits shrink by what brings that of the RMS to SAMPLED_RMS.
+    close = SAMPLED_RMS / (noise_ratio.ELEMENTWISE_RMS if comparison.elementwise else noise_ratio.RMS)
+    allowance = replace(comparison.allowance, factor=comparison.allowance.factor * close, emulated=True)
+    return replace(comparison, evidence=_SampledEvidence(evidence, samples), allowance=allowance)
+
+
+class _SampledEvidence(Evidence, Struct, frozen=True):
+    """Another evidence's runs, and samples of a mode's rounding among the perturbed ones."""
+
+    source: Evidence
+    samples: list[AnyArray]
+
+    def runs(self, kind: RunKind, count: int) -> list[AnyArray]:
+        if kind == "shrunk":
+            return []  # samples do not shrink with the inputs: beside them each element would seem to jump
+        plain = self.source.runs(kind, count)
+        return plain + self.samples[:count] if kind == "float64" else plain
+
+    def alternative(self, comparison: Comparison, assumption: Assumption) -> Comparison | None:
+        return self.source.alternative(comparison, assumption)
+
+
+def _in_use(comparison: Comparison, samples: Sequence[AnyArray]) -> bool:
+    """Does the output differ from the correctly rounded reference about as often as the mode makes it? Where most of
+    it does not, the mode was not in use, and does not explain the rest."""
+    wanted = correctly_rounded(comparison.expected, comparison.actual.dtype)
+    usual = np.mean([np.mean(round_to(sample, comparison.actual.dtype) != wanted) for sample in samples])
+    return bool(np.mean(comparison.actual != wanted) >= IN_USE * usual)
+
+
+def _approximated(comparison: Comparison, samples: Sequence[AnyArray]) -> bool:
+    """Is the common factor within what an approximation errs by? Its error hangs on the argument and not on chance, so
+    that it need not have a mean of zero."""
+    usable = np.isfinite(comparison.expected) & (comparison.expected != 0)
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        errors = [np.abs(sample / comparison.expected - 1)[usable] for sample in samples]
+    usual = noise_ratio.root_mean_square(np.concatenate(errors))
+    return abs(fitted_factor(comparison)[0] - 1) <= usual
+
+
+def is_scaled(comparison: Comparison) -> bool:
+    """Is the output the reference times a number that is not 1, beyond what chance gives?"""
+    factor, error = fitted_factor(comparison)
+    return abs(factor - 1) > SCALED_T * error
+
+
+def fitted_factor(comparison: Comparison) -> tuple[float, float]:
+    """The number that the reference is to be multiplied by to come nearest to the output, and its standard error."""
+    actual, expected = comparison.actual.astype(comparison.expected.dtype), comparison.expected
+    usable = np.isfinite(actual) & np.isfinite(expected) & (expected != 0)
+    if expected.dtype.kind != "f" or np.count_nonzero(usable) < 2:
+        return 1.0, np.inf
+    # Scaled, lest squares overflow.
+    largest = np.abs(expected[usable]).max()
+    unit, given = expected[usable] / largest, actual[usable] / largest
+    square = np.dot(unit, unit)
+    factor = float(np.dot(unit, given) / square)
+    rest = given - factor * unit
+    return factor, float(np.sqrt(np.dot(rest, rest) / square / (unit.size - 1)))
+
+
+def closer(comparison: Comparison, emulated: Comparison, factor: float = 4.0) -> bool:
+    """Is the output nearer to another reference, by that factor in the middle one of its elements?"""
+    return _distance(emulated) * factor < _distance(comparison)
+
+
+def _distance(comparison: Comparison) -> float:
+    with np.errstate(invalid="ignore", over="ignore"):
+        distance = np.abs(comparison.actual.astype(comparison.expected.dtype) - comparison.expected)
+    finite = distance[np.isfinite(distance) & (comparison.expected != 0)]
+    if not finite.size:
+        return 0.0
+    return float(np.median(finite)) or float(np.mean(finite))
+
+
+def metrics_text(verdict: OutputVerdict) -> str:
+    """Largest and RMS noise ratio of a verdict, "17,600 / 2,130"; the share that differs where it has none."""
+    ratios = [verdict.metrics.get(name) for name in ("noise_ratio", "noise_rms")]
+    if None in ratios:
+        return f"{100 * float(verdict.metrics.get('mismatch', 0.0)):.3g} % different"
+    return " / ".join(short(float(ratio)) for ratio in ratios if ratio is not None)
+
+
+def short(value: float) -> str:
+    """A number with three digits that mean something, "17,600"."""
+    return f"{float(f'{value:.3g}'):,g}"

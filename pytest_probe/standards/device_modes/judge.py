@@ -1,4 +1,4 @@
-"""The verdict of a standard, of the device modes that are allowed, and what would explain an error."""
+"""The verdict of a standard, under the allowed device modes, and the likely cause of an error."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.device_modes import Behaviour
 from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.standards.base import Standard
-from pytest_probe.standards.device_modes.emulate import under_modes
+from pytest_probe.standards.device_modes import under_modes
 from pytest_probe.standards.diagnosis import Depth, diagnose
 
 
-def judged_with_modes(
+def judge_with_modes(
     standard: Standard,
     comparison: Comparison,
     allowed: Callable[[], Sequence[Behaviour]],
     *,
     depth: Callable[[], Depth] = lambda: "whole",
 ) -> OutputVerdict:
-    """The standard's verdict; where it is none to pass, that under an allowed mode, else with the likely cause.
+    """The standard's verdict; if that is an error or a warning, the verdict under an allowed mode that explains it,
+    else the error with its likely cause.
 
-    allowed gives the modes, depth how far the cause is looked for; both are asked only where the verdict is no pass.
+    allowed gives the modes, depth how far to search for the cause; both are called only after an error or a warning.
     """
     verdict = standard.judge(comparison)
     if verdict.verdict not in ("error", "warning"):

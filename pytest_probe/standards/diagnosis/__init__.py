@@ -1,6 +1,6 @@
 """What an output that failed looks like: how much is wrong, where, and why.
 
-A family of causes is a Recogniser, one file each; CAUSES lists them, those that say most first.
+A family of causes is a Recogniser, CAUSES lists them, the most specific first.
 """
 
 from pytest_probe.standards.diagnosis.diagnose import CAUSES, Depth, diagnose

@@ -21,7 +21,7 @@ from pytest_probe.numerics.dtypes import (
     widen,
 )
 from pytest_probe.standards.api_class import details
-from pytest_probe.standards.diagnosis.trouble import NEARLY_ALL, Cause, Family, Trouble
+from pytest_probe.standards.diagnosis.failed_output import NEARLY_ALL, Cause, FailedOutput, Family
 
 # What frameworks and models use for eps, 1e-3 to 1e-12, and an eps that was forgotten.
 EPS_VALUES = (0.0, 1e-3, 1e-5, 1e-6, 1e-8, 1e-12)
@@ -56,32 +56,32 @@ class Change(Struct, frozen=True):
 class ChangedArgument:
     """The output is what the reference gives for other arguments. Likelier changes come first."""
 
-    def explain(self, trouble: Trouble) -> Cause | None:
-        if not trouble.whole or trouble.wrong.size > LARGEST:
+    def explain(self, failed: FailedOutput) -> Cause | None:
+        if not failed.whole or failed.wrong.size > LARGEST:
             return None
-        comparison, paths = trouble.comparison, trouble.comparison.call.paths
-        runs = min(RUNS, ELEMENTS // trouble.wrong.size)
+        comparison, paths = failed.comparison, failed.comparison.call.paths
+        runs = min(RUNS, ELEMENTS // failed.wrong.size)
         ended: set[str] = set()
-        for change in itertools.islice(changes(trouble), runs):
-            if change.series in ended or not _may_explain(trouble, change):
+        for change in itertools.islice(changes(failed), runs):
+            if change.series in ended or not _may_explain(failed, change):
                 continue
             found = comparison.evidence.with_arguments({paths.get(n, n): value for n, value in change.values.items()})
-            if found is None or found.shape != trouble.wrong.shape or is_complex(found.dtype):
+            if found is None or found.shape != failed.wrong.shape or is_complex(found.dtype):
                 continue
             values = widen(found).astype(np.float64)
-            if trouble.explained(values) and (trouble.floating or trouble.by_chance(values) < 0.5):
+            if failed.explained(values) and (failed.floating or failed.by_chance(values) < 0.5):
                 return Cause(change.family, change.words)
-            if change.lost and trouble.explained(2 * trouble.expected - values):
+            if change.lost and failed.explained(2 * failed.expected - values):
                 return Cause(change.family, change.words.replace("as without", "as with twice"))
-            if change.series and _moves_little(trouble, values):
+            if change.series and _moves_little(failed, values):
                 ended.add(change.series)
         return None
 
 
-def _may_explain(trouble: Trouble, change: Change) -> bool:
+def _may_explain(failed: FailedOutput, change: Change) -> bool:
     """Does the change concern nearly all that is wrong? What works element by element gives other numbers only where
     its arguments are others."""
-    comparison, shape = trouble.comparison, trouble.wrong.shape
+    comparison, shape = failed.comparison, failed.wrong.shape
     incoming = comparison.case.incoming.values()
     alike = "elementwise" in comparison.classes and all(value.shape == shape for value in incoming)
     moved: BoolArray = np.zeros(shape, dtype=bool)
@@ -96,35 +96,35 @@ def _may_explain(trouble: Trouble, change: Change) -> bool:
         if value.shape != shape:
             return False
         moved = moved | (widen(value) != widen(given))
-    return bool(np.count_nonzero(trouble.wrong & moved) >= NEARLY_ALL * trouble.count)
+    return bool(np.count_nonzero(failed.wrong & moved) >= NEARLY_ALL * failed.count)
 
 
-def _moves_little(trouble: Trouble, values: Float64Array) -> bool:
+def _moves_little(failed: FailedOutput, values: Float64Array) -> bool:
     """Is what the change does, in the middle one of the wrong elements, far below the error?"""
-    wrong = trouble.wrong
+    wrong = failed.wrong
     with np.errstate(invalid="ignore", over="ignore"):
-        moved, error = (np.abs(side[wrong] - trouble.expected[wrong]) for side in (values, trouble.actual))
+        moved, error = (np.abs(side[wrong] - failed.expected[wrong]) for side in (values, failed.actual))
     return bool(np.median(moved) < TOO_LITTLE * np.median(error))
 
 
-def changes(trouble: Trouble) -> Iterator[Change]:
-    call, case = trouble.comparison.call, trouble.comparison.case
+def changes(failed: FailedOutput) -> Iterator[Change]:
+    call, case = failed.comparison.call, failed.comparison.case
     tensors = {name: value for name, value in call.given.items() if isinstance(value, np.ndarray) and value.size}
-    yield from _texts(trouble)
+    yield from _texts(failed)
     for name, value in call.given.items():
         yield from _numbers(name, value)
     for name, value in case.incoming.items():
         yield Change("argument", "as with incoming gradients of 1", {f"incoming.{name}": np.ones_like(value)})
     # Rounded arguments, and numbers such as eps, may come to one factor; no tensor does that is left out or moved.
     kinds = (_forgotten, _swapped, _rounded, _moved, _scaled, _cut, _shortened, _truncated)
-    for kind in (_rounded, _truncated) if trouble.uniform else kinds:
+    for kind in (_rounded, _truncated) if failed.uniform else kinds:
         yield from kind(tensors)
 
 
-def _texts(trouble: Trouble) -> Iterator[Change]:
+def _texts(failed: FailedOutput) -> Iterator[Change]:
     """A text that chooses among formulas."""
-    call = trouble.comparison.call
-    for name in details(trouble.comparison.classes, "approximate"):
+    call = failed.comparison.call
+    for name in details(failed.comparison.classes, "approximate"):
         given = call.given.get(name)
         place = name if name in call.paths else f"kwargs.{name}"
         for value in ("none", "tanh"):
@@ -185,7 +185,7 @@ def _rounded(tensors: Tensors) -> Iterator[Change]:
                 values = {
                     name: np.asarray(round_to(widen(floats[name]), narrow)).astype(floats[name].dtype) for name in group
                 }
-                yield Change("precision", f"as with {_listed(group)} rounded to {dtype}", values)
+                yield Change("precision", f"as with {_join_names(group)} rounded to {dtype}", values)
 
 
 def _truncated(tensors: Tensors) -> Iterator[Change]:
@@ -195,7 +195,7 @@ def _truncated(tensors: Tensors) -> Iterator[Change]:
         for bits in BITS if group else ():
             mask = np.uint32(2**32 - (1 << (24 - bits)))
             values = {name: (floats[name].view(np.uint32) & mask).view(np.float32) for name in group}
-            names = _listed(group)
+            names = _join_names(group)
             yield Change("precision", f"as with {names} cut to {bits} bits", values, series=f"cut {names}")
 
 
@@ -217,7 +217,7 @@ def _moved(tensors: Tensors) -> Iterator[Change]:
         for words, move in _moves(shape):
             values = {name: move(tensors[name]) for name in group}
             if any(not np.array_equal(value, tensors[name], equal_nan=False) for name, value in values.items()):
-                yield Change("moved", f"as with {_listed(group)} {words}", values)
+                yield Change("moved", f"as with {_join_names(group)} {words}", values)
 
 
 def _moves(shape: Sequence[int]) -> Iterator[tuple[str, Callable[[AnyArray], AnyArray]]]:
@@ -283,8 +283,8 @@ def _shortened(tensors: Tensors) -> Iterator[Change]:
             for group in (names, names[1:]) if len(names) > 1 else (names,):
                 for end in _ends(extent):
                     values = {name: np.take(tensors[name], np.arange(extent - end), axis) for name in group}
-                    yield Change("term", f"as without the last {end} of dim {axis} of {_listed(group)}", values)
+                    yield Change("term", f"as without the last {end} of dim {axis} of {_join_names(group)}", values)
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     return ", ".join(names)

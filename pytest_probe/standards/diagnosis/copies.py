@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pytest_probe.numerics.dtypes import BoolArray, Float64Array
-from pytest_probe.standards.diagnosis.trouble import NEARLY_ALL, Cause, Trouble, stretched
+from pytest_probe.standards.diagnosis.failed_output import NEARLY_ALL, Cause, FailedOutput, broadcast_or_none
 
 # Slices of one dimension that are compared with one another, and elements of each that are looked at first.
 SLICES, PROBES = 512, 32
@@ -25,12 +25,12 @@ Change: TypeAlias = Callable[[Float64Array], Float64Array]
 class Argument:
     """What is wrong equals an argument, as what nothing was written to, or what the call left as it was."""
 
-    def explain(self, trouble: Trouble) -> Cause | None:
-        for name, values in trouble.inputs() if trouble.floating else ():
-            wide = stretched(values, trouble.wrong.shape) if values.size >= SLICE else None
+    def explain(self, failed: FailedOutput) -> Cause | None:
+        for name, values in failed.inputs() if failed.floating else ():
+            wide = broadcast_or_none(values, failed.wrong.shape) if values.size >= SLICE else None
             if wide is None:
                 continue
-            if trouble.explained(wide, everywhere=False, least=2 * SLICE) and trouble.by_chance(wide) < CHANCE:
+            if failed.explained(wide, everywhere=False, least=2 * SLICE) and failed.by_chance(wide) < CHANCE:
                 return Cause("moved", f"equals {name}")
         return None
 
@@ -38,34 +38,34 @@ class Argument:
 class Moved:
     """The reference's numbers in another order along one dimension."""
 
-    def explain(self, trouble: Trouble) -> Cause | None:
+    def explain(self, failed: FailedOutput) -> Cause | None:
         # Numbers in another order have no common factor, or it tells as much.
-        if trouble.expected.size < SLICE or trouble.uniform:
+        if failed.expected.size < SLICE or failed.uniform:
             return None
         # Where a row or two are wrong, those say more than a shift of all.
-        kinds = (self._slice, self._all) if trouble.confined else (self._all, self._slice)
-        words = next((words for kind in kinds if (words := kind(trouble))), "")
+        kinds = (self._slice, self._all) if failed.confined else (self._all, self._slice)
+        words = next((words for kind in kinds if (words := kind(failed))), "")
         return Cause("moved", words) if words else None
 
-    def _all(self, trouble: Trouble) -> str:
-        for words, values, allowed, stayed in _orders(trouble.expected, trouble.allowed):
-            if trouble.explained(values, allowed, among=stayed) and trouble.by_chance(values) < CHANCE:
+    def _all(self, failed: FailedOutput) -> str:
+        for words, values, allowed, stayed in _orders(failed.expected, failed.allowed):
+            if failed.explained(values, allowed, among=stayed) and failed.by_chance(values) < CHANCE:
                 return words
         return ""
 
-    def _slice(self, trouble: Trouble) -> str:
-        axes = range(trouble.wrong.ndim if trouble.wrong.ndim > 1 else 0)
-        return next((words for axis in axes if (words := self._slices(trouble, axis))), "")
+    def _slice(self, failed: FailedOutput) -> str:
+        axes = range(failed.wrong.ndim if failed.wrong.ndim > 1 else 0)
+        return next((words for axis in axes if (words := self._slices(failed, axis))), "")
 
-    def _slices(self, trouble: Trouble, axis: int) -> str:
+    def _slices(self, failed: FailedOutput, axis: int) -> str:
         """Which slice of the reference each wrong slice is, in words."""
-        found = _matching(trouble, axis)
+        found = _matching(failed, axis)
         if found is None:
             return ""
-        values, allowed = (np.take(side, found, axis) for side in (trouble.expected, trouble.allowed))
-        if not trouble.explained(values, allowed) or trouble.by_chance(values) >= CHANCE:
+        values, allowed = (np.take(side, found, axis) for side in (failed.expected, failed.allowed))
+        if not failed.explained(values, allowed) or failed.by_chance(values) >= CHANCE:
             return ""
-        return _map_words(found, axis, trouble.wrong.ndim)
+        return _map_words(found, axis, failed.wrong.ndim)
 
 
 def _orders(
@@ -116,18 +116,18 @@ class _Flip:
 
 
 class _Transpose:
-    """The numbers of the transposed array in the place of these, as where it was written without its strides."""
+    """The numbers of the transposed array, as if a kernel ignored strides."""
 
     def __call__(self, values: Float64Array) -> Float64Array:
         return np.ascontiguousarray(np.swapaxes(values, -1, -2)).reshape(values.shape)
 
 
-def _matching(trouble: Trouble, axis: int) -> Map | None:
+def _matching(failed: FailedOutput, axis: int) -> Map | None:
     """For each slice the slice of the reference that it equals, itself where it is right; None where one has none."""
-    extent = trouble.wrong.shape[axis]
+    extent = failed.wrong.shape[axis]
     actual, expected, allowed, wrong = (
         np.moveaxis(side, axis, 0).reshape(extent, -1)
-        for side in (trouble.actual, trouble.expected, trouble.allowed, trouble.wrong)
+        for side in (failed.actual, failed.expected, failed.allowed, failed.wrong)
     )
     if not 2 <= extent <= SLICES or actual.shape[1] < SLICE:
         return None

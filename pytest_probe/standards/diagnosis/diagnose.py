@@ -21,11 +21,17 @@ from pytest_probe.standards.base import Standard
 from pytest_probe.standards.diagnosis.arguments import ChangedArgument
 from pytest_probe.standards.diagnosis.copies import Argument, Moved
 from pytest_probe.standards.diagnosis.factors import Factor, Power, Sign, SliceFactor, SliceOffset
-from pytest_probe.standards.diagnosis.fills import Constant, NotFinite
+from pytest_probe.standards.diagnosis.failed_output import (
+    Cause,
+    FailedOutput,
+    Recogniser,
+    failed_output,
+    part_of,
+    wrong_elements,
+)
 from pytest_probe.standards.diagnosis.precision import DeviceMode, IntegerStep, NarrowerResult, OneStep, RoundedInside
-from pytest_probe.standards.diagnosis.ranges import ValueRange
+from pytest_probe.standards.diagnosis.ranges import Constant, NotFinite, ValueRange
 from pytest_probe.standards.diagnosis.terms import Combination, SliceTerm
-from pytest_probe.standards.diagnosis.trouble import Cause, Recogniser, Trouble, part_of, trouble_of, wrong_elements
 
 # Judges that compare no element with an element name what is wrong themselves.
 OWN_WORDS = frozenset(("random", "factorisation", "uninitialised", "structure", "mutated"))
@@ -59,7 +65,7 @@ CAUSES: Sequence[Recogniser] = (
 )
 
 
-# How far a cause is looked for; quick: among those that need no run of the reference.
+# How far to search for a cause; quick: only causes that need no run of the reference.
 Depth: TypeAlias = Literal["none", "quick", "whole"]
 # They ask for such runs, some for hundreds.
 RUNNING = (DeviceMode, ChangedArgument)
@@ -80,7 +86,7 @@ def diagnose(
     where = regions.describe(wrong, _names(comparison))
     cause, by_runs = None, False
     if not is_complex(comparison.actual.dtype):
-        cause, by_runs = _cause(trouble_of(standard, comparison, verdict, wrong, allowed, where), depth)
+        cause, by_runs = _cause(failed_output(standard, comparison, verdict, wrong, allowed, where), depth)
     return Diagnosis(
         wrong=int(np.count_nonzero(wrong)),
         size=wrong.size,
@@ -94,9 +100,9 @@ def diagnose(
     )
 
 
-def _cause(trouble: Trouble, depth: Depth) -> tuple[Cause | None, bool]:
+def _cause(failed: FailedOutput, depth: Depth) -> tuple[Cause | None, bool]:
     """The first cause that explains it, and whether runs of the reference found it."""
-    part = part_of(trouble, PART)
+    part = part_of(failed, PART)
     with np.errstate(all="ignore"):
         for recogniser in CAUSES:
             by_runs = isinstance(recogniser, RUNNING)
@@ -129,7 +135,7 @@ def _count(found: Any) -> int:
 
 
 def _names(comparison: Comparison) -> Mapping[int, str]:
-    """What dimensions hold, where the API tells."""
+    """What dimensions mean, if known for the API."""
     rank, classes = comparison.actual.ndim, comparison.classes
     if "attention" in classes and rank == 4:
         return {1: "head"}

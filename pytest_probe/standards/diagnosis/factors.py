@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from pytest_probe.numerics.dtypes import Float64Array
 from pytest_probe.numerics.statistics import has_distinct
-from pytest_probe.standards.diagnosis.trouble import ENOUGH, NEARLY_ALL, Cause, Trouble
+from pytest_probe.standards.diagnosis.failed_output import MIN_WRONG_ELEMENTS, NEARLY_ALL, Cause, FailedOutput
 
 # Elements of a slice, and slices: a factor of its own explains a slice of fewer.
 SLICE, SLICES = 4, 2
@@ -27,12 +27,12 @@ POWERS = ((2.0, "squared"), (0.5, "the root is taken"), (-1.0, "the reciprocal")
 
 
 class Sign:
-    def explain(self, trouble: Trouble) -> Cause | None:
-        if trouble.uniform and trouble.factors[0] > 0:
+    def explain(self, failed: FailedOutput) -> Cause | None:
+        if failed.uniform and failed.factors[0] > 0:
             return None
-        if trouble.explained(-trouble.expected):
+        if failed.explained(-failed.expected):
             return Cause("factor", "negated")
-        if trouble.explained(np.abs(trouble.expected)):
+        if failed.explained(np.abs(failed.expected)):
             return Cause("factor", "without its sign")
         return None
 
@@ -42,34 +42,34 @@ class Factor(Struct, frozen=True):
 
     near_one: bool = False
 
-    def explain(self, trouble: Trouble) -> Cause | None:
-        if not trouble.floating:
+    def explain(self, failed: FailedOutput) -> Cause | None:
+        if not failed.floating:
             return None
-        if trouble.count < ENOUGH:
-            return None if self.near_one else self._of_few(trouble)
+        if failed.count < MIN_WRONG_ELEMENTS:
+            return None if self.near_one else self._of_few(failed)
         # One number for another has some factor, however often.
-        if not has_distinct(trouble.expected[trouble.wrong], ENOUGH):
+        if not has_distinct(failed.expected[failed.wrong], MIN_WRONG_ELEMENTS):
             return None
-        for factor in trouble.factors:
+        for factor in failed.factors:
             if (abs(factor - 1) < NEAR_ONE) != self.near_one:
                 continue
-            if trouble.explained(factor * trouble.expected, max(1.0, abs(factor)) * trouble.allowed):
-                start = "the wrong ones" if trouble.confined else "all"
-                return Cause("factor", f"{start} times {_factor_words(trouble, factor)}")
+            if failed.explained(factor * failed.expected, max(1.0, abs(factor)) * failed.allowed):
+                start = "the wrong ones" if failed.confined else "all"
+                return Cause("factor", f"{start} times {_factor_words(failed, factor)}")
         return None
 
-    def _of_few(self, trouble: Trouble) -> Cause | None:
+    def _of_few(self, failed: FailedOutput) -> Cause | None:
         """A few numbers have some factor always; it tells where it is a number of the call's own, or a simple one."""
-        factor = next(iter(trouble.factors), 1.0)
-        for value, words in _simple(trouble, factor):
-            if trouble.explained(value * trouble.expected, max(1.0, abs(value)) * trouble.allowed):
+        factor = next(iter(failed.factors), 1.0)
+        for value, words in _simple(failed, factor):
+            if failed.explained(value * failed.expected, max(1.0, abs(value)) * failed.allowed):
                 return Cause("factor", f"all times {words}")
         return None
 
 
-def _simple(trouble: Trouble, factor: float) -> Iterator[tuple[float, str]]:
+def _simple(failed: FailedOutput, factor: float) -> Iterator[tuple[float, str]]:
     """Numbers of the call near the factor, and quotients of small numbers."""
-    known = _known(trouble, factor)
+    known = _known(failed, factor)
     if known:
         yield factor, known
     quotient = Fraction(factor).limit_denominator(LARGEST_QUOTIENT)
@@ -77,14 +77,14 @@ def _simple(trouble: Trouble, factor: float) -> Iterator[tuple[float, str]]:
         yield float(quotient), str(quotient)
 
 
-def _factor_words(trouble: Trouble, factor: float) -> str:
-    return _known(trouble, factor) or f"{1 + float(f'{factor - 1:.2g}'):.12g}"
+def _factor_words(failed: FailedOutput, factor: float) -> str:
+    return _known(failed, factor) or f"{1 + float(f'{factor - 1:.2g}'):.12g}"
 
 
-def _known(trouble: Trouble, factor: float) -> str:
+def _known(failed: FailedOutput, factor: float) -> str:
     """The factor as a number of the call: 2, 1/64, 64/63, log2(e); "" where it is none."""
-    near = NEAR * max(trouble.comparison.roundoff, 2.0**-24)
-    extents = {size for _, value in trouble.inputs() for size in (*value.shape, value.size)} | set(trouble.wrong.shape)
+    near = NEAR * max(failed.comparison.roundoff, 2.0**-24)
+    extents = {size for _, value in failed.inputs() for size in (*value.shape, value.size)} | set(failed.wrong.shape)
     for size in sorted(size for size in extents if size > 1):
         for value, words in (
             (float(size), f"{size}"),
@@ -109,13 +109,13 @@ def _known(trouble: Trouble, factor: float) -> str:
 
 
 class Power:
-    def explain(self, trouble: Trouble) -> Cause | None:
-        magnitude = np.abs(trouble.expected)
+    def explain(self, failed: FailedOutput) -> Cause | None:
+        magnitude = np.abs(failed.expected)
         for power, words in POWERS:
             with np.errstate(all="ignore"):
-                values = np.copysign(magnitude**power, trouble.expected)
-                allowed = trouble.allowed * np.maximum(1.0, np.abs(power) * magnitude ** (power - 1))
-            if np.isfinite(values).mean() >= NEARLY_ALL and trouble.explained(values, allowed):
+                values = np.copysign(magnitude**power, failed.expected)
+                allowed = failed.allowed * np.maximum(1.0, np.abs(power) * magnitude ** (power - 1))
+            if np.isfinite(values).mean() >= NEARLY_ALL and failed.explained(values, allowed):
                 return Cause("factor", words)
         return None
 
@@ -123,17 +123,17 @@ class Power:
 class SliceFactor:
     """A factor for each index of some dimensions: a sum, a norm or a scale is wrong that runs over the others."""
 
-    def explain(self, trouble: Trouble) -> Cause | None:
-        used = trouble.wrong & np.isfinite(trouble.actual) & np.isfinite(trouble.expected)
-        for within in slices_within(trouble) if trouble.floating else ():
-            below = np.sum(np.where(used, trouble.expected, 0.0) ** 2, axis=within, keepdims=True)
-            above = np.sum(np.where(used, trouble.expected * trouble.actual, 0.0), axis=within, keepdims=True)
+    def explain(self, failed: FailedOutput) -> Cause | None:
+        used = failed.wrong & np.isfinite(failed.actual) & np.isfinite(failed.expected)
+        for within in slices_within(failed) if failed.floating else ():
+            below = np.sum(np.where(used, failed.expected, 0.0) ** 2, axis=within, keepdims=True)
+            above = np.sum(np.where(used, failed.expected * failed.actual, 0.0), axis=within, keepdims=True)
             factors = np.divide(above, below, out=np.ones_like(above), where=below > 0)
-            allowed = np.maximum(1.0, np.abs(factors)) * trouble.allowed
-            if not trouble.explained(factors * trouble.expected, allowed, least=2 * ENOUGH):
+            allowed = np.maximum(1.0, np.abs(factors)) * failed.allowed
+            if not failed.explained(factors * failed.expected, allowed, least=2 * MIN_WRONG_ELEMENTS):
                 continue
             low, high = (f"{value:.4g}" for value in (factors[below > 0].min(), factors[below > 0].max()))
-            words = f"a factor for {_each(trouble, within)}, {low} to {high}: a sum, norm or scale is wrong"
+            words = f"a factor for {_each(failed, within)}, {low} to {high}: a sum, norm or scale is wrong"
             return Cause("factor", words)
         return None
 
@@ -141,40 +141,40 @@ class SliceFactor:
 class SliceOffset:
     """A number that is added to each slice, or to everything."""
 
-    def explain(self, trouble: Trouble) -> Cause | None:
-        if trouble.count < 2 * ENOUGH:
+    def explain(self, failed: FailedOutput) -> Cause | None:
+        if failed.count < 2 * MIN_WRONG_ELEMENTS:
             return None
-        gap = np.where(trouble.wrong, trouble.actual - trouble.expected, np.nan)
+        gap = np.where(failed.wrong, failed.actual - failed.expected, np.nan)
         gap = np.where(np.isfinite(gap), gap, np.nan)
         every = tuple(range(gap.ndim))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # slices without a wrong element
-            for within in (every, *slices_within(trouble)):
+            for within in (every, *slices_within(failed)):
                 shift = np.nan_to_num(np.nanmedian(gap, axis=within, keepdims=True))
-                if trouble.explained(trouble.expected + shift, least=2 * ENOUGH):
-                    return Cause("offset", self._words(trouble, within, shift))
+                if failed.explained(failed.expected + shift, least=2 * MIN_WRONG_ELEMENTS):
+                    return Cause("offset", self._words(failed, within, shift))
         return None
 
-    def _words(self, trouble: Trouble, within: tuple[int, ...], shift: Float64Array) -> str:
-        if len(within) == trouble.wrong.ndim:
+    def _words(self, failed: FailedOutput, within: tuple[int, ...], shift: Float64Array) -> str:
+        if len(within) == failed.wrong.ndim:
             return f"all plus {float(shift.ravel()[0]):.4g}"
-        return f"a number added for {_each(trouble, within)}, {float(shift.min()):.4g} to {float(shift.max()):.4g}"
+        return f"a number added for {_each(failed, within)}, {float(shift.min()):.4g} to {float(shift.max()):.4g}"
 
 
-def slices_within(trouble: Trouble) -> Iterator[tuple[int, ...]]:
+def slices_within(failed: FailedOutput) -> Iterator[tuple[int, ...]]:
     """The sets of dimensions that a slice may run over, the longest slices first; each slice has enough that is wrong
     to tell its number."""
-    shape = trouble.wrong.shape
+    shape = failed.wrong.shape
     sets = [found for size in range(1, len(shape)) for found in itertools.combinations(range(len(shape)), size)]
     for found in sorted(sets, key=lambda each: -math.prod(shape[axis] for axis in each)):
-        counts = np.count_nonzero(trouble.wrong, axis=found)
+        counts = np.count_nonzero(failed.wrong, axis=found)
         slices = np.count_nonzero(counts)
         if slices >= SLICES and np.median(counts[counts > 0]) >= SLICE:
             yield found
 
 
-def _each(trouble: Trouble, within: tuple[int, ...]) -> str:
-    others = [axis for axis in range(trouble.wrong.ndim) if axis not in within]
+def _each(failed: FailedOutput, within: tuple[int, ...]) -> str:
+    others = [axis for axis in range(failed.wrong.ndim) if axis not in within]
     if len(others) == 1:
         return f"each index of dim {others[0]}"
     return f"each index of dims {', '.join(map(str, others))}"

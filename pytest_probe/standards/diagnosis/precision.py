@@ -15,8 +15,14 @@ from pytest_probe.numerics import noise_ratio, regions
 from pytest_probe.numerics.dtypes import AnyArray, Float64Array, float_format, numpy_dtype, round_to
 from pytest_probe.numerics.statistics import has_distinct
 from pytest_probe.numerics.ulp import ulp
-from pytest_probe.standards.device_modes.emulate import closer, emulations, judged, metrics_text
-from pytest_probe.standards.diagnosis.trouble import ENOUGH, NEARLY_ALL, Cause, Trouble, wrong_elements
+from pytest_probe.standards.device_modes import closer, emulations, judge_emulated, metrics_text
+from pytest_probe.standards.diagnosis.failed_output import (
+    MIN_WRONG_ELEMENTS,
+    NEARLY_ALL,
+    Cause,
+    FailedOutput,
+    wrong_elements,
+)
 
 NARROWER = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 # Steps of a narrower dtype that a result may be off by which went through it.
@@ -42,21 +48,21 @@ class DeviceMode(Struct, frozen=True):
 
     behaviours: Sequence[Behaviour]
 
-    def explain(self, trouble: Trouble) -> Cause | None:
-        if trouble.verdict.standard not in ("noise", "ties") or not trouble.whole:
+    def explain(self, failed: FailedOutput) -> Cause | None:
+        if failed.verdict.standard not in ("noise", "ties") or not failed.whole:
             return None
         nearly = None
         # Operands that are rounded, each another way, come to no common factor; those that are zero, to that of zero.
         apart = any(behaviour.rounds or behaviour.flushes for behaviour in self.behaviours)
-        if apart and trouble.uniform and trouble.factors[0]:
+        if apart and failed.uniform and failed.factors[0]:
             return None
         for behaviour in self.behaviours:
-            for emulated in emulations(trouble.comparison, behaviour):
-                found = judged(trouble.standard, emulated) if self._near(trouble, emulated, behaviour) else None
+            for emulated in emulations(failed.comparison, behaviour):
+                found = judge_emulated(failed.standard, emulated) if self._near(failed, emulated, behaviour) else None
                 if found is None:
                     continue
                 if found.verdict == "pass":
-                    return Cause("precision", self._words(behaviour, found, trouble.verdict))
+                    return Cause("precision", self._words(behaviour, found, failed.verdict))
                 nearly = nearly or self._but_for(behaviour, emulated, found)
         return nearly
 
@@ -69,12 +75,12 @@ class DeviceMode(Struct, frozen=True):
             return None
         return Cause("precision", f"behaves as {behaviour.words}, but for {regions.describe(wrong)}")
 
-    def _near(self, trouble: Trouble, emulated: Comparison, behaviour: Behaviour) -> bool:
+    def _near(self, failed: FailedOutput, emulated: Comparison, behaviour: Behaviour) -> bool:
         if behaviour.sampled:
-            return _of_the_size(trouble.comparison, emulated)
+            return _of_the_size(failed.comparison, emulated)
         if behaviour.flushes:
-            return not _still_wrong(trouble, emulated)
-        return not behaviour.rounds or closer(trouble.comparison, emulated)
+            return not _still_wrong(failed, emulated)
+        return not behaviour.rounds or closer(failed.comparison, emulated)
 
     def _words(self, behaviour: Behaviour, found: OutputVerdict, verdict: OutputVerdict) -> str:
         like = "has errors as large as with" if behaviour.sampled else "behaves as"
@@ -82,11 +88,11 @@ class DeviceMode(Struct, frozen=True):
         return f"{words} (--probe-allow={behaviour.name} accepts it)" if behaviour.name else words
 
 
-def _still_wrong(trouble: Trouble, emulated: Comparison) -> bool:
+def _still_wrong(failed: FailedOutput, emulated: Comparison) -> bool:
     """Is there a wrong element that flushing neither moves nor makes scatter nearly as far as its error? That is
     cheaper to tell than a verdict, which asks for many runs."""
-    comparison, limit = trouble.comparison, trouble.verdict.metrics.get("noise_ratio_limit")
-    if trouble.verdict.standard != "noise" or not isinstance(limit, float) or emulated.expected.dtype.kind != "f":
+    comparison, limit = failed.comparison, failed.verdict.metrics.get("noise_ratio_limit")
+    if failed.verdict.standard != "noise" or not isinstance(limit, float) or emulated.expected.dtype.kind != "f":
         return False
     stays = (emulated.expected == comparison.expected) & (emulated.actual == comparison.actual)
     runs = emulated.evidence.perturbed(1)
@@ -95,9 +101,9 @@ def _still_wrong(trouble: Trouble, emulated: Comparison) -> bool:
         if not np.isfinite(moved).all():
             return False
         scatter = np.maximum(moved, noise_ratio.root_mean_square(moved))
-        error = np.abs(trouble.actual - trouble.expected)
-        beyond = (error > MORE * trouble.allowed) & (error > MORE * WIDEST * limit * scatter)
-    return bool(np.any(trouble.wrong & stays & beyond))
+        error = np.abs(failed.actual - failed.expected)
+        beyond = (error > MORE * failed.allowed) & (error > MORE * WIDEST * limit * scatter)
+    return bool(np.any(failed.wrong & stays & beyond))
 
 
 def _of_the_size(comparison: Comparison, emulated: Comparison) -> bool:
@@ -113,23 +119,23 @@ def _of_the_size(comparison: Comparison, emulated: Comparison) -> bool:
 class NarrowerResult:
     """All numbers of the output are ones of a narrower dtype, next to the right ones."""
 
-    def explain(self, trouble: Trouble) -> Cause | None:
+    def explain(self, failed: FailedOutput) -> Cause | None:
         # Rounding moves each element by another share of it.
-        if not trouble.floating or trouble.uniform:
+        if not failed.floating or failed.uniform:
             return None
-        used = np.isfinite(trouble.actual) & (trouble.actual != 0) & np.isfinite(trouble.expected)
-        actual, expected = trouble.actual[used], trouble.expected[used]
-        if not has_distinct(actual, 2 * ENOUGH):
+        used = np.isfinite(failed.actual) & (failed.actual != 0) & np.isfinite(failed.expected)
+        actual, expected = failed.actual[used], failed.expected[used]
+        if not has_distinct(actual, 2 * MIN_WRONG_ELEMENTS):
             return None
-        bits = float_format(trouble.comparison.precision).precision
-        own = round_to(expected, trouble.comparison.precision)
+        bits = float_format(failed.comparison.precision).precision
+        own = round_to(expected, failed.comparison.precision)
         for name in NARROWER:
             dtype = numpy_dtype(name)
             if float_format(dtype).precision >= bits:
                 continue
             if _on_grid(actual, dtype) < NEARLY_ALL or _on_grid(own, dtype) >= 0.5:
                 continue
-            near = np.abs(actual - expected) <= REACH * ulp(expected, dtype) + trouble.allowed[used]
+            near = np.abs(actual - expected) <= REACH * ulp(expected, dtype) + failed.allowed[used]
             if np.mean(near) >= NEARLY_ALL:
                 return Cause("precision", f"all results are {name} numbers: rounded to {name}")
         return None
@@ -143,12 +149,12 @@ def _on_grid(values: AnyArray, dtype: np.dtype[Any]) -> float:
 class OneStep:
     """Nearly everything is the next number, to one side."""
 
-    def explain(self, trouble: Trouble) -> Cause | None:
-        if trouble.count < MANY or not trouble.floating:
+    def explain(self, failed: FailedOutput) -> Cause | None:
+        if failed.count < MANY or not failed.floating:
             return None
-        dtype, used = trouble.comparison.actual.dtype, trouble.expected != 0
-        rounded = np.asarray(round_to(trouble.expected, dtype), dtype=np.float64)
-        gap = ((trouble.actual - rounded) / ulp(trouble.expected, dtype))[used]
+        dtype, used = failed.comparison.actual.dtype, failed.expected != 0
+        rounded = np.asarray(round_to(failed.expected, dtype), dtype=np.float64)
+        gap = ((failed.actual - rounded) / ulp(failed.expected, dtype))[used]
         # A small factor moves some elements by a step, others by none.
         if not np.mean((np.abs(gap) >= 0.5) & (np.abs(gap) <= 2)) >= NEARLY_ALL:
             return None
@@ -163,10 +169,13 @@ class OneStep:
 class IntegerStep:
     """Whole numbers that are one too low, too high, or one nearer to zero."""
 
-    def explain(self, trouble: Trouble) -> Cause | None:
-        if not ENOUGH <= trouble.count <= PARTLY * trouble.wrong.size or trouble.comparison.actual.dtype.kind == "b":
+    def explain(self, failed: FailedOutput) -> Cause | None:
+        if (
+            not MIN_WRONG_ELEMENTS <= failed.count <= PARTLY * failed.wrong.size
+            or failed.comparison.actual.dtype.kind == "b"
+        ):
             return None
-        actual, expected = trouble.actual[trouble.wrong], trouble.expected[trouble.wrong]
+        actual, expected = failed.actual[failed.wrong], failed.expected[failed.wrong]
         gap = actual - expected
         if not np.mean((np.abs(gap) == 1) & (actual == np.rint(actual))) >= NEARLY_ALL:
             return None
@@ -183,33 +192,33 @@ class IntegerStep:
 class RoundedInside:
     """Errors without direction, as small as those of a narrower dtype inside."""
 
-    def explain(self, trouble: Trouble) -> Cause | None:
-        if not trouble.floating or trouble.count < max(MANY, trouble.wrong.size / 4):
+    def explain(self, failed: FailedOutput) -> Cause | None:
+        if not failed.floating or failed.count < max(MANY, failed.wrong.size / 4):
             return None
-        finite = np.isfinite(trouble.actual) & np.isfinite(trouble.expected)
+        finite = np.isfinite(failed.actual) & np.isfinite(failed.expected)
         if np.count_nonzero(finite) < NEARLY_ALL * finite.size:
             return None
-        gap = np.where(finite, trouble.actual - trouble.expected, 0.0)
-        rms = float(np.sqrt(np.mean(trouble.expected[finite] ** 2)))
-        size = np.abs(gap) / np.maximum(np.abs(np.where(finite, trouble.expected, 0.0)), rms)
-        middle = float(np.median(size[trouble.wrong]))
-        if not LEAST < middle < MOST or not np.quantile(size[trouble.wrong], 0.99) < 16 * middle:
+        gap = np.where(finite, failed.actual - failed.expected, 0.0)
+        rms = float(np.sqrt(np.mean(failed.expected[finite] ** 2)))
+        size = np.abs(gap) / np.maximum(np.abs(np.where(finite, failed.expected, 0.0)), rms)
+        middle = float(np.median(size[failed.wrong]))
+        if not LEAST < middle < MOST or not np.quantile(size[failed.wrong], 0.99) < 16 * middle:
             return None
-        if _directed(gap, trouble):
+        if _directed(gap, failed):
             return None
         return Cause(
             "precision", f"errs at random by {_share(middle)} of its size, as steps of {_bits(middle)} bits do"
         )
 
 
-def _directed(gap: Float64Array, trouble: Trouble) -> bool:
+def _directed(gap: Float64Array, failed: FailedOutput) -> bool:
     """Do errors have a direction, or go on from one number to the next?"""
     signs = np.sign(gap)
     orders = [
-        np.argsort(values, axis=None, kind="stable") for name, values in trouble.inputs() if values.shape == gap.shape
+        np.argsort(values, axis=None, kind="stable") for name, values in failed.inputs() if values.shape == gap.shape
     ]
-    orders += [np.argsort(trouble.expected, axis=None, kind="stable"), np.arange(gap.size)]
-    if abs(float(signs.mean())) > BALANCED or abs(float((signs * np.sign(trouble.expected)).mean())) > BALANCED:
+    orders += [np.argsort(failed.expected, axis=None, kind="stable"), np.arange(gap.size)]
+    if abs(float(signs.mean())) > BALANCED or abs(float((signs * np.sign(failed.expected)).mean())) > BALANCED:
         return True
     runs = [signs.ravel()[order] for order in orders]
     return any(abs(float(np.mean(run[1:] * run[:-1]))) > SMOOTH for run in runs)

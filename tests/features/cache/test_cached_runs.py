@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from pytest_probe.features.cache import cache
 from pytest_probe.features.cache.folder import Part
 from pytest_probe.frameworks.python import calls
 from pytest_probe.settings.parse import parse

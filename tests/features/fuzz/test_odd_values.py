@@ -11,18 +11,18 @@ import torch
 
 from benchmarks.fuzzing.running import checker, trials
 from pytest_probe.features.fuzz.regimes import Limits, floats
-from pytest_probe.inputs.generated import rounded_to_dtype
+from pytest_probe.inputs.generated import round_to_dtype
 from pytest_probe.model.arguments import Arguments, Leaf
 from pytest_probe.model.dump import Call, Surroundings, TensorSpec
 
 
 def drawn(regime: str, dtype: str, shape: tuple[int, ...], power: float, seed: int) -> Leaf:
     values = floats(regime, dtype, shape, None, np.random.default_rng(seed), limits=Limits(power))
-    return Leaf(np.asarray(rounded_to_dtype(np.asarray(values), dtype)), True)
+    return Leaf(np.asarray(round_to_dtype(np.asarray(values), dtype)), True)
 
 
 def made(dtype: str, *numbers: Any) -> Leaf:
-    return Leaf(np.asarray(rounded_to_dtype(np.asarray(numbers, np.float64), dtype)), True)
+    return Leaf(np.asarray(round_to_dtype(np.asarray(numbers, np.float64), dtype)), True)
 
 
 def verdicts(

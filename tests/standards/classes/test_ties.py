@@ -4,9 +4,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+import torch.nn.functional as F
 
 from pytest_probe.model.verdict import OutputVerdict
-from pytest_probe.standards.classes.ties import Ties
+from pytest_probe.numerics.dtypes import AnyArray
+from pytest_probe.standards.classes.ties import Ties, pooling_windows, tie_groups
 from tests.support.asking import comparison
 
 X = np.array([[5.0, 1.0, 5.0], [2.0, 7.0, 7.0]], np.float32)
@@ -83,3 +86,88 @@ def test_a_witness_of_the_elements_is_not_asked_about_the_sums() -> None:
 def test_nan_equals_nothing() -> None:
     values = np.full((2, 3), np.nan, np.float32)
     assert judge(OTHER, values=values).verdict == "error"
+
+
+def asked(api: str, values: Any, *args: Any, **kwargs: Any) -> Any:
+    array = np.asarray(values, np.float32)
+    return comparison(array, array, api=api, args=(array, *args), kwargs=kwargs), array
+
+
+def labels(api: str, values: Any, *args: Any, **kwargs: Any) -> list[int]:
+    return tie_groups(*asked(api, values, *args, **kwargs)).tolist()
+
+
+@pytest.mark.parametrize(
+    ("api", "args", "kwargs", "wanted"),
+    [
+        ("Torch.amax", (), {}, [0, 1, 1, 1]),
+        ("Torch.amax", (1,), {}, [0, 1, 2, 2]),
+        ("Torch.amax", (), {"dim": [0]}, [0, 2, 1, 2]),
+        ("Torch.amax", ((0, 1),), {}, [0, 1, 1, 1]),
+        ("Torch.sort", (), {}, [0, 1, 2, 2]),
+        ("Torch.sort", (0,), {}, [0, 2, 1, 2]),
+        ("Torch.topk", (1, -2), {}, [0, 2, 1, 2]),
+        ("Torch.median", (), {}, [0, 1, 1, 1]),
+        ("Torch.msort", (), {}, [0, 2, 1, 2]),
+        ("Torch.max", (np.ones((2, 2), np.float32),), {}, [0, 1, 1, 1]),
+    ],
+)
+def test_equal_values_of_a_row(api: str, args: Any, kwargs: Any, wanted: list[int]) -> None:
+    assert labels(api, [[0, 1], [1, 1]], *args, **kwargs) == wanted
+
+
+def test_windows_of_their_own() -> None:
+    assert labels("Functional.max_pool1d", [[1, 1, 1, 1]], 2) == [0, 0, 1, 1]
+    assert labels("Functional.max_pool1d", [[1, 1, 0, 0], [1, 2, 3, 3]], 2) == [0, 0, 1, 1, 2, 3, 4, 4]
+
+
+def test_windows_that_overlap_in_a_tie_share_it() -> None:
+    assert labels("Functional.max_pool1d", [[1, 1, 1, 1]], 2, 1) == [0, 0, 0, 0]
+    assert labels("Functional.max_pool1d", [[1, 1, 2, 1, 1]], 2, 1) == [0, 0, 1, 2, 2]
+
+
+def test_only_the_largest_of_a_window_are_chosen() -> None:
+    assert labels("Functional.max_pool1d", [[0, 0, 1, 0, 0, 1]], 3) == [0, 1, 2, 3, 4, 5]
+
+
+CALLS: list[tuple[str, Any, tuple[int, ...], tuple[Any, ...], dict[str, Any]]] = [
+    ("max_pool1d", F.max_pool1d, (2, 3, 11), (3,), {}),
+    ("max_pool1d", F.max_pool1d, (3, 11), (3, 2), {"padding": 1, "dilation": 2}),
+    ("max_pool2d", F.max_pool2d, (2, 3, 7, 9), (2,), {"ceil_mode": True}),
+    ("max_pool2d", F.max_pool2d, (2, 3, 7, 9), ((3, 2), (2, 1), (1, 0)), {}),
+    ("max_pool3d", F.max_pool3d, (2, 4, 5, 6), ((2, 1, 3),), {"stride": 2}),
+    ("adaptive_max_pool2d", F.adaptive_max_pool2d, (2, 7, 9), ((3, 4),), {}),
+    ("adaptive_max_pool2d", F.adaptive_max_pool2d, (2, 7, 9), ((None, 4),), {}),
+    ("adaptive_max_pool1d", F.adaptive_max_pool1d, (2, 7), (3,), {}),
+]
+
+
+@pytest.mark.parametrize(("name", "function", "shape", "args", "kwargs"), CALLS)
+def test_windows_are_those_that_torch_pools(
+    name: str, function: Any, shape: tuple[int, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    values = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    members = pooling_windows(asked(f"Functional.{name}", values.numpy(), *args, **kwargs)[0], shape)
+    rank = int(name[-2])
+    planes = values.numpy().reshape(-1, int(np.prod(shape[-rank:])))
+    padded: AnyArray = np.concatenate([planes, np.full((len(planes), 1), -np.inf)], axis=1)
+    pooled = padded[:, members].max(axis=-1).ravel()
+    assert pooled.tolist() == function(values, *args, **kwargs).ravel().tolist()
+
+
+@pytest.mark.parametrize(("name", "function", "shape", "args", "kwargs"), CALLS)
+def test_any_choice_of_the_largest_stays_in_its_group(
+    name: str, function: Any, shape: tuple[int, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    values = torch.randint(0, 2, shape, generator=generator).double()
+    gradients = []
+    for nudge in (1e-9, -1e-9):  # makes torch choose otherwise among equals
+        moved = (values + nudge * torch.rand(shape, generator=generator).double()).requires_grad_()
+        pooled = function(moved, *args, **kwargs)
+        seed = torch.arange(1.0, pooled.numel() + 1, dtype=torch.float64).view(pooled.shape)
+        gradients.append(torch.autograd.grad(pooled, moved, seed)[0].numpy().ravel())
+    made = tie_groups(*asked(f"Functional.{name}", values.numpy(), *args, **kwargs))
+    sums = [np.bincount(made, weights=gradient) for gradient in gradients]
+    assert not np.array_equal(gradients[0], gradients[1])
+    assert np.array_equal(sums[0], sums[1])

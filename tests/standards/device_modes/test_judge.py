@@ -10,8 +10,8 @@ from pytest_probe.model.comparison import Assumption, Comparison, Evidence
 from pytest_probe.model.device_modes import MODES
 from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.standards.auto import Auto
-from pytest_probe.standards.device_modes.emulate import fitted_factor, short
-from pytest_probe.standards.device_modes.judge import judged_with_modes
+from pytest_probe.standards.device_modes import fitted_factor, short
+from pytest_probe.standards.device_modes.judge import judge_with_modes
 from tests.support.asking import comparison, normal
 
 RIGHT = 1 + np.arange(2400.0).reshape(2, 12, 10, 10) / 4096
@@ -27,14 +27,14 @@ def test_a_healthy_output_asks_for_no_other_reference() -> None:
         raise AssertionError("asked")
 
     asked = comparison(RIGHT, RIGHT, dtype="float32", alternative=otherwise)
-    assert judged_with_modes(Auto(), asked, lambda: [MODES["tf32"]]).verdict == "pass"
+    assert judge_with_modes(Auto(), asked, lambda: [MODES["tf32"]]).verdict == "pass"
 
 
 def test_a_mode_passes_where_it_is_allowed_and_is_named_where_not() -> None:
     asked = comparison(RIGHT, RIGHT + 1e-3 * normal(*RIGHT.shape), dtype="float32", alternative=other(RIGHT))
-    passed = judged_with_modes(Auto(), asked, lambda: [MODES["hf32"]])
+    passed = judge_with_modes(Auto(), asked, lambda: [MODES["hf32"]])
     assert (passed.verdict, passed.metrics["mode"], passed.metrics["noise_ratio"]) == ("pass", "hf32", 0.0)
-    failed = judged_with_modes(Auto(), asked, lambda: [])
+    failed = judge_with_modes(Auto(), asked, lambda: [])
     assert failed.verdict == "error"
     assert failed.diagnosis is not None
     assert failed.diagnosis.cause.startswith("behaves as flush to zero")
@@ -42,7 +42,7 @@ def test_a_mode_passes_where_it_is_allowed_and_is_named_where_not() -> None:
 
 def test_float64_has_no_modes() -> None:
     asked = comparison(RIGHT, RIGHT + 1e-3 * normal(*RIGHT.shape), dtype="float64", alternative=other(RIGHT))
-    assert judged_with_modes(Auto(), asked, lambda: list(MODES.values())).verdict == "error"
+    assert judge_with_modes(Auto(), asked, lambda: list(MODES.values())).verdict == "error"
 
 
 def test_the_factor_and_its_error() -> None:

@@ -16,7 +16,7 @@ from pytest_probe.model.comparison import Assumption, Comparison, Evidence
 from pytest_probe.model.verdict import Diagnosis
 from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype, round_to
 from pytest_probe.standards.auto import Auto
-from pytest_probe.standards.device_modes.judge import judged_with_modes
+from pytest_probe.standards.device_modes.judge import judge_with_modes
 from pytest_probe.standards.diagnosis import diagnose
 from tests.support.asking import comparison, normal
 
@@ -224,8 +224,8 @@ def test_what_was_measured_counts_for_its_own_comparison_only() -> None:
     found = diagnose(Auto(), other, verdict)
     assert found is not None
     assert (found.wrong, found.where) == (40, "row 7 of dim 0")
-    assert judged_with_modes(Auto(), asked, lambda: ()).basis is None
-    assert judged_with_modes(Auto(), asked, lambda: (), depth=lambda: "none").basis is None
+    assert judge_with_modes(Auto(), asked, lambda: ()).basis is None
+    assert judge_with_modes(Auto(), asked, lambda: (), depth=lambda: "none").basis is None
 
 
 def test_flushing_is_not_tried_where_all_are_multiplied_by_one_number_but_zero() -> None:

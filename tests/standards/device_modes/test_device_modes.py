@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from pytest_probe.model.device_modes import MODES
 from pytest_probe.numerics.dtypes import AnyArray, widen
 from pytest_probe.numerics.ulp import truncated
-from pytest_probe.standards.device_modes.emulate import emulations
+from pytest_probe.standards.device_modes import emulations
 from pytest_probe.standards.noise.standard import NoiseStandard
 from tests.support.asking import comparison, normal
 

@@ -1,4 +1,4 @@
-"""Values that a test asks for by name: zeros, ones, ties, a ramp; and values like those of another tensor."""
+"""Values that a test requests by name: zeros, ones, ties, a ramp; and values like those of another tensor."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pytest_probe.model.dump import TensorSpec
 from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype, widen
 
 FILLS = ("zeros", "ones", "ties", "ramp")
-# Different values among ties: few enough that the largest of a row of some length stands there several times.
+# Distinct values among ties: few enough that the largest occurs several times in a row.
 _TIES = 4
 
 
-def filled(fill: str, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
-    """Values of the spec's shape: zeros or ones; ties, a few numbers of its range that each stand many times; a ramp
+def fill_values(fill: str, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
+    """Values of the spec's shape: zeros or ones; ties, a few numbers of its range that each occur many times; a ramp
     from its minimum to its maximum, -1 to 1 where floats have none, and for integers without a range 0, 1, 2, ..."""
     if fill in ("zeros", "ones"):
         return np.full(spec.shape, int(fill == "ones"))
@@ -39,7 +39,7 @@ def _ramp(spec: TensorSpec) -> AnyArray:
     return np.linspace(*ends, spec.size)
 
 
-def alike(spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
+def values_like(spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
     """Values with the statistics of a tensor, with zeros and ties as tensors of programs have them."""
     if kind_of(spec.dtype) != "float":
         return generate(spec, rng)
@@ -48,7 +48,7 @@ def alike(spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
     return values
 
 
-def resized(spec: TensorSpec, shape: tuple[int, ...]) -> TensorSpec:
+def resize(spec: TensorSpec, shape: tuple[int, ...]) -> TensorSpec:
     """A tensor of another shape with the same statistics, counts being the same share of its elements."""
     own = replace(spec, shape=shape, stride=None, values=None, address=None)
     if spec.size in (0, own.size):
@@ -61,7 +61,7 @@ def resized(spec: TensorSpec, shape: tuple[int, ...]) -> TensorSpec:
     return replace(own, norm=norm, nan=nan, inf=inf, negative_inf=negative, true=true)
 
 
-def described(array: AnyArray) -> TensorSpec:
+def describe_array(array: AnyArray) -> TensorSpec:
     """An array as a dump describes a tensor."""
     spec = TensorSpec(array.dtype.name, array.shape)
     if not array.size:
@@ -70,10 +70,10 @@ def described(array: AnyArray) -> TensorSpec:
         return replace(spec, max=bool(array.max()), min=bool(array.min()), true=int(np.count_nonzero(array)))
     if array.dtype.kind in "iu":
         return replace(spec, max=int(array.max()), min=int(array.min()))
-    return _described_floats(spec, np.abs(widen(array)) if array.dtype.kind == "c" else widen(array))
+    return _describe_floats(spec, np.abs(widen(array)) if array.dtype.kind == "c" else widen(array))
 
 
-def _described_floats(spec: TensorSpec, values: AnyArray) -> TensorSpec:
+def _describe_floats(spec: TensorSpec, values: AnyArray) -> TensorSpec:
     finite = values[np.isfinite(values)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (None, None)
     zeros = float(np.mean(values == 0))

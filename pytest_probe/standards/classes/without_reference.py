@@ -1,4 +1,4 @@
-"""Functions that the output's own dtype defines, so that float64 is no reference for them."""
+"""Outputs that a float64 run does not define: by the output's own dtype, or by nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pytest_probe.standards.exact import Exact
 
 
 class OwnDtype:
-    """Bit for bit as NumPy's function of the same name in that dtype."""
+    """Bit for bit NumPy's function of the same name in the output's dtype: nextafter and the like."""
 
     name = "own_dtype"
 
@@ -23,3 +23,12 @@ class OwnDtype:
         wanted = getattr(np, comparison.call.name)(*arguments)
         verdict = Exact().judge(replace(comparison, expected=wanted.astype(comparison.expected.dtype)))
         return replace(verdict, standard=self.name)
+
+
+class Uninitialised:
+    """Any values pass: shape and dtype are checked before, and nothing else is defined."""
+
+    name = "uninitialised"
+
+    def judge(self, comparison: Comparison) -> OutputVerdict:
+        return OutputVerdict(comparison.name, comparison.actual.shape, comparison.actual.dtype.name, "pass", self.name)

@@ -1,4 +1,4 @@
-"""An output that failed, as recognisers see it: both sides, what each element is allowed, and which are wrong."""
+"""An output that failed, as recognisers see it: both sides, the allowed distances, and which elements are wrong."""
 
 from __future__ import annotations
 
@@ -7,31 +7,66 @@ from functools import cached_property
 from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.verdict import OutputVerdict
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray, Float64Array, is_complex, is_floating, widen
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, Float64Array, float_format, is_complex, is_floating, widen
+from pytest_probe.numerics.statistics import has_distinct
 from pytest_probe.numerics.ulp import ulp
 from pytest_probe.standards.base import Standard
-from pytest_probe.standards.diagnosis.common_factor import factors, is_uniform
 from pytest_probe.standards.exact import correctly_rounded, identical
 from pytest_probe.standards.noise import stages
 from pytest_probe.standards.noise.standard import decided
 
-# Of the wrong elements, what an explanation must make right; and of all, where it speaks of all.
-NEARLY_ALL = 0.95
-# Wrong elements: fewer are right by chance under one explanation or another.
-ENOUGH = 4
-# An explanation must bring the output nearer, by so much in the middle one of the wrong elements: a wide allowance
-# alone explains nothing.
-NEARER = 4.0
+# A common factor explains an output if this share of its effect is left at most. It must show in so many distinct
+# numbers, among so many elements.
+_FACTOR_REST, _DISTINCT, _FIRST_ELEMENTS = 1 / 32, 16, 1024
 
-# Roundoffs that a kernel may be off by at a number that is not the expected one.
-STEPS = 4.0
-# Of the expected value: so little does chance not meet.
-NARROW = 1e-4
+
+def common_factors(actual: Float64Array, expected: Float64Array, dtype: npt.DTypeLike) -> Iterator[float]:
+    """Candidates: a factor whose multiples round to the output in its dtype, the one by least squares, and the median
+    of the elements' factors."""
+    small = 2.0 ** float_format(dtype).min_exponent
+    usable = np.isfinite(actual) & np.isfinite(expected) & (np.abs(expected) > small)
+    if not usable.all():
+        actual, expected = actual[usable], expected[usable]
+    actual, expected = actual.reshape(-1), expected.reshape(-1)
+    if not actual.size:
+        return
+    half = ulp(actual, dtype) / 2
+    sizes, wanted = np.abs(actual), np.abs(expected)
+    least, most = float(((sizes - half) / wanted).max()), float(((sizes + half) / wanted).min())
+    if least <= most:
+        yield (least + most) / 2
+    unit = wanted.max()
+    yield float(np.dot(actual / unit, expected / unit) / np.dot(expected / unit, expected / unit))
+    yield float(np.median(actual / expected))
+
+
+def is_uniform(actual: Float64Array, expected: Float64Array, factor: float) -> bool:
+    """Is the output the reference times this factor?"""
+    if not has_distinct(expected.ravel()[:_FIRST_ELEMENTS], _DISTINCT):
+        return False
+    with np.errstate(invalid="ignore", over="ignore"):
+        explained = np.abs(actual - factor * expected) <= _FACTOR_REST * np.abs((factor - 1) * expected)
+    return bool(np.count_nonzero(explained) >= NEARLY_ALL * explained.size)
+
+
+# Share of the wrong elements that an explanation must make right; of all elements, where it is about all.
+NEARLY_ALL = 0.95
+# Fewer wrong elements fit one of many explanations by chance.
+MIN_WRONG_ELEMENTS = 4
+# An explanation must divide the median distance of the wrong elements by this: an element that is right only because
+# its limit is wide explains nothing.
+MIN_IMPROVEMENT = 4.0
+
+# Roundoffs that a kernel may be off by at a value other than the expected one.
+_ROUNDOFFS = 4.0
+# Share of the expected value: a match this close is no chance.
+_SEVERAL_DIGITS = 1e-4
 
 Family: TypeAlias = Literal[
     "unwritten", "moved", "factor", "offset", "term", "argument", "precision", "range", "not finite"
@@ -45,12 +80,12 @@ class Cause(Struct, frozen=True):
     words: str
 
 
-class Trouble(Struct, frozen=True, dict=True):
-    """An output that failed, and the standard that says so.
+class FailedOutput(Struct, frozen=True, dict=True):
+    """An output that failed, and the standard that judged it.
 
     actual, expected and allowed are float64 arrays of one shape: both sides, and the distance that the rule allows each
-    element; wrong tells which are farther off, where in words. part is the cut of the first
-    dimension that they are.
+    element; wrong marks those farther off, where says it in words. part is the slice of the first dimension that the
+    arrays are cut to; None where they are whole.
     """
 
     standard: Standard
@@ -69,7 +104,7 @@ class Trouble(Struct, frozen=True, dict=True):
 
     @property
     def confined(self) -> bool:
-        """Are the wrong elements in a place of their own, so that an explanation need hold nowhere else?"""
+        """Are the wrong elements confined to one place, so that an explanation need not hold elsewhere?"""
         return not (self.where in ("everywhere", "scattered") or self.where.endswith("of it"))
 
     @property
@@ -82,14 +117,14 @@ class Trouble(Struct, frozen=True, dict=True):
 
     @cached_property
     def factors(self) -> tuple[float, ...]:
-        """Numbers that all that is wrong may be multiplied by, the likeliest first."""
-        # Of a small factor only the elements that it moves farthest are wrong: they alone would tell a larger one.
+        """Factors by which all wrong elements may be multiplied, the likeliest first."""
+        # With a small factor only the elements that it moves farthest are wrong; from them alone it would seem larger.
         there = self.wrong if self.confined else ...
-        return tuple(factors(self.actual[there], self.expected[there], self.comparison.precision))
+        return tuple(common_factors(self.actual[there], self.expected[there], self.comparison.precision))
 
     @cached_property
     def uniform(self) -> bool:
-        """Is the output the reference times one number, and nothing else?"""
+        """Is the output the reference times one factor?"""
         if not self.floating or self.confined or not self.factors:
             return False
         return is_uniform(self.actual, self.expected, self.factors[0])
@@ -98,8 +133,8 @@ class Trouble(Struct, frozen=True, dict=True):
         """Which elements of the output these values explain; NaN is like NaN, inf like inf of that sign."""
         near = self.allowed if allowed is None else allowed
         if self.floating:
-            # Larger numbers than the expected ones are rounded at their own place.
-            own = ulp(values, self.comparison.precision) / 2 + STEPS * self.comparison.roundoff * np.abs(values)
+            # A value larger than expected has a larger rounding error.
+            own = ulp(values, self.comparison.precision) / 2 + _ROUNDOFFS * self.comparison.roundoff * np.abs(values)
             near = np.fmax(near, own)
         with np.errstate(invalid="ignore"):
             found = np.abs(self.actual - values) <= near
@@ -111,18 +146,18 @@ class Trouble(Struct, frozen=True, dict=True):
         allowed: Float64Array | None = None,
         *,
         everywhere: bool | None = None,
-        least: int = ENOUGH,
+        least: int = MIN_WRONG_ELEMENTS,
         among: BoolArray | None = None,
     ) -> bool:
-        """Do these values make nearly all wrong elements right, and bring them nearer?
+        """Are nearly all wrong elements right by these values, and much nearer to them than to the reference?
 
-        everywhere: they shall be right for the others too; None: unless the wrong ones have a place of their own.
-        least: fewer wrong elements prove nothing, but where they are all that there is, and known to several digits.
-        among: the elements that the explanation speaks of, at least half of the wrong ones.
+        everywhere: must they be right for the other elements, too? None: unless the wrong ones are confined.
+        least: fewer wrong elements prove nothing, unless the output has no others and they match to several digits.
+        among: the elements that the explanation is about, at least half of the wrong ones.
         """
         wrong = self.wrong if among is None else self.wrong & among
         count = int(np.count_nonzero(wrong))
-        if 2 * count < self.count or (count < least and not self._few_digits_tell(least)):
+        if 2 * count < self.count or (count < least and not self._few_elements_suffice(least)):
             return False
         right = self.right(values, allowed)
         if np.count_nonzero(right & wrong) < NEARLY_ALL * count:
@@ -131,10 +166,10 @@ class Trouble(Struct, frozen=True, dict=True):
             there = right if among is None else right[among]
             if np.count_nonzero(there) < NEARLY_ALL * there.size:
                 return False
-        return not self._beyond_rounding(values, wrong) * NEARER > self._beyond_rounding(self.expected, wrong)
+        return not self._beyond_rounding(values, wrong) * MIN_IMPROVEMENT > self._beyond_rounding(self.expected, wrong)
 
     def _beyond_rounding(self, values: Float64Array, wrong: BoolArray) -> float:
-        """The middle one of the wrong elements' distances, after half an ulp of a 16-bit output."""
+        """The median distance of the wrong elements beyond half an ulp of the output."""
         with np.errstate(invalid="ignore"):
             distance = np.abs(self.actual[wrong] - values[wrong])
             if self.floating:
@@ -142,13 +177,13 @@ class Trouble(Struct, frozen=True, dict=True):
         finite = distance[np.isfinite(distance)]
         return float(np.median(finite)) if finite.size else 0.0
 
-    def _few_digits_tell(self, least: int) -> bool:
+    def _few_elements_suffice(self, least: int) -> bool:
         if self.wrong.size >= least or self.count < self.wrong.size:
             return False
-        return bool(np.all(self.allowed <= NARROW * np.abs(self.expected)))
+        return bool(np.all(self.allowed <= _SEVERAL_DIGITS * np.abs(self.expected)))
 
     def by_chance(self, values: Float64Array) -> float:
-        """The share of wrong elements that the same values explain in another order."""
+        """The share of wrong elements that the values explain in random order."""
         order = np.random.default_rng(0).permutation(values.size)
         right = self.right(values.reshape(-1)[order].reshape(values.shape), self.allowed)
         return float(np.count_nonzero(right & self.wrong)) / max(self.count, 1)
@@ -170,11 +205,11 @@ class Trouble(Struct, frozen=True, dict=True):
                 yield name, self._cut(name, widen(value).astype(np.float64))
 
     def _cut(self, name: str, values: Float64Array) -> Float64Array:
-        """The part of a tensor in the output's shape that belongs to this part of the output."""
+        """A tensor of the output's shape, cut to the same part as the output."""
         return values[self.part] if self.part is not None and values.shape == self.comparison.actual.shape else values
 
 
-def stretched(values: Float64Array, shape: tuple[int, ...]) -> Float64Array | None:
+def broadcast_or_none(values: Float64Array, shape: tuple[int, ...]) -> Float64Array | None:
     """An array repeated to another shape; None where it does not fit."""
     fits = all(extent in (1, whole) for extent, whole in zip(values.shape[::-1], shape[::-1], strict=False))
     return np.broadcast_to(values, shape) if fits and values.ndim <= len(shape) else None
@@ -183,15 +218,15 @@ def stretched(values: Float64Array, shape: tuple[int, ...]) -> Float64Array | No
 class Recogniser(Protocol):
     """One kind of cause."""
 
-    def explain(self, trouble: Trouble) -> Cause | None:
-        """The cause, where it explains nearly all that is wrong; None else."""
+    def explain(self, failed: FailedOutput) -> Cause | None:
+        """The cause, if it explains nearly all wrong elements; else None."""
 
 
 def wrong_elements(comparison: Comparison, verdict: OutputVerdict) -> tuple[BoolArray, AnyArray]:
     """Which elements are wrong, and the distance that each is allowed.
 
-    By noise those above the largest ratio; where none is, since all together are, those above the limit of the RMS, or
-    beyond rounding. Else those that are not the reference, correctly rounded.
+    By noise those above the limit of the largest ratio; if there is none, those above the limit of the RMS, or beyond
+    rounding. Otherwise those that differ from the correctly rounded reference.
     """
     actual, expected = comparison.actual, comparison.expected
     if not (is_floating(actual.dtype) or is_complex(actual.dtype)):
@@ -213,12 +248,12 @@ def _unlike_rounded(comparison: Comparison) -> BoolArray:
     return ~identical(comparison.actual, correctly_rounded(comparison.expected, comparison.actual.dtype))
 
 
-def trouble_of(
+def failed_output(
     standard: Standard, comparison: Comparison, verdict: OutputVerdict, wrong: BoolArray, allowed: AnyArray, where: str
-) -> Trouble:
-    """What recognisers see. Complex numbers have none."""
+) -> FailedOutput:
+    """The failed output of a real dtype."""
     actual, expected = (np.asarray(widen(side), dtype=np.float64) for side in (comparison.actual, comparison.expected))
-    return Trouble(
+    return FailedOutput(
         standard,
         comparison,
         verdict,
@@ -230,23 +265,23 @@ def trouble_of(
     )
 
 
-def part_of(trouble: Trouble, size: int) -> Trouble:
-    """The indices of the first dimension with most wrong elements, as many as `size` elements take; all of a smaller
-    output."""
-    shape = trouble.wrong.shape
-    if trouble.wrong.size <= size or shape[0] < 2:
-        return trouble
-    rows = min(shape[0], max(2, size * shape[0] // trouble.wrong.size))
-    counts = trouble.wrong.reshape(shape[0], -1).sum(axis=1)
+def part_of(failed: FailedOutput, size: int) -> FailedOutput:
+    """The consecutive indices of the first dimension with the most wrong elements, about `size` elements; all of a
+    smaller output."""
+    shape = failed.wrong.shape
+    if failed.wrong.size <= size or shape[0] < 2:
+        return failed
+    rows = min(shape[0], max(2, size * shape[0] // failed.wrong.size))
+    counts = failed.wrong.reshape(shape[0], -1).sum(axis=1)
     sums = np.concatenate(([0], np.cumsum(counts)))
     start = int(np.argmax(sums[rows:] - sums[:-rows]))
     cut = slice(start, start + rows)
-    first = 0 if trouble.part is None else trouble.part.start
+    first = 0 if failed.part is None else failed.part.start
     return replace(
-        trouble,
-        actual=trouble.actual[cut],
-        expected=trouble.expected[cut],
-        allowed=trouble.allowed[cut],
-        wrong=trouble.wrong[cut],
+        failed,
+        actual=failed.actual[cut],
+        expected=failed.expected[cut],
+        allowed=failed.allowed[cut],
+        wrong=failed.wrong[cut],
         part=slice(first + start, first + start + rows),
     )
