@@ -26,7 +26,15 @@ from msgspec import UNSET
 
 from pytest_probe.capture import kernel
 from pytest_probe.capture.config import CaptureConfig
-from pytest_probe.capture.frequent_values import Places, copied, laid_out, look_at_samples, memory_at, places, reach
+from pytest_probe.capture.frequent_values import (
+    Places,
+    copy_sample,
+    fill_from_samples,
+    layout_of,
+    memory_at,
+    places,
+    span,
+)
 from pytest_probe.capture.snapshot import PlainEntry, Seen, Snapshots, Tree
 from pytest_probe.capture.statistics import count_large, fill_from, fill_small_from, fill_together
 from pytest_probe.frameworks.paddle.arrays import FLOATS, name_of
@@ -198,9 +206,9 @@ class Values(Snapshots):
         if number < 0 or not fill_from(dense.ctypes.data, dense.size, number, seen):
             count_large(_countable(array), seen)
         if near and seen.dtype in _FLOATS and array.dtype.kind != "c":
-            layout = laid_out(seen.shape, seen.stride or ()) if seen.stride is not UNSET else array.size
+            layout = layout_of(seen.shape, seen.stride or ()) if seen.stride is not UNSET else array.size
             where = places(seen.shape, layout, seen.stride is UNSET)
-            self._samples.append((copied(seen.address, array.itemsize, where), seen.dtype, where, seen))
+            self._samples.append((copy_sample(seen.address, array.itemsize, where), seen.dtype, where, seen))
 
     def _look_far(self, tensor: Any, seen: Seen) -> None:
         """As `_look`, of a tensor on another device; where values are asked for, or it cannot count, of a copy."""
@@ -251,7 +259,7 @@ class Values(Snapshots):
             kinds[dtype].append((data, where, seen))
         for dtype, ones in kinds.items():
             values = _countable(np.frombuffer(b"".join([data for data, _, _ in ones]), _ARRAYS[dtype]))
-            look_at_samples(values, [where for _, where, _ in ones], [seen for *_, seen in ones])
+            fill_from_samples(values, [where for _, where, _ in ones], [seen for *_, seen in ones])
 
     def save(self, data: np.ndarray, path: Path) -> None:
         """As paddle.save writes a tensor: a name and an array, bfloat16 as the uint16 that its bits are. It has no form
@@ -309,7 +317,7 @@ def _array(address: int, seen: Seen) -> np.ndarray:
     if seen.stride is UNSET:
         size = math.prod(seen.shape) * dtype.itemsize
         return np.ndarray(seen.shape, dtype, memory_at(address, size))
-    size = reach(laid_out(seen.shape, seen.stride)) * dtype.itemsize
+    size = span(layout_of(seen.shape, seen.stride)) * dtype.itemsize
     strides = tuple(step * dtype.itemsize for step in seen.stride)
     return np.ndarray(seen.shape, dtype, memory_at(address, size), 0, strides)
 

@@ -17,7 +17,7 @@ import torch
 from msgspec import UNSET
 
 from pytest_probe.capture.config import CaptureConfig
-from pytest_probe.capture.frequent_values import Layout, Places, copied, laid_out, look_at_samples, places, reach
+from pytest_probe.capture.frequent_values import Layout, Places, copy_sample, fill_from_samples, layout_of, places, span
 from pytest_probe.capture.snapshot import MemoryFormat, PlainEntry, Seen, Snapshots, Tree
 from pytest_probe.capture.statistics import fill_from, fill_sample_from, fill_small_from, unpack
 from pytest_probe.frameworks.torch.capture.statistics import (
@@ -216,10 +216,10 @@ class Values(Snapshots):
         # Without an address: on meta, and torch's own tensors of zeros.
         if not (size and width and address):
             return seen
-        layout = size if contiguous else laid_out(shape, seen.stride)
+        layout = size if contiguous else layout_of(shape, seen.stride)
         storage = tensor.untyped_storage()
         begin = storage.data_ptr()
-        if address + (size if contiguous else reach(layout)) * width > begin + storage.nbytes():
+        if address + (size if contiguous else span(layout)) * width > begin + storage.nbytes():
             return seen  # programs free memory and keep the tensor, as FSDP does
         if self._shelf is not None:
             place = self._shelf or tensor.device
@@ -310,7 +310,7 @@ class Values(Snapshots):
         """Fill in the masses of a large CPU tensor by its sample, or copy that."""
         number = self._compiled.get(dtype, -1)
         if number < 0 or not fill_sample_from(seen.address, number, where, seen):
-            self._samples.append((copied(seen.address, dtype.itemsize, where), dtype, where, seen))
+            self._samples.append((copy_sample(seen.address, dtype.itemsize, where), dtype, where, seen))
 
     def distrust(self, value: Any) -> None:
         """The memory of these tensors may be written to without torch counting it."""
@@ -375,7 +375,7 @@ class Values(Snapshots):
                 unpack(row, seen)
             looked = [(where, seen) for _, sample, where, seen in ones if sample is not None]
             if looked:
-                look_at_samples(found[rows.numel() :], [where for where, _ in looked], [seen for _, seen in looked])
+                fill_from_samples(found[rows.numel() :], [where for where, _ in looked], [seen for _, seen in looked])
 
     def _settle_samples(self) -> None:
         kinds: defaultdict[torch.dtype, list[tuple[bytes, Places, Seen]]] = defaultdict(list)
@@ -384,7 +384,7 @@ class Values(Snapshots):
             kinds[dtype].append((data, where, seen))
         for dtype, ones in kinds.items():
             values = to_numpy(torch.frombuffer(bytearray().join([data for data, _, _ in ones]), dtype=dtype))
-            look_at_samples(values, [where for _, where, _ in ones], [seen for *_, seen in ones])
+            fill_from_samples(values, [where for _, where, _ in ones], [seen for *_, seen in ones])
 
     def waits(self) -> bool:
         """Would `settle` wait for a device?"""
